@@ -1,0 +1,142 @@
+"""What capturekit raises.
+
+One class for each fault that a person would act on differently; the data is on the object, the text is made
+in ``__str__``. All are :class:`RuntimeError`, so that ``except RuntimeError`` around CuPy keeps working.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capturekit.places import Place
+
+
+class CudaCallError(RuntimeError):
+    """A CUDA call that was answered with an error code, which is ``code`` (:class:`capturekit.rules.Code`)."""
+
+    def __init__(self, code: int, call: str = '') -> None:
+        super().__init__(code, call)
+        self.code = code
+        self.call = call
+
+    def __str__(self) -> str:
+        name = getattr(self.code, 'name', str(int(self.code)))
+        return f'{name} from {self.call}' if self.call else name
+
+
+class CaptureError(RuntimeError):
+    """A capture that can't go on as written.
+
+    Attributes:
+        operation: the call, as people write it: ``'Stream.synchronize()'``.
+        stream: the stream's handle as an int, or None.
+        lane: the lane's number in the capture (0 is the origin), or None.
+        location: the user's :class:`~capturekit.places.Place` (file, line, function), or None.
+        rule: the CUDA rule in one sentence.
+        remedy: what to write instead.
+        cuda_error: CUDA's name for what the driver would have said (or said), or ''.
+        subject: what the call addressed, in words: ``'lane 1 (stream 0x55d0, forked at train.py:38)'``.
+    """
+
+    def __init__(
+        self,
+        operation: str = '',
+        *,
+        stream: int | None = None,
+        lane: int | None = None,
+        subject: str = '',
+        location: Place | None = None,
+        rule: str = '',
+        remedy: str = '',
+        cuda_error: str = '',
+    ) -> None:
+        super().__init__(operation)
+        self.operation = operation
+        self.stream = stream
+        self.lane = lane
+        self.subject = subject
+        self.location = location
+        self.rule = rule
+        self.remedy = remedy
+        self.cuda_error = cuda_error
+
+    def __str__(self) -> str:
+        what = self.operation
+        if self.subject:
+            what += f' on {self.subject}'
+        if self.location is not None:
+            what += f', at {self.location}'
+        return '\n  '.join(part for part in (what, self.rule, self.remedy) if part)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), dict(self.__dict__))
+
+
+def _rebuild(cls: type[CaptureError], state: dict[str, Any]) -> CaptureError:
+    error = cls.__new__(cls, state.get('operation', ''))
+    error.__dict__.update(state)
+    return error
+
+
+class SynchronizationError(CaptureError):
+    """The host was told to wait for, or ask about, work that is only being recorded (900, 907)."""
+
+
+class HostReadError(CaptureError):
+    """A value on the device was read by the host while the work that makes it is only being recorded."""
+
+
+class LegacyStreamError(CaptureError):
+    """The legacy default stream was used beside a capture (906, or silently missing from the graph)."""
+
+
+class EscapedWorkError(CaptureError):
+    """Work went to a stream that is not in the capture: it would run at once and be missing from the graph."""
+
+
+class IsolationError(CaptureError):
+    """A captured stream was told to wait for an event recorded outside the capture (905)."""
+
+
+class MergeError(CaptureError):
+    """A stream of one capture was told to wait for an event of another (902)."""
+
+
+class UnmatchedError(CaptureError):
+    """A capture was ended on a stream that did not begin it, or begun where one is open (903, 401)."""
+
+
+class WrongThreadError(CaptureError):
+    """A capture was ended, or used, by a thread that did not begin it (908)."""
+
+
+class UnjoinedError(CaptureError):
+    """Lanes were left unjoined at the end of the capture (904). ``lanes`` lists each one's story."""
+
+    lanes: list[dict[str, Any]]
+
+
+class UnsupportedCallError(CaptureError):
+    """A call that no capture can hold (``add_callback``, launching a graph into a capture ...)."""
+
+
+class InvalidatedError(CaptureError):
+    """Something below Python lost the capture. ``active_at`` is the last line after which it was still good."""
+
+    active_at: Place | None = None
+
+
+class UpdateError(CaptureError):
+    """An executable graph could not take over another graph (910)."""
+
+
+class AssumptionError(CaptureError):
+    """A value assumed while recording turned out different at launch."""
+
+
+class ClosedError(CaptureError):
+    """A graph or capture was used after its end."""
+
+
+class GeneratorError(CaptureError):
+    """A generator or coroutine suspended while a capture that it opened was open."""

@@ -1,0 +1,63 @@
+"""Lines in the user's code: where a call came from, not counting frames of CuPy's, Python's or ours."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from types import FrameType
+
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+#: Packages whose frames are never the user's line: what is captured goes through them.
+_PACKAGES = ('cupy', 'cupyx', 'cupy_backends')
+_foreign: dict[str, bool] = {}
+
+
+@dataclass(frozen=True)
+class Place:
+    """One line: ``file``, ``line``, ``function``."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        where = f'{os.path.basename(self.file)}:{self.line}'
+        return where if self.function == '<module>' else f'{where} in {self.function}'
+
+    @property
+    def short(self) -> str:
+        """The file's own name and the line: ``train.py:38``."""
+        return f'{os.path.basename(self.file)}:{self.line}'
+
+    def to_json(self) -> list[object]:
+        return [self.file, self.line, self.function]
+
+    @classmethod
+    def from_json(cls, data: list[object] | None) -> Place | None:
+        return None if data is None else cls(str(data[0]), int(str(data[1])), str(data[2]))
+
+
+def is_foreign(filename: str) -> bool:
+    """True for code of capturekit, CuPy, or Python's contextlib and threading."""
+    answer = _foreign.get(filename)
+    if answer is None:
+        answer = _foreign[filename] = filename.startswith((_OURS, '<frozen', *_package_folders())) or (
+            os.path.basename(filename) in ('contextlib.py', 'threading.py')
+        )
+    return answer
+
+
+def _package_folders() -> list[str]:
+    files = (getattr(sys.modules.get(name), '__file__', None) for name in _PACKAGES)
+    return [os.path.dirname(file) + os.sep for file in files if file]
+
+
+def here(frame: FrameType | None = None) -> Place | None:
+    """Return the innermost line that is the user's, from ``frame`` outwards (default: the caller's)."""
+    at: FrameType | None = frame if frame is not None else sys._getframe(1)
+    while at is not None:
+        if not is_foreign(at.f_code.co_filename):
+            return Place(at.f_code.co_filename, at.f_lineno, at.f_code.co_name)
+        at = at.f_back
+    return None

@@ -1,0 +1,615 @@
+"""A CUDA device without a GPU: streams, events, captures and graphs, with CUDA's answers.
+
+It keeps the state that the driver keeps: for each stream the nodes that its next node will depend on. What a call
+answers comes from the table in :mod:`capturekit.rules`, which was measured; how captures, dead events and several
+captures at once behave was fitted to, and is held against, recorded driver traces (``tests/data/driver_traces.json.gz``).
+
+Work is a Python callable. On a stream that is not captured it runs at once, in the caller's thread. On a captured
+stream it becomes a node, and a launch runs the nodes in a random order among those that the edges allow (from a seed),
+so that a missing edge shows as a wrong number. Handles are ints; 0 and 1 are the legacy default stream, 2 the
+per-thread one. Refused calls raise :class:`~capturekit.errors.CudaCallError` with ``code``. Safe to call from
+several threads (one lock).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from capturekit.errors import CudaCallError
+from capturekit.rules import CaptureStatus, Code, Mode, Operation, Target, row
+
+LEGACY = (0, 1)
+PER_THREAD = 2
+_TOTAL_MEMORY = 1 << 34
+
+
+@dataclass(eq=False)
+class _Node:
+    work: Callable[[], None]
+    name: str
+    kind: str
+    after: frozenset[_Node]
+    handle: int
+
+
+@dataclass(eq=False)
+class _Graph:
+    nodes: list[_Node] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _Capture:
+    number: int
+    origin: int
+    mode: Mode
+    thread: int
+    graph: _Graph = field(default_factory=_Graph)
+    status: CaptureStatus = CaptureStatus.ACTIVE
+    streams: set[int] = field(default_factory=set)
+    orphans: set[_Node] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class _Stream:
+    non_blocking: bool
+    priority: int = 0
+    capture: _Capture | None = None
+    after: frozenset[_Node] = frozenset()
+
+
+@dataclass(eq=False)
+class _Event:
+    recorded: bool = False
+    capture: _Capture | None = None
+    after: frozenset[_Node] = frozenset()
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class CaptureInfo:
+    """``cudaStreamGetCaptureInfo``: status, a number unique to the capture, its graph, the next node's dependencies."""
+
+    status: CaptureStatus
+    number: int = 0
+    graph: int = 0
+    dependencies: tuple[int, ...] = ()
+
+
+class SimulatedDevice:
+    """One device; see the module's text. ``seed`` decides the order in which launches run unordered nodes."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self.random = random.Random(seed)
+        self._lock = threading.RLock()
+        self._handles = 0x1000
+        self._streams: dict[int, _Stream] = {}
+        self._per_thread: dict[int, _Stream] = {}
+        self._events: dict[int, _Event] = {}
+        self._graphs: dict[int, _Graph] = {}
+        self._execs: dict[int, _Graph] = {}
+        self._captures: list[_Capture] = []
+        self._captures_opened = 0
+        self._thread_modes: dict[int, Mode] = {}
+        self._memory: dict[int, int] = {}
+        self._addresses = 0x7F0000000000
+        self.launches = 0
+
+    # -- state ------------------------------------------------------------------------------------------------
+
+    def _handle(self) -> int:
+        self._handles += 16
+        return self._handles
+
+    def _stream(self, s: int) -> _Stream:
+        if s == PER_THREAD:
+            return self._per_thread.setdefault(threading.get_ident(), _Stream(non_blocking=False))
+        try:
+            return self._streams[s]
+        except KeyError:
+            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'stream {s:#x}') from None
+
+    def _event(self, e: int) -> _Event:
+        try:
+            return self._events[e]
+        except KeyError:
+            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'event {e:#x}') from None
+
+    def _invalidate(self, captures: Iterable[_Capture]) -> None:
+        for capture in captures:
+            capture.status = CaptureStatus.INVALIDATED
+
+    def _fail(self, code: Code, call: str, lost: Iterable[_Capture] = ()) -> NoReturn:
+        self._invalidate(lost)
+        raise CudaCallError(code, call)
+
+    def _blocking(self) -> list[_Capture]:
+        """Captures that hold a blocking stream: the legacy stream must not be touched beside them."""
+        return [
+            c for c in self._captures if any(not self._member(s).non_blocking for s in c.streams)
+        ]
+
+    def _member(self, s: int) -> _Stream:
+        return self._streams.get(s) or _Stream(non_blocking=False)
+
+    def _guarding(self) -> list[_Capture]:
+        """Captures whose mode keeps unsafe calls away from this thread."""
+        me = threading.get_ident()
+        mode = self._thread_modes.get(me, Mode.GLOBAL)
+        if mode is Mode.RELAXED:
+            return []
+        return [
+            c
+            for c in self._captures
+            if (c.thread == me and c.mode is not Mode.RELAXED) or (c.mode is Mode.GLOBAL and mode is Mode.GLOBAL)
+        ]
+
+    def _unsafe(self, call: str) -> None:
+        guarding = self._guarding()
+        if guarding:
+            self._fail(row(Operation.UNSAFE, Target.NONE)[0](Mode.GLOBAL, False).code, call, guarding)
+
+    def _legacy(self, call: str) -> None:
+        blocking = self._blocking()
+        if blocking:
+            self._fail(row(Operation.WORK, Target.LEGACY)[0](Mode.RELAXED, True).code, call, blocking)
+
+    def _live(self, stream: _Stream, call: str) -> _Capture | None:
+        """The stream's capture; refuses the call if it is lost."""
+        capture = stream.capture
+        if capture is not None and capture.status is CaptureStatus.INVALIDATED:
+            self._fail(Code.cudaErrorStreamCaptureInvalidated, call)
+        return capture
+
+    def _conflict(self, stream: _Stream, operation: Operation) -> None:
+        """Refuse a call that no captured stream can take."""
+        if stream.capture is not None:
+            answer = row(operation, Target.LANE)[0](stream.capture.mode, False)
+            self._fail(answer.code, operation.value, [stream.capture])
+
+    # -- streams ----------------------------------------------------------------------------------------------
+
+    def stream_create(self, non_blocking: bool = False, priority: int = 0) -> int:
+        """``cudaStreamCreateWithPriority``."""
+        with self._lock:
+            s = self._handle()
+            self._streams[s] = _Stream(non_blocking, priority)
+            return s
+
+    def stream_destroy(self, s: int) -> None:
+        """``cudaStreamDestroy``: work of a captured stream that was not joined stays in the graph, unjoined."""
+        with self._lock:
+            stream = self._stream(s)
+            if stream.capture is not None:
+                stream.capture.streams.discard(s)
+                stream.capture.orphans |= stream.after
+            self._streams.pop(s, None)
+
+    def stream_synchronize(self, s: int) -> None:
+        """``cudaStreamSynchronize``."""
+        self._wait_or_ask(s, Operation.STREAM_SYNCHRONIZE)
+
+    def stream_query(self, s: int) -> bool:
+        """``cudaStreamQuery``; simulated work has always finished, so True."""
+        self._wait_or_ask(s, Operation.STREAM_QUERY)
+        return True
+
+    def _wait_or_ask(self, s: int, operation: Operation) -> None:
+        with self._lock:
+            if s in LEGACY:
+                self._legacy(operation.value)
+            else:
+                self._conflict(self._stream(s), operation)
+            self._unsafe(operation.value)
+
+    def stream_flags(self, s: int) -> int:
+        """``cudaStreamGetFlags``: 1 for a non-blocking stream."""
+        with self._lock:
+            if s in LEGACY:
+                self._legacy('streamGetFlags')
+                return 0
+            stream = self._stream(s)
+            self._conflict(stream, Operation.STREAM_GET_FLAGS)
+            return int(stream.non_blocking)
+
+    def stream_priority(self, s: int) -> int:
+        """``cudaStreamGetPriority``."""
+        with self._lock:
+            if s in LEGACY:
+                self._legacy('streamGetPriority')
+                return 0
+            stream = self._stream(s)
+            self._live(stream, 'streamGetPriority')
+            return stream.priority
+
+    def stream_status(self, s: int) -> CaptureStatus:
+        """``cudaStreamIsCapturing``."""
+        with self._lock:
+            if s in LEGACY:
+                if self._blocking():
+                    self._fail(Code.cudaErrorStreamCaptureImplicit, 'streamIsCapturing')
+                return CaptureStatus.NONE
+            capture = self._stream(s).capture
+            return CaptureStatus.NONE if capture is None else capture.status
+
+    def capture_info(self, s: int) -> CaptureInfo:
+        """``cudaStreamGetCaptureInfo``."""
+        with self._lock:
+            status = self.stream_status(s)
+            if status is not CaptureStatus.ACTIVE:
+                return CaptureInfo(status)
+            stream = self._stream(s)
+            assert stream.capture is not None
+            dependencies = tuple(sorted(n.handle for n in stream.after))
+            return CaptureInfo(status, stream.capture.number, id(stream.capture.graph), dependencies)
+
+    def stream_wait_event(self, s: int, e: int, external: bool = False) -> None:
+        """``cudaStreamWaitEvent``: orders, forks, joins, or is refused."""
+        with self._lock:
+            event = self._event(e)
+            if s in LEGACY:
+                self._legacy_wait(event)
+                return
+            stream = self._stream(s)
+            if external:
+                self._external(stream, event, 'waitEvent(external)')
+                return
+            capture = self._live(stream, 'waitEvent')
+            if event.capture is not None and event.capture.status is not CaptureStatus.ACTIVE:
+                self._fail(Code.cudaErrorInvalidValue, 'waitEvent', [capture] if capture else [])
+            if event.capture is None:
+                if capture is not None and event.recorded:
+                    self._fail(Code.cudaErrorStreamCaptureIsolation, 'waitEvent', [capture])
+                return
+            if capture is None:
+                self._enter(stream, s, event.capture)
+                stream.after = event.after
+            elif capture is not event.capture:
+                self._fail(Code.cudaErrorStreamCaptureMerge, 'waitEvent', [capture, event.capture])
+            else:
+                stream.after = stream.after | event.after
+
+    def _legacy_wait(self, event: _Event) -> None:
+        self._legacy('waitEvent')
+        if event.capture is None:
+            return
+        if event.capture.status is not CaptureStatus.ACTIVE:
+            self._fail(Code.cudaErrorInvalidValue, 'waitEvent')
+        self._fail(Code.cudaErrorStreamCaptureImplicit, 'waitEvent', [event.capture])
+
+    def _enter(self, stream: _Stream, s: int, capture: _Capture) -> None:
+        stream.capture = capture
+        capture.streams.add(s)
+
+    def _external(self, stream: _Stream, event: _Event | None, call: str) -> None:
+        """An external record or wait: a node in a capture, illegal outside of one. The event's own state stays."""
+        capture = self._live(stream, call)
+        if event is not None and event.capture is not None and event.capture.status is not CaptureStatus.ACTIVE:
+            self._fail(Code.cudaErrorInvalidValue, call, [capture] if capture else [])
+        if capture is None:
+            self._fail(Code.cudaErrorIllegalState, call)
+        self._add(stream, capture, lambda: None, call, 'event')
+
+    # -- work -------------------------------------------------------------------------------------------------
+
+    def _add(self, stream: _Stream, capture: _Capture, work: Callable[[], None], name: str, kind: str) -> None:
+        node = _Node(work, name, kind, stream.after, self._handle())
+        capture.graph.nodes.append(node)
+        stream.after = frozenset((node,))
+
+    def submit(self, s: int, work: Callable[[], None], name: str, kind: str = 'kernel') -> bool:
+        """Launch ``work`` on a stream. Return True if it was recorded as a node, False if it ran at once."""
+        with self._lock:
+            if s in LEGACY:
+                self._legacy(name)
+            else:
+                stream = self._stream(s)
+                capture = self._live(stream, name)
+                if capture is not None:
+                    self._add(stream, capture, work, name, kind)
+                    return True
+        work()
+        return False
+
+    def launch_host_func(self, s: int, fn: Callable[[], None]) -> bool:
+        """``cudaLaunchHostFunc``: a host node in a capture, otherwise run at once."""
+        return self.submit(s, fn, 'launchHostFunc', 'host')
+
+    def add_callback(self, s: int, fn: Callable[[], None]) -> None:
+        """``cudaStreamAddCallback``: can not be captured."""
+        with self._lock:
+            if s in LEGACY:
+                self._legacy('streamAddCallback')
+            else:
+                self._conflict(self._stream(s), Operation.STREAM_ADD_CALLBACK)
+        fn()
+
+    def legacy_call(self, name: str) -> None:
+        """Judge a synchronous copy or memset, which uses the legacy stream."""
+        with self._lock:
+            self._legacy(name)
+
+    def unsafe_call(self, name: str) -> None:
+        """Judge a call that the capture's mode may keep away (an allocation, say)."""
+        with self._lock:
+            self._unsafe(name)
+
+    def device_synchronize(self) -> None:
+        """``cudaDeviceSynchronize``: loses every capture on the device, from any thread, in every mode."""
+        with self._lock:
+            if self._captures:
+                answer = row(Operation.DEVICE_SYNCHRONIZE, Target.NONE)[0](Mode.RELAXED, False)
+                self._fail(answer.code, 'deviceSynchronize', self._captures)
+
+    # -- events -----------------------------------------------------------------------------------------------
+
+    def event_create(self) -> int:
+        """``cudaEventCreate``."""
+        with self._lock:
+            e = self._handle()
+            self._events[e] = _Event()
+            return e
+
+    def event_destroy(self, e: int) -> None:
+        """``cudaEventDestroy``."""
+        with self._lock:
+            self._event(e)
+            del self._events[e]
+
+    def event_record(self, e: int, s: int, external: bool = False) -> None:
+        """``cudaEventRecord``: in a capture no node, the event then stands for the stream's dependencies."""
+        with self._lock:
+            event = self._event(e)
+            if s in LEGACY:
+                self._legacy('eventRecord')
+                event.capture, event.recorded, event.seconds = None, True, time.perf_counter()
+                return
+            stream = self._stream(s)
+            if external:
+                self._external(stream, None, 'eventRecord(external)')
+                return
+            event.capture = self._live(stream, 'eventRecord')
+            event.after = stream.after
+            event.recorded = True
+            event.seconds = time.perf_counter()
+
+    def event_query(self, e: int) -> bool:
+        """``cudaEventQuery``; True: simulated work has always finished."""
+        self._event_call(e, Operation.EVENT_QUERY)
+        return True
+
+    def event_synchronize(self, e: int) -> None:
+        """``cudaEventSynchronize``."""
+        self._event_call(e, Operation.EVENT_SYNCHRONIZE)
+
+    def _event_call(self, e: int, operation: Operation) -> None:
+        with self._lock:
+            event = self._event(e)
+            if event.capture is not None:
+                if event.capture.status is not CaptureStatus.ACTIVE:
+                    self._fail(Code.cudaErrorInvalidValue, operation.value)
+                answer = row(operation, Target.CAPTURED_EVENT)[0](event.capture.mode, False)
+                self._fail(answer.code, operation.value, [event.capture])
+            self._unsafe(operation.value)
+
+    def event_elapsed_time(self, e1: int, e2: int) -> float:
+        """``cudaEventElapsedTime`` in milliseconds."""
+        with self._lock:
+            first, second = self._event(e1), self._event(e2)
+            for event in (first, second):
+                if not event.recorded:
+                    self._fail(Code.cudaErrorInvalidResourceHandle, 'eventElapsedTime')
+                if event.capture is not None:
+                    dead = event.capture.status is not CaptureStatus.ACTIVE
+                    self._fail(Code.cudaErrorInvalidValue if dead else Code.cudaErrorCapturedEvent, 'eventElapsedTime')
+            return (second.seconds - first.seconds) * 1e3
+
+    # -- capture ----------------------------------------------------------------------------------------------
+
+    def exchange_thread_mode(self, mode: Mode) -> Mode:
+        """``cudaThreadExchangeStreamCaptureMode``: set this thread's mode, return the old one."""
+        with self._lock:
+            me = threading.get_ident()
+            old = self._thread_modes.get(me, Mode.GLOBAL)
+            self._thread_modes[me] = Mode(mode)
+            return old
+
+    def begin_capture(self, s: int, mode: Mode = Mode.RELAXED) -> None:
+        """``cudaStreamBeginCapture``."""
+        with self._lock:
+            if s in LEGACY:
+                self._legacy('beginCapture')
+                self._fail(Code.cudaErrorStreamCaptureUnsupported, 'beginCapture')
+            stream = self._stream(s)
+            if stream.capture is not None:
+                self._fail(Code.cudaErrorIllegalState, 'beginCapture')
+            self._captures_opened += 1
+            capture = _Capture(self._captures_opened, s, Mode(mode), threading.get_ident())
+            self._captures.append(capture)
+            self._enter(stream, s, capture)
+            stream.after = frozenset()
+
+    def end_capture(self, s: int) -> int:
+        """``cudaStreamEndCapture``: return the graph's handle."""
+        with self._lock:
+            if s in LEGACY:
+                self._legacy('endCapture')
+                self._fail(Code.cudaErrorIllegalState, 'endCapture')
+            stream = self._stream(s)
+            capture = stream.capture
+            if capture is None:
+                self._fail(Code.cudaErrorIllegalState, 'endCapture')
+            if capture.origin != s:
+                self._fail(Code.cudaErrorStreamCaptureUnmatched, 'endCapture', [capture])
+            code = self._ending(stream, capture)
+            self._release(capture)
+            if code is not Code.cudaSuccess:
+                self._fail(code, 'endCapture')
+            g = self._handle()
+            self._graphs[g] = capture.graph
+            return g
+
+    def _ending(self, origin: _Stream, capture: _Capture) -> Code:
+        if capture.status is CaptureStatus.INVALIDATED:
+            return Code.cudaErrorStreamCaptureInvalidated
+        joined = _ancestors(origin.after)
+        left = set(capture.orphans)
+        for s in capture.streams:
+            left |= self._stream(s).after
+        if not left <= joined:
+            return Code.cudaErrorStreamCaptureUnjoined
+        if capture.mode is not Mode.RELAXED and capture.thread != threading.get_ident():
+            return Code.cudaErrorStreamCaptureWrongThread
+        return Code.cudaSuccess
+
+    def _release(self, capture: _Capture) -> None:
+        capture.status = CaptureStatus.NONE
+        self._captures.remove(capture)
+        for s in capture.streams:
+            stream = self._stream(s)
+            stream.capture, stream.after = None, frozenset()
+
+    # -- graphs -----------------------------------------------------------------------------------------------
+
+    def graph_nodes(self, g: int) -> list[int]:
+        """Handles of a graph's nodes, in order of recording; ``g`` may be a graph still being captured."""
+        return [n.handle for n in self._graph(g).nodes]
+
+    def graph_edges(self, g: int) -> list[tuple[int, int]]:
+        """Pairs (from, to) of node handles."""
+        return [(a.handle, n.handle) for n in self._graph(g).nodes for a in n.after]
+
+    def node_kind(self, g: int, node: int) -> tuple[str, str]:
+        """A node's kind and name."""
+        found = next(n for n in self._graph(g).nodes if n.handle == node)
+        return found.kind, found.name
+
+    def _graph(self, g: int) -> _Graph:
+        if g in self._graphs:
+            return self._graphs[g]
+        for capture in self._captures:
+            if id(capture.graph) == g:
+                return capture.graph
+        raise CudaCallError(Code.cudaErrorInvalidValue, 'graph')
+
+    def graph_instantiate(self, g: int) -> int:
+        """``cudaGraphInstantiate``."""
+        with self._lock:
+            self._unsafe('graphInstantiate')
+            x = self._handle()
+            graph = self._graph(g)
+            self._execs[x] = _Graph(list(graph.nodes))
+            return x
+
+    def graph_launch(self, x: int, s: int) -> None:
+        """``cudaGraphLaunch``: run the nodes in a random order among those that the edges allow."""
+        with self._lock:
+            if s in LEGACY:
+                self._legacy('graphLaunch')
+            else:
+                self._conflict(self._stream(s), Operation.GRAPH_LAUNCH)
+            order = self._order(self._exec(x))
+            self.launches += 1
+        for node in order:
+            node.work()
+
+    def _exec(self, x: int) -> _Graph:
+        try:
+            return self._execs[x]
+        except KeyError:
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'executable graph') from None
+
+    def _order(self, graph: _Graph) -> list[_Node]:
+        waiting = {n: len(n.after) for n in graph.nodes}
+        followers: dict[_Node, list[_Node]] = {n: [] for n in graph.nodes}
+        for n in graph.nodes:
+            for a in n.after:
+                followers[a].append(n)
+        ready = [n for n in graph.nodes if not n.after]
+        order = []
+        while ready:
+            at = self.random.randrange(len(ready))
+            ready[at], ready[-1] = ready[-1], ready[at]
+            node = ready.pop()
+            order.append(node)
+            for n in followers[node]:
+                waiting[n] -= 1
+                if not waiting[n]:
+                    ready.append(n)
+        return order
+
+    def graph_upload(self, x: int, s: int) -> None:
+        """``cudaGraphUpload``."""
+        with self._lock:
+            if s in LEGACY:
+                self._legacy('graphUpload')
+            else:
+                self._conflict(self._stream(s), Operation.GRAPH_UPLOAD)
+            self._exec(x)
+
+    def graph_destroy(self, g: int) -> None:
+        """``cudaGraphDestroy``."""
+        with self._lock:
+            self._graph(g)
+            self._graphs.pop(g, None)
+
+    def graph_exec_destroy(self, x: int) -> None:
+        """``cudaGraphExecDestroy``: unsafe, so kept away by modes that do."""
+        with self._lock:
+            self._unsafe('graphExecDestroy')
+            self._exec(x)
+            del self._execs[x]
+
+    def graph_dot(self, g: int) -> str:
+        """The graph in DOT."""
+        graph = self._graph(g)
+        lines = [f'  "{n.handle:#x}" [label="{n.kind}\\n{n.name}"];' for n in graph.nodes]
+        lines += [f'  "{a:#x}" -> "{b:#x}";' for a, b in self.graph_edges(g)]
+        return 'digraph capturekit {\n' + '\n'.join(lines) + '\n}\n'
+
+    # -- memory -----------------------------------------------------------------------------------------------
+
+    def malloc(self, nbytes: int) -> int:
+        """``cudaMalloc``: an address in a simulated space; the bytes are the caller's business."""
+        with self._lock:
+            self._unsafe('malloc')
+            if self.mem_get_info()[0] < nbytes:
+                raise CudaCallError(Code.cudaErrorMemoryAllocation, 'malloc')
+            address = self._addresses
+            self._addresses += (max(nbytes, 1) + 511) // 512 * 512
+            self._memory[address] = nbytes
+            return address
+
+    def free(self, ptr: int) -> None:
+        """``cudaFree``."""
+        with self._lock:
+            self._unsafe('free')
+            if self._memory.pop(ptr, None) is None:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'free')
+
+    def mem_get_info(self) -> tuple[int, int]:
+        """Free and total bytes."""
+        return _TOTAL_MEMORY - sum(self._memory.values()), _TOTAL_MEMORY
+
+    def host_alloc(self, nbytes: int) -> int:
+        """``cudaHostAlloc``: pinned memory, addressed like :meth:`malloc`."""
+        return self.malloc(nbytes)
+
+    def host_free(self, ptr: int) -> None:
+        """``cudaFreeHost``."""
+        self.free(ptr)
+
+
+def _ancestors(nodes: Iterable[_Node]) -> set[_Node]:
+    seen: set[_Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.after)
+    return seen
