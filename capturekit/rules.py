@@ -380,6 +380,24 @@ RULES: dict[str, Rule] = _rules(
         'Prefetch before the capture, or on the launching stream before `cap.graph.launch()`.',
     ),
     Rule(
+        'dead-event',
+        errors.IsolationError,
+        'This event was recorded in a capture that has ended or was lost, and stands for nothing any more',
+        'Record it again, in this capture or outside of any.',
+    ),
+    Rule(
+        'invalidated',
+        errors.InvalidatedError,
+        'The capture was lost before this call',
+        'Find the call that lost it above this line; end the capture and begin anew.',
+    ),
+    Rule(
+        'unjoined',
+        errors.UnjoinedError,
+        'Every lane must be joined to the origin before the capture ends',
+        'Join each: `cap.join(stream)`, or `origin.wait_event(stream.record())` after its last work.',
+    ),
+    Rule(
         'host-read',
         errors.HostReadError,
         'The host reads a value that recorded work has not computed yet',

@@ -89,7 +89,10 @@ def test_refusals_have_a_rule_with_an_exception_and_a_remedy() -> None:
 
 def test_every_rule_is_used() -> None:
     used = {r[4] for r in rules.ROWS} - {''}
-    assert set(rules.RULES) - used == {'host-read', 'host-write'}  # these two are judged by value, not by CUDA
+    assert set(rules.RULES) - used == {
+        'host-read', 'host-write',  # judged by what the host would see, not by CUDA
+        'dead-event', 'invalidated', 'unjoined',  # judged from the capture's history: tests/agreement
+    }  # fmt: skip
 
 
 def test_an_unmeasured_call_is_a_key_error() -> None:
