@@ -1,0 +1,54 @@
+"""capturekit records CuPy work into CUDA graphs, across streams, and refuses what would break the capture.
+
+``with ck.capture() as cap: ...`` records a block; ``cap.graph.launch()`` runs it. See README.md.
+"""
+
+from capturekit.errors import (
+    AssumptionError,
+    CaptureError,
+    ClosedError,
+    CudaCallError,
+    EscapedWorkError,
+    GeneratorError,
+    HostReadError,
+    InvalidatedError,
+    IsolationError,
+    LegacyStreamError,
+    MergeError,
+    SynchronizationError,
+    UnjoinedError,
+    UnmatchedError,
+    UnsupportedCallError,
+    UpdateError,
+    WrongThreadError,
+)
+from capturekit.graph import Graph
+from capturekit.recorder import Capture, capture, fork
+from capturekit.recording import Recording
+
+__version__ = '0.1.0'
+
+__all__ = [
+    'AssumptionError',
+    'Capture',
+    'CaptureError',
+    'ClosedError',
+    'CudaCallError',
+    'EscapedWorkError',
+    'GeneratorError',
+    'Graph',
+    'HostReadError',
+    'InvalidatedError',
+    'IsolationError',
+    'LegacyStreamError',
+    'MergeError',
+    'Recording',
+    'SynchronizationError',
+    'UnjoinedError',
+    'UnmatchedError',
+    'UnsupportedCallError',
+    'UpdateError',
+    'WrongThreadError',
+    'capture',
+    'fork',
+]

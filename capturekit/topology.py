@@ -31,6 +31,16 @@ class EventState(Enum):
     DEAD = 'recorded in a capture that was lost or has ended'
 
 
+@dataclass(frozen=True)
+class CaptureInfo:
+    """``cudaStreamGetCaptureInfo``: status, a number unique to the capture, its graph, the next node's dependencies."""
+
+    status: CaptureStatus
+    number: int = 0
+    graph: int = 0
+    dependencies: tuple[int, ...] = ()
+
+
 @dataclass(eq=False)
 class Mark:
     """What a captured event stands for: all that lay before ``lane``'s next work when it was recorded."""
@@ -43,7 +53,11 @@ class Mark:
 
 @dataclass(eq=False)
 class Lane:
-    """A stream in a capture. ``clock[n]`` is the last segment of lane ``n`` that lies before this lane's next work."""
+    """A stream in a capture. ``clock[n]`` is the last segment of lane ``n`` that lies before this lane's next work.
+
+    ``used``: it was handed to a call since its last event; ``current``: in how many threads it is the current stream;
+    ``nodes``: the driver's dependencies of its next node when an event was last recorded on it.
+    """
 
     number: int
     stream: int
@@ -56,6 +70,14 @@ class Lane:
     clock: Clock = field(default_factory=dict)
     last_use: object = None
     joined_at: object = None
+    used: bool = False
+    current: int = 0
+    nodes: tuple[int, ...] = ()
+
+    @property
+    def open(self) -> bool:
+        """True when work may follow, or have followed, the last event recorded on the lane."""
+        return self.used or self.current > 0
 
 
 @dataclass(eq=False)
@@ -333,6 +355,7 @@ class Topology:
         clock = dict(lane.clock)
         clock[lane.number] = lane.segment
         lane.segment += 1
+        lane.used = False
         mark = self.marks[event] = Mark(lane.capture, lane.number, clock, at)
         return mark
 

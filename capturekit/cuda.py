@@ -1,0 +1,315 @@
+"""The one door to CUDA: CuPy and cuda-bindings, reached when a capture first needs them.
+
+:func:`current` gives the CuPy module in force and the device behind it: :class:`CudaDevice`, or the simulated one
+where the simulated CuPy is installed. Both have the same verbs and pass the same contract tests. Verbs take and
+return ints (handles), refuse with :class:`~capturekit.errors.CudaCallError`, and are safe from any thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from capturekit.errors import CudaCallError
+from capturekit.rules import CaptureStatus, Code, Mode
+from capturekit.topology import CaptureInfo, EventState
+
+_EXTERNAL = 1
+_NON_BLOCKING = 1
+_KINDS = {
+    0: 'kernel',
+    1: 'memcpy',
+    2: 'memset',
+    3: 'host',
+    4: 'graph',
+    5: 'empty',
+    6: 'wait event',
+    7: 'event record',
+    8: 'semaphore signal',
+    9: 'semaphore wait',
+    10: 'mem alloc',
+    11: 'mem free',
+    13: 'conditional',
+}
+
+
+@dataclass(frozen=True)
+class Platform:
+    """The CuPy module in force, and its device."""
+
+    cupy: Any
+    device: Any
+
+    @property
+    def simulated(self) -> bool:
+        return hasattr(self.cupy, '__capturekit_simulated__')
+
+
+_real: Platform | None = None
+
+
+def current() -> Platform:
+    """Return CuPy and its device.
+
+    Raises:
+        ImportError: CuPy or cuda-bindings is not installed; the message names the extra to install.
+    """
+    global _real
+    loaded: ModuleType | None = sys.modules.get('cupy')
+    simulated = getattr(loaded, '__capturekit_simulated__', None)
+    if simulated is not None:
+        return Platform(loaded, simulated)
+    if _real is None or _real.cupy is not loaded:
+        cupy = _cupy()
+        _real = Platform(cupy, CudaDevice(cupy))
+    return _real
+
+
+def _cupy() -> Any:
+    try:
+        import cupy
+    except ImportError as error:
+        raise ImportError(
+            "capturekit records CuPy, which is not installed here: pip install 'capturekit[cuda13]' (or [cuda12]). "
+            'Without a GPU: python -m capturekit run --simulate script.py'
+        ) from error
+    if int(cupy.__version__.split('.')[0]) < 14:
+        raise ImportError(f"capturekit needs CuPy 14 or newer, and this is {cupy.__version__}: pip install -U cupy")
+    return cupy
+
+
+def stream_handle(stream: Any) -> int:
+    """Return the handle of anything that is a stream: CuPy's, or any object with ``__cuda_stream__``.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    handle = getattr(stream, 'ptr', None)
+    if isinstance(handle, int):
+        return handle
+    protocol = getattr(stream, '__cuda_stream__', None)
+    if callable(protocol):
+        answer = protocol()
+        if isinstance(answer, tuple) and len(answer) == 2 and answer[0] == 0:
+            return int(answer[1])
+    raise TypeError(f'expected a CuPy stream or an object with __cuda_stream__, got {type(stream).__name__}')
+
+
+class CudaDevice:
+    """CUDA by way of cuda-bindings; the verbs of :class:`capturekit.simulated.device.SimulatedDevice`."""
+
+    def __init__(self, cupy: Any) -> None:
+        try:
+            from cuda.bindings import runtime
+        except ImportError as error:
+            raise ImportError(
+                "capturekit needs cuda-bindings beside CuPy: pip install 'capturekit[cuda13]' (or [cuda12])"
+            ) from error
+        self._rt: Any = runtime
+        self._modes = [
+            runtime.cudaStreamCaptureMode.cudaStreamCaptureModeGlobal,
+            runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal,
+            runtime.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed,
+        ]
+        self._launch = cupy.cuda.runtime.graphLaunch
+        self.graph_launch = self._launch
+
+    def _ask(self, answer: tuple[Any, ...], call: str) -> Any:
+        """The values of an answer; raises if it is an error."""
+        code = int(answer[0])
+        if code:
+            self._rt.cudaGetLastError()
+            raise CudaCallError(_code(code), call)
+        return answer[1] if len(answer) == 2 else answer[1:]
+
+    # -- streams and events -----------------------------------------------------------------------------------
+
+    def stream_create(self, non_blocking: bool = False, priority: int = 0) -> int:
+        """``cudaStreamCreateWithPriority``."""
+        flags = _NON_BLOCKING if non_blocking else 0
+        return int(self._ask(self._rt.cudaStreamCreateWithPriority(flags, priority), 'streamCreate'))
+
+    def stream_destroy(self, s: int) -> None:
+        """``cudaStreamDestroy``."""
+        self._ask(self._rt.cudaStreamDestroy(s), 'streamDestroy')
+
+    def stream_synchronize(self, s: int) -> None:
+        """``cudaStreamSynchronize``."""
+        self._ask(self._rt.cudaStreamSynchronize(s), 'streamSynchronize')
+
+    def stream_query(self, s: int) -> bool:
+        """``cudaStreamQuery``."""
+        answer = self._rt.cudaStreamQuery(s)
+        if int(answer[0]) == Code.cudaErrorNotReady:
+            return False
+        self._ask(answer, 'streamQuery')
+        return True
+
+    def stream_flags(self, s: int) -> int:
+        """``cudaStreamGetFlags``."""
+        return int(self._ask(self._rt.cudaStreamGetFlags(s), 'streamGetFlags'))
+
+    def stream_priority(self, s: int) -> int:
+        """``cudaStreamGetPriority``."""
+        return int(self._ask(self._rt.cudaStreamGetPriority(s), 'streamGetPriority'))
+
+    def stream_status(self, s: int) -> CaptureStatus:
+        """``cudaStreamIsCapturing``."""
+        return CaptureStatus(int(self._ask(self._rt.cudaStreamIsCapturing(s), 'streamIsCapturing')))
+
+    def capture_info(self, s: int) -> CaptureInfo:
+        """``cudaStreamGetCaptureInfo`` (its third form; cuda-bindings 12 gives the same without edge data)."""
+        ask = getattr(self._rt, 'cudaStreamGetCaptureInfo_v3', self._rt.cudaStreamGetCaptureInfo)
+        status, number, graph, nodes, *_edges = self._ask(ask(s), 'streamGetCaptureInfo')
+        if CaptureStatus(int(status)) is not CaptureStatus.ACTIVE:
+            return CaptureInfo(CaptureStatus(int(status)))
+        return CaptureInfo(CaptureStatus.ACTIVE, int(number), int(graph), tuple(sorted(int(n) for n in nodes or ())))
+
+    def stream_wait_event(self, s: int, e: int, external: bool = False) -> None:
+        """``cudaStreamWaitEvent``."""
+        self._ask(self._rt.cudaStreamWaitEvent(s, e, _EXTERNAL if external else 0), 'streamWaitEvent')
+
+    def event_create(self) -> int:
+        """``cudaEventCreateWithFlags``, without timing."""
+        return int(self._ask(self._rt.cudaEventCreateWithFlags(self._rt.cudaEventDisableTiming), 'eventCreate'))
+
+    def event_destroy(self, e: int) -> None:
+        """``cudaEventDestroy``."""
+        self._ask(self._rt.cudaEventDestroy(e), 'eventDestroy')
+
+    def event_record(self, e: int, s: int, external: bool = False) -> None:
+        """``cudaEventRecord``."""
+        self._ask(self._rt.cudaEventRecordWithFlags(e, s, _EXTERNAL if external else 0), 'eventRecord')
+
+    def event_query(self, e: int) -> bool:
+        """``cudaEventQuery``."""
+        answer = self._rt.cudaEventQuery(e)
+        if int(answer[0]) == Code.cudaErrorNotReady:
+            return False
+        self._ask(answer, 'eventQuery')
+        return True
+
+    def event_synchronize(self, e: int) -> None:
+        """``cudaEventSynchronize``."""
+        self._ask(self._rt.cudaEventSynchronize(e), 'eventSynchronize')
+
+    def event_elapsed_time(self, e1: int, e2: int) -> float:
+        """``cudaEventElapsedTime`` in milliseconds."""
+        return float(self._ask(self._rt.cudaEventElapsedTime(e1, e2), 'eventElapsedTime'))
+
+    def device_synchronize(self) -> None:
+        """``cudaDeviceSynchronize``."""
+        self._ask(self._rt.cudaDeviceSynchronize(), 'deviceSynchronize')
+
+    def event_state(self, e: int) -> EventState:
+        """What an event stands for, found out without harm to any capture.
+
+        An event timed against itself tells nearly all. What is left (never recorded, or made without timing) is
+        settled by a wait in a capture of its own on a stream of its own, which is thrown away.
+        """
+        code = int(self._rt.cudaEventElapsedTime(e, e)[0])
+        self._rt.cudaGetLastError()
+        if code in (Code.cudaSuccess, Code.cudaErrorNotReady):
+            return EventState.OUTSIDE
+        if code == Code.cudaErrorCapturedEvent:
+            return EventState.CAPTURED
+        if code == Code.cudaErrorInvalidValue:
+            return EventState.DEAD
+        s = self.stream_create(non_blocking=True)
+        try:
+            self.begin_capture(s, Mode.RELAXED)
+            waited = int(self._rt.cudaStreamWaitEvent(s, e, 0)[0])
+            ended = self._rt.cudaStreamEndCapture(s)
+            if int(ended[0]) == 0:
+                self.graph_destroy(int(ended[1]))
+            self._rt.cudaGetLastError()
+        finally:
+            self.stream_destroy(s)
+        return EventState.NEVER if waited == 0 else EventState.OUTSIDE
+
+    # -- capture ----------------------------------------------------------------------------------------------
+
+    def begin_capture(self, s: int, mode: Mode = Mode.RELAXED) -> None:
+        """``cudaStreamBeginCapture``."""
+        self._ask(self._rt.cudaStreamBeginCapture(s, self._modes[mode]), 'streamBeginCapture')
+
+    def end_capture(self, s: int) -> int:
+        """``cudaStreamEndCapture``: return the graph."""
+        return int(self._ask(self._rt.cudaStreamEndCapture(s), 'streamEndCapture'))
+
+    def exchange_thread_mode(self, mode: Mode) -> Mode:
+        """``cudaThreadExchangeStreamCaptureMode``: set this thread's mode, return the old one."""
+        old = self._ask(self._rt.cudaThreadExchangeStreamCaptureMode(self._modes[mode]), 'threadExchangeMode')
+        return Mode(int(old))
+
+    # -- graphs -----------------------------------------------------------------------------------------------
+
+    def graph_nodes(self, g: int) -> list[int]:
+        """Handles of a graph's nodes; ``g`` may be a graph still being captured."""
+        rt = self._rt
+        graph = rt.cudaGraph_t(g)
+        count = self._ask(rt.cudaGraphGetNodes(graph), 'graphGetNodes')[1]
+        if not count:
+            return []
+        return [int(n) for n in self._ask(rt.cudaGraphGetNodes(graph, count), 'graphGetNodes')[0]]
+
+    def graph_edges(self, g: int) -> list[tuple[int, int]]:
+        """Pairs (from, to) of node handles."""
+        rt = self._rt
+        get = getattr(rt, 'cudaGraphGetEdges_v2', rt.cudaGraphGetEdges)
+        graph = rt.cudaGraph_t(g)
+        count = self._ask(get(graph), 'graphGetEdges')[-1]
+        if not count:
+            return []
+        begins, ends, *_data = self._ask(get(graph, count), 'graphGetEdges')
+        return [(int(a), int(b)) for a, b in zip(begins, ends)]
+
+    def node_kind(self, g: int, node: int) -> tuple[str, str]:
+        """A node's kind, and its name where one is known."""
+        kind = int(self._ask(self._rt.cudaGraphNodeGetType(self._rt.cudaGraphNode_t(node)), 'graphNodeGetType'))
+        return _KINDS.get(kind, str(kind)), ''
+
+    def graph_instantiate(self, g: int) -> int:
+        """``cudaGraphInstantiate``."""
+        return int(self._ask(self._rt.cudaGraphInstantiate(self._rt.cudaGraph_t(g), 0), 'graphInstantiate'))
+
+    def graph_upload(self, x: int, s: int) -> None:
+        """``cudaGraphUpload``."""
+        self._ask(self._rt.cudaGraphUpload(self._rt.cudaGraphExec_t(x), s), 'graphUpload')
+
+    def graph_destroy(self, g: int) -> None:
+        """``cudaGraphDestroy``."""
+        self._ask(self._rt.cudaGraphDestroy(self._rt.cudaGraph_t(g)), 'graphDestroy')
+
+    def graph_exec_destroy(self, x: int) -> None:
+        """``cudaGraphExecDestroy``."""
+        self._ask(self._rt.cudaGraphExecDestroy(self._rt.cudaGraphExec_t(x)), 'graphExecDestroy')
+
+    def graph_dot(self, g: int, flags: int = 0) -> str:
+        """``cudaGraphDebugDotPrint``."""
+        handle, path = tempfile.mkstemp(suffix='.dot')
+        os.close(handle)
+        try:
+            self._ask(
+                self._rt.cudaGraphDebugDotPrint(self._rt.cudaGraph_t(g), path.encode(), flags), 'graphDebugDotPrint'
+            )
+            with open(path) as f:
+                return f.read()
+        finally:
+            os.remove(path)
+
+    def mem_get_info(self) -> tuple[int, int]:
+        """Free and total bytes."""
+        free, total = self._ask(self._rt.cudaMemGetInfo(), 'memGetInfo')
+        return int(free), int(total)
+
+
+def _code(code: int) -> int:
+    try:
+        return Code(code)
+    except ValueError:
+        return code

@@ -1,0 +1,186 @@
+"""A recorded graph: launched, uploaded, looked into, closed. A drop-in for ``cupy.cuda.Graph``.
+
+CUDA C++ Programming Guide, "CUDA Graphs": a graph is a definition; an executable graph is what is launched, and never
+runs beside itself: a launch waits, on the device, for the one before. ``cudaGraph_t`` is not thread-safe, so calls on
+one graph take turns here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from capturekit.cuda import Platform, stream_handle
+from capturekit.errors import ClosedError, UnsupportedCallError
+from capturekit.memory import GraphMemory
+from capturekit.places import here
+from capturekit.recording import Recording
+from capturekit.rules import RULES, Mode
+from capturekit.topology import Topology
+
+_CLOSED = 'Its executable graph and its memory were given back by close()'
+
+
+class Graph:
+    """What a capture made. It has no public constructor: ``with ck.capture() as cap: ...`` makes ``cap.graph``.
+
+    Holds the memory that its nodes read and write. Threads: calls take turns; streams: any of the graph's device.
+    """
+
+    __slots__ = (
+        '__weakref__', '_current', '_device', '_exec', '_graph', '_launch', '_lock', '_memory',
+        '_platform', '_topology', 'device_id', 'recording',
+    )  # fmt: skip
+
+    _graph: int
+    _exec: int
+    recording: Recording
+
+    def __init__(self) -> None:
+        raise TypeError('a Graph is made by a capture: `with ck.capture() as cap: ...`, then `cap.graph`')
+
+    @classmethod
+    def _make(
+        cls,
+        platform: Platform,
+        graph: int,
+        memory: GraphMemory,
+        recording: Recording,
+        topology: Topology,
+    ) -> Graph:
+        """Instantiate a definition and take it over; on failure the definition is destroyed."""
+        self = object.__new__(cls)
+        self._platform = platform
+        self._device = platform.device
+        self._graph, self._exec = graph, 0
+        self._lock = threading.RLock()
+        self._memory = memory
+        self._launch = platform.device.graph_launch
+        self._current = platform.cupy.cuda.get_current_stream
+        self._topology = topology
+        self.device_id = platform.cupy.cuda.Device().id
+        self.recording = recording
+        try:
+            self._exec = platform.device.graph_instantiate(graph)
+        except BaseException:
+            self._destroy()
+            raise
+        return self
+
+    def launch(self, stream: Any = None) -> None:
+        """Launch on ``stream`` (a CuPy stream or any object with ``__cuda_stream__``), or CuPy's current one.
+
+        Asynchronous: the call returns at once. Launching into a stream that is being captured is refused.
+
+        Raises:
+            ClosedError: the graph was closed.
+            TypeError: ``stream`` is no stream.
+            UnsupportedCallError: the stream is being captured (900).
+        """
+        ptr = self._current().ptr if stream is None else self._checked(stream)
+        if self._topology.captures:
+            self._refuse_captured(ptr, 'graph-launch', 'Graph.launch()')
+        with self._lock:
+            if not self._exec:
+                raise self._closed('Graph.launch()')
+            self._launch(self._exec, ptr)
+
+    def _checked(self, stream: Any) -> int:
+        device_id = getattr(stream, 'device_id', -1)
+        if isinstance(device_id, int) and device_id not in (-1, self.device_id):
+            raise ValueError(f'the graph lives on device {self.device_id}, the stream on device {device_id}')
+        return stream_handle(stream)
+
+    def _refuse_captured(self, ptr: int, rule: str, call: str) -> None:
+        found = self._topology.lane(ptr)
+        if found is not None:
+            says = RULES[rule]
+            raise UnsupportedCallError(
+                call,
+                stream=ptr,
+                lane=found.number,
+                subject=f'lane {found.number} (stream {ptr:#x})',
+                location=here(),
+                rule=f'{says.says} (cudaErrorStreamCaptureUnsupported would follow, and the capture would be lost).',
+                remedy=says.remedy,
+                cuda_error='cudaErrorStreamCaptureUnsupported',
+            )
+
+    def upload(self, stream: Any = None) -> None:
+        """Put the graph on the device ahead of its first launch (``cudaGraphUpload``). Errors as :meth:`launch`."""
+        ptr = self._current().ptr if stream is None else self._checked(stream)
+        if self._topology.captures:
+            self._refuse_captured(ptr, 'graph-upload', 'Graph.upload()')
+        with self._lock:
+            if not self._exec:
+                raise self._closed('Graph.upload()')
+            self._device.graph_upload(self._exec, ptr)
+
+    def debug_dot_str(self, flags: int = 0) -> str:
+        """Return the graph in DOT (``cudaGraphDebugDotPrint``). Raises ClosedError on a closed graph."""
+        with self._lock:
+            if not self._exec:
+                raise self._closed('Graph.debug_dot_str()')
+            return str(self._device.graph_dot(self._graph, flags))
+
+    @property
+    def closed(self) -> bool:
+        """True after :meth:`close`."""
+        return not self._exec
+
+    @property
+    def graph(self) -> int:
+        """The ``cudaGraph_t`` as an int; 0 when closed."""
+        return self._graph
+
+    @property
+    def graphExec(self) -> int:  # noqa: N802 - CuPy's name
+        """The ``cudaGraphExec_t`` as an int; 0 when closed."""
+        return self._exec
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of device memory held for the graph's own arrays."""
+        return self._memory.used_bytes()
+
+    def close(self) -> None:
+        """Destroy the graph and give its memory back. Again is no error. Launches under way finish first.
+
+        Waits for the device to finish with the graph's memory: call it outside of captures.
+        """
+        with self._lock:
+            if self._exec:
+                self._destroy()
+                self._memory.release()
+
+    def _destroy(self) -> None:
+        """Destroy what is there, in a thread mode that no open capture is hurt by."""
+        device = self._device
+        old = device.exchange_thread_mode(Mode.RELAXED)
+        try:
+            x, self._exec = self._exec, 0
+            g, self._graph = self._graph, 0
+            if x:
+                device.graph_exec_destroy(x)
+            if g:
+                device.graph_destroy(g)
+        finally:
+            device.exchange_thread_mode(old)
+
+    def __del__(self, _finalizing: Callable[[], bool] = __import__('sys').is_finalizing) -> None:
+        if not _finalizing() and getattr(self, '_exec', 0):
+            self._destroy()
+
+    def _closed(self, call: str) -> ClosedError:
+        return ClosedError(call, location=here(), rule=f'{_CLOSED}.', remedy='Record again, or close it later.')
+
+    def __enter__(self) -> Graph:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = 'closed' if self.closed else f'{self.recording.nodes} nodes, {len(self.recording.lanes)} lanes'
+        return f'<capturekit.Graph {state}>'

@@ -1,0 +1,311 @@
+"""The places where Python code enters CuPy, as a table; and their counted installation and exact restoring.
+
+Each row names a holder (a module or class by its dotted name), an attribute, and a verb: the method of the guard that
+is given the original and the call's arguments. Nothing is installed while no capture is open. The first
+:func:`install` puts all wrappers in place, or, if one fails, none; the last :func:`uninstall` puts back what was there:
+the same objects, and nothing where an attribute was inherited.
+
+CuPy's extension types refuse ``setattr``. Their methods are looked up in a dictionary like any type's, which
+``gc.get_referents`` reaches; writing there and telling the interpreter that the type was modified replaces a method for
+Python callers (CuPy's own C-level calls don't go through it). Rows of that kind are marked ``sealed``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import importlib
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_MISSING = object()
+_STREAM = 'cupy.cuda.stream._BaseStream'
+_EVENT = 'cupy.cuda.stream.Event'
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry point: ``kind`` is method, property, function or (of an extension type) sealed."""
+
+    holder: str
+    name: str
+    verb: str
+    kind: str = 'method'
+    optional: bool = False
+
+    def __str__(self) -> str:
+        return f'{self.holder}.{self.name}'
+
+
+def _functions(verb: str, *names: str) -> tuple[Entry, ...]:
+    return tuple(Entry('cupy.cuda.runtime', name, verb, 'function') for name in names)
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry(_STREAM, 'synchronize', 'stream_synchronize'),
+    Entry(_STREAM, 'done', 'stream_done', 'property'),
+    Entry(_STREAM, 'record', 'stream_record'),
+    Entry(_STREAM, 'wait_event', 'stream_wait_event'),
+    Entry(_STREAM, 'use', 'stream_use'),
+    Entry(_STREAM, '__enter__', 'stream_enter'),
+    Entry(_STREAM, '__exit__', 'stream_exit'),
+    Entry(_STREAM, 'begin_capture', 'stream_begin_capture'),
+    Entry(_STREAM, 'end_capture', 'stream_end_capture'),
+    Entry(_STREAM, 'is_capturing', 'stream_is_capturing'),
+    Entry(_STREAM, 'is_non_blocking', 'stream_is_non_blocking', 'property'),
+    Entry(_STREAM, 'add_callback', 'stream_add_callback'),
+    Entry(_STREAM, 'launch_host_func', 'stream_launch_host_func'),
+    Entry(_EVENT, '__init__', 'event_made'),
+    Entry(_EVENT, 'record', 'event_record'),
+    Entry(_EVENT, 'synchronize', 'event_synchronize'),
+    Entry(_EVENT, 'done', 'event_done', 'property'),
+    Entry('cupy.cuda', 'get_elapsed_time', 'elapsed_time', 'function'),
+    Entry('cupy.cuda.stream', 'get_elapsed_time', 'elapsed_time', 'function'),
+    Entry('cupy.cuda.device.Device', 'synchronize', 'device_synchronize', 'sealed'),
+    Entry('cupy._core.syncdetect', '_declare_synchronize', 'declared_synchronize', 'function'),
+    Entry('cupy.ndarray', 'get', 'array_get'),
+    Entry('cupy.ndarray', 'set', 'array_set'),
+    Entry('cupy.ndarray', '__getitem__', 'array_getitem'),
+    Entry('cupy.ndarray', '__setitem__', 'array_setitem'),
+    Entry('cupy.ndarray', '__dlpack__', 'array_dlpack'),
+    Entry('cupy._core', 'array', 'array_from', 'function'),
+    Entry('cupy.cuda.graph.Graph', 'launch', 'graph_launch', 'sealed'),
+    Entry('cupy.cuda.graph.Graph', 'upload', 'graph_upload', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPool', 'free_all_blocks', 'pool_free', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryAsyncPool', 'free_all_blocks', 'pool_free', 'sealed', optional=True),
+    Entry('cupy.cuda.pinned_memory.PinnedMemoryPool', 'free_all_blocks', 'pool_free', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_device_async', 'pointer_copy', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_host_async', 'pointer_copy', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_to_host_async', 'pointer_copy', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_async', 'pointer_copy', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'memset_async', 'pointer_copy', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_device', 'pointer_sync', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_host', 'pointer_sync', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_to_host', 'pointer_sync', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from', 'pointer_sync', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'memset', 'pointer_sync', 'sealed'),
+    Entry('cupy.cuda.memory', '_set_thread_local_allocator', 'allocator_set', 'function'),
+    Entry('cupy.cuda', 'alloc_pinned_memory', 'unsafe', 'function'),
+    Entry('cupy.cuda.pinned_memory', 'alloc_pinned_memory', 'unsafe', 'function'),
+    *_functions('runtime_stream_synchronize', 'streamSynchronize'),
+    *_functions('runtime_stream_query', 'streamQuery'),
+    *_functions('runtime_stream_wait_event', 'streamWaitEvent'),
+    *_functions('runtime_begin_capture', 'streamBeginCapture'),
+    *_functions('runtime_end_capture', 'streamEndCapture'),
+    *_functions('runtime_stream_flags', 'streamGetFlags'),
+    *_functions('runtime_add_callback', 'streamAddCallback'),
+    *_functions('runtime_stream_destroy', 'streamDestroy'),
+    *_functions('runtime_event_record', 'eventRecord'),
+    *_functions('runtime_event_query', 'eventQuery'),
+    *_functions('runtime_event_synchronize', 'eventSynchronize'),
+    *_functions('runtime_elapsed_time', 'eventElapsedTime'),
+    *_functions('runtime_event_made', 'eventCreate', 'eventCreateWithFlags'),
+    *_functions('runtime_device_synchronize', 'deviceSynchronize'),
+    *_functions('runtime_launch', 'graphLaunch'),
+    *_functions('runtime_upload', 'graphUpload'),
+    *_functions(
+        'runtime_work_last', 'memcpyAsync', 'memsetAsync', 'memcpy2DAsync', 'memcpy3DAsync', 'memcpy2DFromArrayAsync',
+        'memcpy2DToArrayAsync',
+    ),
+    *_functions('runtime_host_func', 'launchHostFunc'),
+    *_functions('runtime_peer_copy', 'memcpyPeerAsync'),
+    *_functions('runtime_prefetch', 'memPrefetchAsync'),
+    *_functions(
+        'runtime_legacy', 'memcpy', 'memset', 'memcpy2D', 'memcpy3D', 'memcpyPeer', 'memcpy2DFromArray',
+        'memcpy2DToArray',
+    ),
+    *_functions(
+        'unsafe', 'malloc', 'mallocManaged', 'mallocArray', 'malloc3DArray', 'hostAlloc', 'hostRegister',
+        'hostUnregister', 'free', 'freeHost', 'freeArray', 'graphInstantiate', 'graphExecDestroy', 'profilerStart',
+        'profilerStop', 'deviceSetLimit', 'deviceSetMemPool', 'memPoolTrimTo', 'memPoolCreate', 'memPoolDestroy',
+        'memPoolGetAttribute', 'memPoolSetAttribute', 'memAdvise',
+    ),
+    *_functions('runtime_malloc_async', 'mallocAsync'),
+    *_functions('runtime_free_async', 'freeAsync'),
+)  # fmt: skip
+
+
+def resolve(dotted: str) -> Any:
+    """Return the module or class of a dotted name; AttributeError or ImportError names what is missing."""
+    parts = dotted.split('.')
+    for length in range(len(parts), 0, -1):
+        name = '.'.join(parts[:length])
+        module = sys.modules.get(name)
+        if module is None:
+            try:
+                module = importlib.import_module(name)
+            except ModuleNotFoundError:
+                continue
+        found: Any = module
+        for part in parts[length:]:
+            found = getattr(found, part)
+        return found
+    raise ImportError(f'no module on the way to {dotted}')
+
+
+def _namespace(holder: Any) -> dict[str, Any]:
+    """The dictionary behind an extension type."""
+    found = gc.get_referents(holder.__dict__)[0]
+    if not isinstance(found, dict):
+        raise TypeError(f'{holder!r} keeps its attributes out of reach')
+    return found
+
+
+class _Slot:
+    """One attribute of one holder: read as it stands, written, put back."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.holder = resolve(entry.holder)
+        self.written = False
+        space = self.holder.__dict__
+        self.before = space.get(entry.name, _MISSING)
+        self.original = getattr(self.holder, entry.name) if self.before is _MISSING else self.before
+
+    def write(self, value: Any) -> None:
+        if self._plain():
+            setattr(self.holder, self.entry.name, value)
+        else:
+            _namespace(self.holder)[self.entry.name] = value
+            _modified(self.holder)
+        self.written = True
+
+    def restore(self) -> None:
+        if not self.written:
+            return
+        if not self._plain():
+            space = _namespace(self.holder)
+            if self.before is _MISSING:
+                space.pop(self.entry.name, None)
+            else:
+                space[self.entry.name] = self.before
+            _modified(self.holder)
+        elif self.before is _MISSING:
+            delattr(self.holder, self.entry.name)
+        else:
+            setattr(self.holder, self.entry.name, self.before)
+        self.written = False
+
+    def _plain(self) -> bool:
+        return not isinstance(self.holder, type) or self.holder.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE
+
+
+_HEAP_TYPE = 1 << 9
+_IMMUTABLE_TYPE = 1 << 8
+
+
+def _modified(holder: type) -> None:
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(holder))
+
+
+def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Any) -> Any:
+    """What stands in an entry's place. ``inside.depth`` is above zero in threads where the guard itself is calling."""
+    if entry.kind == 'property':
+        getter = original.fget if isinstance(original, property) else original.__get__
+
+        def get(self: Any) -> Any:
+            if inside.depth:
+                return getter(self)
+            return verb(getter, self)
+
+        return property(get, doc=getattr(original, '__doc__', None))
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if inside.depth:
+            return original(*args, **kwargs)
+        return verb(original, *args, **kwargs)
+
+    try:
+        functools.update_wrapper(call, original)
+    except (AttributeError, TypeError):
+        call.__name__ = entry.name
+    return call
+
+
+class Inside(threading.local):
+    """How deep this thread is in calls of the guard's own."""
+
+    depth = 0
+
+
+class Installation:
+    """Wrappers in place for one guard; counted."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._count = 0
+        self._slots: list[_Slot] = []
+        self.inside = Inside()
+
+    @property
+    def installed(self) -> bool:
+        return bool(self._slots)
+
+    def install(self, guard: Any) -> None:
+        """Put the wrappers in place, the first time; count, every time."""
+        with self._lock:
+            if self._count == 0:
+                self._write_all(guard)
+            self._count += 1
+
+    def _write_all(self, guard: Any) -> None:
+        written: list[_Slot] = []
+        try:
+            for entry in ENTRIES:
+                slot = self._find(entry)
+                if slot is not None:
+                    written.append(slot)
+                    verb = getattr(guard, entry.verb)
+                    if entry.verb.startswith(('unsafe', 'pointer_', 'pool_', 'runtime_work', 'runtime_legacy')):
+                        verb = functools.partial(verb, _spelled(entry))
+                    slot.write(_wrapper(entry, slot.original, verb, self.inside))
+        except BaseException:
+            _restore_all(written)
+            raise
+        self._slots = written
+
+    def _find(self, entry: Entry) -> _Slot | None:
+        try:
+            return _Slot(entry)
+        except (AttributeError, ImportError):
+            if entry.optional or entry.holder == 'cupy.cuda.runtime':
+                return None  # CUDA's runtime functions come and go with versions of CuPy
+            raise
+
+    def uninstall(self) -> None:
+        """Count back; the last time, put back what was there."""
+        with self._lock:
+            if self._count == 0:
+                raise RuntimeError('uninstall without install')
+            self._count -= 1
+            if self._count == 0:
+                slots, self._slots = self._slots, []
+                _restore_all(slots)
+
+    def original(self, entry_name: str) -> Any:
+        """The original behind an entry, e.g. ``'cupy.cuda.stream._BaseStream.record'``."""
+        for slot in self._slots:
+            if str(slot.entry) == entry_name:
+                return slot.original
+        return _Slot(next(e for e in ENTRIES if str(e) == entry_name)).original
+
+
+def _spelled(entry: Entry) -> str:
+    holder = entry.holder.rsplit('.', 1)[-1]
+    return f'{holder}.{entry.name}()'
+
+
+def _restore_all(slots: list[_Slot]) -> None:
+    """Restore in reverse; every slot is tried, the first failure is raised at the end."""
+    failure: BaseException | None = None
+    for slot in reversed(slots):
+        try:
+            slot.restore()
+        except BaseException as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure

@@ -1,0 +1,175 @@
+"""A graph's own memory: who may have which block, until when, on which lanes.
+
+Everything allocated while a capture is open comes from memory that lives as long as the graph, so that a launch never
+writes where somebody else has been let in since. Inside one capture a block that Python dropped is handed out again
+only to work that the graph orders behind everything that may have touched it.
+
+While the capture has never forked, or all its lanes have been joined, recorded work is one line and CuPy's own pool
+does that at full speed. While lanes are open its rule (same stream, so same order) is wrong: a block of lane 1 that
+lane 2 still reads would be handed out on lane 1. Then blocks come from :class:`_Lanes`: each remembers, when it is
+dropped, how far every lane had got that was active during its life, and goes out again only on a lane that is
+ordered behind all of that.
+
+Blocks are in bytes, rounded up to 512. Used by one thread at a time per capture lane, under the guard's lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from capturekit.topology import Capture, Clock, Lane, covers
+
+_UNIT = 512
+
+
+class _Ticket:
+    """Held by the arrays on a block; when the last is gone, the block is free."""
+
+    __slots__ = ('block', 'lanes')
+
+    def __init__(self, lanes: _Lanes, block: _Block) -> None:
+        self.lanes = lanes
+        self.block = block
+
+    def __del__(self) -> None:
+        self.lanes.dropped(self.block)
+
+
+class _Block:
+    """A piece of the pool: ``born`` is the tick at which it was last handed out."""
+
+    __slots__ = ('born', 'pointer', 'size', 'touched')
+
+    def __init__(self, pointer: Any, size: int) -> None:
+        self.pointer = pointer
+        self.size = size
+        self.born = 0
+        self.touched: Clock = {}
+
+
+class _Lanes:
+    """Blocks for captures with open lanes."""
+
+    def __init__(self, memory: GraphMemory) -> None:
+        self._memory = memory
+        self._free: defaultdict[int, list[_Block]] = defaultdict(list)
+        self._lock = threading.RLock()
+        self.reused = 0
+
+    def malloc(self, lane: Lane, size: int) -> Any:
+        """Return a memory pointer of ``size`` bytes for work on a lane."""
+        rounded = max((size + _UNIT - 1) // _UNIT, 1) * _UNIT
+        memory = self._memory
+        with self._lock:
+            block = self._take(lane, rounded)
+            if block is None:
+                block = _Block(memory.grow(rounded), rounded)
+            block.born = memory.tick
+        owned = memory.unowned(block.pointer.ptr, rounded, _Ticket(self, block), block.pointer.device_id)
+        return memory.pointer(owned, 0)
+
+    def _take(self, lane: Lane, size: int) -> _Block | None:
+        free = self._free[size]
+        for i in range(len(free) - 1, -1, -1):
+            if covers(lane, free[i].touched):
+                self.reused += 1
+                return free.pop(i)
+        return None
+
+    def dropped(self, block: _Block) -> None:
+        """The last array on a block is gone."""
+        with self._lock:
+            block.touched = self._memory.touched_since(block.born)
+            self._free[block.size].append(block)
+
+
+class GraphMemory:
+    """The memory of one capture and then of its graph.
+
+    ``pool`` is private (made here) unless the caller gave one; then nothing that the capture took from it goes back
+    while the graph lives.
+    """
+
+    def __init__(self, cupy: Any, pool: Any = None) -> None:
+        self.private = pool is None
+        self.pool = cupy.cuda.MemoryPool() if pool is None else pool
+        self.unowned = cupy.cuda.UnownedMemory
+        self.pointer = cupy.cuda.MemoryPointer
+        self._lanes = _Lanes(self)
+        self._held: list[Any] = []
+        self._capture: Capture | None = None
+        self._active: dict[int, int] = {}
+        self._identity: Any = None
+        self.tick = 0
+        self.grown = 0
+
+    def opened(self, capture: Capture) -> None:
+        """The capture that this memory serves has begun."""
+        self._capture = capture
+        self._active = {0: 0}
+
+    def keep(self, thing: Any) -> None:
+        """Hold something for as long as the graph lives."""
+        self._held.append(thing)
+
+    def grow(self, size: int) -> Any:
+        """Take a block from the pool that goes back only with the graph."""
+        pointer = self.pool.malloc(size)
+        self._held.append(pointer)
+        self.grown += size
+        return pointer
+
+    def allocator(self, lane: Lane) -> Callable[[int], Any]:
+        """The allocator for work on a lane, as things stand: CuPy's own pool where one line of work is recorded."""
+        if self.private and self.solo(lane):
+            return self.pool.malloc  # type: ignore[no-any-return]
+        lanes = self._lanes
+        return lambda size: lanes.malloc(lane, size)
+
+    def solo(self, lane: Lane) -> bool:
+        """True when all that was recorded lies before the lane's next work, so that order is no question."""
+        return all(other is lane or self._behind(other, lane) for other in lane.capture.lanes)
+
+    @staticmethod
+    def _behind(other: Lane, lane: Lane) -> bool:
+        """``other`` was joined into ``lane`` after its last activity: nothing has been able to happen on it since."""
+        return lane.clock.get(other.number, 0) >= other.segment - 1 and not other.open
+
+    def active(self, lane: Lane) -> None:
+        """A lane became current, or was handed to a call: work may follow on it."""
+        self.tick += 1
+        self._active[lane.number] = self.tick
+
+    def touched_since(self, tick: int) -> Clock:
+        """How far each lane has got that was active at or after ``tick``."""
+        capture = self._capture
+        if capture is None:
+            return {}
+        return {
+            n: capture.lanes[n].segment
+            for n, at in self._active.items()
+            if at >= tick or capture.lanes[n].open
+        }
+
+    def owns(self, mem: Any) -> bool:
+        """True when a memory object of CuPy's lies in this memory."""
+        owner = getattr(mem, '_owner', None)
+        if isinstance(owner, _Ticket):
+            return owner.lanes is self._lanes
+        if not self.private:
+            return False
+        if self._identity is None:
+            self._identity = self.pool.malloc(1).mem.pool
+        return getattr(mem, 'pool', None) is self._identity
+
+    def used_bytes(self) -> int:
+        """Bytes that the graph's memory holds on the device."""
+        return int(self.pool.total_bytes()) if self.private else self.grown
+
+    def release(self) -> None:
+        """Give everything back; the graph must not be launched any more."""
+        self._held.clear()
+        self._capture = None

@@ -1,0 +1,613 @@
+"""``capture()``: the block in which CuPy work is recorded; and ``fork()``, the scope that owns its lanes.
+
+The way out was written first. Whatever happens inside the block, afterwards no stream captures, no wrapper remains,
+and allocator, current stream, garbage collection and the thread's capture mode are as before: everything that entering
+does is undone by one list of steps, last first, each tried whatever became of the others.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+from capturekit import errors
+from capturekit.cuda import Platform, current
+from capturekit.errors import CudaCallError
+from capturekit.graph import Graph
+from capturekit.guard import GUARD, Live, close_recording, new_recording
+from capturekit.memory import GraphMemory
+from capturekit.places import here
+from capturekit.recording import Recording
+from capturekit.rules import CaptureStatus, Code, Mode, Operation
+from capturekit.topology import LEGACY_HANDLES, Lane
+
+_MODES = {mode.name.lower(): mode for mode in Mode}
+_SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+
+class _Undo:
+    """Steps to take back, last first. Every step is tried; an interrupted one is tried once more."""
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[], Any]] = []
+
+    def push(self, step: Callable[[], Any]) -> None:
+        self._steps.append(step)
+
+    def run(self) -> BaseException | None:
+        """Take everything back; return the first failure."""
+        failure: BaseException | None = None
+        while self._steps:
+            step = self._steps.pop()
+            try:
+                try:
+                    step()
+                except KeyboardInterrupt as interrupt:
+                    failure = failure or interrupt
+                    step()
+            except BaseException as error:
+                failure = failure or error
+        return failure
+
+
+class _GarbageCollection:
+    """Held off while any capture is open: a destructor may make a call that loses it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._was_on = False
+
+    def hold(self) -> None:
+        with self._lock:
+            if self._count == 0:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._count += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._count -= 1
+            if self._count == 0 and self._was_on:
+                gc.enable()
+
+
+_garbage = _GarbageCollection()
+
+
+class Capture:
+    """Record the CuPy work of a block into a graph.
+
+    Made by :func:`capture`. In the block the capture's own stream is current; ``cap.fork(n)``, ``cap.join(stream)``
+    and existing ``record``/``wait_event`` code split and join it. After the block ``cap.graph`` is the graph and
+    ``cap.recording`` its story. One use each, in the thread that entered it.
+    """
+
+    def __init__(self, stream: Any, strict: bool, mode: Mode, pool: Any) -> None:
+        self._given = stream
+        self._strict = strict
+        self._mode = mode
+        self._pool = pool
+        self._state = 'new'
+        self._undo = _Undo()
+        self._live: Live | None = None
+        self._graph: Graph | None = None
+        self._lane_streams: list[Any] = []
+
+    # -- in ---------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Capture:
+        if self._state != 'new':
+            raise self._used('entering it again')
+        self._state = 'entering'
+        try:
+            self._open(sys._getframe(1))
+        except BaseException as error:
+            failure = self._undo.run()
+            self._state = 'failed'
+            if failure is not None:
+                _note(error, f'and then, on the way out: {failure!r}')
+            raise
+        self._state = 'open'
+        return self
+
+    def _open(self, frame: FrameType) -> None:
+        platform = current()
+        origin = self._origin(platform)
+        undo = self._undo
+        _garbage.hold()
+        undo.push(_garbage.release)
+        GUARD.install(platform)
+        undo.push(GUARD.uninstall)
+        with GUARD.lock:
+            self._refuse_captured(origin)
+            device = platform.device
+            old = device.exchange_thread_mode(Mode.RELAXED)
+            undo.push(lambda: device.exchange_thread_mode(old))
+            memory = GraphMemory(platform.cupy, self._pool)
+            with GUARD.inside():
+                blocking = not device.stream_flags(origin.ptr) & 1
+            self._make_current(platform, origin)
+            self._begin(platform, origin, memory, blocking, frame)
+            undo.push(GUARD.restore_allocator)
+            GUARD._refresh()
+
+    def _origin(self, platform: Platform) -> Any:
+        if self._given is None:
+            return platform.cupy.cuda.Stream(non_blocking=True)
+        stream = self._given
+        here_id = platform.cupy.cuda.Device().id
+        if stream.device_id not in (-1, here_id):
+            raise ValueError(
+                f'the stream is of device {stream.device_id} and the current device is {here_id}: '
+                'make its device current first (`with cp.cuda.Device(...)`)'
+            )
+        return stream
+
+    @staticmethod
+    def _refuse_captured(origin: Any) -> None:
+        verdict = GUARD.topology.judge(Operation.BEGIN_CAPTURE, thread=threading.get_ident(), stream=origin.ptr)
+        if verdict.answer.refused:
+            GUARD.refuse(verdict, 'ck.capture()', origin.ptr)
+        with GUARD.inside():
+            status = GUARD.platform.device.stream_status(origin.ptr)
+        if status is not CaptureStatus.NONE:
+            raise errors.UnmatchedError(
+                'ck.capture()',
+                stream=origin.ptr,
+                location=here(),
+                rule='This stream is already being captured, by a capture that capturekit does not know.',
+                remedy='End that capture first, or capture on another stream.',
+                cuda_error=Code.cudaErrorIllegalState.name,
+            )
+
+    def _make_current(self, platform: Platform, origin: Any) -> None:
+        """The origin becomes current; afterwards the stream that was current is so again."""
+        stream = platform.cupy.cuda.get_current_stream()
+        if GUARD.topology.lane(stream.ptr) is not None:
+            GUARD._leave(stream, origin.ptr)
+            self._undo.push(lambda: _resume(stream))
+        GUARD.own('cupy.cuda.stream._BaseStream.__enter__', origin)
+        undo = lambda: GUARD.own('cupy.cuda.stream._BaseStream.__exit__', origin, None, None, None)  # noqa: E731
+        self._undo.push(undo)
+
+    def _begin(self, platform: Platform, origin: Any, memory: GraphMemory, blocking: bool, frame: FrameType) -> None:
+        device = platform.device
+        at = here(frame)
+        device.begin_capture(origin.ptr, self._mode)
+        capture = GUARD.topology.begin(
+            origin.ptr, self._mode, threading.get_ident(), blocking=blocking, at=at
+        )
+        recording = new_recording(platform, self._mode, strict=self._strict)
+        live = Live(platform, capture, self._strict, origin, memory, recording, threading.get_ident(), at)
+        live.suspended = _suspended(frame)
+        live.active_at = at
+        self._live = live
+        self._undo.push(lambda: GUARD.gone(live))
+        self._undo.push(self._abandon)
+        if getattr(origin, '_graph_host_funcargs', None) is None:
+            origin._graph_host_funcargs = []
+        capture.origin.current = 1
+        memory.opened(capture)
+        GUARD.opened(live)
+
+    # -- out --------------------------------------------------------------------------------------------------
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._state != 'open':
+            raise self._used('leaving it')
+        live = self._live
+        assert live is not None
+        if live.thread != threading.get_ident():
+            raise errors.WrongThreadError(
+                'The end of the capture',
+                location=here(sys._getframe(1)),
+                rule='A capture ends in the thread that opened it.',
+                remedy='Leave the `with` block in the thread that entered it.',
+                cuda_error=Code.cudaErrorStreamCaptureWrongThread.name,
+            )
+        self._state = 'ending'
+        definition = 0
+        fault: BaseException | None = None
+        try:
+            definition = self._end(live, aborted=error is not None)
+        except BaseException as found:
+            fault = found
+        failure = self._undo.run()
+        fault = fault or failure
+        self._finish(live, definition, fault, error)
+
+    def _end(self, live: Live, aborted: bool) -> int:
+        """Check, and end the driver's capture; return the definition. What goes wrong is raised."""
+        with GUARD.lock:
+            escaped = self._spring_traps(live)
+            if aborted:
+                return 0
+            GUARD._check(live)
+            if escaped is not None:
+                raise escaped
+            GUARD.find_work(live)
+            if live.capture.unjoined():
+                if live.strict:
+                    raise GUARD.unjoined(live)
+                GUARD.join_all(live)
+            device = live.platform.device
+            with GUARD.inside():
+                info = device.capture_info(live.origin.ptr)
+                live.recording.nodes = len(device.graph_nodes(info.graph))
+                live.recording.edges = len(device.graph_edges(info.graph)) if len(live.capture.lanes) > 1 else max(
+                    live.recording.nodes - 1, 0
+                )
+                definition = int(device.end_capture(live.origin.ptr))
+            live.capture.status = CaptureStatus.NONE
+            return definition
+
+    def _spring_traps(self, live: Live) -> BaseException | None:
+        found: BaseException | None = None
+        for ptr in list(live.trapped):
+            found = GUARD._spring(ptr, silent=True) or found
+        return found
+
+    def _abandon(self) -> None:
+        """If the driver's capture is still open, end it and throw away what it made."""
+        live = self._live
+        assert live is not None
+        if live.capture.status is CaptureStatus.NONE:
+            return
+        self._spring_traps(live)
+        device = live.platform.device
+        with GUARD.inside():
+            if device.stream_status(live.origin.ptr) is CaptureStatus.NONE:
+                return
+            try:
+                device.graph_destroy(device.end_capture(live.origin.ptr))
+            except CudaCallError:
+                if device.stream_status(live.origin.ptr) is not CaptureStatus.NONE:
+                    raise
+
+    def _finish(
+        self, live: Live, definition: int, fault: BaseException | None, error: BaseException | None
+    ) -> None:
+        """Everything is as before the block: make the graph, or say what went wrong."""
+        close_recording(live, 'good' if definition and fault is None else 'failed')
+        self._state = 'failed'
+        if fault is not None and definition:
+            live.platform.device.graph_destroy(definition)
+        if error is not None:
+            if fault is not None:
+                _note(error, f'capturekit: {fault}')
+            return
+        if fault is not None:
+            raise fault
+        self._keep_alive(live)
+        assert live.memory is not None
+        live.recording.memory_bytes = live.memory.used_bytes()
+        self._graph = Graph._make(live.platform, definition, live.memory, live.recording, GUARD.topology)
+        self._state = 'closed'
+
+    def _keep_alive(self, live: Live) -> None:
+        """What nodes point at must live as long as the graph: host functions and their arguments."""
+        assert live.memory is not None
+        for stream in live.streams.values():
+            funcs = getattr(stream, '_graph_host_funcargs', None)
+            if funcs:
+                live.memory.keep(list(funcs))
+            stream._graph_host_funcargs = None
+        _lane_streams.give(live.platform, self._lane_streams)
+
+    # -- what the block can ask -------------------------------------------------------------------------------
+
+    @property
+    def stream(self) -> Any:
+        """The origin: the stream on which the capture began."""
+        if self._live is None:
+            raise self._used('asking for its stream', before=True)
+        return self._live.origin
+
+    @property
+    def graph(self) -> Graph:
+        """The recorded graph. Raises ClosedError while the block is open or if it failed."""
+        if self._graph is None:
+            raise self._used('asking for its graph', before=self._state in ('new', 'open'))
+        return self._graph
+
+    @property
+    def recording(self) -> Recording:
+        """The story of the capture; complete after the block, also when it failed."""
+        if self._live is None:
+            raise self._used('asking for its recording', before=True)
+        return self._live.recording
+
+    def fork(self, n: int, *, priority: int | None = None) -> Fork:
+        """Split the current lane in ``n`` for a block; the lanes are joined at its end.
+
+        ``with cap.fork(2) as (left, right):`` and inside ``with left: ...``, ``with right: ...``. Scopes nest.
+
+        Raises:
+            TypeError, ValueError: ``n`` is no positive whole number.
+            ClosedError: the capture is not open.
+        """
+        self._must_be_open('fork()')
+        return Fork(n, priority, self)
+
+    def join(self, stream: Any) -> None:
+        """Make the current lane wait for a stream of the capture (any CuPy stream, or a lane of a fork).
+
+        Raises:
+            TypeError: ``stream`` is no stream.
+            UnmatchedError: the stream is not in this capture.
+            ClosedError: the capture is not open.
+        """
+        self._must_be_open('join()')
+        live = self._live
+        assert live is not None
+        stream = getattr(stream, 'stream', stream)
+        if not hasattr(stream, 'ptr'):
+            raise TypeError(f'expected a stream, got {type(stream).__name__}')
+        lane = live.lane_of(stream)
+        if lane is None:
+            raise errors.UnmatchedError(
+                'Capture.join()',
+                stream=stream.ptr,
+                subject=GUARD.subject(stream.ptr),
+                location=here(),
+                rule='Only a lane of this capture can be joined.',
+                remedy='Fork it first: `stream.wait_event(cap.stream.record())`.',
+            )
+        into = live.platform.cupy.cuda.get_current_stream()
+        if into.ptr != stream.ptr:
+            into.wait_event(stream.record())
+
+    def _must_be_open(self, call: str) -> None:
+        if self._state != 'open':
+            raise self._used(call, before=self._state == 'new')
+        assert self._live is not None
+        if self._live.thread != threading.get_ident():
+            raise errors.WrongThreadError(
+                f'Capture.{call}',
+                location=here(sys._getframe(2)),
+                rule='This capture was opened by another thread.',
+                remedy='Use it in the thread that entered the block.',
+            )
+
+    def _used(self, what: str, before: bool = False) -> errors.ClosedError:
+        open_now = 'The block is still open' if self._state == 'open' else 'The block has not been entered'
+        rule = open_now if before else {'failed': 'The capture failed and made no graph'}.get(
+            self._state, 'The capture is over'
+        )
+        return errors.ClosedError(
+            f'A capture was used: {what}',
+            location=here(sys._getframe(2)),
+            rule=f'{rule}.',
+            remedy='Open a new one with `with ck.capture() as cap:`; ask for cap.graph after the block.',
+        )
+
+    def __repr__(self) -> str:
+        return f'<capturekit.Capture {self._state}>'
+
+
+def _resume(stream: Any) -> None:
+    """A lane of an outer capture is current again."""
+    lane = GUARD.topology.lane(stream.ptr)
+    if lane is not None:
+        lane.current += 1
+        GUARD._refresh()
+
+
+def _suspended(frame: FrameType) -> Callable[[], bool]:
+    """A test whether the block's own frame has been suspended: by a generator's yield or a coroutine's await.
+
+    Frames driven by contextlib are left alone: there the suspension is the caller's own ``with`` block.
+    """
+    outer = frame.f_back
+    driven = outer is not None and outer.f_code.co_filename.endswith('contextlib.py')
+    if not frame.f_code.co_flags & _SUSPENDS or driven:
+        return lambda: False
+
+    def suspended() -> bool:
+        at: FrameType | None = sys._getframe(1)
+        while at is not None:
+            if at is frame:
+                return False
+            at = at.f_back
+        return True
+
+    return suspended
+
+
+def _note(error: BaseException, text: str) -> None:
+    """Add a line to an exception that is not ours to replace."""
+    if hasattr(error, 'add_note'):
+        error.add_note(text)
+    else:
+        error.__dict__.setdefault('__notes__', []).append(text)
+
+
+def capture(stream: Any = None, *, strict: bool = True, mode: str | Mode = 'relaxed', pool: Any = None) -> Capture:
+    """Record the CuPy work of a block into a CUDA graph.
+
+    ``with ck.capture() as cap: ...`` and then ``cap.graph.launch()``. CUDA C++ Programming Guide, "Creating a Graph
+    Using Stream Capture".
+
+    Args:
+        stream: the CuPy stream to capture on; a fresh non-blocking one if None. It is made current for the block.
+        strict: True: what would lose the capture, or be left out of it, raises. False: what has an equal meaning in
+            a graph is given it, and noted in ``cap.recording.adaptations``.
+        mode: 'relaxed', 'thread_local' or 'global': how far unsafe calls (allocations, synchronising streams that
+            are not captured) are kept away.
+        pool: a ``cupy.cuda.MemoryPool`` for the graph's arrays instead of one of its own. What the capture takes
+            from it stays taken while the graph lives.
+
+    Raises:
+        TypeError, ValueError: an argument is none of these, or the stream is the legacy one or of another device.
+        ImportError: CuPy or cuda-bindings is missing.
+        UnmatchedError: on entering: the stream is already being captured.
+
+    The block is one thread's; other threads' work goes on and is not recorded.
+    """
+    if not isinstance(strict, bool):
+        raise TypeError(f'strict must be True or False, got {strict!r}')
+    if isinstance(mode, str) and mode in _MODES:
+        mode = _MODES[mode]
+    if not isinstance(mode, Mode):
+        raise (ValueError if isinstance(mode, str) else TypeError)(
+            f"mode must be 'relaxed', 'thread_local' or 'global', got {mode!r}"
+        )
+    if stream is not None and not (hasattr(stream, 'ptr') and hasattr(stream, 'wait_event')):
+        raise TypeError(f'stream must be a CuPy stream or None, got {type(stream).__name__}')
+    if stream is not None and stream.ptr in LEGACY_HANDLES:
+        raise ValueError('the legacy default stream (Stream.null) can not be captured: leave `stream` out')
+    if pool is not None and not callable(getattr(pool, 'malloc', None)):
+        raise TypeError(f'pool must be a cupy.cuda.MemoryPool or None, got {type(pool).__name__}')
+    return Capture(stream, strict, mode, pool)
+
+
+class _LaneStreams:
+    """Streams for forks, used again by later ones; per device."""
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[int, int, int | None], list[Any]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, platform: Platform, priority: int | None) -> Any:
+        key = (id(platform.cupy), platform.cupy.cuda.Device().id, priority)
+        with self._lock:
+            free = self._free.setdefault(key, [])
+            if free:
+                stream = free.pop()
+            else:
+                stream = platform.cupy.cuda.Stream(non_blocking=True, priority=priority)
+                stream.capturekit_key = key
+            return stream
+
+    def give(self, platform: Platform, streams: list[Any]) -> None:
+        with self._lock:
+            for stream in streams:
+                self._free.setdefault(stream.capturekit_key, []).append(stream)
+        streams.clear()
+
+
+_lane_streams = _LaneStreams()
+
+
+class LaneScope:
+    """One lane of a fork: ``with lane:`` makes its stream current. ``lane.stream`` is the CuPy stream."""
+
+    def __init__(self, stream: Any, number: int) -> None:
+        self.stream = stream
+        self.number = number
+
+    @property
+    def ptr(self) -> int:
+        """The stream's handle."""
+        return int(self.stream.ptr)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.ptr)
+
+    def __enter__(self) -> LaneScope:
+        self.stream.__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.stream.__exit__(*exc)
+
+    def __repr__(self) -> str:
+        return f'<lane {self.number} of a fork, stream {self.ptr:#x}>'
+
+
+class Fork:
+    """A scope that owns ``n`` lanes: forked from the current stream on entering, joined back into it on leaving.
+
+    Made by ``cap.fork(n)`` in a capture and by ``ck.fork(n)`` anywhere; outside of captures it does the same eagerly,
+    so that one program can be timed both ways.
+    """
+
+    def __init__(self, n: int, priority: int | None, owner: Capture | None) -> None:
+        if isinstance(n, bool) or not isinstance(n, int):
+            raise TypeError(f'fork takes the number of lanes, got {n!r}')
+        if n < 1:
+            raise ValueError(f'fork takes at least one lane, got {n}')
+        self._n = n
+        self._priority = priority
+        self._owner = owner
+        self._lanes: tuple[LaneScope, ...] | None = None
+        self._parent: Any = None
+        self._platform: Platform | None = None
+
+    def __enter__(self) -> tuple[LaneScope, ...]:
+        if self._lanes is not None:
+            raise errors.ClosedError('This fork was entered before', location=here(), rule='A scope owns its lanes once.',
+                                     remedy='Make a new one: `with cap.fork(n) as lanes:`.')  # fmt: skip
+        platform = self._platform = current()
+        if self._owner is not None:
+            self._owner._must_be_open('fork()')
+        self._parent = platform.cupy.cuda.get_current_stream()
+        streams: list[Any] = []
+        try:
+            event = self._parent.record()
+            for _ in range(self._n):
+                streams.append(_lane_streams.take(platform, self._priority))
+                streams[-1].wait_event(event)
+        except BaseException:
+            self._give(streams)
+            raise
+        self._lanes = tuple(LaneScope(stream, i) for i, stream in enumerate(streams))
+        return self._lanes
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._lanes is not None
+        try:
+            if error is None:
+                for lane in self._lanes:
+                    self._parent.wait_event(lane.stream.record())
+            else:
+                self._join_anyway(error)
+        finally:
+            self._give([lane.stream for lane in self._lanes])
+
+    def _join_anyway(self, error: BaseException) -> None:
+        """The body failed: eager lanes are still joined, so that later work is ordered; the exception goes on."""
+        for lane in self._lanes or ():
+            try:
+                self._parent.wait_event(lane.stream.record())
+            except RuntimeError as second:
+                _note(error, f'capturekit: lane {lane.number} was not joined: {second}')
+
+    def _give(self, streams: list[Any]) -> None:
+        """Streams go back to the stock; those of an open capture only when it has ended, or to its own later forks."""
+        assert self._platform is not None
+        owner = self._owner
+        if owner is None or owner._state != 'open':
+            _lane_streams.give(self._platform, streams)
+        else:
+            owner._lane_streams.extend(streams)
+
+
+def fork(n: int, *, priority: int | None = None) -> Fork:
+    """Split the current stream in ``n`` lanes for a block, in a capture or outside of one.
+
+    Outside it does eagerly what ``cap.fork`` records: events fork the lanes from the current stream and join them
+    back, nothing waits on the host. ``priority``: of the lanes' streams; lower numbers come first.
+
+    Raises:
+        TypeError, ValueError: ``n`` is no positive whole number.
+    """
+    live = GUARD.mine()
+    owner = None
+    if live is not None:
+        owner = _owners.get(live)
+    return Fork(n, priority, owner)
+
+
+_owners: dict[Live, Capture] = {}
+__all__ = ['Capture', 'Fork', 'Lane', 'LaneScope', 'capture', 'fork']

@@ -1,0 +1,127 @@
+"""What a capture leaves behind: plain data, for explaining, drawing and measuring.
+
+A :class:`Recording` says which lane forked where and joined where, what was done in which order, what was uploaded as
+a constant, what was adapted, and what one should know. It saves to JSON and loads again; ``version`` is the form's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from capturekit.places import Place
+
+VERSION = 1
+
+
+@dataclass
+class LaneRecord:
+    """A lane: ``number`` 0 is the origin. Places are ``[file, line, function]`` or None."""
+
+    number: int
+    stream: int
+    parent: int | None = None
+    forked_at: list[Any] | None = None
+    joined_at: list[Any] | None = None
+    last_use: list[Any] | None = None
+
+
+@dataclass
+class Step:
+    """Something that happened: ``kind`` is begin, fork, join, wait, record, switch, host, constant, adapted, note or end."""
+
+    kind: str
+    lane: int | None
+    text: str
+    at: list[Any] | None = None
+    event: int | None = None
+    nbytes: int | None = None
+
+
+@dataclass
+class Recording:
+    """The whole story of one capture."""
+
+    version: int = VERSION
+    capturekit: str = ''
+    cupy: str = ''
+    device: str = ''
+    mode: str = ''
+    strict: bool = True
+    lanes: list[LaneRecord] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    nodes: int = 0
+    edges: int = 0
+    memory_bytes: int = 0
+    outcome: str = 'open'
+
+    @property
+    def adaptations(self) -> list[Step]:
+        """What was given another meaning than the code's own (``strict=False``)."""
+        return [step for step in self.steps if step.kind == 'adapted']
+
+    @property
+    def constants(self) -> list[Step]:
+        """Host values that were uploaded once, while recording."""
+        return [step for step in self.steps if step.kind == 'constant']
+
+    @property
+    def notes(self) -> list[Step]:
+        """What one should know of this graph."""
+        return [step for step in self.steps if step.kind == 'note']
+
+    def to_json(self) -> dict[str, Any]:
+        """The recording as dictionaries and lists."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Recording:
+        """Make a recording from :meth:`to_json`'s answer.
+
+        Raises:
+            ValueError: the data is no recording, or of a version that this capturekit doesn't know.
+        """
+        if not isinstance(data, dict) or 'version' not in data:
+            raise ValueError('this is not a capturekit recording: it has no version')
+        if data['version'] != VERSION:
+            raise ValueError(f'recording version {data["version"]!r}; this capturekit reads version {VERSION}')
+        known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
+        known['lanes'] = [LaneRecord(**lane) for lane in data.get('lanes', [])]
+        known['steps'] = [Step(**step) for step in data.get('steps', [])]
+        return cls(**known)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the recording to a JSON file."""
+        with open(path, 'w', encoding='utf-8') as f:
+            json.dump(self.to_json(), f, indent=1)
+            f.write('\n')
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Recording:
+        """Read a recording from a JSON file. Raises ValueError if it is none."""
+        with open(path, encoding='utf-8') as f:
+            return cls.from_json(json.load(f))
+
+    def __str__(self) -> str:
+        """A table of lanes and the order of forks and joins, for the terminal."""
+        lines = [
+            f'{self.outcome} recording on {self.device}: {self.nodes} nodes, {self.edges} edges, '
+            f'{len(self.lanes)} lane{"s" if len(self.lanes) != 1 else ""}, {self.memory_bytes:,} bytes of its own memory'
+        ]
+        for lane in self.lanes:
+            story = 'origin' if lane.number == 0 else f'forked from lane {lane.parent} at {place(lane.forked_at)}'
+            if lane.joined_at is not None:
+                story += f', joined at {place(lane.joined_at)}'
+            lines.append(f'  lane {lane.number}  stream {lane.stream:#x}  {story}')
+        for step in self.steps:
+            if step.kind in ('fork', 'join', 'constant', 'adapted', 'note'):
+                lines.append(f'  {step.kind:9} {step.text}' + (f'  ({place(step.at)})' if step.at else ''))
+        return '\n'.join(lines)
+
+
+def place(data: list[Any] | None) -> str:
+    """A place of a recording in words."""
+    at = Place.from_json(data)
+    return 'an unknown line' if at is None else str(at)
