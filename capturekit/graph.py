@@ -61,11 +61,14 @@ class Graph:
         self._topology = topology
         self.device_id = platform.cupy.cuda.Device().id
         self.recording = recording
+        old = platform.device.exchange_thread_mode(Mode.RELAXED)
         try:
             self._exec = platform.device.graph_instantiate(graph)
         except BaseException:
             self._destroy()
             raise
+        finally:
+            platform.device.exchange_thread_mode(old)
         return self
 
     def launch(self, stream: Any = None) -> None:

@@ -59,6 +59,7 @@ class Live:
     floor: Any = None
     active_at: Place | None = None
     upload: Any = None
+    lane_streams: list[Any] = field(default_factory=list)
     suspended: Callable[[], bool] = lambda: False
 
     def note(self, kind: str, lane: Lane | None, text: str, at: Place | None = None, **more: Any) -> None:

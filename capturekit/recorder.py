@@ -97,7 +97,6 @@ class Capture:
         self._undo = _Undo()
         self._live: Live | None = None
         self._graph: Graph | None = None
-        self._lane_streams: list[Any] = []
 
     # -- in ---------------------------------------------------------------------------------------------------
 
@@ -276,6 +275,7 @@ class Capture:
         self, live: Live, definition: int, fault: BaseException | None, error: BaseException | None
     ) -> None:
         """Everything is as before the block: make the graph, or say what went wrong."""
+        _lane_streams.give(live.platform, live.lane_streams)
         close_recording(live, 'good' if definition and fault is None else 'failed')
         self._state = 'failed'
         if fault is not None and definition:
@@ -300,7 +300,6 @@ class Capture:
             if funcs:
                 live.memory.keep(list(funcs))
             stream._graph_host_funcargs = None
-        _lane_streams.give(live.platform, self._lane_streams)
 
     # -- what the block can ask -------------------------------------------------------------------------------
 
@@ -476,9 +475,14 @@ class _LaneStreams:
         self._free: dict[tuple[int, int, int | None], list[Any]] = {}
         self._lock = threading.Lock()
 
-    def take(self, platform: Platform, priority: int | None) -> Any:
+    def take(self, platform: Platform, priority: int | None, live: Live | None) -> Any:
+        """A stream for a lane: one that the open capture has joined already, else a free one, else a new one."""
         key = (id(platform.cupy), platform.cupy.cuda.Device().id, priority)
         with self._lock:
+            for stream in live.lane_streams if live is not None else ():
+                if stream.capturekit_key == key:
+                    live.lane_streams.remove(stream)  # type: ignore[union-attr]
+                    return stream
             free = self._free.setdefault(key, [])
             if free:
                 stream = free.pop()
@@ -541,6 +545,7 @@ class Fork:
         self._lanes: tuple[LaneScope, ...] | None = None
         self._parent: Any = None
         self._platform: Platform | None = None
+        self._live: Live | None = None
 
     def __enter__(self) -> tuple[LaneScope, ...]:
         if self._lanes is not None:
@@ -549,12 +554,13 @@ class Fork:
         platform = self._platform = current()
         if self._owner is not None:
             self._owner._must_be_open('fork()')
+        self._live = GUARD.mine()
         self._parent = platform.cupy.cuda.get_current_stream()
         streams: list[Any] = []
         try:
             event = self._parent.record()
             for _ in range(self._n):
-                streams.append(_lane_streams.take(platform, self._priority))
+                streams.append(_lane_streams.take(platform, self._priority, self._live))
                 streams[-1].wait_event(event)
         except BaseException:
             self._give(streams)
@@ -586,11 +592,11 @@ class Fork:
     def _give(self, streams: list[Any]) -> None:
         """Streams go back to the stock; those of an open capture only when it has ended, or to its own later forks."""
         assert self._platform is not None
-        owner = self._owner
-        if owner is None or owner._state != 'open':
-            _lane_streams.give(self._platform, streams)
+        live = self._live
+        if live is not None and live.capture in GUARD.lives:
+            live.lane_streams.extend(streams)
         else:
-            owner._lane_streams.extend(streams)
+            _lane_streams.give(self._platform, streams)
 
 
 def fork(n: int, *, priority: int | None = None) -> Fork:
@@ -602,12 +608,7 @@ def fork(n: int, *, priority: int | None = None) -> Fork:
     Raises:
         TypeError, ValueError: ``n`` is no positive whole number.
     """
-    live = GUARD.mine()
-    owner = None
-    if live is not None:
-        owner = _owners.get(live)
-    return Fork(n, priority, owner)
+    return Fork(n, priority, None)
 
 
-_owners: dict[Live, Capture] = {}
 __all__ = ['Capture', 'Fork', 'Lane', 'LaneScope', 'capture', 'fork']
