@@ -78,7 +78,7 @@ def _cupy() -> Any:
             'Without a GPU: python -m capturekit run --simulate script.py'
         ) from error
     if int(cupy.__version__.split('.')[0]) < 14:
-        raise ImportError(f"capturekit needs CuPy 14 or newer, and this is {cupy.__version__}: pip install -U cupy")
+        raise ImportError(f'capturekit needs CuPy 14 or newer, and this is {cupy.__version__}: pip install -U cupy')
     return cupy
 
 
@@ -256,6 +256,15 @@ class CudaDevice:
         if not count:
             return []
         return [int(n) for n in self._ask(rt.cudaGraphGetNodes(graph, count), 'graphGetNodes')[0]]
+
+    def graph_node_count(self, g: int) -> int:
+        """How many nodes a graph has."""
+        return int(self._ask(self._rt.cudaGraphGetNodes(self._rt.cudaGraph_t(g)), 'graphGetNodes')[1])
+
+    def graph_edge_count(self, g: int) -> int:
+        """How many edges a graph has."""
+        get = getattr(self._rt, 'cudaGraphGetEdges_v2', self._rt.cudaGraphGetEdges)
+        return int(self._ask(get(self._rt.cudaGraph_t(g)), 'graphGetEdges')[-1])
 
     def graph_edges(self, g: int) -> list[tuple[int, int]]:
         """Pairs (from, to) of node handles."""

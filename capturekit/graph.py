@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from capturekit.cuda import Platform, stream_handle
-from capturekit.errors import ClosedError, UnsupportedCallError
+from capturekit.errors import ClosedError
 from capturekit.memory import GraphMemory
 from capturekit.places import here
 from capturekit.recording import Recording
-from capturekit.rules import RULES, Mode
+from capturekit.rules import Mode
 from capturekit.topology import Topology
 
 _CLOSED = 'Its executable graph and its memory were given back by close()'
@@ -29,7 +29,7 @@ class Graph:
     """
 
     __slots__ = (
-        '__weakref__', '_current', '_device', '_exec', '_graph', '_launch', '_lock', '_memory',
+        '__weakref__', '_before', '_current', '_device', '_exec', '_graph', '_launch', '_lock', '_memory',
         '_platform', '_topology', 'device_id', 'recording',
     )  # fmt: skip
 
@@ -48,6 +48,7 @@ class Graph:
         memory: GraphMemory,
         recording: Recording,
         topology: Topology,
+        before: Callable[[bool, int], None],
     ) -> Graph:
         """Instantiate a definition and take it over; on failure the definition is destroyed."""
         self = object.__new__(cls)
@@ -59,6 +60,7 @@ class Graph:
         self._launch = platform.device.graph_launch
         self._current = platform.cupy.cuda.get_current_stream
         self._topology = topology
+        self._before = before
         self.device_id = platform.cupy.cuda.Device().id
         self.recording = recording
         old = platform.device.exchange_thread_mode(Mode.RELAXED)
@@ -80,10 +82,11 @@ class Graph:
             ClosedError: the graph was closed.
             TypeError: ``stream`` is no stream.
             UnsupportedCallError: the stream is being captured (900).
+            EscapedWorkError, LegacyStreamError: this thread has a capture open, and the stream is not in it.
         """
         ptr = self._current().ptr if stream is None else self._checked(stream)
         if self._topology.captures:
-            self._refuse_captured(ptr, 'graph-launch', 'Graph.launch()')
+            self._before(False, ptr)
         with self._lock:
             if not self._exec:
                 raise self._closed('Graph.launch()')
@@ -95,26 +98,11 @@ class Graph:
             raise ValueError(f'the graph lives on device {self.device_id}, the stream on device {device_id}')
         return stream_handle(stream)
 
-    def _refuse_captured(self, ptr: int, rule: str, call: str) -> None:
-        found = self._topology.lane(ptr)
-        if found is not None:
-            says = RULES[rule]
-            raise UnsupportedCallError(
-                call,
-                stream=ptr,
-                lane=found.number,
-                subject=f'lane {found.number} (stream {ptr:#x})',
-                location=here(),
-                rule=f'{says.says} (cudaErrorStreamCaptureUnsupported would follow, and the capture would be lost).',
-                remedy=says.remedy,
-                cuda_error='cudaErrorStreamCaptureUnsupported',
-            )
-
     def upload(self, stream: Any = None) -> None:
         """Put the graph on the device ahead of its first launch (``cudaGraphUpload``). Errors as :meth:`launch`."""
         ptr = self._current().ptr if stream is None else self._checked(stream)
         if self._topology.captures:
-            self._refuse_captured(ptr, 'graph-upload', 'Graph.upload()')
+            self._before(True, ptr)
         with self._lock:
             if not self._exec:
                 raise self._closed('Graph.upload()')

@@ -148,11 +148,7 @@ class GraphMemory:
         capture = self._capture
         if capture is None:
             return {}
-        return {
-            n: capture.lanes[n].segment
-            for n, at in self._active.items()
-            if at >= tick or capture.lanes[n].open
-        }
+        return {n: capture.lanes[n].segment for n, at in self._active.items() if at >= tick or capture.lanes[n].open}
 
     def owns(self, mem: Any) -> bool:
         """True when a memory object of CuPy's lies in this memory."""

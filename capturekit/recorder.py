@@ -8,7 +8,6 @@ does is undone by one list of steps, last first, each tried whatever became of t
 from __future__ import annotations
 
 import gc
-import inspect
 import sys
 import threading
 from collections.abc import Callable
@@ -24,10 +23,10 @@ from capturekit.memory import GraphMemory
 from capturekit.places import here
 from capturekit.recording import Recording
 from capturekit.rules import CaptureStatus, Code, Mode, Operation
+from capturekit.suspension import forbid_suspension
 from capturekit.topology import LEGACY_HANDLES, Lane
 
 _MODES = {mode.name.lower(): mode for mode in Mode}
-_SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 class _Undo:
@@ -116,9 +115,10 @@ class Capture:
         return self
 
     def _open(self, frame: FrameType) -> None:
+        undo = self._undo
+        undo.push(forbid_suspension(frame))
         platform = current()
         origin = self._origin(platform)
-        undo = self._undo
         _garbage.hold()
         undo.push(_garbage.release)
         GUARD.install(platform)
@@ -134,7 +134,7 @@ class Capture:
             self._make_current(platform, origin)
             self._begin(platform, origin, memory, blocking, frame)
             undo.push(GUARD.restore_allocator)
-            GUARD._refresh()
+            GUARD.refresh()
 
     def _origin(self, platform: Platform) -> Any:
         if self._given is None:
@@ -169,7 +169,7 @@ class Capture:
         """The origin becomes current; afterwards the stream that was current is so again."""
         stream = platform.cupy.cuda.get_current_stream()
         if GUARD.topology.lane(stream.ptr) is not None:
-            GUARD._leave(stream, origin.ptr)
+            GUARD.leave(stream)
             self._undo.push(lambda: _resume(stream))
         GUARD.own('cupy.cuda.stream._BaseStream.__enter__', origin)
         undo = lambda: GUARD.own('cupy.cuda.stream._BaseStream.__exit__', origin, None, None, None)  # noqa: E731
@@ -179,12 +179,9 @@ class Capture:
         device = platform.device
         at = here(frame)
         device.begin_capture(origin.ptr, self._mode)
-        capture = GUARD.topology.begin(
-            origin.ptr, self._mode, threading.get_ident(), blocking=blocking, at=at
-        )
+        capture = GUARD.topology.begin(origin.ptr, self._mode, threading.get_ident(), blocking=blocking, at=at)
         recording = new_recording(platform, self._mode, strict=self._strict)
         live = Live(platform, capture, self._strict, origin, memory, recording, threading.get_ident(), at)
-        live.suspended = _suspended(frame)
         live.active_at = at
         self._live = live
         self._undo.push(lambda: GUARD.gone(live))
@@ -229,7 +226,7 @@ class Capture:
             escaped = self._spring_traps(live)
             if aborted:
                 return 0
-            GUARD._check(live)
+            GUARD.check(live)
             if escaped is not None:
                 raise escaped
             GUARD.find_work(live)
@@ -240,10 +237,8 @@ class Capture:
             device = live.platform.device
             with GUARD.inside():
                 info = device.capture_info(live.origin.ptr)
-                live.recording.nodes = len(device.graph_nodes(info.graph))
-                live.recording.edges = len(device.graph_edges(info.graph)) if len(live.capture.lanes) > 1 else max(
-                    live.recording.nodes - 1, 0
-                )
+                live.recording.nodes = device.graph_node_count(info.graph)
+                live.recording.edges = device.graph_edge_count(info.graph)
                 definition = int(device.end_capture(live.origin.ptr))
             live.capture.status = CaptureStatus.NONE
             return definition
@@ -251,7 +246,7 @@ class Capture:
     def _spring_traps(self, live: Live) -> BaseException | None:
         found: BaseException | None = None
         for ptr in list(live.trapped):
-            found = GUARD._spring(ptr, silent=True) or found
+            found = GUARD.spring(ptr, silent=True) or found
         return found
 
     def _abandon(self) -> None:
@@ -271,9 +266,7 @@ class Capture:
                 if device.stream_status(live.origin.ptr) is not CaptureStatus.NONE:
                     raise
 
-    def _finish(
-        self, live: Live, definition: int, fault: BaseException | None, error: BaseException | None
-    ) -> None:
+    def _finish(self, live: Live, definition: int, fault: BaseException | None, error: BaseException | None) -> None:
         """Everything is as before the block: make the graph, or say what went wrong."""
         _lane_streams.give(live.platform, live.lane_streams)
         close_recording(live, 'good' if definition and fault is None else 'failed')
@@ -283,13 +276,17 @@ class Capture:
         if error is not None:
             if fault is not None:
                 _note(error, f'capturekit: {fault}')
+            elif isinstance(error, NotImplementedError) and 'stream capture' in str(error):
+                _note(error, 'capturekit: CuPy refuses this library in a capture. Call it before the block, or after.')
             return
         if fault is not None:
             raise fault
         self._keep_alive(live)
         assert live.memory is not None
         live.recording.memory_bytes = live.memory.used_bytes()
-        self._graph = Graph._make(live.platform, definition, live.memory, live.recording, GUARD.topology)
+        self._graph = Graph._make(
+            live.platform, definition, live.memory, live.recording, GUARD.topology, GUARD.launching
+        )
         self._state = 'closed'
 
     def _keep_alive(self, live: Live) -> None:
@@ -378,8 +375,10 @@ class Capture:
 
     def _used(self, what: str, before: bool = False) -> errors.ClosedError:
         open_now = 'The block is still open' if self._state == 'open' else 'The block has not been entered'
-        rule = open_now if before else {'failed': 'The capture failed and made no graph'}.get(
-            self._state, 'The capture is over'
+        rule = (
+            open_now
+            if before
+            else {'failed': 'The capture failed and made no graph'}.get(self._state, 'The capture is over')
         )
         return errors.ClosedError(
             f'A capture was used: {what}',
@@ -397,28 +396,7 @@ def _resume(stream: Any) -> None:
     lane = GUARD.topology.lane(stream.ptr)
     if lane is not None:
         lane.current += 1
-        GUARD._refresh()
-
-
-def _suspended(frame: FrameType) -> Callable[[], bool]:
-    """A test whether the block's own frame has been suspended: by a generator's yield or a coroutine's await.
-
-    Frames driven by contextlib are left alone: there the suspension is the caller's own ``with`` block.
-    """
-    outer = frame.f_back
-    driven = outer is not None and outer.f_code.co_filename.endswith('contextlib.py')
-    if not frame.f_code.co_flags & _SUSPENDS or driven:
-        return lambda: False
-
-    def suspended() -> bool:
-        at: FrameType | None = sys._getframe(1)
-        while at is not None:
-            if at is frame:
-                return False
-            at = at.f_back
-        return True
-
-    return suspended
+        GUARD.refresh()
 
 
 def _note(error: BaseException, text: str) -> None:

@@ -187,8 +187,7 @@ class Topology:
         return [
             c
             for c in self.captures
-            if (c.thread == thread and c.mode is not Mode.RELAXED)
-            or (c.mode is Mode.GLOBAL and mode is Mode.GLOBAL)
+            if (c.thread == thread and c.mode is not Mode.RELAXED) or (c.mode is Mode.GLOBAL and mode is Mode.GLOBAL)
         ]
 
     def _addressed(
@@ -392,6 +391,4 @@ def merge(clock: Clock, other: Clock) -> None:
 
 def covers(lane: Lane, clock: Clock) -> bool:
     """True when all that ``clock`` names lies before the lane's next work."""
-    return all(
-        number == lane.number or lane.clock.get(number, 0) >= segment for number, segment in clock.items()
-    )
+    return all(number == lane.number or lane.clock.get(number, 0) >= segment for number, segment in clock.items())

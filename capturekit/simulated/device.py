@@ -22,6 +22,7 @@ from typing import NoReturn
 
 from capturekit.errors import CudaCallError
 from capturekit.rules import CaptureStatus, Code, Mode, Operation, Target, row
+from capturekit.topology import CaptureInfo, EventState
 
 LEGACY = (0, 1)
 PER_THREAD = 2
@@ -68,16 +69,6 @@ class _Event:
     capture: _Capture | None = None
     after: frozenset[_Node] = frozenset()
     seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class CaptureInfo:
-    """``cudaStreamGetCaptureInfo``: status, a number unique to the capture, its graph, the next node's dependencies."""
-
-    status: CaptureStatus
-    number: int = 0
-    graph: int = 0
-    dependencies: tuple[int, ...] = ()
 
 
 class SimulatedDevice:
@@ -408,6 +399,15 @@ class SimulatedDevice:
                     self._fail(Code.cudaErrorInvalidValue if dead else Code.cudaErrorCapturedEvent, 'eventElapsedTime')
             return (second.seconds - first.seconds) * 1e3
 
+    def event_state(self, e: int) -> EventState:
+        """What an event stands for (the device knows; CUDA has to be asked round a corner)."""
+        with self._lock:
+            event = self._event(e)
+            if event.capture is not None:
+                alive = event.capture.status is CaptureStatus.ACTIVE
+                return EventState.CAPTURED if alive else EventState.DEAD
+            return EventState.OUTSIDE if event.recorded else EventState.NEVER
+
     # -- capture ----------------------------------------------------------------------------------------------
 
     def exchange_thread_mode(self, mode: Mode) -> Mode:
@@ -478,6 +478,14 @@ class SimulatedDevice:
     def graph_nodes(self, g: int) -> list[int]:
         """Handles of a graph's nodes, in order of recording; ``g`` may be a graph still being captured."""
         return [n.handle for n in self._graph(g).nodes]
+
+    def graph_node_count(self, g: int) -> int:
+        """How many nodes a graph has."""
+        return len(self._graph(g).nodes)
+
+    def graph_edge_count(self, g: int) -> int:
+        """How many edges a graph has."""
+        return sum(len(n.after) for n in self._graph(g).nodes)
 
     def graph_edges(self, g: int) -> list[tuple[int, int]]:
         """Pairs (from, to) of node handles."""
@@ -564,7 +572,7 @@ class SimulatedDevice:
             self._exec(x)
             del self._execs[x]
 
-    def graph_dot(self, g: int) -> str:
+    def graph_dot(self, g: int, flags: int = 0) -> str:
         """The graph in DOT."""
         graph = self._graph(g)
         lines = [f'  "{n.handle:#x}" [label="{n.kind}\\n{n.name}"];' for n in graph.nodes]

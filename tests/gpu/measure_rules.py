@@ -149,12 +149,18 @@ OPERATIONS: dict[str, Callable[[Bench], Any]] = {
     'waitEvent(legacy, never recorded)': lambda b: rt.cudaStreamWaitEvent(LEGACY, b.never, 0),
     'waitEvent(side captured, uncaptured recorded)': lambda b: rt.cudaStreamWaitEvent(b.side, b.outside, 0),
     'waitEvent(perthread, captured) [fork]': lambda b: rt.cudaStreamWaitEvent(PER_THREAD, b.captured, 0),
-    'memcpy2DAsync D2D (origin)': lambda b: rt.cudaMemcpy2DAsync(b.buf, 64, b.buf2, 64, 64, 4, _KIND.cudaMemcpyDeviceToDevice, b.origin),
+    'memcpy2DAsync D2D (origin)': lambda b: rt.cudaMemcpy2DAsync(
+        b.buf, 64, b.buf2, 64, 64, 4, _KIND.cudaMemcpyDeviceToDevice, b.origin
+    ),
     'memcpy2D D2D sync': lambda b: rt.cudaMemcpy2D(b.buf, 64, b.buf2, 64, 64, 4, _KIND.cudaMemcpyDeviceToDevice),
     'memcpyPeerAsync (origin)': lambda b: rt.cudaMemcpyPeerAsync(b.buf, 0, b.buf2, 0, 64, b.origin),
     'memcpyPeer sync': lambda b: rt.cudaMemcpyPeer(b.buf, 0, b.buf2, 0, 64),
-    'memcpyAsync D2D (origin)': lambda b: rt.cudaMemcpyAsync(b.buf, b.buf2, 64, _KIND.cudaMemcpyDeviceToDevice, b.origin),
-    'memcpyAsync D2D (perthread)': lambda b: rt.cudaMemcpyAsync(b.buf, b.buf2, 64, _KIND.cudaMemcpyDeviceToDevice, PER_THREAD),
+    'memcpyAsync D2D (origin)': lambda b: rt.cudaMemcpyAsync(
+        b.buf, b.buf2, 64, _KIND.cudaMemcpyDeviceToDevice, b.origin
+    ),
+    'memcpyAsync D2D (perthread)': lambda b: rt.cudaMemcpyAsync(
+        b.buf, b.buf2, 64, _KIND.cudaMemcpyDeviceToDevice, PER_THREAD
+    ),
     'memsetAsync(origin)': lambda b: rt.cudaMemsetAsync(b.buf, 0, 64, b.origin),
     'memsetAsync(perthread)': lambda b: rt.cudaMemsetAsync(b.buf, 0, 64, PER_THREAD),
     'memPrefetchAsync(origin)': lambda b: rt.cudaMemPrefetchAsync(b.managed, 64, _LOCATION, 0, b.origin),
@@ -162,7 +168,9 @@ OPERATIONS: dict[str, Callable[[Bench], Any]] = {
     'memAdvise': lambda b: rt.cudaMemAdvise(b.managed, 64, rt.cudaMemoryAdvise.cudaMemAdviseSetReadMostly, _LOCATION),
     'mallocManaged': lambda b: rt.cudaMallocManaged(4096, 1),
     'mallocArray': lambda b: rt.cudaMallocArray(_array_format(), 16, 16, 0),
-    'malloc3DArray': lambda b: rt.cudaMalloc3DArray(_array_format(), rt.make_cudaExtent(16, 16, 4) if hasattr(rt, 'make_cudaExtent') else _extent(), 0),
+    'malloc3DArray': lambda b: rt.cudaMalloc3DArray(
+        _array_format(), rt.make_cudaExtent(16, 16, 4) if hasattr(rt, 'make_cudaExtent') else _extent(), 0
+    ),
     'mallocFromPoolAsync(origin)': lambda b: rt.cudaMallocFromPoolAsync(4096, b.pool, b.origin),
     'mallocFromPoolAsync(uncaptured)': lambda b: rt.cudaMallocFromPoolAsync(4096, b.pool, b.free),
     'freeAsync(origin, outside pointer)': lambda b: rt.cudaFreeAsync(b.spare_async, b.origin),
@@ -171,8 +179,12 @@ OPERATIONS: dict[str, Callable[[Bench], Any]] = {
     'hostRegister+unregister': lambda b: _register(b),
     'memPoolCreate': lambda b: rt.cudaMemPoolCreate(_pool_props()),
     'memPoolDestroy': lambda b: rt.cudaMemPoolDestroy(b.spare_pool),
-    'memPoolGetAttribute': lambda b: rt.cudaMemPoolGetAttribute(b.pool, rt.cudaMemPoolAttr.cudaMemPoolAttrReservedMemCurrent),
-    'memPoolSetAttribute': lambda b: rt.cudaMemPoolSetAttribute(b.pool, rt.cudaMemPoolAttr.cudaMemPoolAttrReleaseThreshold, driver.cuuint64_t(0)),
+    'memPoolGetAttribute': lambda b: rt.cudaMemPoolGetAttribute(
+        b.pool, rt.cudaMemPoolAttr.cudaMemPoolAttrReservedMemCurrent
+    ),
+    'memPoolSetAttribute': lambda b: rt.cudaMemPoolSetAttribute(
+        b.pool, rt.cudaMemPoolAttr.cudaMemPoolAttrReleaseThreshold, driver.cuuint64_t(0)
+    ),
     'deviceGetDefaultMemPool': lambda b: rt.cudaDeviceGetDefaultMemPool(0),
     'deviceGetMemPool': lambda b: rt.cudaDeviceGetMemPool(0),
     'deviceSetMemPool': lambda b: rt.cudaDeviceSetMemPool(0, b.pool),
@@ -205,11 +217,17 @@ OPERATIONS: dict[str, Callable[[Bench], Any]] = {
     'driverModuleGetFunction': lambda b: driver.cuModuleGetFunction(b.spare_module, b'k'),
     'driverCtxSynchronize': lambda b: driver.cuCtxSynchronize(),
     'driverCtxGetCurrent': lambda b: driver.cuCtxGetCurrent(),
-    'streamSynchronize(uncaptured), thread exchanged to relaxed': lambda b: b.relaxed(lambda: rt.cudaStreamSynchronize(b.free)),
+    'streamSynchronize(uncaptured), thread exchanged to relaxed': lambda b: b.relaxed(
+        lambda: rt.cudaStreamSynchronize(b.free)
+    ),
     'streamQuery(uncaptured), thread exchanged to relaxed': lambda b: b.relaxed(lambda: rt.cudaStreamQuery(b.free)),
-    'streamSynchronize(origin), thread exchanged to relaxed': lambda b: b.relaxed(lambda: rt.cudaStreamSynchronize(b.origin)),
+    'streamSynchronize(origin), thread exchanged to relaxed': lambda b: b.relaxed(
+        lambda: rt.cudaStreamSynchronize(b.origin)
+    ),
     'eventQuery(uncaptured), thread exchanged to relaxed': lambda b: b.relaxed(lambda: rt.cudaEventQuery(b.outside)),
-    'eventSynchronize(uncaptured), thread exchanged to relaxed': lambda b: b.relaxed(lambda: rt.cudaEventSynchronize(b.outside)),
+    'eventSynchronize(uncaptured), thread exchanged to relaxed': lambda b: b.relaxed(
+        lambda: rt.cudaEventSynchronize(b.outside)
+    ),
     'mallocHost, thread exchanged to relaxed': lambda b: b.relaxed(lambda: rt.cudaMallocHost(4096)),
     'free, thread exchanged to relaxed': lambda b: b.relaxed(lambda: rt.cudaFree(b.spare_ptr)),
     'graphInstantiate, thread exchanged to relaxed': lambda b: b.relaxed(lambda: rt.cudaGraphInstantiate(b.graph, 0)),
@@ -228,9 +246,13 @@ OPERATIONS: dict[str, Callable[[Bench], Any]] = {
     'free other thread': lambda b: b.other(lambda: rt.cudaFree(b.spare_ptr)),
     'graphInstantiate other thread': lambda b: b.other(lambda: rt.cudaGraphInstantiate(b.graph, 0)),
     'graphLaunch(uncaptured) other thread': lambda b: b.other(lambda: rt.cudaGraphLaunch(b.exec, b.free)),
-    'streamSynchronize(uncaptured) other thread, exchanged to relaxed': lambda b: b.other(lambda: b.relaxed(lambda: rt.cudaStreamSynchronize(b.free))),
+    'streamSynchronize(uncaptured) other thread, exchanged to relaxed': lambda b: b.other(
+        lambda: b.relaxed(lambda: rt.cudaStreamSynchronize(b.free))
+    ),
     'malloc other thread, exchanged to relaxed': lambda b: b.other(lambda: b.relaxed(lambda: rt.cudaMalloc(4096))),
-    'deviceSynchronize other thread, exchanged to relaxed': lambda b: b.other(lambda: b.relaxed(lambda: rt.cudaDeviceSynchronize())),
+    'deviceSynchronize other thread, exchanged to relaxed': lambda b: b.other(
+        lambda: b.relaxed(lambda: rt.cudaDeviceSynchronize())
+    ),
     'memsetAsync(legacy), blocking side captured': lambda b: _blocking_side(b),
 }
 

@@ -1,0 +1,43 @@
+"""What becomes of a call that reaches CuPy while a capture is open: refused, given another meaning, or let through.
+
+Every intercepted entry point has a method here (its *verb*). The topology says what the driver would answer; what
+would cost the capture, or be silently left out of the graph, raises before the driver is asked; with
+``strict=False`` what has an equal meaning inside a graph is given it, and noted. Then CuPy's original runs, and the
+topology is told. Patches are process-wide, judgement is per thread and per stream: a thread without a capture goes on
+as always, except that calls which would cost somebody's capture wait until it is closed.
+
+Streams that are not in the capture but are made current inside it are *trapped*: put into a capture of their own that
+is thrown away, so that work sent to them neither runs nor goes missing unseen. It is reported when the stream is left,
+and an allocation for such work is refused at its own line.
+
+How it is cut: each file adds the verbs of one kind to the class of the file below it. From the ground up: judging,
+allocators, lanes, switches, work, ordering, waits, arrays, endings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from capturekit.cuda import current
+from capturekit.guard.endings import Endings
+from capturekit.guard.live import Live, close_recording, new_recording
+
+__all__ = ['GUARD', 'Guard', 'Live', 'close_recording', 'new_recording', 'watch']
+
+
+class Guard(Endings):
+    """The guard, whole: one for the process, :data:`GUARD`."""
+
+
+GUARD = Guard()
+
+
+@contextmanager
+def watch() -> Iterator[None]:
+    """Keep the guard in force for a block, so that captures begun by hand (``begin_capture``) are guarded, too."""
+    GUARD.install(current())
+    try:
+        yield
+    finally:
+        GUARD.uninstall()

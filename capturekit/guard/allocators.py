@@ -1,0 +1,104 @@
+"""Where memory comes from while a capture is open: each thread's CuPy allocator follows its current stream."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from capturekit.guard.judging import Judging
+from capturekit.guard.live import Live
+from capturekit.memory import GraphMemory
+from capturekit.places import here
+from capturekit.rules import RULES, Operation
+from capturekit.topology import LEGACY_HANDLES
+
+_O = Operation
+#: Functions that allocate and launch nothing: an allocation from them is no work.
+_ALLOCATE_ONLY = frozenset({'empty', 'empty_like', 'ndarray'})
+
+
+class Allocators(Judging):
+    """Where memory comes from while a capture is open: each thread's CuPy allocator follows its current stream."""
+
+    def refresh(self) -> None:
+        """Point this thread's allocator at where its current stream's work must allocate."""
+        me = threading.get_ident()
+        memory = self.platform.cupy.cuda.memory
+        stream = self.platform.cupy.cuda.get_current_stream()
+        lane = self.topology.lane(stream.ptr)
+        mine = self.mine()
+        wanted: Any = None
+        if lane is not None and lane.capture in self.lives:
+            live = self.live_of(lane)
+            if live.memory is not None:
+                wanted = live.memory.allocator(lane)
+                if live.thread != me:
+                    wanted = self._visiting(live, wanted)
+        elif mine is not None and mine.memory is not None and mine.strict and stream.ptr not in LEGACY_HANDLES:
+            live = mine
+            wanted = lambda size: self._trapped_malloc(live, size)  # noqa: E731
+        set_allocator = self.installation.original('cupy.cuda.memory._set_thread_local_allocator')
+        if wanted is not None:
+            if me not in self.allocators:
+                self.allocators[me] = memory._get_thread_local_allocator()
+            self.ours[me] = wanted
+            set_allocator(wanted)
+        elif me in self.allocators:
+            self.ours.pop(me, None)
+            set_allocator(self.allocators.pop(me))
+
+    def _visiting(self, live: Live, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
+        """The allocator for a thread that works on a lane of another thread's capture: outlives it harmlessly."""
+
+        def malloc(size: int) -> Any:
+            if live.capture in self.lives:
+                return allocator(size)
+            self.restore_allocator()
+            return self.platform.cupy.cuda.alloc(size)
+
+        return malloc
+
+    def restore_allocator(self) -> None:
+        """Put this thread's own allocator back."""
+        me = threading.get_ident()
+        self.ours.pop(me, None)
+        if me in self.allocators:
+            self.installation.original('cupy.cuda.memory._set_thread_local_allocator')(self.allocators.pop(me))
+
+    def allocator_set(self, original: Callable[..., Any], allocator: Any) -> Any:
+        """``using_allocator`` inside a capture: what it hands out is held for the graph."""
+        mine = self.mine()
+        if (
+            mine is None
+            or mine.memory is None
+            or allocator is None
+            or allocator == self.ours.get(threading.get_ident())
+        ):
+            return original(allocator)
+        memory = mine.memory
+
+        def held(size: int) -> Any:
+            pointer = allocator(size)
+            memory.keep(pointer)
+            return pointer
+
+        mine.note('note', None, 'memory of another allocator is held as long as the graph', here())
+        return original(held)
+
+    def _trapped_malloc(self, live: Live, size: int) -> Any:
+        """An allocation while the current stream is outside of the capture: refused unless nothing will follow."""
+        code = sys._getframe(1).f_code
+        if code.co_name in _ALLOCATE_ONLY and code.co_filename.replace('\\', '/').endswith('_creation/basic.py'):
+            with self.inside():
+                return self._memory(live).grow(size)
+        with self.lock:
+            stream = self.platform.cupy.cuda.get_current_stream()
+            verdict = self.judge(_O.WORK, stream=stream.ptr)
+            self.refuse(verdict, 'Work', stream.ptr, RULES['escaped-work'])
+
+    @staticmethod
+    def _memory(live: Live) -> GraphMemory:
+        assert live.memory is not None
+        return live.memory

@@ -1,0 +1,214 @@
+"""Values going between host and device: reads refused, constants uploaded aside, exchange with other libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy
+
+from capturekit import errors
+from capturekit.guard.live import Live
+from capturekit.guard.waits import Waits
+from capturekit.places import here
+from capturekit.rules import RULES, Code, Mode, Operation, Rule
+from capturekit.topology import LEGACY_HANDLES
+
+_O = Operation
+
+
+class Arrays(Waits):
+    """Values going between host and device: reads refused, constants uploaded aside, exchange with other libraries."""
+
+    def array_get(
+        self, original: Callable[..., Any], array: Any, stream: Any = None, order: str = 'C', out: Any = None,
+        blocking: bool = True,
+    ) -> Any:  # fmt: skip
+        where = stream if stream is not None else self.platform.cupy.cuda.get_current_stream()
+        with self.lock:
+            mine = self._start()
+            lane = self.topology.lane(where.ptr)
+            captured = lane is not None and lane.capture in self.lives
+            ours = mine is not None and mine.memory is not None and self._in_graph(mine, array)
+            if array.size and (captured or ours):
+                self._refuse_read(where.ptr if captured else None)
+            if mine is not None:
+                self.spring(where.ptr)
+            verdict = self.judge(_O.STREAM_SYNCHRONIZE, stream=where.ptr)
+
+        def go() -> Any:
+            with self.inside():
+                return original(array, stream, order, out, blocking)
+
+        if mine is not None and where.ptr in LEGACY_HANDLES and not verdict.lost:
+            return go()
+        try:
+            return self._pass(verdict, 'ndarray.get()', where.ptr, go) if array.size else go()
+        finally:
+            if mine is not None:
+                self._trap_again()
+
+    def _refuse_read(self, ptr: int | None) -> NoReturn:
+        rule = RULES['host-read']
+        raise rule.error(
+            'ndarray.get()',
+            stream=ptr,
+            lane=None if ptr is None or (lane := self.topology.lane(ptr)) is None else lane.number,
+            subject=self.subject(ptr),
+            location=here(),
+            rule=f'{rule.says} (float(), int(), bool(), print(), cp.asnumpy() and boolean masks read like this).',
+            remedy=rule.remedy,
+            cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
+        )
+
+    @staticmethod
+    def _in_graph(live: Live, array: Any) -> bool:
+        """True when the array lies in memory that the open capture allocated, so that nothing has computed it yet."""
+        return live.memory is not None and live.memory.owns(array.data.mem)
+
+    def array_set(self, original: Callable[..., Any], array: Any, arr: Any, stream: Any = None) -> Any:
+        where = stream if stream is not None else self.platform.cupy.cuda.get_current_stream()
+        with self.lock:
+            mine = self._start()
+            lane = self.topology.lane(where.ptr)
+            if array.size and (mine is not None or (lane is not None and lane.capture in self.lives)):
+                rule = RULES['host-write']
+                raise rule.error(
+                    'ndarray.set()',
+                    stream=where.ptr,
+                    lane=None if lane is None else lane.number,
+                    subject=self.subject(where.ptr),
+                    location=here(),
+                    rule=f'{rule.says}.',
+                    remedy=rule.remedy,
+                    cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
+                )
+        return original(array, arr, stream)
+
+    def array_from(self, original: Callable[..., Any], obj: Any, *args: Any, **kwargs: Any) -> Any:
+        """``cupy.array`` and its kin: values of the host are uploaded aside, at once, and kept with the graph."""
+        mine = self.mine()
+        if mine is None or mine.memory is None or isinstance(obj, self.platform.cupy.ndarray):
+            return original(obj, *args, **kwargs)
+        with self.lock:
+            self.check(mine)
+            if hasattr(obj, '__cuda_array_interface__'):
+                return original(self._exchanged(mine, obj), *args, **kwargs)
+            if _is_scalar(obj) or _holds_arrays(obj, self.platform.cupy.ndarray):
+                return original(obj, *args, **kwargs)
+            return self._constant(mine, lambda: original(obj, *args, **kwargs), 'cupy.array()')
+
+    def _constant(self, live: Live, make: Callable[[], Any], call: str) -> Any:
+        """Upload a host value on a stream of its own, wait for it, keep it as long as the graph."""
+        at = here()
+        cupy = self.platform.cupy
+        device = self.platform.device
+        memory = self._memory(live)
+        set_allocator = self.installation.original('cupy.cuda.memory._set_thread_local_allocator')
+        before = cupy.cuda.memory._get_thread_local_allocator()
+        with self.inside():
+            if live.upload is None:
+                live.upload = cupy.cuda.Stream(non_blocking=True)
+            old = device.exchange_thread_mode(Mode.RELAXED)
+            set_allocator(memory.grow)
+            try:
+                with live.upload:
+                    array = make()
+                live.upload.synchronize()
+            finally:
+                set_allocator(before)
+                device.exchange_thread_mode(old)
+        memory.keep(array)
+        lane = self._current_lane(live)
+        text = f'{call}: {array.dtype} {array.shape} uploaded while recording, the same at every launch'
+        live.note('constant', lane, text, at, nbytes=int(array.nbytes))
+        return array
+
+    def _exchanged(self, live: Live, obj: Any) -> Any:
+        """An array of another library: CuPy would synchronise the stream that it names."""
+        interface = dict(obj.__cuda_array_interface__)
+        stream = interface.get('stream')
+        if stream is None:
+            return obj
+        lane = self.topology.lane(int(stream))
+        if lane is None or lane.capture is not live.capture:
+            verdict = self.judge(_O.STREAM_SYNCHRONIZE, stream=int(stream))
+            if verdict.answer.refused:
+                self.refuse(verdict, 'cupy.asarray() of another array', int(stream))
+            return obj
+        here_lane = self._current_lane(live)
+        if lane is not here_lane:
+            verdict = self.judge(_O.STREAM_SYNCHRONIZE, stream=int(stream))
+            if live.strict:
+                self.refuse(verdict, 'cupy.asarray() of another array', int(stream))
+            at = here()
+            self._wait_on(live, here_lane, self._record_on(live, lane, at), at)
+            live.note('adapted', here_lane, f'exchange of an array became a join of lane {lane.number}', at)
+        interface['stream'] = None
+        return _Exchanged(interface, obj)
+
+    def array_getitem(self, original: Callable[..., Any], array: Any, key: Any) -> Any:
+        mine = self.mine()
+        return original(array, key if mine is None else self._index(mine, key))
+
+    def array_setitem(self, original: Callable[..., Any], array: Any, key: Any, value: Any) -> Any:
+        mine = self.mine()
+        return original(array, key if mine is None else self._index(mine, key), value)
+
+    def _index(self, live: Live, key: Any) -> Any:
+        """Lists and NumPy arrays in an index are uploaded as constants."""
+        if isinstance(key, tuple):
+            return tuple(self._index(live, part) for part in key)
+        if live.memory is None or not isinstance(key, (list, numpy.ndarray)) or _is_scalar(key):
+            return key
+        cupy = self.platform.cupy
+        if _holds_arrays(key, cupy.ndarray):
+            return key
+        host = numpy.asarray(key)
+        if host.size == 0 and isinstance(key, list):
+            host = host.astype(numpy.intp)
+        if host.dtype == bool:
+            return key if host.size == 0 else tuple(self._index(live, part) for part in host.nonzero())
+        with self.lock:
+            original = self.installation.original('cupy._core.array')
+            return self._constant(live, lambda: original(host), 'index')
+
+    def array_dlpack(self, original: Callable[..., Any], array: Any, *args: Any, **kwargs: Any) -> Any:
+        """DLPack export: a consumer that names no stream means the legacy one."""
+        with self.lock:
+            mine = self._start()
+            stream = kwargs.get('stream')
+            if mine is not None:
+                device = kwargs.get('dl_device')
+                if device is not None and tuple(device) != tuple(array.__dlpack_device__()):
+                    self._refuse_read(self.platform.cupy.cuda.get_current_stream().ptr)
+                if stream is None or stream in LEGACY_HANDLES:
+                    verdict = self.judge(_O.LEGACY_WORK, stream=LEGACY_HANDLES[0])
+                    rule = Rule(
+                        'dlpack-legacy', errors.LegacyStreamError,
+                        'DLPack without a stream makes the legacy default stream wait for this one',
+                        'Name the stream: `x.__dlpack__(stream=cap.stream.ptr)`, or exchange before the capture.',
+                    )  # fmt: skip
+                    self.refuse(verdict, 'ndarray.__dlpack__()', LEGACY_HANDLES[0], rule)
+        return original(array, *args, **kwargs)
+
+
+class _Exchanged:
+    """An array of another library, without the stream that CuPy would wait for."""
+
+    def __init__(self, interface: dict[str, Any], owner: Any) -> None:
+        self.__cuda_array_interface__ = interface
+        self.owner = owner
+
+
+def _is_scalar(obj: Any) -> bool:
+    return isinstance(obj, (bool, int, float, complex, numpy.generic)) or (
+        isinstance(obj, numpy.ndarray) and obj.ndim == 0
+    )
+
+
+def _holds_arrays(obj: Any, kind: type) -> bool:
+    """True when a nested list holds arrays of the device."""
+    if isinstance(obj, (list, tuple)):
+        return any(_holds_arrays(part, kind) for part in obj)
+    return isinstance(obj, kind) or hasattr(obj, '__cuda_array_interface__')

@@ -1,0 +1,242 @@
+"""What every verb stands on: who has a capture open, what a call would cost, refusing, waiting, letting through."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from capturekit import errors
+from capturekit.cuda import Platform, current
+from capturekit.errors import CaptureError
+from capturekit.guard.live import Live
+from capturekit.intercept import Installation
+from capturekit.places import Place, here
+from capturekit.rules import CaptureStatus, Code, Effect, Mode, Operation, Rule
+from capturekit.topology import LEGACY_HANDLES, Capture, EventState, Lane, Topology, Verdict
+
+#: Seconds that another thread's device-wide synchronisation waits for captures to close.
+WAIT_SECONDS = 60.0
+
+_O = Operation
+
+
+class Judging:
+    """What every verb stands on: who has a capture open, what a call would cost, refusing, waiting, letting through."""
+
+    def __init__(self) -> None:
+        self.topology = Topology()
+        self.installation = Installation()
+        self.lock = threading.RLock()
+        self.closed = threading.Condition(self.lock)
+        self.lives: dict[Capture, Live] = {}
+        self.allocators: dict[int, Any] = {}
+        self.ours: dict[int, Any] = {}
+        self._platform: Platform | None = None
+
+    def install(self, platform: Platform) -> None:
+        """Put the wrappers in place (counted)."""
+        with self.lock:
+            if self._platform is not None and self._platform.cupy is not platform.cupy and self.lives:
+                raise RuntimeError('captures are open on another CuPy: close them first')
+            self._platform = platform
+            self.installation.install(self)
+
+    def uninstall(self) -> None:
+        """Take the wrappers away again (counted); the last time what was known of events is forgotten, too."""
+        with self.lock:
+            try:
+                self.installation.uninstall()
+            finally:
+                if not self.installation.installed:
+                    self.topology.marks.clear()
+                    self.topology.outside.clear()
+
+    def opened(self, live: Live) -> None:
+        """A capture has begun."""
+        with self.lock:
+            self.lives[live.capture] = live
+            live.streams[live.origin.ptr] = live.origin
+            live.note('begin', live.capture.origin, f'capture begun in {live.recording.mode} mode', live.at)
+
+    def gone(self, live: Live) -> None:
+        """A capture is over: waiting threads go on."""
+        with self.lock:
+            self.topology.end(live.capture)
+            self.lives.pop(live.capture, None)
+            self.closed.notify_all()
+
+    def mine(self) -> Live | None:
+        """The capture opened last by this thread."""
+        me = threading.get_ident()
+        for live in reversed(list(self.lives.values())):
+            if live.thread == me:
+                return live
+        return None
+
+    def live_of(self, lane: Lane) -> Live:
+        return self.lives[lane.capture]
+
+    @property
+    def platform(self) -> Platform:
+        return self._platform if self._platform is not None else current()
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Calls made in the block are the guard's own: wrappers let them through."""
+        inside = self.installation.inside
+        inside.depth += 1
+        try:
+            yield
+        finally:
+            inside.depth -= 1
+
+    def own(self, entry: str, *args: Any, **kwargs: Any) -> Any:
+        """Call CuPy's original of an entry point, past the wrappers."""
+        with self.inside():
+            return self.installation.original(entry)(*args, **kwargs)
+
+    def judge(self, operation: Operation, **ids: Any) -> Verdict:
+        """The verdict on a call from this thread; an event or stream met for the first time is looked up first."""
+        event = ids.get('event')
+        if event is not None:
+            self._meet(event)
+        return self.topology.judge(operation, thread=threading.get_ident(), **ids)
+
+    def _meet(self, event: int) -> None:
+        topology = self.topology
+        if event not in topology.marks and event not in topology.outside:
+            with self.inside():
+                state = self.platform.device.event_state(event)
+            if state is not EventState.NEVER:
+                # dead or foreign: as little to be waited for as one recorded outside
+                topology.outside_event(event)
+
+    def _start(self, check: bool = True) -> Live | None:
+        """What every verb does first: see whether this thread has a capture, and whether it is still good."""
+        mine = self.mine()
+        if mine is not None and check:
+            self.check(mine)
+        return mine
+
+    def check(self, live: Live) -> None:
+        """Notice, as soon as possible, that something below Python has lost the capture."""
+        if live.capture.status is CaptureStatus.ACTIVE:
+            with self.inside():
+                status = self.platform.device.stream_status(live.origin.ptr)
+            if status is CaptureStatus.ACTIVE:
+                live.active_at = here() or live.active_at
+            else:
+                live.capture.status = CaptureStatus.INVALIDATED
+                raise self.invalidated(live)
+
+    def invalidated(self, live: Live) -> errors.InvalidatedError:
+        """The error that says a capture was lost below Python."""
+        since = (
+            f'The capture was still good at {live.active_at}' if live.active_at else 'The capture was good when begun'
+        )
+        error = errors.InvalidatedError(
+            'The capture was lost by a call that capturekit did not see',
+            stream=live.origin.ptr,
+            lane=0,
+            location=here(),
+            rule=f'{since} and is lost now (cudaErrorStreamCaptureInvalidated): a C library, another library or '
+            'another thread made a call that no capture can hold.',
+            remedy='Move the library call between these two lines out of the block.',
+            cuda_error=Code.cudaErrorStreamCaptureInvalidated.name,
+        )
+        error.active_at = live.active_at
+        return error
+
+    def refuse(self, verdict: Verdict, call: str, ptr: int | None = None, rule: Rule | None = None) -> NoReturn:
+        """Raise what the verdict means for a person."""
+        raise self.refusal(verdict, call, ptr, rule)
+
+    def refusal(self, verdict: Verdict, call: str, ptr: int | None = None, rule: Rule | None = None) -> CaptureError:
+        """The error for a verdict."""
+        rule = rule or verdict.rule
+        assert rule is not None
+        lane = None if ptr is None else self.topology.lane(ptr)
+        code = verdict.answer.code
+        if verdict.answer.refused:
+            after = ', and the capture would be lost' if verdict.lost or verdict.answer.loses else ''
+            says = f'{rule.says} ({code.name} would follow{after}).'
+        else:
+            says = f'{rule.says}.'
+        error = rule.error(
+            call,
+            stream=ptr,
+            lane=None if lane is None else lane.number,
+            subject=self.subject(ptr),
+            location=here(),
+            rule=says,
+            remedy=rule.remedy,
+            cuda_error=code.name if verdict.answer.refused else '',
+        )
+        return error
+
+    def subject(self, ptr: int | None) -> str:
+        """A stream in words: its lane, its handle, where it was forked."""
+        if ptr is None:
+            return ''
+        lane = self.topology.lane(ptr)
+        if ptr in LEGACY_HANDLES:
+            return 'the legacy default stream'
+        if lane is None:
+            return f'stream {ptr:#x}, which is not in the capture'
+        if lane.number == 0:
+            return f'lane 0, the origin (stream {ptr:#x})'
+        at = f', forked at {lane.forked_at.short}' if isinstance(lane.forked_at, Place) else ''
+        return f'lane {lane.number} (stream {ptr:#x}{at})'
+
+    def _pass(self, verdict: Verdict, call: str, ptr: int | None, go: Callable[[], Any]) -> Any:
+        """Let a call through, make it wait for somebody else's capture to close, or refuse it."""
+        me = threading.get_ident()
+        if verdict.allowed:
+            return go()
+        theirs = verdict.lost and all(c.thread != me for c in verdict.lost)
+        if theirs and verdict.rule is not None:
+            if verdict.rule.name in ('unsafe-in-mode', 'unsafe-sync-in-mode'):
+                return self._relaxed(go)
+            if verdict.rule.name in ('device-sync', 'legacy-stream'):
+                self._wait(verdict.lost, call)
+                return go()
+        if verdict.answer.effect is Effect.ESCAPES and self.mine() is None:
+            return go()
+        if verdict.answer.refused and not verdict.answer.loses and self.mine() is None and not verdict.lost:
+            return go()  # harmless, and CUDA says it itself
+        self.refuse(verdict, call, ptr)
+
+    def _relaxed(self, go: Callable[[], Any]) -> Any:
+        device = self.platform.device
+        old = device.exchange_thread_mode(Mode.RELAXED)
+        try:
+            return go()
+        finally:
+            device.exchange_thread_mode(old)
+
+    def _wait(self, captures: tuple[Capture, ...], call: str) -> None:
+        """Block this thread until the captures are closed; it has none of its own among them."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        with self.closed:
+            while any(c in self.lives for c in captures):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise errors.SynchronizationError(
+                        call,
+                        location=here(),
+                        rule=f'Another thread has held a capture open for {WAIT_SECONDS:g} s, and this call would '
+                        'lose it (cudaErrorStreamCaptureUnsupported in every mode).',
+                        remedy='Synchronise one stream instead of the device, or close the capture first.',
+                        cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
+                    )
+                self.closed.wait(left)
+
+    def unsafe(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Calls that the mode of a capture may keep away."""
+        with self.lock:
+            self._start()
+            verdict = self.judge(_O.UNSAFE)
+        return self._pass(verdict, call, None, lambda: original(*args, **kwargs))

@@ -1,0 +1,79 @@
+"""Streams becoming lanes, and the joins and forks that adapting mode makes on its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capturekit.guard.allocators import Allocators
+from capturekit.guard.live import Live
+from capturekit.places import Place
+from capturekit.topology import LEGACY_HANDLES, Lane
+
+
+class Lanes(Allocators):
+    """Streams becoming lanes, and the joins and forks that adapting mode makes on its own."""
+
+    def _outside(self, ptr: int) -> bool:
+        return ptr not in LEGACY_HANDLES and self.topology.lane(ptr) is None
+
+    def _current_lane(self, live: Live) -> Lane:
+        """The lane that is current in this thread, or the origin."""
+        stream = self.platform.cupy.cuda.get_current_stream()
+        return live.lane_of(stream) or live.capture.origin
+
+    def _record_on(self, live: Live, lane: Lane, at: Place | None) -> Any:
+        """Record a new event on a lane, for joins of the guard's own."""
+        with self.inside():
+            event = self.platform.cupy.cuda.Event(disable_timing=True)
+            live.streams[lane.stream].record(event)
+            lane.nodes = self.platform.device.capture_info(lane.stream).dependencies
+        live.events.append(event)
+        self.topology.record(event.ptr, lane.stream, at)
+        return event
+
+    def _wait_on(self, live: Live, lane: Lane, event: Any, at: Place | None) -> None:
+        with self.inside():
+            live.streams[lane.stream].wait_event(event)
+        self.topology.wait(lane.stream, event.ptr, at=at)
+
+    def _wrapped(self, ptr: int) -> Any:
+        """A CuPy stream for a handle that came without one."""
+        return self.platform.cupy.cuda.Stream.from_external(_Handle(ptr))
+
+    def _entered(self, live: Live, lane: Lane, stream: Any, at: Place | None) -> None:
+        """A stream has become a lane: hold it, and give it what lanes need."""
+        ptr = lane.stream
+        if stream is None:
+            stream = self._wrapped(ptr)
+        live.streams[ptr] = stream
+        if getattr(stream, '_graph_host_funcargs', None) is None:
+            stream._graph_host_funcargs = []  # CuPy sets it on origins alone, and launch_host_func needs it
+        live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at)
+        if self.platform.cupy.cuda.get_current_stream().ptr == ptr:
+            lane.current += 1
+            if live.memory is not None:
+                live.memory.active(lane)
+        if live.floor is not None:
+            self._wait_on(live, lane, live.floor, at)
+
+    def _adapt_fork(self, live: Live, stream: Any, at: Place | None, parent: Lane | None = None) -> None:
+        """Adapting mode: a stream that never entered the capture is forked from the current lane."""
+        parent = parent or self._current_lane(live)
+        with self.inside():
+            blocking = not self.platform.device.stream_flags(stream.ptr) & 1
+            event = self._record_on(live, parent, at)
+            stream.wait_event(event)
+        lane = self.topology.wait(stream.ptr, event.ptr, blocking=blocking, at=at)
+        if lane is not None:
+            self._entered(live, lane, stream, at)
+            live.note('adapted', lane, f'stream {stream.ptr:#x} was forked from lane {parent.number}', at)
+
+
+class _Handle:
+    """A bare handle, in the form of the stream protocol."""
+
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.ptr)

@@ -1,0 +1,72 @@
+"""An open capture as the guard sees it, and the recording that it fills."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from capturekit.cuda import Platform
+from capturekit.memory import GraphMemory
+from capturekit.places import Place
+from capturekit.recording import LaneRecord, Recording, Step
+from capturekit.rules import Mode
+from capturekit.topology import Capture, Lane
+
+
+@dataclass(eq=False)
+class Live:
+    """An open capture as the guard sees it."""
+
+    platform: Platform
+    capture: Capture
+    strict: bool
+    origin: Any
+    memory: GraphMemory | None
+    recording: Recording
+    thread: int
+    at: Place | None
+    streams: dict[int, Any] = field(default_factory=dict)
+    trapped: dict[int, tuple[Any, Place | None]] = field(default_factory=dict)
+    events: list[Any] = field(default_factory=list)
+    floor: Any = None
+    active_at: Place | None = None
+    upload: Any = None
+    lane_streams: list[Any] = field(default_factory=list)
+
+    def note(self, kind: str, lane: Lane | None, text: str, at: Place | None = None, **more: Any) -> None:
+        """Append a step to the recording."""
+        number = None if lane is None else lane.number
+        self.recording.steps.append(Step(kind, number, text, None if at is None else at.to_json(), **more))
+
+    def lane_of(self, stream: Any) -> Lane | None:
+        """The lane that a stream object is in this capture."""
+        return next((lane for lane in self.capture.lanes if lane.stream == stream.ptr), None)
+
+
+def new_recording(platform: Platform, mode: Mode, *, strict: bool) -> Recording:
+    """An empty recording that knows where it is made."""
+    from capturekit import __version__
+
+    name = 'the simulated device' if platform.simulated else f'device {platform.cupy.cuda.Device().id}'
+    return Recording(
+        capturekit=__version__,
+        cupy=str(platform.cupy.__version__),
+        device=name,
+        mode=mode.name.lower(),
+        strict=strict,
+    )
+
+
+def close_recording(live: Live, outcome: str) -> None:
+    """Write the lanes' stories into the recording."""
+
+    def json(at: object) -> list[Any] | None:
+        return at.to_json() if isinstance(at, Place) else None
+
+    live.recording.outcome = outcome
+    live.recording.lanes = [
+        LaneRecord(
+            lane.number, lane.stream, lane.parent, json(lane.forked_at), json(lane.joined_at), json(lane.last_use)
+        )
+        for lane in live.capture.lanes
+    ]

@@ -1,0 +1,133 @@
+"""Events recorded and waited for: existing fork and join code, followed as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from capturekit.guard.live import Live
+from capturekit.guard.work import Work
+from capturekit.places import here
+from capturekit.rules import Operation
+from capturekit.topology import LEGACY_HANDLES
+
+_O = Operation
+
+
+class Ordering(Work):
+    """Events recorded and waited for: existing fork and join code, followed as it stands."""
+
+    def event_made(self, original: Callable[..., Any], event: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = original(event, *args, **kwargs)
+        with self.lock:
+            self.topology.forget_event(event.ptr)
+        return answer
+
+    def runtime_event_made(self, original: Callable[..., Any], *args: Any) -> Any:
+        ptr = original(*args)
+        with self.lock:
+            self.topology.forget_event(ptr)
+        return ptr
+
+    def stream_record(self, original: Callable[..., Any], stream: Any, event: Any = None) -> Any:
+        return self._record('Stream.record()', stream.ptr, event, lambda: original(stream, event), stream)
+
+    def event_record(self, original: Callable[..., Any], event: Any, stream: Any = None) -> Any:
+        if stream is None:
+            stream = self.platform.cupy.cuda.get_current_stream()
+        self._record('Event.record()', stream.ptr, event, lambda: (original(event, stream), event)[1], stream)
+
+    def runtime_event_record(self, original: Callable[..., Any], event: int, stream: int) -> Any:
+        return self._record('cupy.cuda.runtime.eventRecord()', stream, event, lambda: original(event, stream))
+
+    def _record(self, call: str, ptr: int, event: Any, go: Callable[[], Any], stream: Any = None) -> Any:
+        with self.lock:
+            mine = self._start()
+            self.spring(ptr)
+            if mine is not None and not mine.strict and ptr in LEGACY_HANDLES:
+                return self._adapt_record(mine, call, event)
+            verdict = self.judge(_O.EVENT_RECORD, stream=ptr)
+            if mine is not None and not mine.strict and self._outside(ptr) and stream is not None:
+                self._adapt_fork(mine, stream, here())
+        answer = self._pass(verdict, call, ptr, go)
+        with self.lock:
+            recorded = answer if answer is not None and hasattr(answer, 'ptr') else event
+            handle = recorded if isinstance(recorded, int) else recorded.ptr
+            self._recorded(ptr, handle, recorded)
+            self._trap_again()
+        return answer
+
+    def _recorded(self, ptr: int, handle: int, event: Any) -> None:
+        lane = self.topology.lane(ptr)
+        at = here() if lane is not None else None
+        self.topology.record(handle, ptr, at)
+        if lane is None:
+            return
+        live = self.live_of(lane)
+        live.events.append(event)  # a handle must not be given to a new event while the capture knows it
+        lane.last_use = at
+        with self.inside():
+            lane.nodes = self.platform.device.capture_info(ptr).dependencies
+        live.note('record', lane, f'event {handle:#x} recorded on lane {lane.number}', at, event=handle)
+        self.refresh()
+
+    def _adapt_record(self, live: Live, call: str, event: Any) -> Any:
+        lane = self._current_lane(live)
+        at = here()
+        with self.inside():
+            if event is None:
+                event = self.platform.cupy.cuda.Event()
+            live.streams[lane.stream].record(event)
+        self._recorded(lane.stream, event.ptr, event)
+        live.note('adapted', lane, f'{call} on the legacy stream was moved to lane {lane.number}', at)
+        return event
+
+    def stream_wait_event(self, original: Callable[..., Any], stream: Any, event: Any) -> Any:
+        return self._waiting('Stream.wait_event()', stream.ptr, event.ptr, lambda: original(stream, event), stream)
+
+    def runtime_stream_wait_event(self, original: Callable[..., Any], stream: int, event: int, flags: int = 0) -> Any:
+        if flags:
+            return self._runtime_work(
+                'cupy.cuda.runtime.streamWaitEvent()', stream, lambda: original(stream, event, flags)
+            )
+        return self._waiting('cupy.cuda.runtime.streamWaitEvent()', stream, event, lambda: original(stream, event))
+
+    def _waiting(self, call: str, ptr: int, event: int, go: Callable[[], Any], stream: Any = None) -> Any:
+        with self.lock:
+            mine = self._start()
+            self.spring(ptr)
+            if mine is not None and not mine.strict and ptr in LEGACY_HANDLES:
+                lane = self._current_lane(mine)
+                mine.note('adapted', lane, f'{call} of the legacy stream was moved to lane {lane.number}', here())
+                ptr, stream = lane.stream, mine.streams[lane.stream]
+                go = lambda: self.own('cupy.cuda.runtime.streamWaitEvent', ptr, event)  # noqa: E731
+            verdict = self.judge(_O.WAIT_EVENT, stream=ptr, event=event)
+            blocking = False
+            forks = verdict.allowed and self.topology.lane(ptr) is None and event in self.topology.marks
+            if forks:
+                with self.inside():
+                    blocking = not self.platform.device.stream_flags(ptr) & 1
+        answer = self._pass(verdict, call, ptr, go)
+        with self.lock:
+            self._waited(ptr, event, blocking, stream)
+            self._trap_again()
+        return answer
+
+    def _waited(self, ptr: int, event: int, blocking: bool, stream: Any) -> None:
+        at = here()
+        mark = self.topology.marks.get(event)
+        if mark is None or mark.capture not in self.lives:
+            lane = self.topology.lane(ptr)
+            if lane is not None:
+                text = f'lane {lane.number} waited for an event that was never recorded: that orders nothing'
+                self.live_of(lane).note('note', lane, text, at)
+            return
+        live = self.lives[mark.capture]
+        lane = self.topology.lane(ptr)
+        forked = self.topology.wait(ptr, event, blocking=blocking, at=at)
+        if forked is not None:
+            self._entered(live, forked, stream, at)
+        elif lane is not None:
+            kind = 'join' if mark.lane != lane.number else 'wait'
+            live.note(kind, lane, f'lane {lane.number} waits for lane {mark.lane}', at, event=event)
+        self.refresh()

@@ -1,0 +1,142 @@
+"""Streams becoming current; and the trap for those that are not in the capture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from capturekit.errors import CaptureError, CudaCallError
+from capturekit.guard.lanes import Lanes
+from capturekit.guard.live import Live
+from capturekit.places import Place, here
+from capturekit.rules import RULES, CaptureStatus, Mode, Operation
+from capturekit.topology import LEGACY_HANDLES
+
+_O = Operation
+
+
+class Switches(Lanes):
+    """Streams becoming current; and the trap for those that are not in the capture."""
+
+    def stream_use(self, original: Callable[..., Any], stream: Any) -> Any:
+        self._switch(original, stream, 'Stream.use()')
+        return stream
+
+    def stream_enter(self, original: Callable[..., Any], stream: Any) -> Any:
+        self._switch(original, stream, 'with stream:')
+        return stream
+
+    def _switch(self, original: Callable[..., Any], stream: Any, call: str) -> None:
+        with self.lock:
+            chosen = self._choose(stream, call)
+            before = self.platform.cupy.cuda.get_current_stream()
+            if before.ptr != chosen.ptr:
+                self.spring(before.ptr)
+            original(chosen)
+            self.leave(before)
+            self._arrive(chosen, before)
+
+    def stream_exit(self, original: Callable[..., Any], stream: Any, *exc: Any) -> Any:
+        with self.lock:
+            before = self.platform.cupy.cuda.get_current_stream()
+            answer = original(stream, *exc)
+            now = self.platform.cupy.cuda.get_current_stream()
+            escaped = self.spring(before.ptr, silent=True) if before.ptr != now.ptr else None
+            self.leave(before)
+            self._arrive(now, before)
+            if escaped is not None and (not exc or exc[0] is None):
+                raise escaped
+        return answer
+
+    def _choose(self, stream: Any, call: str) -> Any:
+        """The stream that is really made current: in adapting mode the legacy one gives way to the current lane."""
+        mine = self._start()
+        if mine is None or stream.ptr not in LEGACY_HANDLES:
+            return stream
+        if mine.strict:
+            self.refuse(self.judge(_O.WORK, stream=stream.ptr), call, stream.ptr, RULES['legacy-stream'])
+        lane = self._current_lane(mine)
+        mine.note('adapted', lane, f'{call} of the legacy stream was moved to lane {lane.number}', here())
+        return mine.streams[lane.stream]
+
+    def leave(self, stream: Any) -> None:
+        """The current stream of this thread is no longer current."""
+        lane = self.topology.lane(stream.ptr)
+        if lane is not None and lane.capture in self.lives:
+            lane.current -= 1
+            lane.used = True
+
+    def _arrive(self, stream: Any, before: Any) -> None:
+        """A stream has become current in this thread."""
+        lane = self.topology.lane(stream.ptr)
+        mine = self.mine()
+        if lane is not None and lane.capture in self.lives:
+            live = self.live_of(lane)
+            at = here()
+            lane.current += 1
+            lane.last_use = at
+            if live.memory is not None:
+                live.memory.active(lane)
+            live.note('switch', lane, f'lane {lane.number} made current', at)
+        elif mine is not None and not mine.strict and not _legacy(stream):
+            lane = mine.lane_of(before) or mine.capture.origin
+            self._adapt_fork(mine, stream, here(), lane)
+        elif mine is not None and not _legacy(stream):
+            self._trap(mine, stream)
+        self.refresh()
+
+    def _trap(self, live: Live, stream: Any) -> None:
+        ptr = stream.ptr
+        with self.inside():
+            device = self.platform.device
+            if device.stream_status(ptr) is not CaptureStatus.NONE:
+                return
+            device.begin_capture(ptr, Mode.RELAXED)
+        live.trapped[ptr] = (stream, here())
+
+    def spring(self, ptr: int, silent: bool = False) -> CaptureError | None:
+        """Take a stream out of its trap; work found in it has escaped the capture."""
+        for live in self.lives.values():
+            if ptr in live.trapped:
+                _stream, at = live.trapped.pop(ptr)
+                with self.inside():
+                    device = self.platform.device
+                    try:
+                        graph = device.end_capture(ptr)
+                    except CudaCallError:
+                        count = 1  # something was done on it that lost the trap: no less escaped
+                    else:
+                        count = device.graph_node_count(graph)
+                        device.graph_destroy(graph)
+                if count:
+                    error = self._escaped(ptr, count, at)
+                    if not silent:
+                        raise error
+                    return error
+        return None
+
+    def _escaped(self, ptr: int, count: int, since: Place | None) -> CaptureError:
+        rule = RULES['escaped-work']
+        return rule.error(
+            f'{count} piece{"s" if count != 1 else ""} of work',
+            stream=ptr,
+            subject=self.subject(ptr),
+            location=since,
+            rule=f'{rule.says}; it was held back, from the line where the stream became current on.',
+            remedy=rule.remedy,
+        )
+
+    def _trap_again(self) -> None:
+        """After a call on it: an outside stream that is still current goes back into its trap."""
+        with self.lock:
+            mine = self.mine()
+            if mine is None or not mine.strict:
+                return
+            stream = self.platform.cupy.cuda.get_current_stream()
+            if self._outside(stream.ptr) and stream.ptr not in mine.trapped:
+                self._trap(mine, stream)
+                self.refresh()
+
+
+def _legacy(stream: Any) -> bool:
+    return stream.ptr in LEGACY_HANDLES

@@ -1,0 +1,177 @@
+"""Work on a stream that the call names; calls that the mode of a capture keeps away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from capturekit import errors
+from capturekit.guard.switches import Switches
+from capturekit.places import here
+from capturekit.rules import Code, Operation
+from capturekit.topology import LEGACY_HANDLES
+
+_O = Operation
+
+
+class Work(Switches):
+    """Work on a stream that the call names; calls that the mode of a capture keeps away."""
+
+    def _on_stream(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any]) -> Any:
+        with self.lock:
+            mine = self._start()
+            self.spring(ptr)
+            if mine is not None and not mine.strict and self._outside(ptr):
+                self._adapt_fork(mine, self._wrapped(ptr), here())
+            verdict = self.judge(operation, stream=ptr)
+            lane = self.topology.lane(ptr)
+            if lane is not None and lane.capture in self.lives and verdict.allowed:
+                live = self.live_of(lane)
+                lane.used = True
+                lane.last_use = here()
+                if live.memory is not None:
+                    live.memory.active(lane)
+        try:
+            return self._pass(verdict, call, ptr, go)
+        finally:
+            self._trap_again()
+
+    def _runtime_work(self, call: str, ptr: int, go: Callable[[], Any]) -> Any:
+        return self._on_stream(_O.WORK, call, ptr, go)
+
+    def stream_is_capturing(self, original: Callable[..., Any], stream: Any) -> Any:
+        if any(stream.ptr in live.trapped for live in self.lives.values()):
+            return False
+        return original(stream)
+
+    def stream_is_non_blocking(self, getter: Callable[[Any], Any], stream: Any) -> Any:
+        """Asking a captured stream for its flags would lose the capture; they were read when it entered."""
+        lane = self.topology.lane(stream.ptr)
+        return getter(stream) if lane is None or lane.capture not in self.lives else not lane.blocking
+
+    def runtime_stream_flags(self, original: Callable[..., Any], stream: int) -> Any:
+        lane = self.topology.lane(stream)
+        return original(stream) if lane is None else int(not lane.blocking)
+
+    def stream_add_callback(self, original: Callable[..., Any], stream: Any, callback: Any, arg: Any) -> Any:
+        go = lambda: original(stream, callback, arg)  # noqa: E731
+        return self._on_stream(_O.STREAM_ADD_CALLBACK, 'Stream.add_callback()', stream.ptr, go)
+
+    def runtime_add_callback(self, original: Callable[..., Any], stream: int, *args: Any) -> Any:
+        go = lambda: original(stream, *args)  # noqa: E731
+        return self._on_stream(_O.STREAM_ADD_CALLBACK, 'cupy.cuda.runtime.streamAddCallback()', stream, go)
+
+    def stream_launch_host_func(self, original: Callable[..., Any], stream: Any, callback: Any, arg: Any) -> Any:
+        go = lambda: original(stream, callback, arg)  # noqa: E731
+        answer = self._on_stream(_O.LAUNCH_HOST_FUNC, 'Stream.launch_host_func()', stream.ptr, go)
+        lane = self.topology.lane(stream.ptr)
+        if lane is not None and lane.capture in self.lives:
+            live = self.live_of(lane)
+            if live.memory is not None:
+                live.memory.keep(stream._graph_host_funcargs)
+            live.note('host', lane, f'host function {getattr(callback, "__name__", callback)!s}', here())
+        return answer
+
+    def runtime_host_func(self, original: Callable[..., Any], stream: int, *args: Any) -> Any:
+        go = lambda: original(stream, *args)  # noqa: E731
+        return self._on_stream(_O.LAUNCH_HOST_FUNC, 'cupy.cuda.runtime.launchHostFunc()', stream, go)
+
+    def runtime_work_last(self, call: str, original: Callable[..., Any], *args: Any) -> Any:
+        """Copies and memsets of ``cupy.cuda.runtime``, whose last argument is the stream."""
+        return self._runtime_work(f'cupy.cuda.{call}', int(args[-1]), lambda: original(*args))
+
+    def runtime_peer_copy(self, original: Callable[..., Any], *args: Any) -> Any:
+        call = 'cupy.cuda.runtime.memcpyPeerAsync()'
+        return self._captured_only(_O.PEER_COPY, call, int(args[-1]), lambda: original(*args))
+
+    def runtime_prefetch(self, original: Callable[..., Any], *args: Any) -> Any:
+        call = 'cupy.cuda.runtime.memPrefetchAsync()'
+        return self._captured_only(_O.PREFETCH, call, int(args[-1]), lambda: original(*args))
+
+    def _captured_only(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any]) -> Any:
+        inside = self.topology.lane(ptr) is not None
+        return self._on_stream(operation if inside else _O.WORK, call, ptr, go)
+
+    def runtime_malloc_async(self, original: Callable[..., Any], size: int, stream: int) -> Any:
+        if self.topology.lane(stream) is None:
+            return self.unsafe('runtime.mallocAsync()', original, size, stream)
+        return self._on_stream(
+            _O.MALLOC_ASYNC, 'cupy.cuda.runtime.mallocAsync()', stream, lambda: original(size, stream)
+        )
+
+    def runtime_free_async(self, original: Callable[..., Any], ptr: int, stream: int) -> Any:
+        if self.topology.lane(stream) is None:
+            return self.unsafe('runtime.freeAsync()', original, ptr, stream)
+        return original(ptr, stream)  # memory of the graph is freed by a node; CUDA refuses the rest without harm
+
+    def runtime_legacy(self, call: str, original: Callable[..., Any], *args: Any) -> Any:
+        return self._legacy_work(f'cupy.cuda.{call}', lambda: original(*args))
+
+    def _legacy_work(self, call: str, go: Callable[[], Any]) -> Any:
+        with self.lock:
+            self._start()
+            verdict = self.judge(_O.LEGACY_WORK, stream=LEGACY_HANDLES[0])
+        return self._pass(verdict, call, LEGACY_HANDLES[0], go)
+
+    def runtime_stream_destroy(self, original: Callable[..., Any], stream: int) -> Any:
+        with self.lock:
+            lane = self.topology.lane(stream)
+            if lane is not None:
+                raise errors.UnsupportedCallError(
+                    'cupy.cuda.runtime.streamDestroy()',
+                    stream=stream,
+                    lane=lane.number,
+                    subject=self.subject(stream),
+                    location=here(),
+                    rule='A stream destroyed in a capture leaves its work behind, unjoined '
+                    f'({Code.cudaErrorStreamCaptureUnjoined.name} would follow at the end).',
+                    remedy='Destroy it after the capture.',
+                    cuda_error=Code.cudaErrorStreamCaptureUnjoined.name,
+                )
+        return original(stream)
+
+    def graph_launch(self, original: Callable[..., Any], graph: Any, stream: Any = None) -> Any:
+        ptr = self.platform.cupy.cuda.get_current_stream().ptr if stream is None else stream.ptr
+        return self._on_stream(_O.GRAPH_LAUNCH, 'Graph.launch()', ptr, lambda: original(graph, stream))
+
+    def graph_upload(self, original: Callable[..., Any], graph: Any, stream: Any = None) -> Any:
+        ptr = self.platform.cupy.cuda.get_current_stream().ptr if stream is None else stream.ptr
+        return self._on_stream(_O.GRAPH_UPLOAD, 'Graph.upload()', ptr, lambda: original(graph, stream))
+
+    def launching(self, upload: bool, ptr: int) -> None:
+        """A graph of capturekit's own is about to be launched or uploaded on a stream."""
+        operation, call = (_O.GRAPH_UPLOAD, 'Graph.upload()') if upload else (_O.GRAPH_LAUNCH, 'Graph.launch()')
+        self._on_stream(operation, call, ptr, lambda: None)
+
+    def runtime_launch(self, original: Callable[..., Any], graph: int, stream: int) -> Any:
+        go = lambda: original(graph, stream)  # noqa: E731
+        return self._on_stream(_O.GRAPH_LAUNCH, 'cupy.cuda.runtime.graphLaunch()', stream, go)
+
+    def runtime_upload(self, original: Callable[..., Any], graph: int, stream: int) -> Any:
+        go = lambda: original(graph, stream)  # noqa: E731
+        return self._on_stream(_O.GRAPH_UPLOAD, 'cupy.cuda.runtime.graphUpload()', stream, go)
+
+    def pool_free(self, call: str, original: Callable[..., Any], pool: Any, *args: Any, **kwargs: Any) -> Any:
+        """Freeing a pool's blocks: refused for the capture's own pool, whose blocks recorded work still uses."""
+        with self.lock:
+            self._start()
+            if any(live.memory is not None and live.memory.pool is pool for live in self.lives.values()):
+                raise errors.UnsupportedCallError(
+                    call,
+                    location=here(),
+                    rule='This pool holds the memory of an open capture: recorded work still uses its free blocks.',
+                    remedy='Free it after the graph is closed.',
+                )
+            verdict = self.judge(_O.UNSAFE)
+        return self._pass(verdict, call, None, lambda: original(pool, *args, **kwargs))
+
+    def pointer_copy(self, call: str, original: Callable[..., Any], pointer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Asynchronous copies and memsets of a MemoryPointer, whose stream may be given."""
+        stream = kwargs.get('stream', args[2] if len(args) > 2 else None)
+        if stream is None:
+            return original(pointer, *args, **kwargs)
+        return self._runtime_work(call, stream.ptr, lambda: original(pointer, *args, **kwargs))
+
+    def pointer_sync(self, call: str, original: Callable[..., Any], pointer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Synchronous copies and memsets of a MemoryPointer: they use the legacy stream."""
+        return self._legacy_work(call, lambda: original(pointer, *args, **kwargs))

@@ -1,0 +1,745 @@
+"""``cupy.ndarray``: operators, methods and transfers on top of :mod:`layout` and :mod:`launches`.
+
+``ndarray`` is a Python class over ``_ndarray_base``, which has all the methods, as in CuPy: what is set on
+``cupy.ndarray`` shadows the inherited one and is found by everything that reads an array, since all reads go through
+``self.get()``.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import warnings
+from collections.abc import Callable, Iterator
+from types import GenericAlias, ModuleType
+from typing import Any
+
+import numpy as np
+
+from . import conversions, current, exchange, indexing, launches, streams, syncdetect
+from .layout import Layout, Shape, check_dtype
+from .ufuncs import TABLE
+
+#: The module that ``__array_ufunc__`` and ``__array_function__`` look names up in: ``cupy``.
+namespace: ModuleType | None = None
+
+_NOTHING = object()
+_COMPARISONS = ('equal', 'greater', 'greater_equal', 'less', 'less_equal', 'not_equal')
+_SCALARS = (bool, int, float, complex, np.generic)
+
+
+def _should_use_rop(x: Any, y: Any) -> bool:
+    y_ufunc = getattr(y, '__array_ufunc__', _NOTHING)
+    if y_ufunc is not _NOTHING:
+        return y_ufunc is None
+    lower: bool = getattr(x, '__array_priority__', 0) < getattr(y, '__array_priority__', 0)
+    return lower
+
+
+def _binary(name: str) -> Callable[[Any, Any], Any]:
+    def operator(self: Any, other: Any) -> Any:
+        if isinstance(other, Layout):
+            return TABLE[name](self, other) if name in TABLE else _matmul(self, other)
+        if _should_use_rop(self, other):
+            return NotImplemented
+        # By way of NumPy, so that other libraries' __array_ufunc__ are asked.
+        return getattr(np, name)(self, other)
+
+    return operator
+
+
+def _reflected(name: str) -> Callable[[Any, Any], Any]:
+    def operator(self: Any, other: Any) -> Any:
+        return getattr(np, name)(other, self)
+
+    return operator
+
+
+def _in_place(name: str) -> Callable[[Any, Any], Any]:
+    def operator(self: Any, other: Any) -> Any:
+        return TABLE[name](self, other, self)
+
+    return operator
+
+
+def _comparison(name: str) -> Callable[[Any, Any], Any]:
+    def operator(self: Any, other: Any) -> Any:
+        if isinstance(other, Layout):
+            return TABLE[name](self, other)
+        if _should_use_rop(self, other):
+            return NotImplemented
+        if isinstance(other, np.ndarray) and other.ndim == 0:
+            other = other.item()
+        plain: Any = type(other).__eq__
+        if name in ('equal', 'not_equal') and (other is None or plain is object.__eq__):
+            return _full(self.shape, np.dtype(bool), name == 'not_equal')
+        return getattr(np, name)(self, other)
+
+    return operator
+
+
+def _full(shape: Shape, dtype: np.dtype[Any], value: Any) -> Any:
+    found = ndarray(shape, dtype)
+    found.fill(value)
+    return found
+
+
+def _matmul(a: Any, b: Any) -> Any:
+    assert namespace is not None
+    return namespace.matmul(a, b)
+
+
+def _reduction(name: str, *parameters: str) -> Callable[..., Any]:
+    function = getattr(np, name)
+
+    def method(self: Any, given: dict[str, Any]) -> Any:
+        out = given.pop('out', None)
+        kwargs = {k: v for k, v in given.items() if k in parameters and v is not None and v is not False}
+        return launches.launch(f'cupy_{name}', function, (self,), kwargs, out=out)
+
+    return method
+
+
+def _options(**kwargs: Any) -> dict[str, Any]:
+    return kwargs
+
+
+_max = _reduction('max', 'axis', 'keepdims')
+_min = _reduction('min', 'axis', 'keepdims')
+_argmax = _reduction('argmax', 'axis', 'keepdims')
+_argmin = _reduction('argmin', 'axis', 'keepdims')
+_ptp = _reduction('ptp', 'axis', 'keepdims')
+_sum = _reduction('sum', 'axis', 'dtype', 'keepdims')
+_prod = _reduction('prod', 'axis', 'dtype', 'keepdims')
+_mean = _reduction('mean', 'axis', 'dtype', 'keepdims')
+_var = _reduction('var', 'axis', 'dtype', 'ddof', 'keepdims')
+_std = _reduction('std', 'axis', 'dtype', 'ddof', 'keepdims')
+_all = _reduction('all', 'axis', 'keepdims')
+_any = _reduction('any', 'axis', 'keepdims')
+_cumsum = _reduction('cumsum', 'axis', 'dtype')
+_cumprod = _reduction('cumprod', 'axis', 'dtype')
+
+
+class _ndarray_base(Layout):
+    """Everything that an array on the device can do."""
+
+    __slots__ = ()
+    __array_priority__ = 100
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        raise RuntimeError('Must not be directly instantiated')
+
+    # -- protocols ----------------------------------------------------------------------------------------------
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            'shape': self.shape,
+            'typestr': self.dtype.str,
+            'descr': self.dtype.descr,
+            'stream': current.get_current_stream_ptr() or current.get_default_stream_ptr(),
+            'version': 3,
+            'strides': None if self._c_contiguous else self.strides,
+            'data': (self.data.ptr if self.size else 0, False),
+        }
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+    ) -> Any:
+        return exchange.to_dlpack(self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return exchange.device_of(self)
+
+    def __array__(self, dtype: Any = None) -> Any:
+        raise TypeError(
+            'Implicit conversion to a NumPy array is not allowed. '
+            'Please use `.get()` to construct a NumPy array explicitly.'
+        )
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        operands = inputs
+        if 'out' in kwargs:
+            out = kwargs['out']
+            if len(out) != 1:
+                raise ValueError("The 'out' parameter must have exactly one array value")
+            operands += out
+            kwargs['out'] = out[0]
+        function = getattr(namespace, ufunc.__name__, None)
+        if method != '__call__':
+            function = getattr(function, method, None)
+        if function is None or not all(_is_operand(x) for x in operands):
+            return NotImplemented
+        if ufunc.__name__ in _COMPARISONS:
+            inputs = tuple(x.item() if isinstance(x, np.ndarray) and x.ndim == 0 else x for x in inputs)
+        return function(*inputs, **kwargs)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        try:
+            module = functools.reduce(getattr, func.__module__.split('.')[1:], namespace)
+            function = getattr(module, func.__name__)
+        except AttributeError:
+            return NotImplemented
+        if function is func or not all(issubclass(t, (ndarray, np.ndarray)) for t in types):
+            return NotImplemented
+        return function(*args, **kwargs)
+
+    # -- layout -------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> Shape:
+        """Lengths of the axes; setting reshapes without a copy."""
+        return self._shape
+
+    @shape.setter
+    def shape(self, newshape: Any) -> None:
+        found = launches.view(np.reshape, self, newshape)
+        if found.size and found.data.ptr != self.data.ptr:
+            raise AttributeError('incompatible shape')
+        self._lay_out(found.shape, found.strides, self.dtype)
+
+    @property
+    def T(self) -> Any:
+        """The axes in reverse order."""
+        return self if self.ndim < 2 else launches.view(np.transpose, self)
+
+    @property
+    def mT(self) -> Any:
+        """The last two axes swapped."""
+        if self.ndim < 2:
+            raise ValueError('matrix transpose with ndim < 2 is undefined')
+        return self.swapaxes(-1, -2)
+
+    @property
+    def flat(self) -> Any:
+        """Not simulated."""
+        raise NotImplementedError('cupy.ndarray.flat is not simulated; use ravel()')
+
+    @property
+    def cstruct(self) -> Any:
+        """Not simulated."""
+        raise NotImplementedError('cupy.ndarray.cstruct is not simulated')
+
+    def mdspan(self, *, index_type: Any, allow_unsafe: bool = False) -> Any:
+        """Not simulated."""
+        raise NotImplementedError('cupy.ndarray.mdspan is not simulated')
+
+    @property
+    def real(self) -> Any:
+        """The real part, a view."""
+        return launches.view(np.real, self) if self.dtype.kind == 'c' else self
+
+    @real.setter
+    def real(self, value: Any) -> None:
+        self.real[...] = value
+
+    @property
+    def imag(self) -> Any:
+        """The imaginary part, a view."""
+        return launches.view(np.imag, self) if self.dtype.kind == 'c' else _full(self.shape, self.dtype, 0)
+
+    @imag.setter
+    def imag(self, value: Any) -> None:
+        if self.dtype.kind != 'c':
+            raise TypeError('cupy.ndarray does not have imaginary part to set')
+        self.imag[...] = value
+
+    def reshape(self, *shape: Any, order: str = 'C', copy: bool | None = None) -> Any:
+        """Return the elements in another shape: a view where that can be."""
+        wanted = shape[0] if len(shape) == 1 else shape
+        found = launches.view(np.reshape, self, wanted, order=order)
+        shares = found.size == 0 or found.data.mem is self.data.mem
+        if copy is False and not shares:
+            raise ValueError('Unable to avoid creating a copy while reshaping.')
+        return found.copy() if copy and shares else found
+
+    def transpose(self, *axes: Any) -> Any:
+        """Return a view with the axes permuted."""
+        wanted = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))) else axes
+        return launches.view(np.transpose, self, wanted or None)
+
+    def swapaxes(self, axis1: int, axis2: int) -> Any:
+        """Return a view with two axes swapped."""
+        return launches.view(np.swapaxes, self, axis1, axis2)
+
+    def flatten(self, order: str = 'C') -> Any:
+        """Return a copy in one dimension."""
+        return launches.launch('cupy_flatten', lambda a: a.flatten(order), (self,))
+
+    def ravel(self, order: str = 'C') -> Any:
+        """Return the elements in one dimension: a view where that can be."""
+        found = launches.view(np.ravel, self, order=order)
+        return exchange.ascontiguous(found)
+
+    def squeeze(self, axis: Any = None) -> Any:
+        """Return a view without axes of length one."""
+        return launches.view(np.squeeze, self, axis)
+
+    def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+        """Return a view of a diagonal."""
+        return launches.view(np.diagonal, self, offset, axis1, axis2)
+
+    def view(self, dtype: Any = None, array_class: type | None = None) -> Any:
+        """Return a view, as another dtype or class."""
+        if isinstance(dtype, type) and issubclass(dtype, Layout):
+            dtype, array_class = None, dtype
+        found = self if dtype is None else launches.view(lambda a: a.view(np.dtype(dtype)), self)
+        return found._view(
+            array_class or type(self), found.data.ptr, found._shape, found._strides, found.dtype
+        )
+
+    def reduced_view(self, dtype: Any = None) -> Any:
+        """Return a view with as few axes as it can have."""
+        return self.ravel() if self._c_contiguous else self
+
+    # -- conversion ---------------------------------------------------------------------------------------------
+
+    def get(self, stream: Any = None, order: str = 'C', out: Any = None, blocking: bool = True) -> Any:
+        """Return a copy on the host. Refused while the stream is being captured."""
+        if stream is None:
+            stream = streams.get_current_stream()
+        if out is None and self.size == 0:
+            return np.ndarray(self._shape, dtype=self.dtype)
+        order = exchange.order_for(self, order, out)
+        source = self
+        if not (self._c_contiguous if order == 'C' else self._f_contiguous):
+            with stream:
+                source = exchange.in_order(self, order)
+        host = np.empty(self._shape, self.dtype, order) if out is None else out  # type: ignore[call-overload]
+        syncdetect._declare_synchronize()
+        source.data.copy_to_host_async(host.ctypes.data, source.nbytes, stream)
+        if blocking:
+            stream.synchronize()
+        return host
+
+    def set(self, arr: Any, stream: Any = None) -> None:
+        """Copy an array of the host, of the same shape and dtype, into this one."""
+        if not isinstance(arr, np.ndarray):
+            raise TypeError('Only numpy.ndarray can be set to cupy.ndarray')
+        if self.dtype != arr.dtype:
+            raise TypeError(f'{arr.dtype} array cannot be set to {self.dtype} array')
+        if self.shape != arr.shape:
+            raise ValueError(f'Shape mismatch. Old shape: {self.shape}, new shape: {arr.shape}')
+        if not self.flags.forc:
+            raise RuntimeError('Cannot set to non-contiguous array')
+        arr = np.ascontiguousarray(arr) if self._c_contiguous else np.asfortranarray(arr)
+        if stream is None:
+            stream = streams.get_current_stream()
+        self.data.copy_from_host_async(arr.ctypes.data, self.nbytes, stream)
+
+    def item(self) -> Any:
+        """Return the one element as a Python scalar."""
+        if self.size != 1:
+            raise ValueError('can only convert an array of size 1 to a Python scalar')
+        return self.get().item()
+
+    def tolist(self) -> Any:
+        """Return the elements as lists."""
+        return self.get().tolist()
+
+    def tobytes(self, order: str = 'C') -> bytes:
+        """Return the elements' bytes."""
+        found: bytes = self.get().tobytes(order)
+        return found
+
+    def tofile(self, fid: Any, sep: str = '', format: str = '%s') -> None:
+        """Write the elements to a file."""
+        self.get().tofile(fid, sep, format)
+
+    def dump(self, file: Any) -> None:
+        """Pickle to a file."""
+        pickle.dump(self, file, -1)
+
+    def dumps(self) -> bytes:
+        """Pickle to bytes."""
+        return pickle.dumps(self, -1)
+
+    def toDlpack(self) -> Any:
+        """(Deprecated) Return a DLPack capsule."""
+        return self.__dlpack__()
+
+    def _astype(
+        self, dtype: Any, order: str | None = 'K', casting: Any = None, subok: Any = None, copy: bool | None = True
+    ) -> Any:
+        if casting is not None or subok is not None:
+            raise TypeError(f'{"subok" if casting is None else "casting"} is not supported yet')
+        order = (order or 'K').upper()
+        found = check_dtype(dtype)
+        if found == self.dtype and not copy and exchange.fits(self, order):
+            return self
+        if copy is False:
+            raise ValueError('Unable to avoid copy while creating an array as requested.')
+        order = exchange.resolve(self, order)
+        made = ndarray(self.shape, found, None, exchange.strides_like(self, found, order), 'C')
+        launches.mutate('cupy_copy', exchange.assign, made, (self,), rehearse=False)
+        return made
+
+    def astype(
+        self, dtype: Any, order: str = 'K', casting: Any = None, subok: Any = None, copy: bool = True
+    ) -> Any:
+        """Return a copy of another dtype; ``copy=False`` returns the array itself where it can."""
+        return self._astype(dtype, order, casting, subok, True if copy else None)
+
+    def copy(self, order: str = 'C') -> Any:
+        """Return a copy."""
+        return self.astype(self.dtype, order=order)
+
+    def byteswap(self, inplace: bool = False) -> Any:
+        """Return the elements with their bytes swapped."""
+        found = launches.launch('cupy_byteswap', lambda a: a.byteswap(), (self,))
+        if not inplace:
+            return found
+        self[...] = found
+        return self
+
+    def fill(self, value: Any) -> None:
+        """Set all elements to a scalar."""
+        given = launches.as_array(value)
+        if given is not None:
+            if given.shape != ():
+                raise ValueError('non-scalar cupy.ndarray cannot be used for fill')
+            launches.mutate('cupy_fill', exchange.assign, self, (given,), rehearse=False)
+            return
+        scalar = np.asarray(value, dtype=self.dtype)
+        if scalar.shape != ():
+            raise ValueError('non-scalar numpy.ndarray cannot be used for fill')
+        if self.dtype.kind != 'V' and scalar == 0 and self._c_contiguous:
+            self.data.memset_async(0, self.nbytes)
+        else:
+            launches.mutate('cupy_fill', exchange.assign, self, (scalar[()],), rehearse=False)
+
+    # -- selection ----------------------------------------------------------------------------------------------
+
+    def take(self, indices: Any, axis: Any = None, out: Any = None) -> Any:
+        """Return the elements at ``indices``; those out of bounds wrap around."""
+        if launches.as_array(indices) is None and not np.isscalar(indices):
+            indices = conversions.array(indices, dtype=int)
+
+        def wrapping(a: Any, i: Any, out: Any = None) -> Any:
+            return np.take(a, i, axis, out, 'wrap')
+
+        return launches.launch('cupy_take', wrapping, (self, indices), out=out)
+
+    def put(self, indices: Any, values: Any, mode: str = 'wrap') -> None:
+        """Set the elements at flat ``indices``."""
+        if mode not in ('raise', 'wrap', 'clip'):
+            raise ValueError('clipmode not understood')
+        given = [
+            v if launches.as_array(v) is not None else conversions.array(v, dtype=d)
+            for v, d in ((indices, None), (values, self.dtype))
+        ]
+        launches.mutate('cupy_put', lambda a, i, v: np.put(a, i, v, mode), self, given)  # type: ignore[arg-type]
+
+    def repeat(self, repeats: Any, axis: int | None = None) -> Any:
+        """Return repeated elements."""
+        return launches.launch('cupy_repeat', np.repeat, (self, repeats, axis))
+
+    def choose(self, choices: Any, out: Any = None, mode: str = 'raise') -> Any:
+        """Return elements of ``choices`` picked by this array."""
+        return launches.launch('cupy_choose', np.choose, (self, choices), {'mode': mode}, out=out)
+
+    @staticmethod
+    def _check_kind_sort(kind: Any) -> None:
+        if kind is not None and kind != 'stable':
+            raise ValueError("kind can only be None or 'stable'")
+
+    def sort(self, axis: int = -1, kind: Any = None) -> None:
+        """Sort in place."""
+        self._check_kind_sort(kind)
+        launches.mutate('cupy_sort', lambda a: a.sort(axis=axis, kind='stable'), self)
+
+    def argsort(self, axis: int | None = -1, kind: Any = None) -> Any:
+        """Return the indices that would sort the array."""
+        self._check_kind_sort(kind)
+        return launches.launch('cupy_argsort', np.argsort, (self,), {'axis': axis, 'kind': 'stable'})
+
+    def partition(self, kth: Any, axis: int = -1) -> None:
+        """Partition in place: here, sort."""
+        launches.mutate('cupy_partition', lambda a: a.partition(kth, axis=axis), self)
+
+    def argpartition(self, kth: Any, axis: int | None = -1) -> Any:
+        """Return the indices that would partition the array."""
+        return launches.launch('cupy_argpartition', np.argpartition, (self, kth, axis))
+
+    def searchsorted(self, v: Any, side: str = 'left', sorter: Any = None) -> Any:
+        """Return where to insert ``v`` to keep the order."""
+        return launches.launch('cupy_searchsorted', np.searchsorted, (self, v, side, sorter))
+
+    def nonzero(self) -> tuple[Any, ...]:
+        """Return the indices of elements that are not zero; the host waits for their number."""
+        return indexing.nonzero(self)
+
+    def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> Any:
+        """Return slices where ``condition`` holds; the host waits for their number."""
+        if np.isscalar(condition):
+            raise ValueError('condition must be a 1-d array')
+        if launches.as_array(condition) is None:
+            condition = conversions.array(condition, dtype=int)
+        return self.take(indexing.nonzero(condition)[0], axis, out)
+
+    # -- calculation --------------------------------------------------------------------------------------------
+
+    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return the maximum along an axis."""
+        return _max(self, _options(axis=axis, out=out, keepdims=keepdims))
+
+    def argmax(self, axis: Any = None, out: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+        """Return the index of the maximum along an axis."""
+        found = _argmax(self, _options(axis=axis, out=out, keepdims=keepdims))
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return the minimum along an axis."""
+        return _min(self, _options(axis=axis, out=out, keepdims=keepdims))
+
+    def argmin(self, axis: Any = None, out: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
+        """Return the index of the minimum along an axis."""
+        found = _argmin(self, _options(axis=axis, out=out, keepdims=keepdims))
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def ptp(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return maximum - minimum along an axis."""
+        return _ptp(self, _options(axis=axis, out=out, keepdims=keepdims))
+
+    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any:
+        """Return the elements limited to an interval."""
+        if min is None and max is None:
+            raise ValueError('array_clip: must set either max or min')
+        return launches.launch('cupy_clip', np.clip, (self, min, max), out=out)
+
+    def round(self, decimals: int = 0, out: Any = None) -> Any:
+        """Return the elements rounded."""
+        return launches.launch('cupy_round', np.round, (self, decimals), out=out)
+
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+        """Return the sum along a diagonal."""
+        return self.diagonal(offset, axis1, axis2).sum(-1, dtype, out, False)
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return the sum along an axis."""
+        return _sum(self, _options(axis=axis, dtype=dtype, out=out, keepdims=keepdims))
+
+    def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+        """Return the running sum along an axis."""
+        return _cumsum(self, _options(axis=axis, dtype=dtype, out=out))
+
+    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return the mean along an axis."""
+        return _mean(self, _options(axis=axis, dtype=dtype, out=out, keepdims=keepdims))
+
+    def var(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
+    ) -> Any:
+        """Return the variance along an axis."""
+        return _var(self, _options(axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims))
+
+    def std(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
+    ) -> Any:
+        """Return the standard deviation along an axis."""
+        return _std(self, _options(axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims))
+
+    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = None) -> Any:
+        """Return the product along an axis."""
+        return _prod(self, _options(axis=axis, dtype=dtype, out=out, keepdims=keepdims))
+
+    def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
+        """Return the running product along an axis."""
+        return _cumprod(self, _options(axis=axis, dtype=dtype, out=out))
+
+    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return whether all elements along an axis are true."""
+        return _all(self, _options(axis=axis, out=out, keepdims=keepdims))
+
+    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+        """Return whether any element along an axis is true."""
+        return _any(self, _options(axis=axis, out=out, keepdims=keepdims))
+
+    def dot(self, b: Any, out: Any = None) -> Any:
+        """Return the dot product."""
+        assert namespace is not None
+        return namespace.dot(self, b, out)
+
+    def conj(self) -> Any:
+        """Return the complex conjugate."""
+        return TABLE['conjugate'](self) if self.dtype.kind == 'c' else self
+
+    conjugate = conj
+
+    def scatter_add(self, slices: Any, value: Any) -> None:
+        """(Deprecated) Use ``cupy.add.at``."""
+        self._deprecated_scatter(slices, value, 'add', 'add')
+
+    def scatter_max(self, slices: Any, value: Any) -> None:
+        """(Deprecated) Use ``cupy.maximum.at``."""
+        self._deprecated_scatter(slices, value, 'max', 'maximum')
+
+    def scatter_min(self, slices: Any, value: Any) -> None:
+        """(Deprecated) Use ``cupy.minimum.at``."""
+        self._deprecated_scatter(slices, value, 'min', 'minimum')
+
+    def _deprecated_scatter(self, slices: Any, value: Any, op: str, instead: str) -> None:
+        warnings.warn(
+            f'`ndarray.scatter_{op}` is deprecated. Please use `cupy.{instead}.at` instead.',
+            DeprecationWarning,
+            stacklevel=3,
+        )
+        self._scatter_op(slices, value, op)
+
+    def _scatter_op(self, slices: Any, value: Any, op: str) -> None:
+        indexing.scatter(self, slices, value, op)
+
+    # -- operators ----------------------------------------------------------------------------------------------
+
+    __add__, __radd__, __iadd__ = _binary('add'), _reflected('add'), _in_place('add')
+    __sub__, __rsub__, __isub__ = _binary('subtract'), _reflected('subtract'), _in_place('subtract')
+    __mul__, __rmul__, __imul__ = _binary('multiply'), _reflected('multiply'), _in_place('multiply')
+    __matmul__, __rmatmul__ = _binary('matmul'), _reflected('matmul')
+    __truediv__, __rtruediv__, __itruediv__ = (
+        _binary('true_divide'), _reflected('true_divide'), _in_place('true_divide'),
+    )  # fmt: skip
+    __floordiv__, __rfloordiv__, __ifloordiv__ = (
+        _binary('floor_divide'), _reflected('floor_divide'), _in_place('floor_divide'),
+    )  # fmt: skip
+    __mod__, __rmod__, __imod__ = _binary('remainder'), _reflected('remainder'), _in_place('remainder')
+    __divmod__, __rdivmod__ = _binary('divmod'), _reflected('divmod')
+    __rpow__, __ipow__ = _reflected('power'), _in_place('power')
+    __lshift__, __rlshift__, __ilshift__ = _binary('left_shift'), _reflected('left_shift'), _in_place('left_shift')
+    __rshift__, __rrshift__, __irshift__ = (
+        _binary('right_shift'), _reflected('right_shift'), _in_place('right_shift'),
+    )  # fmt: skip
+    __and__, __rand__, __iand__ = _binary('bitwise_and'), _reflected('bitwise_and'), _in_place('bitwise_and')
+    __or__, __ror__, __ior__ = _binary('bitwise_or'), _reflected('bitwise_or'), _in_place('bitwise_or')
+    __xor__, __rxor__, __ixor__ = _binary('bitwise_xor'), _reflected('bitwise_xor'), _in_place('bitwise_xor')
+    __lt__, __le__ = _comparison('less'), _comparison('less_equal')
+    __gt__, __ge__ = _comparison('greater'), _comparison('greater_equal')
+    __eq__, __ne__ = _comparison('equal'), _comparison('not_equal')
+    __hash__ = None  # type: ignore[assignment]
+
+    def __pow__(self, other: Any, modulo: Any = None) -> Any:
+        return _binary('power')(self, other)
+
+    def __neg__(self) -> Any:
+        return TABLE['negative'](self)
+
+    def __pos__(self) -> Any:
+        if self.dtype == np.bool_:
+            warnings.warn(
+                "Applying '+' to a non-numerical array is ill-defined. "
+                'Returning a copy, but in the future this will error.',
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            return self.copy()
+        return TABLE['positive'](self)
+
+    def __abs__(self) -> Any:
+        return TABLE['absolute'](self)
+
+    def __invert__(self) -> Any:
+        return TABLE['invert'](self)
+
+    # -- Python ---------------------------------------------------------------------------------------------------
+
+    def __bool__(self) -> bool:
+        if self.size == 0:
+            warnings.warn(
+                'The truth value of an empty array is ambiguous. Returning '
+                'False, but in future this will result in an error. Use '
+                '`array.size > 0` to check that an array is not empty.',
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            return False
+        if self.size == 1:
+            return bool(self.get())
+        raise ValueError(
+            'The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()'
+        )
+
+    def __int__(self) -> int:
+        return int(self.get())
+
+    def __float__(self) -> float:
+        return float(self.get())
+
+    def __complex__(self) -> complex:
+        return complex(self.get())
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.get())
+
+    def __repr__(self) -> str:
+        return repr(self.get())
+
+    def __str__(self) -> str:
+        return str(self.get())
+
+    def __format__(self, format_spec: str) -> str:
+        return format(self.get(), format_spec)
+
+    def __copy__(self) -> Any:
+        return self.copy()
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        assert namespace is not None
+        return namespace.array, (self.get(order='A'),)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self.ndim == 0:
+            raise TypeError('iteration over a 0-d array')
+        return (self[i] for i in range(self.shape[0]))
+
+    def __len__(self) -> int:
+        if self.ndim == 0:
+            raise TypeError('len() of unsized object')
+        return self.shape[0]
+
+    def __getitem__(self, slices: Any) -> Any:
+        return indexing.getitem(self, slices)
+
+    def __setitem__(self, slices: Any, value: Any) -> None:
+        indexing.setitem(self, slices, value)
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        return GenericAlias(ndarray, item)
+
+
+def _is_operand(x: Any) -> bool:
+    return (
+        isinstance(x, (*_SCALARS, Layout, np.ndarray))
+        or hasattr(x, '__cuda_array_interface__')
+        or hasattr(x, '__cupy_get_ndarray__')
+    )
+
+
+class ndarray(_ndarray_base):
+    """An array on the device."""
+
+    __module__ = 'cupy'
+    __slots__ = ()
+
+    def __new__(cls, *args: Any, _obj: Any = None, _no_init: bool = False, **kwargs: Any) -> Any:
+        x = super().__new__(cls, *args, **kwargs)
+        if _no_init:
+            return x
+        x._init(*args, **kwargs)
+        if cls is not ndarray:
+            x.__array_finalize__(_obj)
+        return x
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Make an array of ``shape``, ``dtype``, ``memptr``, ``strides`` and ``order``."""
+
+    def __array_finalize__(self, obj: Any) -> None:
+        pass
+
+    def view(self, dtype: Any = None, type: Any = None) -> Any:
+        """Return a view, as another dtype or class."""
+        return super().view(dtype=dtype, array_class=type)
+
+
+Layout.array_class = ndarray

@@ -1,0 +1,231 @@
+"""``cupyx``: pinned NumPy arrays, scattering, the profiler; and ``cupy.testing``'s comparisons."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import creation, devices, indexing, pinned, runtime, streams
+
+
+def empty_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[Any]:
+    """Return a NumPy array in pinned memory."""
+    wanted = (shape,) if isinstance(shape, int) else tuple(shape)
+    mem = pinned.alloc_pinned_memory(math.prod(wanted) * np.dtype(dtype).itemsize)
+    found: NDArray[Any] = np.ndarray(wanted, dtype=dtype, buffer=mem, order=order)  # type: ignore[arg-type]
+    return found
+
+
+def zeros_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[Any]:
+    """Return a NumPy array of zeros in pinned memory."""
+    found = empty_pinned(shape, dtype, order)
+    found[...] = 0
+    return found
+
+
+def empty_like_pinned(
+    a: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None
+) -> NDArray[Any]:
+    """Return a NumPy array like ``a`` in pinned memory."""
+    if subok is not None:
+        raise TypeError('subok is not supported yet')
+    laid_out = order if order in ('C', 'F') else 'F' if a.flags.fnc else 'C'
+    return empty_pinned(a.shape if shape is None else shape, a.dtype if dtype is None else dtype, laid_out)
+
+
+def zeros_like_pinned(
+    a: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None
+) -> NDArray[Any]:
+    """Return a NumPy array of zeros like ``a`` in pinned memory."""
+    found = empty_like_pinned(a, dtype, order, subok, shape)
+    found[...] = 0
+    return found
+
+
+def scatter_add(a: Any, slices: Any, value: Any) -> None:
+    """Add values to elements, as often as the indices say."""
+    indexing.scatter(a, slices, value, 'add')
+
+
+def scatter_max(a: Any, slices: Any, value: Any) -> None:
+    """Set elements to the maximum of themselves and values."""
+    indexing.scatter(a, slices, value, 'max')
+
+
+def scatter_min(a: Any, slices: Any, value: Any) -> None:
+    """Set elements to the minimum of themselves and values."""
+    indexing.scatter(a, slices, value, 'min')
+
+
+# -- cupyx.profiler ---------------------------------------------------------------------------------------------
+
+
+class _PerfCaseResult:
+    """Times of each repetition in seconds."""
+
+    def __init__(self, name: str, ts: NDArray[Any], devices: tuple[int, ...]) -> None:
+        self.name = name
+        self._ts = ts
+        self._devices = devices
+
+    @property
+    def cpu_times(self) -> NDArray[Any]:
+        """Host times."""
+        times: NDArray[Any] = self._ts[0]
+        return times
+
+    @property
+    def gpu_times(self) -> NDArray[Any]:
+        """Device times, a row for each device."""
+        return self._ts[1:]
+
+    def to_str(self, show_gpu: bool = False) -> str:
+        """Return the times as text."""
+        rows = [('CPU', self._ts[0])] + [(f'GPU-{d}', t) for d, t in zip(self._devices, self._ts[1:])]
+        texts = [f'    {who}: {t.mean() * 1e6:9.03f} us' for who, t in rows[: None if show_gpu else 1]]
+        return f'{self.name:<20s}:{" ".join(texts)}'
+
+    def __repr__(self) -> str:
+        return self.to_str(show_gpu=True)
+
+    __str__ = __repr__
+
+
+def benchmark(
+    func: Callable[..., Any],
+    args: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] = {},  # noqa: B006 - CuPy's signature
+    n_repeat: int = 10000,
+    *,
+    name: str | None = None,
+    n_warmup: int = 10,
+    max_duration: float = math.inf,
+    devices: tuple[int, ...] | None = None,
+) -> _PerfCaseResult:
+    """Time a function; the simulated device's times are the host's."""
+    for _ in range(n_warmup):
+        func(*args, **kwargs)
+    first, second = streams.Event(), streams.Event()
+    first.record()
+    first.synchronize()
+    cpu, gpu, duration = [], [], 0.0
+    for _ in range(n_repeat):
+        first.record()
+        start = time.perf_counter()
+        func(*args, **kwargs)
+        cpu.append(time.perf_counter() - start)
+        second.record()
+        second.synchronize()
+        gpu.append(streams.get_elapsed_time(first, second) * 1e-3)
+        duration += time.perf_counter() - start
+        if duration > max_duration:
+            break
+    return _PerfCaseResult(name or func.__name__, np.asarray([cpu, gpu], np.float64), devices or (0,))
+
+
+class time_range:
+    """A named range of time, as a context manager or decorator; shown nowhere here."""
+
+    def __init__(
+        self, message: str | None = None, color_id: int | None = None, argb_color: int | None = None, sync: bool = False
+    ) -> None:
+        if color_id is not None and argb_color is not None:
+            raise ValueError('Only either color_id or argb_color can be specified')
+        self.message = message
+        self.sync = sync
+
+    def __enter__(self) -> time_range:
+        if self.message is None:
+            raise ValueError('when used as a context manager, the message argument cannot be None')
+        if self.sync:
+            runtime.deviceSynchronize()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        if self.sync:
+            runtime.deviceSynchronize()
+
+    def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(func)
+        def inner(*args: Any, **kwargs: Any) -> Any:
+            if self.message is None:
+                self.message = func.__name__
+            with self:
+                return func(*args, **kwargs)
+
+        return inner
+
+
+@contextlib.contextmanager
+def profile() -> Iterator[None]:
+    """Profile nothing."""
+    runtime.profilerStart()
+    try:
+        yield
+    finally:
+        runtime.profilerStop()
+
+
+# -- cupyx's error state ------------------------------------------------------------------------------------------
+
+_errors: dict[str, Any] = {'divide': None, 'over': None, 'under': None, 'invalid': None, 'linalg': None}
+
+
+def geterr() -> dict[str, Any]:
+    """Return how errors are treated."""
+    return dict(_errors)
+
+
+def seterr(
+    *, divide: Any = None, over: Any = None, under: Any = None, invalid: Any = None, linalg: Any = None
+) -> dict[str, Any]:
+    """Set how errors are treated: kept, but without effect here."""
+    if not (divide is over is under is invalid is None):
+        raise NotImplementedError
+    old = geterr()
+    _errors['linalg'] = linalg
+    return old
+
+
+@contextlib.contextmanager
+def errstate(
+    *, divide: Any = None, over: Any = None, under: Any = None, invalid: Any = None, linalg: Any = None
+) -> Iterator[None]:
+    """Set how errors are treated for a while."""
+    old = seterr(divide=divide, over=over, under=under, invalid=invalid, linalg=linalg)
+    try:
+        yield
+    finally:
+        _errors.update(old)
+
+
+# -- cupy.testing -------------------------------------------------------------------------------------------------
+
+
+def _comparison(name: str) -> Callable[..., None]:
+    compare = getattr(np.testing, name)
+
+    def check(actual: Any, desired: Any, *args: Any, **kwargs: Any) -> None:
+        compare(creation.asnumpy(actual), creation.asnumpy(desired), *args, **kwargs)
+
+    check.__name__ = check.__qualname__ = name
+    check.__doc__ = f'See :func:`numpy.testing.{name}`.'
+    return check
+
+
+assert_allclose, assert_array_equal, assert_array_almost_equal, assert_array_less = (
+    _comparison(name)
+    for name in ('assert_allclose', 'assert_array_equal', 'assert_array_almost_equal', 'assert_array_less')
+)
+
+
+def is_available() -> bool:
+    """Return whether there is a device."""
+    return devices.get_device_id() >= 0

@@ -1,0 +1,537 @@
+"""``cupy.cuda.runtime`` on the simulated device.
+
+Each function asks one verb of the device and turns its refusal into :class:`CUDARuntimeError`. What the device does
+not know is kept here: the bytes behind addresses. Device memory lies at simulated addresses, pinned memory at its
+true host address, so that NumPy's own ``array.ctypes.data`` can be recognised as pinned.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from capturekit.errors import CudaCallError
+from capturekit.rules import CaptureStatus, Mode
+from capturekit.simulated.addresses import GARBAGE, AddressSpace, Bytes
+from capturekit.simulated.constants import ATTRIBUTES, COMPUTE_CAPABILITY, CONSTANTS, ERRORS
+from capturekit.simulated.device import SimulatedDevice
+
+globals().update(CONSTANTS)
+
+is_hip = False
+
+_DEVICE_COUNT = 1
+_INVALID_VALUE = 1
+_MEMORY_ALLOCATION = 2
+_INVALID_DEVICE = 101
+_INVALID_HANDLE = 400
+_NOT_READY = 600
+_ILLEGAL_ADDRESS = 700
+_DISABLE_TIMING = CONSTANTS['eventDisableTiming']
+_NON_BLOCKING = CONSTANTS['streamNonBlocking']
+_RELAXED = CONSTANTS['streamCaptureModeRelaxed']
+_H2H, _H2D, _D2H = (CONSTANTS[f'memcpy{kind}'] for kind in ('HostToHost', 'HostToDevice', 'DeviceToHost'))
+
+_bound: SimulatedDevice | None = None
+_device_memory = AddressSpace()
+_pinned_memory = AddressSpace()
+_pinned_handles: dict[int, int] = {}
+_untimed: set[int] = set()
+
+
+class CUDARuntimeError(RuntimeError):
+    """An error code of the CUDA runtime, in ``status``."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        name, text = ERRORS.get(status, ('cudaErrorUnknown', 'unknown error'))
+        super().__init__(f'{name}: {text}')
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.status,))
+
+
+class PointerAttributes:
+    """What ``cudaPointerGetAttributes`` says of an address."""
+
+    def __init__(self, device: int, devicePointer: int, hostPointer: int, type: int = -1) -> None:
+        self.device = device
+        self.devicePointer = devicePointer
+        self.hostPointer = hostPointer
+        self.type = type
+
+
+class MemPoolProps:
+    """``cudaMemPoolProps``."""
+
+    def __init__(self, allocType: int, handleType: int, locationType: int, devId: int) -> None:
+        self.allocType = allocType
+        self.handleType = handleType
+        self.locationType = locationType
+        self.devId = devId
+
+
+def bind(device: SimulatedDevice) -> None:
+    """Set the device that every call goes to."""
+    global _bound
+    _bound = device
+
+
+def _device() -> SimulatedDevice:
+    if _bound is None:
+        raise RuntimeError('this stand-in for CuPy has no device: use capturekit.simulated.cupy.build(device)')
+    return _bound
+
+
+def _ask(verb: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return verb(*args)
+    except CudaCallError as e:
+        raise CUDARuntimeError(int(e.code)) from e
+
+
+def _status(verb: Callable[..., bool], *args: Any) -> int:
+    try:
+        return 0 if verb(*args) else _NOT_READY
+    except CudaCallError as e:
+        return int(e.code)
+
+
+def submit(stream: int, work: Callable[[], None], name: str, kind: str = 'kernel') -> bool:
+    """Launch ``work`` on a stream; return True if it was recorded instead of run."""
+    recorded: bool = _ask(_device().submit, stream, work, name, kind)
+    return recorded
+
+
+def check_status(status: int) -> None:
+    if status != 0:
+        raise CUDARuntimeError(status)
+
+
+# -- device ---------------------------------------------------------------------------------------------------
+
+
+def driverGetVersion() -> int:
+    return 13000
+
+
+def runtimeGetVersion() -> int:
+    return 13000
+
+
+def _getLocalRuntimeVersion() -> int:
+    return 13000
+
+
+def _getCUDAMajorVersion() -> int:
+    return runtimeGetVersion() // 1000
+
+
+def getDevice() -> int:
+    return 0
+
+
+def getDeviceCount() -> int:
+    return _DEVICE_COUNT
+
+
+def setDevice(device: int) -> None:
+    if not 0 <= device < _DEVICE_COUNT:
+        raise CUDARuntimeError(_INVALID_DEVICE)
+
+
+_ATTRIBUTE_VALUES = {CONSTANTS[f'cudaDevAttr{name}']: value for name, value in ATTRIBUTES.items()}
+_ATTRIBUTE_VALUES.update({75: COMPUTE_CAPABILITY[0], 76: COMPUTE_CAPABILITY[1]})
+
+
+def deviceGetAttribute(attrib: int, device: int) -> int:
+    setDevice(device)
+    try:
+        return _ATTRIBUTE_VALUES[attrib]
+    except KeyError:
+        raise CUDARuntimeError(_INVALID_VALUE) from None
+
+
+def getDeviceProperties(device: int) -> dict[str, Any]:
+    setDevice(device)
+    properties: dict[str, Any] = {name[0].lower() + name[1:]: value for name, value in ATTRIBUTES.items()}
+    properties.update(
+        name=b'capturekit simulated device',
+        totalGlobalMem=memGetInfo()[1],
+        major=COMPUTE_CAPABILITY[0],
+        minor=COMPUTE_CAPABILITY[1],
+        sharedMemPerBlock=ATTRIBUTES['MaxSharedMemoryPerBlock'],
+        l2CacheSize=ATTRIBUTES['L2CacheSize'],
+        maxThreadsDim=tuple(ATTRIBUTES[f'MaxBlockDim{axis}'] for axis in 'XYZ'),
+        maxGridSize=tuple(ATTRIBUTES[f'MaxGridDim{axis}'] for axis in 'XYZ'),
+    )
+    return properties
+
+
+def deviceGetByPCIBusId(pci_bus_id: str) -> int:
+    if pci_bus_id != deviceGetPCIBusId(0):
+        raise CUDARuntimeError(_INVALID_DEVICE)
+    return 0
+
+
+def deviceGetPCIBusId(device: int) -> str:
+    setDevice(device)
+    return '0000:00:00.0'
+
+
+def deviceSynchronize() -> None:
+    _ask(_device().device_synchronize)
+
+
+def deviceCanAccessPeer(device: int, peerDevice: int) -> int:
+    setDevice(device)
+    setDevice(peerDevice)
+    return 0
+
+
+def profilerStart() -> None:
+    """Do nothing: there is no profiler."""
+
+
+def profilerStop() -> None:
+    """Do nothing: there is no profiler."""
+
+
+# -- memory ---------------------------------------------------------------------------------------------------
+
+
+def _allocate(size: int) -> int:
+    ptr: int = _ask(_device().malloc, size)
+    _device_memory.add(ptr, np.full(max(size, 1), GARBAGE, np.uint8))
+    return ptr
+
+
+def malloc(size: int) -> int:
+    return _allocate(size)
+
+
+def mallocManaged(size: int, flags: int = CONSTANTS['cudaMemAttachGlobal']) -> int:
+    return _allocate(size)
+
+
+def mallocAsync(size: int, stream: int) -> int:
+    # Stream-ordered allocation is no unsafe call, so the device's verdict on cudaMalloc must not apply.
+    old = _device().exchange_thread_mode(Mode.RELAXED)
+    try:
+        submit(stream, lambda: None, 'mallocAsync', 'memAlloc')
+        return _allocate(size)
+    finally:
+        _device().exchange_thread_mode(old)
+
+
+def free(ptr: int) -> None:
+    if ptr:
+        _ask(_device().free, ptr)
+        _device_memory.remove(ptr)
+
+
+def freeAsync(ptr: int, stream: int) -> None:
+    old = _device().exchange_thread_mode(Mode.RELAXED)
+    try:
+        # A free recorded in a graph leaves the memory to the graph, which allocates it again at each launch.
+        if not submit(stream, lambda: None, 'freeAsync', 'memFree'):
+            free(ptr)
+    finally:
+        _device().exchange_thread_mode(old)
+
+
+def hostAlloc(size: int, flags: int) -> int:
+    handle: int = _ask(_device().host_alloc, size)
+    block = np.zeros(max(size, 1), np.uint8)
+    ptr = block.ctypes.data
+    _pinned_memory.add(ptr, block)
+    _pinned_handles[ptr] = handle
+    return ptr
+
+
+def freeHost(ptr: int) -> None:
+    if ptr not in _pinned_handles:
+        raise CUDARuntimeError(_INVALID_VALUE)
+    _ask(_device().host_free, _pinned_handles[ptr])
+    del _pinned_handles[ptr]
+    _pinned_memory.remove(ptr)
+
+
+def memGetInfo() -> tuple[int, int]:
+    free_bytes, total = _device().mem_get_info()
+    return free_bytes, total
+
+
+def device_bytes(ptr: int, size: int) -> Bytes:
+    """Return the bytes at a device address, as a view. Raises cudaErrorIllegalAddress where there are none."""
+    found = _device_memory.find(ptr, size)
+    if found is None:
+        raise CUDARuntimeError(_ILLEGAL_ADDRESS)
+    block, offset = found
+    return block[offset : offset + size]
+
+
+def device_block(ptr: int, size: int) -> tuple[Bytes, int]:
+    """Return the whole block around a device address and the offset in it."""
+    found = _device_memory.find(ptr, size)
+    if found is None:
+        raise CUDARuntimeError(_ILLEGAL_ADDRESS)
+    return found
+
+
+def _host_bytes(ptr: int, size: int) -> Bytes:
+    found = _pinned_memory.find(ptr, size)
+    if found is not None:
+        return found[0][found[1] : found[1] + size]
+    return np.frombuffer((ctypes.c_ubyte * size).from_address(ptr), np.uint8)
+
+
+def _any_bytes(ptr: int, size: int) -> Bytes:
+    found = _device_memory.find(ptr, size)
+    return _host_bytes(ptr, size) if found is None else found[0][found[1] : found[1] + size]
+
+
+def _copy(dst: int, src: int, size: int, kind: int) -> None:
+    if not size:
+        return
+    to = _host_bytes if kind in (_H2H, _D2H) else device_bytes if kind == _H2D else _any_bytes
+    of = _host_bytes if kind in (_H2H, _H2D) else device_bytes if kind == _D2H else _any_bytes
+    to(dst, size)[:] = of(src, size).copy()
+
+
+def memcpy(dst: int, src: int, size: int, kind: int) -> None:
+    _ask(_device().legacy_call, 'memcpy')
+    _copy(dst, src, size, kind)
+
+
+def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
+    submit(stream, lambda: _copy(dst, src, size, kind), 'memcpyAsync', 'memcpy')
+
+
+def memcpyPeer(dst: int, dstDevice: int, src: int, srcDevice: int, size: int) -> None:
+    memcpy(dst, src, size, CONSTANTS['memcpyDeviceToDevice'])
+
+
+def memcpyPeerAsync(dst: int, dstDevice: int, src: int, srcDevice: int, size: int, stream: int) -> None:
+    memcpyAsync(dst, src, size, CONSTANTS['memcpyDeviceToDevice'], stream)
+
+
+def _copy_rows(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int) -> None:
+    for row in range(height):
+        _copy(dst + row * dpitch, src + row * spitch, width, kind)
+
+
+def memcpy2D(dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int) -> None:
+    _ask(_device().legacy_call, 'memcpy2D')
+    _copy_rows(dst, dpitch, src, spitch, width, height, kind)
+
+
+def memcpy2DAsync(
+    dst: int, dpitch: int, src: int, spitch: int, width: int, height: int, kind: int, stream: int
+) -> None:
+    rows = (dst, dpitch, src, spitch, width, height, kind)
+    submit(stream, lambda: _copy_rows(*rows), 'memcpy2DAsync', 'memcpy')
+
+
+def _fill(ptr: int, value: int, size: int) -> None:
+    if size:
+        device_bytes(ptr, size)[:] = value & 0xFF
+
+
+def memset(ptr: int, value: int, size: int) -> None:
+    _ask(_device().legacy_call, 'memset')
+    _fill(ptr, value, size)
+
+
+def memsetAsync(ptr: int, value: int, size: int, stream: int) -> None:
+    submit(stream, lambda: _fill(ptr, value, size), 'memsetAsync', 'memset')
+
+
+def pointerGetAttributes(ptr: int) -> PointerAttributes:
+    if _device_memory.find(ptr) is not None:
+        return PointerAttributes(0, ptr, 0, CONSTANTS['memoryTypeDevice'])
+    if _pinned_memory.find(ptr) is not None:
+        return PointerAttributes(0, ptr, ptr, CONSTANTS['memoryTypeHost'])
+    return PointerAttributes(CONSTANTS['cudaInvalidDeviceId'], 0, ptr, CONSTANTS['memoryTypeUnregistered'])
+
+
+def pointerGetMemoryType(ptr: int) -> int:
+    return pointerGetAttributes(ptr).type
+
+
+# -- streams and events ---------------------------------------------------------------------------------------
+
+
+def streamCreate() -> int:
+    return streamCreateWithFlags(0)
+
+
+def streamCreateWithFlags(flags: int) -> int:
+    return streamCreateWithPriority(flags, 0)
+
+
+def streamCreateWithPriority(flags: int, priority: int) -> int:
+    s: int = _ask(_device().stream_create, bool(flags & _NON_BLOCKING), priority)
+    return s
+
+
+def streamGetFlags(stream: int) -> int:
+    flags: int = _ask(_device().stream_flags, stream)
+    return flags
+
+
+def streamGetPriority(stream: int) -> int:
+    priority: int = _ask(_device().stream_priority, stream)
+    return priority
+
+
+def streamDestroy(stream: int) -> None:
+    _ask(_device().stream_destroy, stream)
+
+
+def streamSynchronize(stream: int) -> None:
+    _ask(_device().stream_synchronize, stream)
+
+
+def streamAddCallback(stream: int, callback: Callable[..., Any], arg: int, flags: int = 0) -> None:
+    _ask(_device().add_callback, stream, lambda: callback(stream, 0, arg))
+
+
+def launchHostFunc(stream: int, callback: Callable[[Any], Any], arg: Any) -> None:
+    _ask(_device().launch_host_func, stream, lambda: callback(arg))
+
+
+def _launchHostFuncUnmanaged(stream: int, func_arg: tuple[Callable[[Any], Any], Any]) -> None:
+    func, arg = func_arg
+    launchHostFunc(stream, func, arg)
+
+
+def streamQuery(stream: int) -> int:
+    return _status(_device().stream_query, stream)
+
+
+def streamWaitEvent(stream: int, event: int, flags: int = 0) -> None:
+    _ask(_device().stream_wait_event, stream, event, bool(flags & 1))
+
+
+def streamBeginCapture(stream: int, mode: int = _RELAXED) -> None:
+    if mode not in tuple(Mode):
+        raise CUDARuntimeError(_INVALID_VALUE)
+    _ask(_device().begin_capture, stream, Mode(mode))
+
+
+def streamEndCapture(stream: int) -> int:
+    graph: int = _ask(_device().end_capture, stream)
+    return graph
+
+
+def streamIsCapturing(stream: int) -> bool:
+    status = _ask(_device().stream_status, stream)
+    if status is CaptureStatus.INVALIDATED:
+        raise RuntimeError('the stream was capturing, but an error has invalidated the capture sequence')
+    return status is CaptureStatus.ACTIVE
+
+
+def eventCreate() -> int:
+    return eventCreateWithFlags(0)
+
+
+def eventCreateWithFlags(flags: int) -> int:
+    event: int = _ask(_device().event_create)
+    if flags & _DISABLE_TIMING:
+        _untimed.add(event)
+    return event
+
+
+def eventDestroy(event: int) -> None:
+    _ask(_device().event_destroy, event)
+    _untimed.discard(event)
+
+
+def eventElapsedTime(start: int, end: int) -> float:
+    if start in _untimed or end in _untimed:
+        raise CUDARuntimeError(_INVALID_HANDLE)
+    milliseconds: float = _ask(_device().event_elapsed_time, start, end)
+    return milliseconds
+
+
+def eventQuery(event: int) -> int:
+    return _status(_device().event_query, event)
+
+
+def eventRecord(event: int, stream: int) -> None:
+    _ask(_device().event_record, event, stream)
+
+
+def eventSynchronize(event: int) -> None:
+    _ask(_device().event_synchronize, event)
+
+
+# -- graphs ---------------------------------------------------------------------------------------------------
+
+
+def graphDestroy(graph: int) -> None:
+    _ask(_device().graph_destroy, graph)
+
+
+def graphExecDestroy(graphExec: int) -> None:
+    _ask(_device().graph_exec_destroy, graphExec)
+
+
+def graphInstantiate(graph: int) -> int:
+    executable: int = _ask(_device().graph_instantiate, graph)
+    return executable
+
+
+def graphLaunch(graphExec: int, stream: int) -> None:
+    _ask(_device().graph_launch, graphExec, stream)
+
+
+def graphUpload(graphExec: int, stream: int) -> None:
+    _ask(_device().graph_upload, graphExec, stream)
+
+
+def graphDebugDotPrint(graph: int, path: str, flags: int) -> None:
+    text = _ask(_device().graph_dot, graph)
+    with open(path, 'w') as f:
+        f.write(text)
+
+
+# -- what the simulated device has not -------------------------------------------------------------------------
+
+_ABSENT = """
+    createSurfaceObject(ResDescPtr) createTextureObject(ResDescPtr,TexDescPtr) destroySurfaceObject(surfObject)
+    destroyTextureObject(texObject) deviceDisablePeerAccess(peerDevice) deviceEnablePeerAccess(peerDevice)
+    deviceGetDefaultMemPool(device) deviceGetLimit(limit) deviceGetMemPool(device) deviceSetLimit(limit,value)
+    deviceSetMemPool(device,pool) freeArray(ptr) hostRegister(ptr,size,flags) hostUnregister(ptr)
+    ipcCloseMemHandle(devPtr) ipcGetEventHandle(event) ipcGetMemHandle(devPtr) ipcOpenEventHandle(handle)
+    ipcOpenMemHandle(handle,flags=1) malloc3DArray(descPtr,width,height,depth,flags=0)
+    mallocArray(descPtr,width,height,flags=0) mallocFromPoolAsync(size,pool,stream)
+    memAdvise(devPtr,count,advice,device) memPoolCreate(props) memPoolDestroy(pool) memPoolGetAttribute(pool,attr)
+    memPoolSetAttribute(pool,attr,value) memPoolTrimTo(pool,size) memPrefetchAsync(devPtr,count,dstDevice,stream)
+    memcpy2DFromArray(dst,dpitch,src,wOffset,hOffset,width,height,kind)
+    memcpy2DFromArrayAsync(dst,dpitch,src,wOffset,hOffset,width,height,kind,stream)
+    memcpy2DToArray(dst,wOffset,hOffset,src,spitch,width,height,kind)
+    memcpy2DToArrayAsync(dst,wOffset,hOffset,src,spitch,width,height,kind,stream)
+    memcpy3D(Memcpy3DParmsPtr) memcpy3DAsync(Memcpy3DParmsPtr,stream)
+"""
+
+
+def _absent(declaration: str) -> Callable[..., Any]:
+    name, _, parameters = declaration.partition('(')
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f'cupy.cuda.runtime.{name} is not simulated')
+
+    refuse.__name__ = refuse.__qualname__ = name
+    refuse.__doc__ = 'Not simulated.'
+    refuse.__signature__ = inspect.signature(eval(f'lambda {parameters[:-1]}: None'))  # type: ignore[attr-defined]
+    return refuse
+
+
+for _declaration in _ABSENT.split():
+    globals()[_declaration.partition('(')[0]] = _absent(_declaration)

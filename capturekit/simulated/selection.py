@@ -1,0 +1,400 @@
+"""``cupy``'s functions whose results' lengths depend on values, and those that write into an array.
+
+CuPy has to know the length before it can allocate, so the host reads it first: a wait, and in a capture a refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import arrays, conversions, indexing, launches
+
+
+def _array(a: Any) -> Any:
+    found = launches.as_array(a)
+    if found is None:
+        raise TypeError(f'Unsupported type {type(a)}')
+    return found
+
+
+# -- where ------------------------------------------------------------------------------------------------------
+
+
+def nonzero(a: Any) -> Any:
+    """Return the indices of what is not zero."""
+    return _array(a).nonzero()
+
+
+def flatnonzero(a: Any) -> Any:
+    """Return the flat indices of what is not zero."""
+    return _array(a).ravel().nonzero()[0]
+
+
+def argwhere(a: Any) -> Any:
+    """Return the indices of what is not zero, a row each."""
+    a = _array(a)
+    n = indexing.count_true(a)
+    return launches.launch('cupy_argwhere', np.argwhere, (a,), shapes=[(n, a.ndim)])
+
+
+def where(condition: Any, x: Any = None, y: Any = None) -> Any:
+    """Return elements of ``x`` or ``y``, or with neither the indices of what is not zero."""
+    missing = (x is None, y is None).count(True)
+    if missing == 1:
+        raise ValueError("Must provide both 'x' and 'y' or neither.")
+    if missing == 2:
+        return nonzero(condition)
+    return launches.launch('cupy_where', np.where, (condition, x, y))
+
+
+def extract(condition: Any, a: Any) -> Any:
+    """Return the elements where ``condition`` holds."""
+    return _array(a).ravel()[_array(condition).ravel().astype(bool)]
+
+
+def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Any:
+    """Return the slices where ``condition`` holds."""
+    return _array(a).compress(condition, axis, out)
+
+
+def take(a: Any, indices: Any, axis: int | None = None, out: Any = None) -> Any:
+    """Return the elements at ``indices``; those out of bounds wrap around."""
+    return _array(a).take(indices, axis, out)
+
+
+def delete(arr: Any, indices: Any, axis: int | None = None) -> Any:
+    """Return the array without some slices."""
+    arr = _array(arr)
+    if axis is None:
+        arr, axis = arr.ravel(), 0
+    mask = arrays.ndarray((arr.shape[axis],), bool)
+    mask.fill(True)
+    mask[indices] = False
+    return arr[(slice(None),) * (axis % arr.ndim) + (mask,)]
+
+
+def trim_zeros(filt: Any, trim: str = 'fb') -> Any:
+    """Return the array without its leading and trailing zeros."""
+    filt = _array(filt)
+
+    def leading(a: Any) -> Any:
+        found = np.flatnonzero(a)
+        return found[0] if found.size else a.size
+
+    start, stop = 0, filt.size
+    if 'f' in trim.lower():
+        start = int(launches.launch('cupy_first_nonzero', leading, (filt,)))
+    if 'b' in trim.lower():
+        stop -= int(launches.launch('cupy_first_nonzero', leading, (filt[::-1],)))
+    return filt[start:stop]
+
+
+# -- sets -------------------------------------------------------------------------------------------------------
+
+
+def _set_operation(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], varying: tuple[int, ...] = (0,)) -> Any:
+    """Launch NumPy's function with the length of its results ``varying`` read by the host first."""
+    fn: Callable[..., Any] = getattr(np, name)
+
+    axis = kwargs.get('axis') or 0
+
+    def length(*a: Any, **k: Any) -> int:
+        found = fn(*a, **k)
+        n: int = (found[0] if isinstance(found, tuple) else found).shape[axis]
+        return n
+
+    n = int(launches.launch(f'cupy_{name}_count', length, args, kwargs))
+
+    def fixed(*a: Any, **k: Any) -> Any:
+        found = fn(*a, **k)
+        several = found if isinstance(found, tuple) else (found,)
+        # The results' memory is laid out for n, however many there are at launch.
+        held = [_resized(r, n, axis) if i in varying else r for i, r in enumerate(several)]
+        return tuple(held) if isinstance(found, tuple) else held[0]
+
+    return launches.launch(f'cupy_{name}', fixed, args, kwargs)
+
+
+def _resized(a: Any, n: int, axis: int) -> Any:
+    axis = axis if a.ndim > 1 else 0
+    if a.shape[axis] == n:
+        return a
+    wanted = np.zeros((*a.shape[:axis], n, *a.shape[axis + 1 :]), a.dtype)
+    kept = (slice(None),) * axis + (slice(min(n, a.shape[axis])),)
+    wanted[kept] = a[kept]
+    return wanted
+
+
+def unique(
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    equal_nan: bool = True,
+) -> Any:
+    """Return the sorted values without repetition."""
+    order = ['values'] + ['index'] * return_index + ['inverse'] * return_inverse + ['counts'] * return_counts
+    flags = {
+        'return_index': return_index, 'return_inverse': return_inverse, 'return_counts': return_counts,
+        'axis': axis, 'equal_nan': equal_nan,
+    }  # fmt: skip
+    varying = tuple(i for i, what in enumerate(order) if what != 'inverse')
+    return _set_operation('unique', (_array(ar),), flags, varying)
+
+
+class UniqueAllResult(NamedTuple):
+    """What :func:`unique_all` returns."""
+
+    values: Any
+    indices: Any
+    inverse_indices: Any
+    counts: Any
+
+
+class UniqueCountsResult(NamedTuple):
+    """What :func:`unique_counts` returns."""
+
+    values: Any
+    counts: Any
+
+
+class UniqueInverseResult(NamedTuple):
+    """What :func:`unique_inverse` returns."""
+
+    values: Any
+    inverse_indices: Any
+
+
+def unique_all(x: Any) -> UniqueAllResult:
+    """Return values, first indices, inverse indices and counts."""
+    values, index, inverse, counts = unique(x, True, True, True, equal_nan=False)
+    return UniqueAllResult(values, index, inverse.reshape(x.shape), counts)
+
+
+def unique_counts(x: Any) -> UniqueCountsResult:
+    """Return values and counts."""
+    return UniqueCountsResult(*unique(x, return_counts=True, equal_nan=False))
+
+
+def unique_inverse(x: Any) -> UniqueInverseResult:
+    """Return values and inverse indices."""
+    values, inverse = unique(x, return_inverse=True, equal_nan=False)
+    return UniqueInverseResult(values, inverse.reshape(x.shape))
+
+
+def unique_values(x: Any) -> Any:
+    """Return values."""
+    return unique(x, equal_nan=False)
+
+
+def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
+    """Return whether each element of ``ar1`` is in ``ar2``."""
+    return launches.launch('cupy_in1d', np.isin, (ar1.ravel(), ar2, assume_unique, invert))
+
+
+def intersect1d(arr1: Any, arr2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
+    """Return what is in both."""
+    flags = {'assume_unique': assume_unique, 'return_indices': return_indices}
+    return _set_operation('intersect1d', (arr1, arr2), flags, (0, 1, 2))
+
+
+def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+    """Return what is in ``ar1`` only."""
+    return _set_operation('setdiff1d', (ar1, ar2), {'assume_unique': assume_unique})
+
+
+def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
+    """Return what is in one only."""
+    return _set_operation('setxor1d', (ar1, ar2), {'assume_unique': assume_unique})
+
+
+def union1d(arr1: Any, arr2: Any) -> Any:
+    """Return what is in any."""
+    return _set_operation('union1d', (arr1, arr2), {})
+
+
+# -- histograms -------------------------------------------------------------------------------------------------
+
+
+def bincount(x: Any, weights: Any = None, minlength: int | None = None) -> Any:
+    """Return how often each number occurs; the host reads the largest first."""
+    if x.ndim != 1:
+        raise ValueError('object too deep for desired array' if x.ndim else 'object of too small depth')
+    if x.size and bool((x < 0).any()):
+        raise ValueError('The first argument of bincount must be non-negative')
+    if weights is not None and x.shape != weights.shape:
+        raise ValueError("The weights and list don't have the same length.")
+    if minlength is not None and int(minlength) < 0:
+        raise ValueError('minlength must be non-negative')
+    size = max(int(x.max()) + 1 if x.size else 0, int(minlength or 0))
+
+    def counted(a: Any, w: Any) -> Any:
+        return np.bincount(a[a >= 0] if w is None else a, w, size)[:size]
+
+    return launches.launch('cupy_bincount', counted, (x, weights))
+
+
+def _range(x: Any, given: Any) -> tuple[float, float]:
+    if given is not None:
+        first, last = given
+        if first > last:
+            raise ValueError('max must be larger than min in range parameter.')
+        return float(first), float(last)
+    return (float(x.min()), float(x.max())) if x.size else (0.0, 1.0)
+
+
+def _edges(bins: Any) -> Any:
+    return bins if isinstance(bins, (str, int)) or np.isscalar(bins) else conversions.array(bins, None, None)
+
+
+def histogram(x: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None) -> Any:
+    """Return counts and edges; the host reads the range first, or checks the edges."""
+    x, bins = _array(x), _edges(bins)
+    if isinstance(bins, str):
+        raise NotImplementedError('only integer and array bins are implemented')
+    options: dict[str, Any] = {'bins': bins, 'density': density, 'weights': weights}
+    if np.isscalar(bins):
+        options['range'] = _range(x, range)
+    elif bool((bins[:-1] > bins[1:]).any()):
+        raise ValueError('`bins` must increase monotonically, when an array')
+    return launches.launch('cupy_histogram', np.histogram, (x,), options)
+
+
+def histogramdd(
+    sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool = False
+) -> Any:
+    """Return counts in several dimensions and a list of edges."""
+    columns = [sample[:, i] for i in np.arange(sample.shape[1])] if hasattr(sample, 'ndim') else list(sample)
+    per_axis = [bins] * len(columns) if np.isscalar(bins) else [_edges(b) for b in bins]
+    ranges = [_range(c, None if range is None else range[i]) for i, c in enumerate(columns)]
+    options = {'bins': per_axis, 'range': ranges, 'weights': weights, 'density': density}
+
+    def counted(c: Any, **k: Any) -> Any:
+        counts, edges = np.histogramdd(tuple(c), **k)
+        return counts, list(edges)
+
+    return launches.launch('cupy_histogramdd', counted, (columns,), options)
+
+
+def histogram2d(
+    x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: Any = None
+) -> Any:
+    """Return counts in two dimensions and both edges."""
+    pair = bins if not np.isscalar(bins) and len(bins) == 2 else [bins, bins]
+    counts, edges = histogramdd([x, y], pair, range, weights, bool(density))
+    return counts, edges[0], edges[1]
+
+
+# -- writing ----------------------------------------------------------------------------------------------------
+
+
+def copyto(dst: Any, src: Any, casting: Any = 'same_kind', where: Any = None) -> None:
+    """Copy values into ``dst``."""
+    scalar = launches.as_array(src) is None
+    if not np.can_cast(np.asarray(src).dtype if scalar else src.dtype, dst.dtype, casting):
+        # A scalar may fit by its value where its dtype does not.
+        if not scalar or not np.can_cast(np.result_type(src, dst.dtype), dst.dtype, casting):
+            raise TypeError(f'Cannot cast {getattr(src, "dtype", type(src))} to {dst.dtype} in {casting} casting mode')
+
+    def write(a: Any, v: Any, w: Any) -> None:
+        np.copyto(a, v, 'unsafe', **({} if w is None else {'where': w}))
+
+    launches.mutate('cupy_copyto', write, dst, (src, where))
+
+
+def put(a: Any, ind: Any, v: Any, mode: str = 'wrap') -> None:
+    """Set the elements at flat indices."""
+    a.put(ind, v, mode)
+
+
+def place(arr: Any, mask: Any, vals: Any) -> None:
+    """Set the elements where ``mask`` holds, to ``vals`` in order."""
+    mask = conversions.array(mask, None, None).astype(bool)
+    vals = conversions.array(vals, arr.dtype, None)
+    if vals.size == 0:
+        raise ValueError('Cannot insert from an empty array.')
+    launches.mutate('cupy_place', np.place, arr, (mask, vals))
+
+
+def putmask(a: Any, mask: Any, values: Any) -> None:
+    """Set the elements where ``mask`` holds, to those of ``values`` at the same place."""
+    launches.mutate('cupy_putmask', np.putmask, a, (_array(mask), conversions.array(values, None, None)))
+
+
+def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
+    """Set the diagonal."""
+    launches.mutate('cupy_fill_diagonal', lambda x, v: np.fill_diagonal(x, v, wrap), a, (val,))
+
+
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
+    """Set the elements at indices along an axis."""
+    write = np.put_along_axis
+    launches.mutate('cupy_put_along_axis', lambda a, i, v: write(a, i, v, axis), arr, (indices, values))
+
+
+# -- the rest ---------------------------------------------------------------------------------------------------
+
+
+def real(val: Any) -> Any:
+    """Return the real part."""
+    return val.real if launches.as_array(val) is not None else np.real(val)
+
+
+def imag(val: Any) -> Any:
+    """Return the imaginary part."""
+    return val.imag if launches.as_array(val) is not None else np.imag(val)
+
+
+def reshape(a: Any, newshape: Any, order: str = 'C', *, copy: bool | None = None) -> Any:
+    """Return the elements in another shape."""
+    return _array(a).reshape(newshape, order=order, copy=copy)
+
+
+def msort(a: Any) -> Any:
+    """Return the array sorted along its first axis."""
+    return launches.launch('cupy_msort', lambda x: np.sort(x, axis=0, kind='stable'), (a,))
+
+
+def diag_indices_from(arr: Any) -> Any:
+    """Return the indices of the diagonal."""
+    return launches.launch('cupy_diag_indices', np.diag_indices, (arr.shape[0], arr.ndim))
+
+
+def tril_indices_from(arr: Any, k: int = 0) -> Any:
+    """Return the indices of the lower triangle."""
+    return launches.launch('cupy_tril_indices', np.tril_indices, (arr.shape[-2], k, arr.shape[-1]))
+
+
+def triu_indices_from(arr: Any, k: int = 0) -> Any:
+    """Return the indices of the upper triangle."""
+    return launches.launch('cupy_triu_indices', np.triu_indices, (arr.shape[-2], k, arr.shape[-1]))
+
+
+def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Any:
+    """Apply a reduction over several axes, one after the other."""
+    for axis in (axes,) if np.isscalar(axes) else axes:
+        found = func(a, axis)
+        a = found if found.ndim == a.ndim else launches.view(np.expand_dims, found, axis)
+    return a
+
+
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
+    """Not simulated."""
+    raise NotImplementedError('cupy.apply_along_axis is not simulated')
+
+
+def size(a: Any, axis: int | None = None) -> int:
+    """Return the number of elements."""
+    return int(a.size if axis is None else a.shape[axis])
+
+
+def byte_bounds(a: Any) -> tuple[int, int]:
+    """Return the addresses of the first byte and past the last."""
+    reach = [(n - 1) * s for n, s in zip(a.shape, a.strides)]
+    low = a.data.ptr + sum(r for r in reach if r < 0)
+    return low, a.data.ptr + sum(r for r in reach if r > 0) + a.itemsize

@@ -1,0 +1,284 @@
+"""``cupy.cuda.stream``: streams, events and the thread's current stream.
+
+Follows CuPy 14's ``stream.pyx`` line by line where behaviour can be seen: the two books that make ``with`` and
+``use()`` rewind as they do, ``done`` that turns every error into False, the refusal to capture the default stream.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from . import current, runtime
+from .current import STREAM_LEGACY, STREAM_PER_THREAD, get_current_stream_ptr
+from .graphs import Graph, from_stream
+
+_thread_local = threading.local()
+
+_BLOCKING_SYNC, _DISABLE_TIMING, _INTERPROCESS = 1, 2, 4
+
+
+class _ThreadLocal:
+    # The stack alone would not do: use() changes the current stream without pushing, and leaving a with block goes
+    # back to what the stack says.
+    def __init__(self) -> None:
+        default_stream = get_default_stream()
+        self.current_stream: _BaseStream = default_stream
+        self.current_stream_stack: list[_BaseStream] = [default_stream]
+
+    @staticmethod
+    def get() -> _ThreadLocal:
+        try:
+            tls: _ThreadLocal = _thread_local.tls
+        except AttributeError:
+            tls = _thread_local.tls = _ThreadLocal()
+        return tls
+
+    def push_stream(self, stream: _BaseStream) -> None:
+        self.current_stream_stack.append(stream)
+        self.set_current_stream(stream)
+
+    def pop_stream(self) -> None:
+        self.current_stream_stack.pop()
+        self.set_current_stream(self.current_stream_stack[-1])
+
+    def set_current_stream(self, stream: _BaseStream) -> None:
+        current.set_current_stream_ptr(stream.ptr)
+        self.current_stream = stream
+
+
+def get_default_stream() -> Stream:
+    stream: Stream = Stream.ptds if current.is_ptds_enabled() else Stream.null
+    return stream
+
+
+def get_current_stream(device_id: int = -1) -> Any:
+    """Return the current stream of this thread."""
+    if device_id != -1:
+        runtime.setDevice(device_id)
+    return _ThreadLocal.get().current_stream
+
+
+class Event:
+    """A CUDA event."""
+
+    def __init__(self, block: bool = False, disable_timing: bool = False, interprocess: bool = False) -> None:
+        self.ptr = 0
+        if interprocess and not disable_timing:
+            raise ValueError('Timing must be disabled for interprocess events')
+        flag = (block and _BLOCKING_SYNC) | (disable_timing and _DISABLE_TIMING) | (interprocess and _INTERPROCESS)
+        self.ptr = runtime.eventCreateWithFlags(flag)
+
+    def __del__(self, is_shutting_down: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_shutting_down():
+            return
+        if self.ptr:
+            runtime.eventDestroy(self.ptr)
+
+    @property
+    def done(self) -> bool:
+        """True if the event is done."""
+        return runtime.eventQuery(self.ptr) == 0
+
+    def record(self, stream: Any = None) -> None:
+        """Record the event on ``stream``, by default on the current stream."""
+        runtime.eventRecord(self.ptr, get_current_stream_ptr() if stream is None else stream.ptr)
+
+    def synchronize(self) -> None:
+        """Wait for the work before the event."""
+        runtime.eventSynchronize(self.ptr)
+
+
+def get_elapsed_time(start_event: Event, end_event: Event) -> float:
+    """Return the milliseconds between two events."""
+    return runtime.eventElapsedTime(start_event.ptr, end_event.ptr)
+
+
+def _check_device(device_id: int) -> None:
+    now = runtime.getDevice()
+    if device_id not in (-1, now):
+        raise RuntimeError(
+            f'The device that the stream is created on ({device_id}) does not match with the current device ({now})'
+        )
+
+
+class _BaseStream:
+    """What every stream object can do; ``ptr`` is the handle."""
+
+    def __init__(self, ptr: int, device_id: int) -> None:
+        self.ptr = ptr
+        self.device_id = device_id
+        self._graph_host_funcargs: list[tuple[Any, Any]] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, _BaseStream):
+            return self.ptr == other.ptr
+        return False
+
+    def __enter__(self) -> Any:
+        tls = _ThreadLocal.get()
+        _check_device(self.device_id)
+        tls.push_stream(self)
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        _ThreadLocal.get().pop_stream()
+
+    def __repr__(self) -> str:
+        return f'<{type(self).__name__} {self.ptr} (device {self.device_id})>'
+
+    def __hash__(self) -> int:
+        return self.ptr
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Return the protocol's version, 0, and the stream's handle."""
+        return (0, self.ptr)
+
+    def use(self) -> Any:
+        """Make this stream current until another one is made current."""
+        tls = _ThreadLocal.get()
+        _check_device(self.device_id)
+        tls.set_current_stream(self)
+        return self
+
+    @property
+    def done(self) -> bool:
+        """True if all work on this stream has been done; any error counts as not done."""
+        return runtime.streamQuery(self.ptr) == 0
+
+    def synchronize(self) -> None:
+        """Wait for all work on this stream."""
+        runtime.streamSynchronize(self.ptr)
+
+    def add_callback(self, callback: Callable[[Any, int, Any], Any], arg: Any) -> None:
+        """Call ``callback(stream, status, arg)`` when all work so far is done. Can't be captured."""
+
+        def f(stream: int, status: int, dummy: int) -> None:
+            callback(self, status, arg)
+
+        runtime.streamAddCallback(self.ptr, f, 0)
+
+    def launch_host_func(self, callback: Callable[[Any], Any], arg: Any) -> None:
+        """Call ``callback(arg)`` when all work so far is done."""
+        if self.is_capturing():
+            func_arg = (callback, arg)
+            runtime._launchHostFuncUnmanaged(self.ptr, func_arg)
+            # As in CuPy: fails on a stream that was forked into the capture, which has no list.
+            self._graph_host_funcargs.append(func_arg)  # type: ignore[union-attr]
+        else:
+            runtime.launchHostFunc(self.ptr, lambda dummy: callback(arg), 0)
+
+    def record(self, event: Event | None = None) -> Event:
+        """Record ``event``, by default a new one, on this stream and return it."""
+        if event is None:
+            event = Event()
+        runtime.eventRecord(event.ptr, self.ptr)
+        return event
+
+    def wait_event(self, event: Event) -> None:
+        """Make later work on this stream wait for ``event``."""
+        runtime.streamWaitEvent(self.ptr, event.ptr)
+
+    def begin_capture(self, mode: int | None = None) -> None:
+        """Begin to capture this stream; the default mode is relaxed."""
+        if self.ptr in (0, STREAM_LEGACY):
+            raise RuntimeError('cannot capture on the default (legacy) stream')
+        if mode is None:
+            runtime.streamBeginCapture(self.ptr)
+        else:
+            runtime.streamBeginCapture(self.ptr, mode)
+        self._graph_host_funcargs = []
+
+    def end_capture(self) -> Graph:
+        """End the capture and return its graph."""
+        host_funcargs = self._graph_host_funcargs
+        self._graph_host_funcargs = None
+        return from_stream(runtime.streamEndCapture(self.ptr), host_funcargs)
+
+    def is_capturing(self) -> bool:
+        """Return whether the stream is being captured; raises if its capture is lost."""
+        return runtime.streamIsCapturing(self.ptr)
+
+    @property
+    def is_non_blocking(self) -> bool:
+        """True if the stream does not synchronize with the legacy stream."""
+        return bool(runtime.streamGetFlags(self.ptr) & 1)
+
+    @property
+    def priority(self) -> int:
+        """The stream's priority."""
+        return runtime.streamGetPriority(self.ptr)
+
+
+class Stream(_BaseStream):
+    """A CUDA stream."""
+
+    null: ClassVar[Any] = None
+    ptds: ClassVar[Any] = None
+
+    def __init__(
+        self, null: bool = False, non_blocking: bool = False, ptds: bool = False, priority: int | None = None
+    ) -> None:
+        if null:
+            ptr, device_id = 0, -1
+        elif ptds:
+            ptr, device_id = STREAM_PER_THREAD, -1
+        else:
+            ptr = runtime.streamCreateWithPriority(int(non_blocking), 0 if priority is None else priority)
+            device_id = runtime.getDevice()
+        super().__init__(ptr, device_id)
+        self._foreign_stream_ref: Any = None
+
+    def __del__(self, is_shutting_down: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_shutting_down() or not hasattr(self, 'ptr'):
+            return
+        if self._foreign_stream_ref is not None:
+            self._foreign_stream_ref = None
+            return
+        if self.ptr not in (0, STREAM_LEGACY, STREAM_PER_THREAD):
+            runtime.streamDestroy(self.ptr)
+
+    @classmethod
+    def from_external(cls, obj: Any) -> Stream:
+        """Wrap another library's stream that has ``__cuda_stream__``."""
+        try:
+            version, stream_ptr = obj.__cuda_stream__()
+        except AttributeError as e:
+            raise TypeError(
+                f'Object of type {type(obj).__name__} does not implement '
+                'the CUDA stream protocol (__cuda_stream__ method)'
+            ) from e
+        except (TypeError, ValueError) as e:
+            raise TypeError('__cuda_stream__() must return a 2-tuple of (version, stream_ptr)') from e
+        if not isinstance(version, int) or not isinstance(stream_ptr, int):
+            raise TypeError(
+                f'__cuda_stream__() must return (int, int), got '
+                f'({type(version).__name__}, {type(stream_ptr).__name__})'
+            )
+        if version != 0:
+            raise TypeError(f'__cuda_stream__() returned unsupported version {version}, only version 0 is supported')
+        stream = cls.__new__(cls)
+        _BaseStream.__init__(stream, stream_ptr, -1)
+        stream._foreign_stream_ref = obj
+        return stream
+
+
+class ExternalStream(_BaseStream):
+    """A stream that CuPy does not own, given by its handle."""
+
+    def __init__(self, ptr: int, device_id: int = -1) -> None:
+        warnings.warn(
+            'ExternalStream is deprecated. Use Stream.from_external() instead '
+            'to interoperate with external streams that implement the CUDA '
+            'stream protocol.',
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        super().__init__(ptr, device_id)
+
+
+Stream.null = Stream(null=True)
+Stream.ptds = Stream(ptds=True)

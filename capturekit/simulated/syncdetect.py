@@ -1,0 +1,43 @@
+"""``cupy._core.syncdetect``: said before every device-to-host read and before ``Device.synchronize()``."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import warnings
+from collections.abc import Iterator
+
+_thread_local = threading.local()
+
+
+class DeviceSynchronized(RuntimeError):
+    """Raised when device synchronization is detected while disallowed."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or 'Device synchronization was detected while disallowed.')
+
+
+def _is_allowed() -> bool:
+    allowed: bool = getattr(_thread_local, 'allowed', True)
+    return allowed
+
+
+def _declare_synchronize() -> None:
+    if not _is_allowed():
+        raise DeviceSynchronized()
+
+
+@contextlib.contextmanager
+def allow_synchronize(allow: bool) -> Iterator[None]:
+    """Allow or disallow device synchronization in this thread for a while."""
+    warnings.warn(
+        'cupyx.allow_synchronize will be removed in future releases as it '
+        'is not possible to reliably detect synchronizations.',
+        stacklevel=3,
+    )
+    old = _is_allowed()
+    _thread_local.allowed = allow
+    try:
+        yield
+    finally:
+        _thread_local.allowed = old

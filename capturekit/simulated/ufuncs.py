@@ -1,0 +1,148 @@
+"""``cupy.ufunc``: NumPy's universal functions as launches, with what CuPy lets them take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from . import launches
+from .layout import Layout
+
+#: CuPy's universal functions that NumPy has under the same name.
+NAMES = """
+    absolute add arccos arccosh arcsin arcsinh arctan arctan2 arctanh bitwise_and bitwise_or bitwise_xor cbrt ceil
+    conjugate copysign cos cosh deg2rad degrees divmod equal exp exp2 expm1 fabs float_power floor floor_divide fmax
+    fmin fmod frexp gcd greater greater_equal heaviside hypot invert isfinite isinf isnan lcm ldexp left_shift less
+    less_equal log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or logical_xor maximum
+    minimum modf multiply negative nextafter not_equal positive power rad2deg radians reciprocal remainder right_shift
+    rint sign signbit sin sinh sqrt square subtract tan tanh true_divide trunc
+""".split()
+
+#: CuPy's other names for them.
+ALIASES = {
+    'abs': 'absolute', 'acos': 'arccos', 'acosh': 'arccosh', 'asin': 'arcsin', 'asinh': 'arcsinh', 'atan': 'arctan',
+    'atan2': 'arctan2', 'atanh': 'arctanh', 'bitwise_invert': 'invert', 'bitwise_left_shift': 'left_shift',
+    'bitwise_not': 'invert', 'bitwise_right_shift': 'right_shift', 'conj': 'conjugate', 'divide': 'true_divide',
+    'mod': 'remainder', 'pow': 'power',
+}  # fmt: skip
+
+#: Those that ``ufunc.at`` takes; the other ones have no atomic operation on the device.
+_SCATTERING = {'add', 'subtract', 'maximum', 'minimum', 'bitwise_and', 'bitwise_or', 'bitwise_xor'}
+
+_HOST = (bool, int, float, complex, np.generic)
+
+
+class ufunc:
+    """A universal function on the device."""
+
+    def __init__(self, name: str, nin: int, nout: int, function: Callable[..., Any]) -> None:
+        self.name = f'cupy_{name}'
+        self.__name__ = name
+        self.nin = nin
+        self.nout = nout
+        self._function = function
+
+    def __repr__(self) -> str:
+        return f"<ufunc '{self.name}'>"
+
+    @property
+    def nargs(self) -> int:
+        """Number of inputs and outputs."""
+        return self.nin + self.nout
+
+    @property
+    def types(self) -> list[str]:
+        """The types of NumPy's function."""
+        return list(getattr(self._function, 'types', ()))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Apply the function; results are new arrays, or ``out``."""
+        out = self._out(args, kwargs)
+        unknown = sorted(set(kwargs) - {'dtype', 'casting'})
+        if unknown:
+            raise TypeError(f'Wrong arguments {unknown}')
+        if not self.nin <= len(args) <= self.nargs:
+            raise TypeError(f'Wrong number of arguments for {self.__name__}')
+        inputs = [self._operand(a) for a in args[: self.nin]]
+        options = {k: v for k, v in kwargs.items() if v is not None}
+        return launches.launch(self.name, self._function, inputs, options, out=out)
+
+    def _out(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out = kwargs.pop('out', None)
+        given = args[self.nin :]
+        if given and out is not None:
+            raise ValueError("Cannot specify 'out' as both a positional and keyword argument")
+        if isinstance(out, tuple):
+            given, out = out, None
+            if len(given) != self.nout:
+                raise ValueError("The 'out' tuple must have exactly one entry per ufunc output")
+        if out is not None:
+            return out
+        if not given or all(g is None for g in given):
+            return None
+        return given[0] if self.nout == 1 else tuple(given)
+
+    def _operand(self, value: Any) -> Any:
+        if isinstance(value, (*_HOST, Layout)):
+            return value
+        array = launches.as_array(value)
+        if array is None:
+            raise TypeError(f'Unsupported type {type(value)}')
+        return array
+
+    def _method(self, method: str, array: Any, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        function = getattr(self._function, method)
+        options = {k: v for k, v in kwargs.items() if v is not None}
+        return launches.launch(f'{self.name}_{method}', function, (array, *args), options, out=out)
+
+    def outer(self, A: Any, B: Any, **kwargs: Any) -> Any:
+        """Apply the function to all pairs."""
+        return self._method('outer', A, B, **kwargs)
+
+    def at(self, a: Any, indices: Any, b: Any = None) -> None:
+        """Apply the function in place at ``indices``, as often as they say."""
+        if self.__name__ not in _SCATTERING:
+            raise NotImplementedError(f'`{self.name}.at` is not supported yet')
+        launches.mutate(f'{self.name}_at', self._function.at, a, (indices, b))  # type: ignore[attr-defined]
+
+    def reduce(
+        self, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False
+    ) -> Any:
+        """Reduce along ``axis``."""
+        kept = {'keepdims': keepdims} if keepdims else {}
+        return launches.launch(
+            f'{self.name}_reduce',
+            self._function.reduce,  # type: ignore[attr-defined]
+            (array,),
+            {'axis': axis, **kept, **({} if dtype is None else {'dtype': dtype})},
+            out=out,
+        )
+
+    def accumulate(self, array: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+        """Accumulate along ``axis``."""
+        return self._method('accumulate', array, axis=axis, dtype=dtype, out=out)
+
+    def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+        """Reduce over slices."""
+        return self._method('reduceat', array, indices, axis=axis, dtype=dtype, out=out)
+
+
+def _from_numpy(name: str) -> ufunc | None:
+    function = getattr(np, name, None)
+    return None if function is None else ufunc(name, function.nin, function.nout, function)
+
+
+def _table() -> dict[str, ufunc]:
+    found = {name: made for name in NAMES if (made := _from_numpy(name)) is not None}
+    found.update({alias: found[name] for alias, name in ALIASES.items()})
+    for name, function in (('fix', np.fix), ('sinc', np.sinc), ('i0', np.i0)):
+        found[name] = ufunc(name, 1, 1, function)
+    if hasattr(np, 'bitwise_count'):
+        found['bitwise_count'] = ufunc('bitwise_count', 1, 1, np.bitwise_count)
+    return found
+
+
+#: Every universal function by name.
+TABLE: dict[str, ufunc] = _table()
