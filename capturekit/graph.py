@@ -8,6 +8,7 @@ one graph take turns here.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -22,20 +23,43 @@ from capturekit.topology import Topology
 _CLOSED = 'Its executable graph and its memory were given back by close()'
 
 
+_LAUNCH = """Launch on ``stream`` (a CuPy stream or any object with ``__cuda_stream__``), or CuPy's current one.
+
+Asynchronous: the call returns at once.
+
+Raises:
+    ClosedError: the graph was closed.
+    TypeError: ``stream`` is no stream. ValueError: it is of another device.
+    UnsupportedCallError: the stream is being captured (900).
+    EscapedWorkError, LegacyStreamError: this thread has a capture open, and the stream is not in it.
+"""
+
+
+def _closed(call: str) -> ClosedError:
+    return ClosedError(call, location=here(), rule=f'{_CLOSED}.', remedy='Record again, or close it later.')
+
+
+def _refuse(_exec: int, _stream: int) -> None:
+    raise _closed('Graph.launch()')
+
+
 class Graph:
     """What a capture made. It has no public constructor: ``with ck.capture() as cap: ...`` makes ``cap.graph``.
 
     Holds the memory that its nodes read and write. Threads: calls take turns; streams: any of the graph's device.
     """
 
-    __slots__ = (
-        '__weakref__', '_before', '_current', '_device', '_exec', '_graph', '_launch', '_lock', '_memory',
-        '_platform', '_topology', 'device_id', 'recording',
-    )  # fmt: skip
+    __slots__ = {
+        '__weakref__': None, '_before': None, '_current': None, '_device': None, '_exec': None, '_graph': None,
+        '_launch': None, '_lock': None, '_memory': None, '_shut': None, '_platform': None, '_topology': None,
+        'device_id': 'the device the graph lives on', 'recording': 'the story of its capture', 'launch': _LAUNCH,
+    }  # fmt: skip
 
     _graph: int
     _exec: int
     recording: Recording
+    launch: Callable[..., None]
+    _shut: Callable[[], None]
 
     def __init__(self) -> None:
         raise TypeError('a Graph is made by a capture: `with ck.capture() as cap: ...`, then `cap.graph`')
@@ -55,7 +79,7 @@ class Graph:
         self._platform = platform
         self._device = platform.device
         self._graph, self._exec = graph, 0
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._memory = memory
         self._launch = platform.device.graph_launch
         self._current = platform.cupy.cuda.get_current_stream
@@ -71,25 +95,46 @@ class Graph:
             raise
         finally:
             platform.device.exchange_thread_mode(old)
+        self.launch, self._shut = self._launcher()
         return self
 
-    def launch(self, stream: Any = None) -> None:
-        """Launch on ``stream`` (a CuPy stream or any object with ``__cuda_stream__``), or CuPy's current one.
+    def _launcher(self) -> tuple[Callable[..., None], Callable[[], None]]:
+        """The function behind ``graph.launch``, with all it needs bound to it, for it is called very often; and the
+        function that shuts it. It must not keep the graph alive."""
+        current, launch, lock, captures = self._current, self._launch, self._lock, self._topology.captures
+        handle = self._exec
+        graph = weakref.ref(self)
 
-        Asynchronous: the call returns at once. Launching into a stream that is being captured is refused.
+        def fast(stream: Any = None) -> None:
+            if stream is not None or captures:
+                elsewhere(stream)
+                return
+            with lock:
+                launch(handle, current().ptr)
 
-        Raises:
-            ClosedError: the graph was closed.
-            TypeError: ``stream`` is no stream.
-            UnsupportedCallError: the stream is being captured (900).
-            EscapedWorkError, LegacyStreamError: this thread has a capture open, and the stream is not in it.
-        """
+        def elsewhere(stream: Any) -> None:
+            found = graph()
+            if found is None:
+                launch(0, 0)
+            else:
+                found._launch_on(stream)
+
+        def shut() -> None:
+            nonlocal launch
+            launch = _refuse
+
+        fast.__name__, fast.__qualname__, fast.__doc__ = 'launch', 'Graph.launch', _LAUNCH
+        return fast, shut
+
+    def _launch_on(self, stream: Any = None) -> None:
         ptr = self._current().ptr if stream is None else self._checked(stream)
+        if not self._exec:
+            raise _closed('Graph.launch()')
         if self._topology.captures:
             self._before(False, ptr)
         with self._lock:
             if not self._exec:
-                raise self._closed('Graph.launch()')
+                raise _closed('Graph.launch()')
             self._launch(self._exec, ptr)
 
     def _checked(self, stream: Any) -> int:
@@ -105,14 +150,14 @@ class Graph:
             self._before(True, ptr)
         with self._lock:
             if not self._exec:
-                raise self._closed('Graph.upload()')
+                raise _closed('Graph.upload()')
             self._device.graph_upload(self._exec, ptr)
 
     def debug_dot_str(self, flags: int = 0) -> str:
         """Return the graph in DOT (``cudaGraphDebugDotPrint``). Raises ClosedError on a closed graph."""
         with self._lock:
             if not self._exec:
-                raise self._closed('Graph.debug_dot_str()')
+                raise _closed('Graph.debug_dot_str()')
             return str(self._device.graph_dot(self._graph, flags))
 
     @property
@@ -147,6 +192,8 @@ class Graph:
 
     def _destroy(self) -> None:
         """Destroy what is there, in a thread mode that no open capture is hurt by."""
+        if hasattr(self, '_shut'):
+            self._shut()
         device = self._device
         old = device.exchange_thread_mode(Mode.RELAXED)
         try:
@@ -162,9 +209,6 @@ class Graph:
     def __del__(self, _finalizing: Callable[[], bool] = __import__('sys').is_finalizing) -> None:
         if not _finalizing() and getattr(self, '_exec', 0):
             self._destroy()
-
-    def _closed(self, call: str) -> ClosedError:
-        return ClosedError(call, location=here(), rule=f'{_CLOSED}.', remedy='Record again, or close it later.')
 
     def __enter__(self) -> Graph:
         return self

@@ -162,15 +162,22 @@ class _Slot:
         self.entry = entry
         self.holder = resolve(entry.holder)
         self.written = False
+        self.wrapper: Any = None
         space = self.holder.__dict__
         self.before = space.get(entry.name, _MISSING)
         self.original = getattr(self.holder, entry.name) if self.before is _MISSING else self.before
 
-    def write(self, value: Any) -> None:
+    def changed(self) -> bool:
+        """True when the holder, or what it holds, is not what was found any more."""
+        if self.holder is not resolve(self.entry.holder):
+            return True
+        return self.holder.__dict__.get(self.entry.name, _MISSING) is not self.before
+
+    def write(self) -> None:
         if self._plain():
-            setattr(self.holder, self.entry.name, value)
+            setattr(self.holder, self.entry.name, self.wrapper)
         else:
-            _namespace(self.holder)[self.entry.name] = value
+            _namespace(self.holder)[self.entry.name] = self.wrapper
             _modified(self.holder)
         self.written = True
 
@@ -226,6 +233,10 @@ def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Any)
     return call
 
 
+#: Verbs shared by many entries are given the call's name first.
+_TOLD_THEIR_NAME = ('unsafe', 'pointer_', 'pool_', 'runtime_work', 'runtime_legacy')
+
+
 class Inside(threading.local):
     """How deep this thread is in calls of the guard's own."""
 
@@ -239,6 +250,8 @@ class Installation:
         self._lock = threading.RLock()
         self._count = 0
         self._slots: list[_Slot] = []
+        self._known: list[_Slot] = []
+        self.originals: dict[str, Any] = {}
         self.inside = Inside()
 
     @property
@@ -255,18 +268,29 @@ class Installation:
     def _write_all(self, guard: Any) -> None:
         written: list[_Slot] = []
         try:
-            for entry in ENTRIES:
-                slot = self._find(entry)
-                if slot is not None:
-                    written.append(slot)
-                    verb = getattr(guard, entry.verb)
-                    if entry.verb.startswith(('unsafe', 'pointer_', 'pool_', 'runtime_work', 'runtime_legacy')):
-                        verb = functools.partial(verb, _spelled(entry))
-                    slot.write(_wrapper(entry, slot.original, verb, self.inside))
+            for slot in self._found(guard):
+                written.append(slot)
+                slot.write()
         except BaseException:
             _restore_all(written)
             raise
         self._slots = written
+
+    def _found(self, guard: Any) -> list[_Slot]:
+        """The slots of the CuPy in force, with their wrappers; made once, and again where something has changed."""
+        if not self._known or any(slot.changed() for slot in self._known):
+            slots = []
+            for entry in ENTRIES:
+                slot = self._find(entry)
+                if slot is not None:
+                    verb = getattr(guard, entry.verb)
+                    if entry.verb.startswith(_TOLD_THEIR_NAME):
+                        verb = functools.partial(verb, _spelled(entry))
+                    slot.wrapper = _wrapper(entry, slot.original, verb, self.inside)
+                    slots.append(slot)
+            self._known = slots
+            self.originals = {str(slot.entry): slot.original for slot in slots}
+        return self._known
 
     def _find(self, entry: Entry) -> _Slot | None:
         try:
@@ -285,13 +309,6 @@ class Installation:
             if self._count == 0:
                 slots, self._slots = self._slots, []
                 _restore_all(slots)
-
-    def original(self, entry_name: str) -> Any:
-        """The original behind an entry, e.g. ``'cupy.cuda.stream._BaseStream.record'``."""
-        for slot in self._slots:
-            if str(slot.entry) == entry_name:
-                return slot.original
-        return _Slot(next(e for e in ENTRIES if str(e) == entry_name)).original
 
 
 def _spelled(entry: Entry) -> str:

@@ -56,8 +56,13 @@ def _package_folders() -> list[str]:
 def here(frame: FrameType | None = None) -> Place | None:
     """Return the innermost line that is the user's, from ``frame`` outwards (default: the caller's)."""
     at: FrameType | None = frame if frame is not None else sys._getframe(1)
+    known = _foreign
     while at is not None:
-        if not is_foreign(at.f_code.co_filename):
-            return Place(at.f_code.co_filename, at.f_lineno, at.f_code.co_name)
+        code = at.f_code
+        foreign = known.get(code.co_filename)
+        if foreign is None:
+            foreign = is_foreign(code.co_filename)
+        if not foreign:
+            return Place(code.co_filename, at.f_lineno, code.co_name)
         at = at.f_back
     return None

@@ -39,7 +39,7 @@ class Allocators(Judging):
         elif mine is not None and mine.memory is not None and mine.strict and stream.ptr not in LEGACY_HANDLES:
             live = mine
             wanted = lambda size: self._trapped_malloc(live, size)  # noqa: E731
-        set_allocator = self.installation.original('cupy.cuda.memory._set_thread_local_allocator')
+        set_allocator = self.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
         if wanted is not None:
             if me not in self.allocators:
                 self.allocators[me] = memory._get_thread_local_allocator()
@@ -65,7 +65,7 @@ class Allocators(Judging):
         me = threading.get_ident()
         self.ours.pop(me, None)
         if me in self.allocators:
-            self.installation.original('cupy.cuda.memory._set_thread_local_allocator')(self.allocators.pop(me))
+            self.installation.originals['cupy.cuda.memory._set_thread_local_allocator'](self.allocators.pop(me))
 
     def allocator_set(self, original: Callable[..., Any], allocator: Any) -> Any:
         """``using_allocator`` inside a capture: what it hands out is held for the graph."""

@@ -104,7 +104,7 @@ class Arrays(Waits):
         cupy = self.platform.cupy
         device = self.platform.device
         memory = self._memory(live)
-        set_allocator = self.installation.original('cupy.cuda.memory._set_thread_local_allocator')
+        set_allocator = self.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
         before = cupy.cuda.memory._get_thread_local_allocator()
         with self.inside():
             if live.upload is None:
@@ -170,7 +170,7 @@ class Arrays(Waits):
         if host.dtype == bool:
             return key if host.size == 0 else tuple(self._index(live, part) for part in host.nonzero())
         with self.lock:
-            original = self.installation.original('cupy._core.array')
+            original = self.installation.originals['cupy._core.array']
             return self._constant(live, lambda: original(host), 'index')
 
     def array_dlpack(self, original: Callable[..., Any], array: Any, *args: Any, **kwargs: Any) -> Any:

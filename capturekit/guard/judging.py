@@ -32,6 +32,7 @@ class Judging:
         self.lock = threading.RLock()
         self.closed = threading.Condition(self.lock)
         self.lives: dict[Capture, Live] = {}
+        self.threads: dict[int, list[Live]] = {}
         self.allocators: dict[int, Any] = {}
         self.ours: dict[int, Any] = {}
         self._platform: Platform | None = None
@@ -58,6 +59,7 @@ class Judging:
         """A capture has begun."""
         with self.lock:
             self.lives[live.capture] = live
+            self.threads.setdefault(live.thread, []).append(live)
             live.streams[live.origin.ptr] = live.origin
             live.note('begin', live.capture.origin, f'capture begun in {live.recording.mode} mode', live.at)
 
@@ -65,16 +67,17 @@ class Judging:
         """A capture is over: waiting threads go on."""
         with self.lock:
             self.topology.end(live.capture)
-            self.lives.pop(live.capture, None)
+            if self.lives.pop(live.capture, None) is not None:
+                stack = self.threads[live.thread]
+                stack.remove(live)
+                if not stack:
+                    del self.threads[live.thread]
             self.closed.notify_all()
 
     def mine(self) -> Live | None:
         """The capture opened last by this thread."""
-        me = threading.get_ident()
-        for live in reversed(list(self.lives.values())):
-            if live.thread == me:
-                return live
-        return None
+        stack = self.threads.get(threading.get_ident())
+        return stack[-1] if stack else None
 
     def live_of(self, lane: Lane) -> Live:
         return self.lives[lane.capture]
@@ -96,7 +99,7 @@ class Judging:
     def own(self, entry: str, *args: Any, **kwargs: Any) -> Any:
         """Call CuPy's original of an entry point, past the wrappers."""
         with self.inside():
-            return self.installation.original(entry)(*args, **kwargs)
+            return self.installation.originals[entry](*args, **kwargs)
 
     def judge(self, operation: Operation, **ids: Any) -> Verdict:
         """The verdict on a call from this thread; an event or stream met for the first time is looked up first."""

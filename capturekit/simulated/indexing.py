@@ -160,7 +160,12 @@ def _compressed(seen: Any, axis: int, mask: Any) -> Any:
     _check_mask(seen, mask, axis)
     shape = (*seen.shape[:axis], count_true(mask), *seen.shape[axis + mask.ndim :])
     before = (slice(None),) * axis
-    return launches.launch('cupy_getitem_mask', lambda a, m: a[(*before, m)], (seen, mask), shapes=[shape])
+
+    def compress(a: NDArray[Any], m: NDArray[Any]) -> Any:
+        where: Any = (*before, m)
+        return a[where]
+
+    return launches.launch('cupy_getitem_mask', compress, (seen, mask), shapes=[shape])
 
 
 def _scatter_masked(seen: Any, axis: int, mask: Any, value: Any, op: str) -> None:

@@ -448,7 +448,8 @@ class SingleDeviceMemoryPool:
             tidy()
         if not self._fits(size):
             raise OutOfMemoryError(size, self._total, self._limit)
-        for attempt in (*tidying, lambda: None):
+        last_attempt: Callable[[], Any] = int
+        for tidy in (*tidying, last_attempt):
             try:
                 mem = self._alloc(size).mem
                 self._total += size
@@ -456,7 +457,7 @@ class SingleDeviceMemoryPool:
             except CUDARuntimeError as e:
                 if e.status != runtime._MEMORY_ALLOCATION:
                     raise
-                attempt()
+                tidy()
         raise OutOfMemoryError(size, self._total, self._limit)
 
     def _fits(self, size: int) -> bool:

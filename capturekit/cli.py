@@ -1,0 +1,196 @@
+"""The commands: ``python -m capturekit run script.py`` and what else ``--help`` names.
+
+``run`` runs a script as Python would, with the guard in force, on the GPU or on the simulated device. What goes wrong
+in the script is shown as the script's own: a refused call by its message, anything else by the script's frames.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+
+from capturekit import __version__
+from capturekit.errors import CaptureError
+
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_RUNNER = (os.path.abspath(__file__), '<frozen runpy>', runpy.__file__)
+
+_DESCRIPTION = 'Record CuPy work into CUDA graphs, across streams, and refuse what would break the capture.'
+_EPILOG = """\
+examples:
+  python -m capturekit run train.py --epochs 3     an unchanged script, on the GPU if there is one
+  python -m capturekit run --simulate train.py     the same without a GPU
+  python -m capturekit run --help                  what `run` does, and its options
+"""
+_RUN_DESCRIPTION = """\
+Run a script as `python script.py` would, and watch over every capture in it: those of capturekit and those that the
+script begins and ends by itself with CuPy's begin_capture and end_capture. A call that would lose the capture, or
+leave work out of it, is refused before CUDA sees it: the message says what and where, CUDA's rule, and what to write
+instead; the exit status is 1.
+"""
+_RUN_EPILOG = """\
+Without a GPU, `import cupy` in the script finds a stand-in that computes with NumPy and answers as CUDA does. One line
+on standard error says which of the two it was. Options go before the script; what follows it is the script's own.
+
+examples:
+  python -m capturekit run samples/fork_join.py
+  python -m capturekit run --simulate samples/fork_join.py 100000
+  python -m capturekit run --simulate --seed 7 train.py --epochs 3
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line (``sys.argv[1:]`` if None) and return the exit status."""
+    given = _parser().parse_args(argv)
+    return _run(given.script, given.args, simulate=given.simulate, seed=given.seed)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog='python -m capturekit',
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument('--version', action='version', version=f'capturekit {__version__}')
+    commands = parser.add_subparsers(title='commands', metavar='command', required=True)
+    run = commands.add_parser(
+        'run',
+        help='run a script with the guard in force, on the GPU or the simulated device',
+        description=_RUN_DESCRIPTION,
+        epilog=_RUN_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    run.add_argument('--simulate', action='store_true', help='use the simulated device even where there is a GPU')
+    run.add_argument(
+        '--seed',
+        type=int,
+        default=0,
+        metavar='N',
+        help='seed of the order in which simulated graphs compute their nodes (default 0)',
+    )
+    run.add_argument('script', help='the Python file to run')
+    run.add_argument('args', nargs=argparse.REMAINDER, help="the script's own arguments")
+    return parser
+
+
+# -- run ------------------------------------------------------------------------------------------------------
+
+
+def _run(script: str, args: list[str], *, simulate: bool, seed: int) -> int:
+    if not os.path.exists(script):
+        _say(f'there is no file {script!r}')
+        return 2
+    missing = '--simulate was given' if simulate else _why_no_gpu()
+    if missing is None:
+        return _on_gpu(script, args)
+    return _on_simulated(script, args, missing, seed)
+
+
+def _why_no_gpu() -> str | None:
+    """Return None where CuPy finds a GPU, and otherwise what CuPy said."""
+    try:
+        import cupy
+
+        return None if cupy.cuda.runtime.getDeviceCount() > 0 else 'CuPy finds no GPU'
+    except Exception as error:
+        return f'{type(error).__name__}: {error}'.splitlines()[0]
+
+
+def _on_gpu(script: str, args: list[str]) -> int:
+    import cupy
+
+    from capturekit.cuda import current
+
+    try:
+        current()
+    except ImportError as error:
+        _say(f'{error}\n  Or without the GPU: python -m capturekit run --simulate {script}')
+        return 1
+    name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)['name'].decode()
+    _say(f'on the GPU ({name}), CuPy {cupy.__version__}')
+    return _guarded(script, args)
+
+
+def _on_simulated(script: str, args: list[str], why: str, seed: int) -> int:
+    from capturekit.simulated import SimulatedDevice, install, uninstall
+
+    _say(f'on the simulated device, seed {seed} ({why})')
+    install(SimulatedDevice(seed))
+    try:
+        return _guarded(script, args)
+    finally:
+        uninstall()
+
+
+def _say(text: str) -> None:
+    print(f'capturekit: {text}', file=sys.stderr, flush=True)
+
+
+def _guarded(script: str, args: list[str]) -> int:
+    from capturekit.guard import watch
+
+    try:
+        with _as_main(script, args), watch():
+            runpy.run_path(script, run_name='__main__')
+    except SystemExit:
+        raise
+    except CaptureError as error:
+        sys.stdout.flush()
+        _print_refusal(error)
+        return 1
+    except BaseException as error:
+        sys.stdout.flush()
+        sys.excepthook(type(error), error, _of_script(error.__traceback__))
+        _print_notes_before_3_11(error)
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+@contextmanager
+def _as_main(script: str, args: list[str]) -> Iterator[None]:
+    """Give the script the ``sys.argv`` and ``sys.path`` that ``python script.py`` would."""
+    argv, path = sys.argv, sys.path[:]
+    sys.argv = [script, *args]
+    if not getattr(sys.flags, 'safe_path', False) and os.path.isfile(script):
+        sys.path[0] = os.path.dirname(os.path.realpath(script))
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = argv, path
+
+
+def _print_refusal(error: CaptureError) -> None:
+    print(f'{type(error).__name__}: {error}', *getattr(error, '__notes__', ()), sep='\n', file=sys.stderr)
+
+
+def _print_notes_before_3_11(error: BaseException) -> None:
+    if sys.version_info < (3, 11):
+        for note in getattr(error, '__notes__', ()):
+            print(note, file=sys.stderr)
+
+
+def _of_script(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the runner's frames, and without the guard's between the script and CuPy.
+
+    Where the innermost frames are capturekit's own they stay: that is where the exception was raised.
+    """
+    frames: list[TracebackType] = []
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    raised_by_us = True
+    kept: TracebackType | None = None
+    for at in reversed(frames):
+        file = at.tb_frame.f_code.co_filename
+        raised_by_us = raised_by_us and file.startswith(_OURS)
+        if file not in _RUNNER and (raised_by_us or not file.startswith(_OURS)):
+            kept = TracebackType(kept, at.tb_frame, at.tb_lasti, at.tb_lineno)
+    return kept
