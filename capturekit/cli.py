@@ -14,11 +14,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 
+import numpy
+
 from capturekit import __version__
 from capturekit.errors import CaptureError
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_RUNNER = (os.path.abspath(__file__), '<frozen runpy>', runpy.__file__)
+_NUMPY = os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep
+_RUNPY = ('<frozen runpy>', runpy.__file__)
 
 _DESCRIPTION = 'Record CuPy work into CUDA graphs, across streams, and refuse what would break the capture.'
 _EPILOG = """\
@@ -47,7 +50,7 @@ examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (``sys.argv[1:]`` if None) and return the exit status."""
     given = _parser().parse_args(argv)
-    return _run(given.script, given.args, simulate=given.simulate, seed=given.seed)
+    return _run(given.script, given.args, simulate=given.simulate, seed=given.seed, whole=given.full_traceback)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -76,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar='N',
         help='seed of the order in which simulated graphs compute their nodes (default 0)',
     )
+    run.add_argument('--full-traceback', action='store_true', help="show capturekit's own frames, too")
     run.add_argument('script', help='the Python file to run')
     run.add_argument('args', nargs=argparse.REMAINDER, help="the script's own arguments")
     return parser
@@ -84,14 +88,14 @@ def _parser() -> argparse.ArgumentParser:
 # -- run ------------------------------------------------------------------------------------------------------
 
 
-def _run(script: str, args: list[str], *, simulate: bool, seed: int) -> int:
+def _run(script: str, args: list[str], *, simulate: bool, seed: int, whole: bool) -> int:
     if not os.path.exists(script):
         _say(f'there is no file {script!r}')
         return 2
     missing = '--simulate was given' if simulate else _why_no_gpu()
     if missing is None:
-        return _on_gpu(script, args)
-    return _on_simulated(script, args, missing, seed)
+        return _on_gpu(script, args, whole)
+    return _on_simulated(script, args, missing, seed, whole)
 
 
 def _why_no_gpu() -> str | None:
@@ -99,12 +103,12 @@ def _why_no_gpu() -> str | None:
     try:
         import cupy
 
-        return None if cupy.cuda.runtime.getDeviceCount() > 0 else 'CuPy finds no GPU'
+        return None if cupy.cuda.runtime.getDeviceCount() > 0 else 'no GPU: CuPy counts none'
     except Exception as error:
-        return f'{type(error).__name__}: {error}'.splitlines()[0]
+        return f'no GPU: {error}'.splitlines()[0]
 
 
-def _on_gpu(script: str, args: list[str]) -> int:
+def _on_gpu(script: str, args: list[str], whole: bool) -> int:
     import cupy
 
     from capturekit.cuda import current
@@ -116,16 +120,16 @@ def _on_gpu(script: str, args: list[str]) -> int:
         return 1
     name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)['name'].decode()
     _say(f'on the GPU ({name}), CuPy {cupy.__version__}')
-    return _guarded(script, args)
+    return _guarded(script, args, whole)
 
 
-def _on_simulated(script: str, args: list[str], why: str, seed: int) -> int:
+def _on_simulated(script: str, args: list[str], why: str, seed: int, whole: bool) -> int:
     from capturekit.simulated import SimulatedDevice, install, uninstall
 
     _say(f'on the simulated device, seed {seed} ({why})')
     install(SimulatedDevice(seed))
     try:
-        return _guarded(script, args)
+        return _guarded(script, args, whole)
     finally:
         uninstall()
 
@@ -134,24 +138,28 @@ def _say(text: str) -> None:
     print(f'capturekit: {text}', file=sys.stderr, flush=True)
 
 
-def _guarded(script: str, args: list[str]) -> int:
-    from capturekit.guard import watch
+def _guarded(script: str, args: list[str], whole: bool) -> int:
+    from capturekit.guard import GUARD, watch
 
     try:
         with _as_main(script, args), watch():
             runpy.run_path(script, run_name='__main__')
     except SystemExit:
         raise
-    except CaptureError as error:
-        sys.stdout.flush()
-        _print_refusal(error)
-        return 1
     except BaseException as error:
         sys.stdout.flush()
-        sys.excepthook(type(error), error, _of_script(error.__traceback__))
-        _print_notes_before_3_11(error)
+        if isinstance(error, CaptureError) and not whole:
+            print(_refusal(error), file=sys.stderr)
+        else:
+            _show(error, whole)
         return 130 if isinstance(error, KeyboardInterrupt) else 1
-    return 0
+    else:
+        for live in GUARD.lives.values():
+            _say(f'the capture begun at {live.at} was never ended: it made no graph')
+        return 0
+    finally:
+        for live in list(GUARD.lives.values()):
+            GUARD.gone(live)
 
 
 @contextmanager
@@ -167,30 +175,42 @@ def _as_main(script: str, args: list[str]) -> Iterator[None]:
         sys.argv, sys.path[:] = argv, path
 
 
-def _print_refusal(error: CaptureError) -> None:
-    print(f'{type(error).__name__}: {error}', *getattr(error, '__notes__', ()), sep='\n', file=sys.stderr)
+def _refusal(error: CaptureError) -> str:
+    return '\n'.join([f'{type(error).__name__}: {error}', *getattr(error, '__notes__', ())])
 
 
-def _print_notes_before_3_11(error: BaseException) -> None:
+def _show(error: BaseException, whole: bool) -> None:
+    """Print an exception as Python would, but with the script's own frames only."""
+    if not whole:
+        _trim(error, set())
+    sys.excepthook(type(error), error, error.__traceback__)
     if sys.version_info < (3, 11):
         for note in getattr(error, '__notes__', ()):
             print(note, file=sys.stderr)
 
 
-def _of_script(trace: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the runner's frames, and without the guard's between the script and CuPy.
+def _trim(error: BaseException | None, seen: set[int]) -> None:
+    """Take the frames that are not the script's out of an exception, and of those that it came from."""
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.__traceback__ = _of_script(error.__traceback__)
+        _trim(error.__cause__, seen)
+        error = error.__context__
 
-    Where the innermost frames are capturekit's own they stay: that is where the exception was raised.
-    """
+
+def _of_script(trace: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames of runpy and capturekit, and of NumPy where capturekit called it."""
     frames: list[TracebackType] = []
+    below_us = False
     while trace is not None:
-        frames.append(trace)
+        file = trace.tb_frame.f_code.co_filename
+        if file.startswith(_OURS) or file in _RUNPY:
+            below_us = True
+        elif not (below_us and file.startswith(_NUMPY)):
+            below_us = False
+            frames.append(trace)
         trace = trace.tb_next
-    raised_by_us = True
     kept: TracebackType | None = None
     for at in reversed(frames):
-        file = at.tb_frame.f_code.co_filename
-        raised_by_us = raised_by_us and file.startswith(_OURS)
-        if file not in _RUNNER and (raised_by_us or not file.startswith(_OURS)):
-            kept = TracebackType(kept, at.tb_frame, at.tb_lasti, at.tb_lineno)
+        kept = TracebackType(kept, at.tb_frame, at.tb_lasti, at.tb_lineno)
     return kept

@@ -163,9 +163,11 @@ class GraphMemory:
 
     def used_bytes(self) -> int:
         """Bytes that the graph's memory holds on the device."""
+        if self.pool is None:
+            return 0
         return int(self.pool.total_bytes()) if self.private else self.grown
 
     def release(self) -> None:
         """Give everything back; the graph must not be launched any more."""
         self._held.clear()
-        self._capture = None
+        self._capture = self._identity = self.pool = None

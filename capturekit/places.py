@@ -66,3 +66,13 @@ def here(frame: FrameType | None = None) -> Place | None:
             return Place(code.co_filename, at.f_lineno, code.co_name)
         at = at.f_back
     return None
+
+
+def called() -> str:
+    """The name of the function that the user's line called; '' if that is not a Python function of CuPy's."""
+    at: FrameType | None = sys._getframe(1)
+    name = ''
+    while at is not None and is_foreign(at.f_code.co_filename):
+        name = at.f_code.co_name
+        at = at.f_back
+    return name

@@ -171,21 +171,23 @@ class Capture:
         if GUARD.topology.lane(stream.ptr) is not None:
             GUARD.leave(stream)
             self._undo.push(lambda: _resume(stream))
+        self._undo.push(lambda: _make_current_again(platform, stream))
         GUARD.own('cupy.cuda.stream._BaseStream.__enter__', origin)
         undo = lambda: GUARD.own('cupy.cuda.stream._BaseStream.__exit__', origin, None, None, None)  # noqa: E731
         self._undo.push(undo)
 
     def _begin(self, platform: Platform, origin: Any, memory: GraphMemory, blocking: bool, frame: FrameType) -> None:
+        """Begin the driver's capture. What takes a step back is in place before the step is made."""
         device = platform.device
         at = here(frame)
+        recording = new_recording(platform, self._mode, strict=self._strict)
+        self._undo.push(lambda: self._forget(origin))
+        self._undo.push(lambda: self._abandon(platform, origin))
         device.begin_capture(origin.ptr, self._mode)
         capture = GUARD.topology.begin(origin.ptr, self._mode, threading.get_ident(), blocking=blocking, at=at)
-        recording = new_recording(platform, self._mode, strict=self._strict)
         live = Live(platform, capture, self._strict, origin, memory, recording, threading.get_ident(), at)
         live.active_at = at
         self._live = live
-        self._undo.push(lambda: GUARD.gone(live))
-        self._undo.push(self._abandon)
         if getattr(origin, '_graph_host_funcargs', None) is None:
             origin._graph_host_funcargs = []
         capture.origin.current = 1
@@ -249,28 +251,38 @@ class Capture:
             found = GUARD.spring(ptr, silent=True) or found
         return found
 
-    def _abandon(self) -> None:
+    def _abandon(self, platform: Platform, origin: Any) -> None:
         """If the driver's capture is still open, end it and throw away what it made."""
-        live = self._live
-        assert live is not None
-        if live.capture.status is CaptureStatus.NONE:
-            return
-        self._spring_traps(live)
-        device = live.platform.device
+        if self._live is not None:
+            self._spring_traps(self._live)
+        device = platform.device
         with GUARD.inside():
-            if device.stream_status(live.origin.ptr) is CaptureStatus.NONE:
+            if device.stream_status(origin.ptr) is CaptureStatus.NONE:
                 return
             try:
-                device.graph_destroy(device.end_capture(live.origin.ptr))
+                device.graph_destroy(device.end_capture(origin.ptr))
             except CudaCallError:
-                if device.stream_status(live.origin.ptr) is not CaptureStatus.NONE:
+                if device.stream_status(origin.ptr) is not CaptureStatus.NONE:
                     raise
+
+    def _forget(self, origin: Any) -> None:
+        """The ledger and the guard know nothing of the capture any more."""
+        lane = GUARD.topology.lane(origin.ptr)
+        if lane is not None:
+            live = GUARD.lives.get(lane.capture)
+            if live is None:
+                GUARD.topology.end(lane.capture)
+            else:
+                GUARD.gone(live)
 
     def _finish(self, live: Live, definition: int, fault: BaseException | None, error: BaseException | None) -> None:
         """Everything is as before the block: make the graph, or say what went wrong."""
-        _lane_streams.give(live.platform, live.lane_streams)
-        close_recording(live, 'good' if definition and fault is None else 'failed')
         self._state = 'failed'
+        try:
+            _lane_streams.give(live.platform, live.lane_streams)
+            close_recording(live, 'good' if definition and fault is None else 'failed')
+        except BaseException as found:
+            fault = fault or found
         if fault is not None and definition:
             live.platform.device.graph_destroy(definition)
         if error is not None:
@@ -389,6 +401,12 @@ class Capture:
 
     def __repr__(self) -> str:
         return f'<capturekit.Capture {self._state}>'
+
+
+def _make_current_again(platform: Platform, stream: Any) -> None:
+    """Leaving a stream's block brings back the block around it, which is not what ``stream.use()`` had made current."""
+    if platform.cupy.cuda.get_current_stream().ptr != stream.ptr:
+        GUARD.own('cupy.cuda.stream._BaseStream.use', stream)
 
 
 def _resume(stream: Any) -> None:

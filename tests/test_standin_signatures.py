@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip('numpy')
-
 from capturekit.simulated import cupy as standin
 from capturekit.simulated.constants import CONSTANTS, ERRORS
 from capturekit.simulated.device import SimulatedDevice

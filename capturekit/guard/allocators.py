@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -10,13 +9,13 @@ from typing import Any
 from capturekit.guard.judging import Judging
 from capturekit.guard.live import Live
 from capturekit.memory import GraphMemory
-from capturekit.places import here
+from capturekit.places import called, here
 from capturekit.rules import RULES, Operation
 from capturekit.topology import LEGACY_HANDLES
 
 _O = Operation
 #: Functions that allocate and launch nothing: an allocation from them is no work.
-_ALLOCATE_ONLY = frozenset({'empty', 'empty_like', 'ndarray'})
+_ALLOCATE_ONLY = frozenset({'empty', 'empty_like'})
 
 
 class Allocators(Judging):
@@ -89,8 +88,7 @@ class Allocators(Judging):
 
     def _trapped_malloc(self, live: Live, size: int) -> Any:
         """An allocation while the current stream is outside of the capture: refused unless nothing will follow."""
-        code = sys._getframe(1).f_code
-        if code.co_name in _ALLOCATE_ONLY and code.co_filename.replace('\\', '/').endswith('_creation/basic.py'):
+        if called() in _ALLOCATE_ONLY:
             with self.inside():
                 return self._memory(live).grow(size)
         with self.lock:

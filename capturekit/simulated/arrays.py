@@ -7,86 +7,18 @@
 
 from __future__ import annotations
 
-import functools
 import pickle
 import warnings
 from collections.abc import Callable, Iterator
-from types import GenericAlias, ModuleType
+from types import GenericAlias
 from typing import Any
 
 import numpy as np
 
-from . import conversions, current, exchange, indexing, launches, streams, syncdetect
+from . import conversions, current, exchange, indexing, launches, operators, streams, syncdetect
 from .layout import Layout, Shape, check_dtype
+from .operators import Operators, full
 from .ufuncs import TABLE
-
-#: The module that ``__array_ufunc__`` and ``__array_function__`` look names up in: ``cupy``.
-namespace: ModuleType | None = None
-
-_NOTHING = object()
-_COMPARISONS = ('equal', 'greater', 'greater_equal', 'less', 'less_equal', 'not_equal')
-_SCALARS = (bool, int, float, complex, np.generic)
-
-
-def _should_use_rop(x: Any, y: Any) -> bool:
-    y_ufunc = getattr(y, '__array_ufunc__', _NOTHING)
-    if y_ufunc is not _NOTHING:
-        return y_ufunc is None
-    lower: bool = getattr(x, '__array_priority__', 0) < getattr(y, '__array_priority__', 0)
-    return lower
-
-
-def _binary(name: str) -> Callable[[Any, Any], Any]:
-    def operator(self: Any, other: Any) -> Any:
-        if isinstance(other, Layout):
-            return TABLE[name](self, other) if name in TABLE else _matmul(self, other)
-        if _should_use_rop(self, other):
-            return NotImplemented
-        # By way of NumPy, so that other libraries' __array_ufunc__ are asked.
-        return getattr(np, name)(self, other)
-
-    return operator
-
-
-def _reflected(name: str) -> Callable[[Any, Any], Any]:
-    def operator(self: Any, other: Any) -> Any:
-        return getattr(np, name)(other, self)
-
-    return operator
-
-
-def _in_place(name: str) -> Callable[[Any, Any], Any]:
-    def operator(self: Any, other: Any) -> Any:
-        return TABLE[name](self, other, self)
-
-    return operator
-
-
-def _comparison(name: str) -> Callable[[Any, Any], Any]:
-    def operator(self: Any, other: Any) -> Any:
-        if isinstance(other, Layout):
-            return TABLE[name](self, other)
-        if _should_use_rop(self, other):
-            return NotImplemented
-        if isinstance(other, np.ndarray) and other.ndim == 0:
-            other = other.item()
-        plain: Any = type(other).__eq__
-        if name in ('equal', 'not_equal') and (other is None or plain is object.__eq__):
-            return _full(self.shape, np.dtype(bool), name == 'not_equal')
-        return getattr(np, name)(self, other)
-
-    return operator
-
-
-def _full(shape: Shape, dtype: np.dtype[Any], value: Any) -> Any:
-    found = ndarray(shape, dtype)
-    found.fill(value)
-    return found
-
-
-def _matmul(a: Any, b: Any) -> Any:
-    assert namespace is not None
-    return namespace.matmul(a, b)
 
 
 def _reduction(name: str, *parameters: str) -> Callable[..., Any]:
@@ -120,7 +52,7 @@ _cumsum = _reduction('cumsum', 'axis', 'dtype')
 _cumprod = _reduction('cumprod', 'axis', 'dtype')
 
 
-class _ndarray_base(Layout):
+class _ndarray_base(Operators):
     """Everything that an array on the device can do."""
 
     __slots__ = ()
@@ -156,33 +88,6 @@ class _ndarray_base(Layout):
             'Implicit conversion to a NumPy array is not allowed. '
             'Please use `.get()` to construct a NumPy array explicitly.'
         )
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        operands = inputs
-        if 'out' in kwargs:
-            out = kwargs['out']
-            if len(out) != 1:
-                raise ValueError("The 'out' parameter must have exactly one array value")
-            operands += out
-            kwargs['out'] = out[0]
-        function = getattr(namespace, ufunc.__name__, None)
-        if method != '__call__':
-            function = getattr(function, method, None)
-        if function is None or not all(_is_operand(x) for x in operands):
-            return NotImplemented
-        if ufunc.__name__ in _COMPARISONS:
-            inputs = tuple(x.item() if isinstance(x, np.ndarray) and x.ndim == 0 else x for x in inputs)
-        return function(*inputs, **kwargs)
-
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        try:
-            module = functools.reduce(getattr, func.__module__.split('.')[1:], namespace)
-            function = getattr(module, func.__name__)
-        except AttributeError:
-            return NotImplemented
-        if function is func or not all(issubclass(t, (ndarray, np.ndarray)) for t in types):
-            return NotImplemented
-        return function(*args, **kwargs)
 
     # -- layout -------------------------------------------------------------------------------------------------
 
@@ -236,7 +141,7 @@ class _ndarray_base(Layout):
     @property
     def imag(self) -> Any:
         """The imaginary part, a view."""
-        return launches.view(np.imag, self) if self.dtype.kind == 'c' else _full(self.shape, self.dtype, 0)
+        return launches.view(np.imag, self) if self.dtype.kind == 'c' else full(self.shape, self.dtype, 0)
 
     @imag.setter
     def imag(self, value: Any) -> None:
@@ -284,9 +189,7 @@ class _ndarray_base(Layout):
         if isinstance(dtype, type) and issubclass(dtype, Layout):
             dtype, array_class = None, dtype
         found = self if dtype is None else launches.view(lambda a: a.view(np.dtype(dtype)), self)
-        return found._view(
-            array_class or type(self), found.data.ptr, found._shape, found._strides, found.dtype
-        )
+        return found._view(array_class or type(self), found.data.ptr, found._shape, found._strides, found.dtype)
 
     def reduced_view(self, dtype: Any = None) -> Any:
         """Return a view with as few axes as it can have."""
@@ -374,9 +277,7 @@ class _ndarray_base(Layout):
         launches.mutate('cupy_copy', exchange.assign, made, (self,), rehearse=False)
         return made
 
-    def astype(
-        self, dtype: Any, order: str = 'K', casting: Any = None, subok: Any = None, copy: bool = True
-    ) -> Any:
+    def astype(self, dtype: Any, order: str = 'K', casting: Any = None, subok: Any = None, copy: bool = True) -> Any:
         """Return a copy of another dtype; ``copy=False`` returns the array itself where it can."""
         return self._astype(dtype, order, casting, subok, True if copy else None)
 
@@ -527,15 +428,11 @@ class _ndarray_base(Layout):
         """Return the mean along an axis."""
         return _mean(self, _options(axis=axis, dtype=dtype, out=out, keepdims=keepdims))
 
-    def var(
-        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
-    ) -> Any:
+    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
         """Return the variance along an axis."""
         return _var(self, _options(axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims))
 
-    def std(
-        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False
-    ) -> Any:
+    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
         """Return the standard deviation along an axis."""
         return _std(self, _options(axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims))
 
@@ -557,8 +454,8 @@ class _ndarray_base(Layout):
 
     def dot(self, b: Any, out: Any = None) -> Any:
         """Return the dot product."""
-        assert namespace is not None
-        return namespace.dot(self, b, out)
+        assert operators.namespace is not None
+        return operators.namespace.dot(self, b, out)
 
     def conj(self) -> Any:
         """Return the complex conjugate."""
@@ -589,56 +486,6 @@ class _ndarray_base(Layout):
     def _scatter_op(self, slices: Any, value: Any, op: str) -> None:
         indexing.scatter(self, slices, value, op)
 
-    # -- operators ----------------------------------------------------------------------------------------------
-
-    __add__, __radd__, __iadd__ = _binary('add'), _reflected('add'), _in_place('add')
-    __sub__, __rsub__, __isub__ = _binary('subtract'), _reflected('subtract'), _in_place('subtract')
-    __mul__, __rmul__, __imul__ = _binary('multiply'), _reflected('multiply'), _in_place('multiply')
-    __matmul__, __rmatmul__ = _binary('matmul'), _reflected('matmul')
-    __truediv__, __rtruediv__, __itruediv__ = (
-        _binary('true_divide'), _reflected('true_divide'), _in_place('true_divide'),
-    )  # fmt: skip
-    __floordiv__, __rfloordiv__, __ifloordiv__ = (
-        _binary('floor_divide'), _reflected('floor_divide'), _in_place('floor_divide'),
-    )  # fmt: skip
-    __mod__, __rmod__, __imod__ = _binary('remainder'), _reflected('remainder'), _in_place('remainder')
-    __divmod__, __rdivmod__ = _binary('divmod'), _reflected('divmod')
-    __rpow__, __ipow__ = _reflected('power'), _in_place('power')
-    __lshift__, __rlshift__, __ilshift__ = _binary('left_shift'), _reflected('left_shift'), _in_place('left_shift')
-    __rshift__, __rrshift__, __irshift__ = (
-        _binary('right_shift'), _reflected('right_shift'), _in_place('right_shift'),
-    )  # fmt: skip
-    __and__, __rand__, __iand__ = _binary('bitwise_and'), _reflected('bitwise_and'), _in_place('bitwise_and')
-    __or__, __ror__, __ior__ = _binary('bitwise_or'), _reflected('bitwise_or'), _in_place('bitwise_or')
-    __xor__, __rxor__, __ixor__ = _binary('bitwise_xor'), _reflected('bitwise_xor'), _in_place('bitwise_xor')
-    __lt__, __le__ = _comparison('less'), _comparison('less_equal')
-    __gt__, __ge__ = _comparison('greater'), _comparison('greater_equal')
-    __eq__, __ne__ = _comparison('equal'), _comparison('not_equal')
-    __hash__ = None  # type: ignore[assignment]
-
-    def __pow__(self, other: Any, modulo: Any = None) -> Any:
-        return _binary('power')(self, other)
-
-    def __neg__(self) -> Any:
-        return TABLE['negative'](self)
-
-    def __pos__(self) -> Any:
-        if self.dtype == np.bool_:
-            warnings.warn(
-                "Applying '+' to a non-numerical array is ill-defined. "
-                'Returning a copy, but in the future this will error.',
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            return self.copy()
-        return TABLE['positive'](self)
-
-    def __abs__(self) -> Any:
-        return TABLE['absolute'](self)
-
-    def __invert__(self) -> Any:
-        return TABLE['invert'](self)
-
     # -- Python ---------------------------------------------------------------------------------------------------
 
     def __bool__(self) -> bool:
@@ -653,9 +500,7 @@ class _ndarray_base(Layout):
             return False
         if self.size == 1:
             return bool(self.get())
-        raise ValueError(
-            'The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()'
-        )
+        raise ValueError('The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()')
 
     def __int__(self) -> int:
         return int(self.get())
@@ -685,8 +530,8 @@ class _ndarray_base(Layout):
         return self.copy()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        assert namespace is not None
-        return namespace.array, (self.get(order='A'),)
+        assert operators.namespace is not None
+        return operators.namespace.array, (self.get(order='A'),)
 
     def __iter__(self) -> Iterator[Any]:
         if self.ndim == 0:
@@ -706,14 +551,6 @@ class _ndarray_base(Layout):
 
     def __class_getitem__(cls, item: Any) -> Any:
         return GenericAlias(ndarray, item)
-
-
-def _is_operand(x: Any) -> bool:
-    return (
-        isinstance(x, (*_SCALARS, Layout, np.ndarray))
-        or hasattr(x, '__cuda_array_interface__')
-        or hasattr(x, '__cupy_get_ndarray__')
-    )
 
 
 class ndarray(_ndarray_base):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import arrays, conversions, exchange, launches
+from . import arrays, conversions, exchange, launches, operators
 from .ufuncs import TABLE
 
 #: The module published as ``cupy._core``. ``array`` is looked up on it at every call, so that it can be replaced.
@@ -223,7 +223,7 @@ def asnumpy(a: Any, stream: Any = None, order: str = 'C', out: Any = None, *, bl
 
 def get_array_module(*args: Any) -> Any:
     """Return ``cupy`` if any argument is on the device, otherwise ``numpy``."""
-    return arrays.namespace if any(launches.as_array(a) is not None for a in args) else np
+    return operators.namespace if any(launches.as_array(a) is not None for a in args) else np
 
 
 def save(file: Any, arr: Any, allow_pickle: bool | None = None) -> None:

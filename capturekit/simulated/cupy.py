@@ -49,7 +49,7 @@ class _Parts:
         holder.__path__ = [os.path.dirname(__file__)]
         sys.modules[package] = holder
         try:
-            for name in ('extras', 'functions', 'kernels', 'randoms', 'selection'):
+            for name in ('extras', 'functions', 'kernels', 'pools', 'randoms', 'selection'):
                 importlib.import_module(f'{package}.{name}')
             self._modules = {
                 name.rpartition('.')[2]: module
@@ -129,7 +129,7 @@ def build(device: SimulatedDevice) -> dict[str, ModuleType]:
     # Two names for one module, as in CuPy.
     found['cupy.cuda.runtime'] = found['cupy_backends.cuda.api.runtime']
     vars(found['cupy.cuda'])['runtime'] = found['cupy.cuda.runtime']
-    parts.arrays.namespace = top = found['cupy']
+    parts.operators.namespace = top = found['cupy']
     parts.memory.set_allocator(vars(top)['_default_memory_pool'].malloc)
     parts.pinned.set_pinned_memory_allocator(vars(top)['_default_pinned_memory_pool'].malloc)
     return found
@@ -138,7 +138,7 @@ def build(device: SimulatedDevice) -> dict[str, ModuleType]:
 def _name_homes(found: dict[str, ModuleType]) -> None:
     """Let classes and functions say the public module that they are found in, so that they pickle."""
     first = [n for n in found if n.startswith('cupy.cuda.')]
-    for name in (*first, 'cupy', *(n for n in found if n not in first)):
+    for name in ('cupy_backends.cuda.api.runtime', *first, 'cupy', *(n for n in found if n not in first)):
         for value in list(vars(found[name]).values()):
             if str(getattr(value, '__module__', '')).startswith('_capturekit_simulated_'):
                 with contextlib.suppress(AttributeError, TypeError):
@@ -168,7 +168,7 @@ def _is_runtime_name(name: str, value: Any) -> bool:
 def _add_cuda(parts: _Parts, add: Any) -> None:
     memory, streams, devices, pinned = parts.memory, parts.streams, parts.devices, parts.pinned
     of_memory = """
-        BaseMemory CFunctionAllocator ManagedMemory Memory MemoryAsync MemoryAsyncPool MemoryPointer MemoryPool
+        BaseMemory CFunctionAllocator ManagedMemory Memory MemoryAsync MemoryAsyncPool MemoryPointer
         PythonFunctionAllocator UnownedMemory alloc get_allocator malloc_async malloc_managed set_allocator
     """.split()
     contents = {name: getattr(memory, name) for name in of_memory}
@@ -180,6 +180,7 @@ def _add_cuda(parts: _Parts, add: Any) -> None:
         contents.update({name: getattr(module, name) for name in names.split()})
     contents.update(
         Graph=parts.graphs.Graph,
+        MemoryPool=parts.pools.MemoryPool,
         MemoryHook=parts.hooks.MemoryHook,
         is_available=lambda: True,
         get_local_runtime_version=lambda: parts.runtime.runtimeGetVersion(),
@@ -190,7 +191,7 @@ def _add_cuda(parts: _Parts, add: Any) -> None:
     )
     add('cupy.cuda', contents)
     add('cupy.cuda.stream', _public(streams))
-    add('cupy.cuda.memory', _public(memory, 'CUDARuntimeError'))
+    add('cupy.cuda.memory', {**_public(memory), **_public(parts.pools, 'CUDARuntimeError')})
     add('cupy.cuda.memory_hook', _public(parts.hooks))
     add('cupy.cuda.pinned_memory', _public(pinned))
     add('cupy.cuda.device', _public(devices))
@@ -247,7 +248,7 @@ def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
     contents.update(_public(parts.selection))
     for name in ('NpzFile', 'UniqueAllResult', 'UniqueCountsResult', 'UniqueInverseResult'):
         del contents[name]
-    kernels, pools = parts.kernels, (parts.memory.MemoryPool(), parts.pinned.PinnedMemoryPool())
+    kernels, pools = parts.kernels, (parts.pools.MemoryPool(), parts.pinned.PinnedMemoryPool())
     contents.update({name: getattr(kernels, name) for name in kernels.__all__ if name not in ('body', 'rawkernel')})
     contents.update(_exceptions())
     contents.update(
@@ -256,7 +257,7 @@ def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
         from_dlpack=parts.exchange.from_dlpack,
         fromDlpack=parts.exchange.fromDlpack,
         disable_experimental_feature_warning=False,
-        matmul=_matmul(contents['matmul'] if 'matmul' in contents else None, parts),
+        matmul=_matmul(parts),
         is_available=lambda: True,
         _default_memory_pool=pools[0],
         _default_pinned_memory_pool=pools[1],
@@ -277,7 +278,7 @@ _KEPT = {'_default_memory_pool', '_default_pinned_memory_pool', '__version__', '
 _TEXT_READERS = ('frombuffer', 'fromfile', 'fromfunction', 'fromiter', 'fromstring', 'genfromtxt', 'loadtxt')
 
 
-def _matmul(given: Any, parts: _Parts) -> Any:
+def _matmul(parts: _Parts) -> Any:
     import numpy as np
 
     def matmul(
@@ -290,7 +291,7 @@ def _matmul(given: Any, parts: _Parts) -> Any:
         options = {k: v for k, v in {'axes': axes, 'dtype': dtype}.items() if v is not None}
         return parts.launches.launch('cupy_matmul', np.matmul, (x1, x2), options, out=out)
 
-    return given or matmul
+    return matmul
 
 
 def _exceptions() -> dict[str, Any]:

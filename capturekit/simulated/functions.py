@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from . import launches, vendor
+from . import creation, launches, vendor
 from .layout import Layout
 from .surface import CUBLAS, FFT, HOST, LINALG, PLAIN, SAME_AS, VIEWS
 
@@ -89,6 +89,7 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
 
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out, kwargs = kwargs.pop('out', None), dict(kwargs)
+        args, kwargs = _uploaded(name, args, kwargs)
         dtype = kwargs.pop('dtype', None) if name in _DTYPE_AFTERWARDS else None
         if name in _ORDER_STABLE:
             kwargs['kind'] = 'stable'
@@ -103,6 +104,30 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
         return found if dtype is None else found.astype(dtype, copy=False)
 
     return call
+
+
+#: Functions that take host data for these arguments, by position or keyword, and upload it first.
+_UPLOADS: dict[str, tuple[int | str, ...]] = {
+    'append': (0, 1),
+    'average': (0, 'weights'),
+    'corrcoef': (0, 'y'),
+    'cov': (0, 'y'),
+    'percentile': (1,),
+    'quantile': (1,),
+    'resize': (0,),
+    'searchsorted': (1,),
+    'tile': (0,),
+}
+
+
+def _uploaded(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    found = list(args)
+    for which in _UPLOADS.get(name, ()):
+        if isinstance(which, int):
+            found[which] = creation.asarray(found[which])
+        elif kwargs.get(which) is not None:
+            kwargs[which] = creation.asarray(kwargs[which])
+    return tuple(found), kwargs
 
 
 #: Functions with a ``dtype`` that NumPy's have not.

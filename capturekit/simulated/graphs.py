@@ -37,14 +37,11 @@ class Graph:
 
     def debug_dot_str(self, flags: int = 0) -> str:
         """Return the graph in DOT."""
-        f = tempfile.NamedTemporaryFile(delete=False)
-        try:
-            f.close()
-            runtime.graphDebugDotPrint(self.graph, f.name, flags)
-            with open(f.name) as text:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, 'graph.dot')
+            runtime.graphDebugDotPrint(self.graph, path, flags)
+            with open(path) as text:
                 return text.read()
-        finally:
-            os.remove(f.name)
 
 
 def from_stream(g: int, host_funcargs: list[Any] | None) -> Graph:

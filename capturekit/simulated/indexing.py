@@ -54,10 +54,7 @@ def _split(array: Any, key: Any) -> tuple[Any, list[tuple[int, Any]]]:
         prepared.append(Ellipsis)
     used = sum(_axes_used(k) for k in prepared)
     if used > array.ndim:
-        raise IndexError(
-            'too many indices for array: '
-            f'array is {array.ndim}-dimensional, but {used} were indexed'
-        )
+        raise IndexError(f'too many indices for array: array is {array.ndim}-dimensional, but {used} were indexed')
     basic: list[Any] = []
     arrays = []
     axis = 0
@@ -108,13 +105,9 @@ def count_true(mask: Any) -> int:
 def nonzero(array: Any) -> tuple[Any, ...]:
     """Return the indices of what is not zero; the host waits for their number."""
     if array.ndim == 0:
-        raise ValueError(
-            'Calling nonzero on 0d arrays is not allowed. Use cp.atleast_1d(scalar).nonzero() instead.'
-        )
+        raise ValueError('Calling nonzero on 0d arrays is not allowed. Use cp.atleast_1d(scalar).nonzero() instead.')
     n = count_true(array)
-    found: tuple[Any, ...] = launches.launch(
-        'cupy_nonzero', np.nonzero, (array,), shapes=[(n,)] * array.ndim
-    )
+    found: tuple[Any, ...] = launches.launch('cupy_nonzero', np.nonzero, (array,), shapes=[(n,)] * array.ndim)
     return found
 
 

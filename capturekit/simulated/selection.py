@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import arrays, conversions, indexing, launches
+from . import arrays, creation, indexing, launches
 
 
 def _array(a: Any) -> Any:
@@ -249,7 +249,7 @@ def _range(x: Any, given: Any) -> tuple[float, float]:
 
 
 def _edges(bins: Any) -> Any:
-    return bins if isinstance(bins, (str, int)) or np.isscalar(bins) else conversions.array(bins, None, None)
+    return bins if isinstance(bins, (str, int)) or np.isscalar(bins) else creation._core.array(bins, None, None)
 
 
 def histogram(x: Any, bins: Any = 10, range: Any = None, density: bool = False, weights: Any = None) -> Any:
@@ -265,9 +265,7 @@ def histogram(x: Any, bins: Any = 10, range: Any = None, density: bool = False, 
     return launches.launch('cupy_histogram', np.histogram, (x,), options)
 
 
-def histogramdd(
-    sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool = False
-) -> Any:
+def histogramdd(sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool = False) -> Any:
     """Return counts in several dimensions and a list of edges."""
     columns = [sample[:, i] for i in np.arange(sample.shape[1])] if hasattr(sample, 'ndim') else list(sample)
     per_axis = [bins] * len(columns) if np.isscalar(bins) else [_edges(b) for b in bins]
@@ -281,9 +279,7 @@ def histogramdd(
     return launches.launch('cupy_histogramdd', counted, (columns,), options)
 
 
-def histogram2d(
-    x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: Any = None
-) -> Any:
+def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: Any = None) -> Any:
     """Return counts in two dimensions and both edges."""
     pair = bins if not np.isscalar(bins) and len(bins) == 2 else [bins, bins]
     counts, edges = histogramdd([x, y], pair, range, weights, bool(density))
@@ -293,13 +289,17 @@ def histogram2d(
 # -- writing ----------------------------------------------------------------------------------------------------
 
 
+def _can_copy(src: Any, dtype: np.dtype[Any], casting: Any) -> bool:
+    if launches.as_array(src) is not None:
+        return np.can_cast(src.dtype, dtype, casting)
+    # A scalar may fit by its value where its dtype does not.
+    return np.can_cast(np.asarray(src).dtype, dtype, casting) or np.can_cast(np.result_type(src, dtype), dtype, casting)
+
+
 def copyto(dst: Any, src: Any, casting: Any = 'same_kind', where: Any = None) -> None:
     """Copy values into ``dst``."""
-    scalar = launches.as_array(src) is None
-    if not np.can_cast(np.asarray(src).dtype if scalar else src.dtype, dst.dtype, casting):
-        # A scalar may fit by its value where its dtype does not.
-        if not scalar or not np.can_cast(np.result_type(src, dst.dtype), dst.dtype, casting):
-            raise TypeError(f'Cannot cast {getattr(src, "dtype", type(src))} to {dst.dtype} in {casting} casting mode')
+    if not _can_copy(src, dst.dtype, casting):
+        raise TypeError(f'Cannot cast {getattr(src, "dtype", type(src))} to {dst.dtype} in {casting} casting mode')
 
     def write(a: Any, v: Any, w: Any) -> None:
         np.copyto(a, v, 'unsafe', **({} if w is None else {'where': w}))
@@ -314,8 +314,8 @@ def put(a: Any, ind: Any, v: Any, mode: str = 'wrap') -> None:
 
 def place(arr: Any, mask: Any, vals: Any) -> None:
     """Set the elements where ``mask`` holds, to ``vals`` in order."""
-    mask = conversions.array(mask, None, None).astype(bool)
-    vals = conversions.array(vals, arr.dtype, None)
+    mask = creation._core.array(mask, None, None).astype(bool)
+    vals = creation._core.array(vals, arr.dtype, None)
     if vals.size == 0:
         raise ValueError('Cannot insert from an empty array.')
     launches.mutate('cupy_place', np.place, arr, (mask, vals))
@@ -323,7 +323,7 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 
 def putmask(a: Any, mask: Any, values: Any) -> None:
     """Set the elements where ``mask`` holds, to those of ``values`` at the same place."""
-    launches.mutate('cupy_putmask', np.putmask, a, (_array(mask), conversions.array(values, None, None)))
+    launches.mutate('cupy_putmask', np.putmask, a, (_array(mask), creation._core.array(values, None, None)))
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:

@@ -255,8 +255,7 @@ class Stream(_BaseStream):
             raise TypeError('__cuda_stream__() must return a 2-tuple of (version, stream_ptr)') from e
         if not isinstance(version, int) or not isinstance(stream_ptr, int):
             raise TypeError(
-                f'__cuda_stream__() must return (int, int), got '
-                f'({type(version).__name__}, {type(stream_ptr).__name__})'
+                f'__cuda_stream__() must return (int, int), got ({type(version).__name__}, {type(stream_ptr).__name__})'
             )
         if version != 0:
             raise TypeError(f'__cuda_stream__() returned unsupported version {version}, only version 0 is supported')

@@ -299,11 +299,13 @@ SAME_AS = {
 }  # fmt: skip
 
 #: What real CuPy has and the simulated one has not.
-ABSENT = frozenset("""
+ABSENT = frozenset(
+    """
     DataSource broadcast disp find_common_type flatiter format_parser get_array_wrap issctype issubclass_ issubsctype
     lib make_aligned_dtype mask_indices obj2sctype poly1d polynomial safe_eval sctype2char set_string_function
     show_config typing who
-""".split())
+""".split()
+)
 
 #: Functions that use cuBLAS for floating-point operands, which CuPy refuses in a capture.
 CUBLAS = frozenset('dot vdot inner matmul tensordot einsum cov corrcoef matrix_power'.split())

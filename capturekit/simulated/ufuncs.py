@@ -107,9 +107,7 @@ class ufunc:
             raise NotImplementedError(f'`{self.name}.at` is not supported yet')
         launches.mutate(f'{self.name}_at', self._function.at, a, (indices, b))  # type: ignore[attr-defined]
 
-    def reduce(
-        self, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False
-    ) -> Any:
+    def reduce(self, array: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """Reduce along ``axis``."""
         kept = {'keepdims': keepdims} if keepdims else {}
         return launches.launch(

@@ -1,0 +1,963 @@
+"""Every guarded entry point, called inside an open capture on the GPU.
+
+One table, ``CASES``. Each row is a call made in the middle of a strict capture that has a forked lane ``side`` and a
+world around it (an outside stream, events recorded outside, a graph of CuPy's own ...). A row is either refused, with
+its own exception, or allowed. Whichever it is: afterwards the driver itself says that the origin is still Active, the
+block goes on, and the graph that it makes gives the right numbers when it is launched.
+
+``CAPTUREKIT_TABLE=path`` writes what happened as a table.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.guard import GUARD
+from capturekit.intercept import ENTRIES, Entry
+from tests.gpu.world import in_process, in_thread, status, world
+
+cp = pytest.importorskip('cupy')
+pytest.importorskip('cuda.bindings')
+pytestmark = pytest.mark.gpu
+
+N = 1024
+BYTES = 64
+MODES = ('thread_local', 'global')
+
+
+class Around:
+    """What lies around the captures: made once, outside of any."""
+
+    def __init__(self) -> None:
+        self.x = cp.arange(N, dtype='f8')
+        self.w = cp.ones(N)
+        self.scratch = cp.zeros(N)
+        for warm in (self.x + 1, self.x * 2, self.w - 1, self.x.sum(), self.x > 3, self.x[cp.array([1, 2])]):
+            del warm
+        self.scratch[cp.array([1])] = 0
+        self.scratch.fill(0)
+        self.side = cp.cuda.Stream(non_blocking=True)
+        self.outside = cp.cuda.Stream(non_blocking=True)
+        self.other = cp.cuda.Stream(non_blocking=True)
+        self.before = self.outside.record()
+        self.before2 = self.outside.record()
+        self.never = cp.cuda.Event()
+        self.spare = cp.cuda.Event()
+        self.cupy_graph = self._graph()
+        self.host = np.zeros(N)
+        self.pinned = cp.cuda.alloc_pinned_memory(4096)
+        self.async_pool: Any = None
+        with suppress(RuntimeError):
+            self.async_pool = cp.cuda.MemoryAsyncPool()
+        self.managed = cp.cuda.malloc_managed(4096)
+        self.foreign_ptr = cp.cuda.runtime.mallocAsync(4096, self.outside.ptr)
+        cp.cuda.Device().synchronize()
+
+    def _graph(self) -> Any:
+        stream = cp.cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture()
+            self.scratch.fill(0)
+            return stream.end_capture()
+
+
+class Scene:
+    """One open capture: ``a`` on the origin, ``b`` on the lane ``side``, ``e`` the event that forked it."""
+
+    def __init__(self, around: Around, cap: Any) -> None:
+        self.__dict__.update(around.__dict__)
+        self.cap = cap
+        self.origin = cap.stream
+        self.a = self.x + 1
+        self.e = self.origin.record()
+        self.side.wait_event(self.e)
+        with self.side:
+            self.b = self.a * 2
+        self.seen: list[Any] = []
+        self.kept: list[Any] = []
+
+
+Call = Callable[[Scene], Any]
+Check = Callable[[Scene], bool]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A row: ``expect`` is the exception, or None; ``check``: what else must hold after ``launches`` launches."""
+
+    entry: str
+    call: str
+    run: Call
+    expect: type[BaseException] | None
+    mode: str = 'relaxed'
+    check: Check | None = None
+    launches: int = 2
+
+    def __str__(self) -> str:
+        return f'{self.entry}-{self.call}' + ('' if self.mode == 'relaxed' else f'-{self.mode}')
+
+
+CASES: list[Case] = []
+
+
+def row(
+    entry: str, call: str, run: Call, expect: type[BaseException] | None = None, *, mode: str = 'relaxed',
+    check: Check | None = None, launches: int = 2,
+) -> None:  # fmt: skip
+    CASES.append(Case(entry, call, run, expect, mode, check, launches))
+
+
+rt = cp.cuda.runtime
+sync, read, legacy = ck.SynchronizationError, ck.HostReadError, ck.LegacyStreamError
+escaped, unsupported, unmatched = ck.EscapedWorkError, ck.UnsupportedCallError, ck.UnmatchedError
+null, ptds = cp.cuda.Stream.null, cp.cuda.Stream.ptds
+
+
+def external(stream: Any) -> Any:
+    """A second object for the same stream, as other libraries hand them over."""
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore', DeprecationWarning)
+        return cp.cuda.ExternalStream(stream.ptr)
+
+
+class OfOtherLibrary:
+    """An array of another library: memory of ``array``, and a stream that its work is on."""
+
+    def __init__(self, array: Any, stream: int | None) -> None:
+        self.owner = array
+        self.__cuda_array_interface__ = {**array.__cuda_array_interface__, 'stream': stream, 'version': 3}
+
+
+# -- streams --------------------------------------------------------------------------------------------------
+
+S = 'cupy.cuda.stream._BaseStream'
+
+row(f'{S}.synchronize', 'origin', lambda s: s.origin.synchronize(), sync)
+row(f'{S}.synchronize', 'lane', lambda s: s.side.synchronize(), sync)
+row(f'{S}.synchronize', 'ExternalStream of lane', lambda s: external(s.side).synchronize(), sync)
+row(f'{S}.synchronize', 'ExternalStream of origin', lambda s: external(s.origin).synchronize(), sync)
+row(f'{S}.synchronize', 'from_external of lane', lambda s: cp.cuda.Stream.from_external(s.side).synchronize(), sync)
+row(f'{S}.synchronize', 'lane, from another thread', lambda s: in_thread(s.side.synchronize), sync)
+row(f'{S}.synchronize', 'Stream.null', lambda s: null.synchronize(), legacy)
+row(f'{S}.synchronize', 'outside', lambda s: s.outside.synchronize())
+row(f'{S}.synchronize', 'ExternalStream of outside', lambda s: external(s.outside).synchronize())
+row(f'{S}.synchronize', 'Stream.ptds', lambda s: ptds.synchronize())
+row(f'{S}.done', 'origin', lambda s: s.origin.done, sync)
+row(f'{S}.done', 'lane', lambda s: s.side.done, sync)
+row(f'{S}.done', 'ExternalStream of lane', lambda s: external(s.side).done, sync)
+row(f'{S}.done', 'Stream.null', lambda s: null.done, legacy)
+row(f'{S}.done', 'outside', lambda s: s.outside.done)
+row(f'{S}.done', 'Stream.ptds', lambda s: ptds.done)
+row(f'{S}.record', 'lane', lambda s: s.side.record())
+row(f'{S}.record', 'lane, event of before', lambda s: s.side.record(cp.cuda.Event()))
+row(f'{S}.record', 'ExternalStream of lane', lambda s: external(s.side).record())
+row(f'{S}.record', 'outside', lambda s: s.outside.record())
+row(f'{S}.record', 'outside, captured event', lambda s: s.outside.record(s.origin.record()))
+row(f'{S}.record', 'Stream.null', lambda s: null.record())
+row(f'{S}.wait_event', 'origin, event recorded outside', lambda s: s.origin.wait_event(s.before), ck.IsolationError)
+row(f'{S}.wait_event', 'lane, event recorded outside', lambda s: s.side.wait_event(s.before), ck.IsolationError)
+row(f'{S}.wait_event', 'Stream.null, captured event', lambda s: null.wait_event(s.e), legacy)
+row(f'{S}.wait_event', 'Stream.null, event recorded outside', lambda s: null.wait_event(s.before))
+row(f'{S}.wait_event', 'origin, never recorded', lambda s: s.origin.wait_event(s.never))
+row(f'{S}.wait_event', 'origin, event of lane (join)', lambda s: s.origin.wait_event(s.side.record()))
+row(f'{S}.wait_event', 'outside, captured event (fork)', lambda s: s.outside.wait_event(s.e))
+row(f'{S}.wait_event', 'ExternalStream of outside (fork)', lambda s: external(s.outside).wait_event(s.e))
+row(f'{S}.wait_event', 'Stream.ptds, captured event (fork)', lambda s: ptds.wait_event(s.e))
+row(f'{S}.wait_event', 'outside, event recorded outside', lambda s: s.outside.wait_event(s.before))
+
+
+def merge(s: Scene, who: Callable[[Any], Any]) -> None:
+    """Wait on a lane of this capture for an event of a second one; both stay Active."""
+    s.other.begin_capture()
+    try:
+        foreign = s.other.record()
+        who(s).wait_event(foreign)
+    finally:
+        assert status(s.other) == 'Active'
+        assert status(s.origin) == 'Active'
+        s.kept.append(s.other.end_capture())
+
+
+def merge_across_threads(s: Scene) -> None:
+    """The same with a second `ck.capture()` that is open in another thread, which afterwards makes its graph."""
+    recorded, go_on = threading.Event(), threading.Event()
+
+    def second() -> None:
+        with cp.cuda.Stream(non_blocking=True) as stream, ck.capture(stream) as cap:
+            s.kept.append(s.w + 41)
+            s.seen.append(cap.stream.record())
+            recorded.set()
+            assert go_on.wait(30)
+            s.seen.append(status(cap.stream))
+        cap.graph.launch(s.other)
+        s.other.synchronize()
+        s.seen.append(cap)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    try:
+        assert recorded.wait(30)
+        s.origin.wait_event(s.seen[0])
+    finally:
+        go_on.set()
+        thread.join(30)
+        assert s.seen[1] == 'Active'
+        assert not thread.is_alive()
+
+
+row(f'{S}.wait_event', 'origin, event of another capture', lambda s: merge(s, lambda s: s.origin), ck.MergeError)
+row(f'{S}.wait_event', 'lane, event of another capture', lambda s: merge(s, lambda s: s.side), ck.MergeError)
+row(
+    f'{S}.wait_event', 'origin, event of a capture in another thread', merge_across_threads, ck.MergeError,
+    check=lambda s: bool((s.kept[0].get(stream=s.other) == 42).all()),
+)  # fmt: skip
+
+
+def use(s: Scene, stream: Any, work: bool = False) -> None:
+    try:
+        stream.use()
+        if work:
+            s.w.__imul__(2)
+        s.origin.use()
+    finally:
+        s.origin.use()
+
+
+def enter(s: Scene, stream: Any, work: str = '') -> None:
+    with stream:
+        if work == 'in place':
+            s.w.__imul__(2)
+        elif work == 'empty':
+            s.kept.append(cp.empty(N))
+        elif work:
+            s.kept.append(s.x * 2)
+
+
+row(f'{S}.use', 'lane', lambda s: use(s, s.side))
+row(f'{S}.use', 'outside, no work', lambda s: use(s, s.outside))
+row(f'{S}.use', 'outside, work in place', lambda s: use(s, s.outside, work=True), escaped)
+row(f'{S}.use', 'Stream.ptds, work in place', lambda s: use(s, ptds, work=True), escaped)
+row(f'{S}.use', 'Stream.null', lambda s: use(s, null), legacy)
+row(f'{S}.__enter__', 'lane', lambda s: enter(s, s.side))
+row(f'{S}.__enter__', 'ExternalStream of lane', lambda s: enter(s, external(s.side)))
+row(f'{S}.__enter__', 'outside, work that allocates', lambda s: enter(s, s.outside, 'new'), escaped)
+row(f'{S}.__enter__', 'ExternalStream of outside, work', lambda s: enter(s, external(s.outside), 'new'), escaped)
+row(f'{S}.__enter__', 'Stream.ptds, work that allocates', lambda s: enter(s, ptds, 'new'), escaped)
+row(f'{S}.__enter__', 'Stream.null', lambda s: enter(s, null), legacy)
+row(f'{S}.__exit__', 'outside, no work', lambda s: enter(s, s.outside))
+row(f'{S}.__exit__', 'outside, cp.empty, which is no work', lambda s: enter(s, s.outside, 'empty'))
+row(f'{S}.__exit__', 'outside, work in place', lambda s: enter(s, s.outside, 'in place'), escaped)
+
+
+def by_hand(s: Scene) -> None:
+    s.outside.begin_capture()
+    s.kept.append(s.outside.end_capture())
+
+
+def end_in_wrong_thread(s: Scene) -> None:
+    """A capture begun by hand is ended by a thread that did not begin it; then by the one that did."""
+    s.outside.begin_capture(rt.streamCaptureModeThreadLocal)
+    try:
+        in_thread(s.outside.end_capture)
+    finally:
+        assert status(s.outside) == 'Active'
+        s.kept.append(s.outside.end_capture())
+
+
+row(f'{S}.begin_capture', 'origin again', lambda s: s.origin.begin_capture(), unmatched)
+row(f'{S}.begin_capture', 'lane', lambda s: s.side.begin_capture(), unmatched)
+row(f'{S}.begin_capture', 'ck.capture() on the origin', lambda s: ck.capture(s.origin).__enter__(), unmatched)
+row(f'{S}.begin_capture', 'ck.capture() on a lane', lambda s: ck.capture(s.side).__enter__(), unmatched)
+row(f'{S}.begin_capture', 'Stream.null', lambda s: null.begin_capture(), legacy)
+row(f'{S}.begin_capture', 'outside', by_hand)
+row(f'{S}.end_capture', 'origin', lambda s: s.origin.end_capture(), unmatched)
+row(f'{S}.end_capture', 'lane', lambda s: s.side.end_capture(), unmatched)
+row(f'{S}.end_capture', 'ExternalStream of lane', lambda s: external(s.side).end_capture(), unmatched)
+row(f'{S}.end_capture', 'outside', lambda s: s.outside.end_capture(), unmatched)
+row(f'{S}.end_capture', 'Stream.null', lambda s: null.end_capture(), legacy)
+row(f'{S}.end_capture', 'origin, from another thread', lambda s: in_thread(s.origin.end_capture), unmatched)
+row(f'{S}.end_capture', 'capture by hand, from another thread', end_in_wrong_thread, ck.WrongThreadError)
+row(
+    f'{S}.end_capture', 'leaving the block in another thread',
+    lambda s: in_thread(lambda: s.cap.__exit__(None, None, None)), ck.WrongThreadError,
+)  # fmt: skip
+
+
+def equal(got: Any, want: Any) -> Any:
+    assert got == want, (got, want)
+    return got
+
+
+row(f'{S}.is_capturing', 'origin', lambda s: equal(s.origin.is_capturing(), True))
+row(f'{S}.is_capturing', 'lane', lambda s: equal(s.side.is_capturing(), True))
+row(f'{S}.is_capturing', 'outside', lambda s: equal(s.outside.is_capturing(), False))
+row(f'{S}.is_capturing', 'Stream.null', lambda s: equal(null.is_capturing(), False))
+row(f'{S}.is_non_blocking', 'origin', lambda s: equal(s.origin.is_non_blocking, True))
+row(f'{S}.is_non_blocking', 'lane', lambda s: equal(s.side.is_non_blocking, True))
+row(f'{S}.is_non_blocking', 'outside', lambda s: equal(s.outside.is_non_blocking, True))
+row(f'{S}.is_non_blocking', 'Stream.null', lambda s: equal(null.is_non_blocking, False))
+row(f'{S}.add_callback', 'origin', lambda s: s.origin.add_callback(lambda *a: None, 1), unsupported)
+row(f'{S}.add_callback', 'lane', lambda s: s.side.add_callback(lambda *a: None, 1), unsupported)
+row(f'{S}.add_callback', 'outside', lambda s: s.outside.add_callback(s.seen.append, 1), escaped)
+row(f'{S}.add_callback', 'Stream.null', lambda s: null.add_callback(lambda *a: None, 1), legacy)
+row(
+    f'{S}.launch_host_func', 'origin', lambda s: s.origin.launch_host_func(s.seen.append, 5),
+    check=lambda s: s.seen == [5, 5],
+)  # fmt: skip
+row(
+    f'{S}.launch_host_func', 'lane', lambda s: s.side.launch_host_func(s.seen.append, 5),
+    check=lambda s: s.seen == [5, 5],
+)  # fmt: skip
+row(f'{S}.launch_host_func', 'outside', lambda s: s.outside.launch_host_func(s.seen.append, 5), escaped)
+row(f'{S}.launch_host_func', 'Stream.null', lambda s: null.launch_host_func(s.seen.append, 5), legacy)
+
+# -- events ---------------------------------------------------------------------------------------------------
+
+E = 'cupy.cuda.stream.Event'
+row(f'{E}.__init__', 'new event', lambda s: cp.cuda.Event())
+row(f'{E}.__init__', 'new event, used to join', lambda s: s.origin.wait_event(s.side.record(cp.cuda.Event())))
+row(f'{E}.__init__', 'without timing', lambda s: s.side.record(cp.cuda.Event(disable_timing=True)))
+row(f'{E}.record', 'current stream', lambda s: cp.cuda.Event().record())
+row(f'{E}.record', 'lane', lambda s: cp.cuda.Event().record(s.side))
+row(f'{E}.record', 'outside', lambda s: cp.cuda.Event().record(s.outside))
+row(f'{E}.synchronize', 'captured', lambda s: s.e.synchronize(), sync)
+row(f'{E}.synchronize', 'captured, from another thread', lambda s: in_thread(s.e.synchronize), sync)
+row(f'{E}.synchronize', 'recorded outside', lambda s: s.before.synchronize())
+row(f'{E}.synchronize', 'never recorded', lambda s: s.never.synchronize())
+row(f'{E}.done', 'captured', lambda s: s.e.done, sync)
+row(f'{E}.done', 'recorded outside', lambda s: equal(s.before.done, True))
+for holder in ('cupy.cuda', 'cupy.cuda.stream'):
+    timed = cp.cuda if holder == 'cupy.cuda' else cp.cuda.stream
+    elapsed = f'{holder}.get_elapsed_time'
+    row(elapsed, 'both captured', lambda s, of=timed: of.get_elapsed_time(s.e, s.e), sync)
+    row(elapsed, 'one captured', lambda s, of=timed: of.get_elapsed_time(s.before, s.e), sync)
+    row(elapsed, 'both outside', lambda s, of=timed: of.get_elapsed_time(s.before, s.before2))
+
+# -- the device, values, exchange -----------------------------------------------------------------------------
+
+row('cupy.cuda.device.Device.synchronize', 'this device', lambda s: cp.cuda.Device().synchronize(), sync)
+row(
+    'cupy._core.syncdetect._declare_synchronize', 'as CuPy calls it',
+    lambda s: cp._core.syncdetect._declare_synchronize(), sync,
+)  # fmt: skip
+
+A = 'cupy.ndarray'
+row(f'{A}.get', 'captured array', lambda s: s.a.get(), read)
+row(f'{A}.get', 'captured array, on outside', lambda s: s.a.get(stream=s.outside), read)
+row(f'{A}.get', 'array of before', lambda s: s.x.get(), read)
+row(f'{A}.get', 'array of before, on outside', lambda s: equal(float(s.x.get(stream=s.outside)[3]), 3.0))
+row(f'{A}.get', 'cp.asnumpy', lambda s: cp.asnumpy(s.a), read)
+row(f'{A}.get', 'float()', lambda s: float(s.a.sum()), read)
+row(f'{A}.get', 'bool()', lambda s: bool((s.a > 3).any()), read)
+row(f'{A}.get', 'item()', lambda s: s.a[0].item(), read)
+row(f'{A}.get', 'tolist()', lambda s: s.a.tolist(), read)
+row(f'{A}.get', 'str()', lambda s: str(s.a), read)
+row(f'{A}.get', 'empty array', lambda s: cp.empty(0).get())
+row(f'{A}.set', 'captured array', lambda s: s.a.set(s.host), unsupported)
+row(f'{A}.set', 'array of before', lambda s: s.x.set(s.host), unsupported)
+row(f'{A}.set', 'array of before, on outside', lambda s: s.x.set(s.host, s.outside), unsupported)
+
+
+def keep(s: Scene, value: Any) -> None:
+    s.kept.append(value)
+
+
+def kept_equals(*want: float) -> Check:
+    return lambda s: bool(np.array_equal(s.kept[0].get(), np.array(want)))
+
+
+row(f'{A}.__getitem__', 'slice', lambda s: keep(s, s.a[1:3] + 0), check=kept_equals(2, 3))
+row(f'{A}.__getitem__', 'list', lambda s: keep(s, s.a[[1, 5]]), check=kept_equals(2, 6))
+row(f'{A}.__getitem__', 'NumPy array', lambda s: keep(s, s.a[np.array([2, 0])]), check=kept_equals(3, 1))
+row(f'{A}.__getitem__', 'boolean mask', lambda s: s.a[s.a > 3], read)
+row(
+    f'{A}.__setitem__', 'list', lambda s: s.scratch.__setitem__([1, 3], 7.0),
+    check=lambda s: s.scratch[:4].tolist() == [0, 7, 0, 7],
+)  # fmt: skip
+row(f'{A}.__dlpack__', 'no stream', lambda s: s.a.__dlpack__(), legacy)
+row(f'{A}.__dlpack__', 'legacy stream (1)', lambda s: s.a.__dlpack__(stream=1), legacy)
+row(f'{A}.__dlpack__', 'origin', lambda s: s.a.__dlpack__(stream=s.origin.ptr))
+row(f'{A}.__dlpack__', 'lane', lambda s: s.a.__dlpack__(stream=s.side.ptr))
+row(f'{A}.__dlpack__', 'no order (-1)', lambda s: s.a.__dlpack__(stream=-1))
+row(f'{A}.__dlpack__', 'outside, which is forked', lambda s: s.a.__dlpack__(stream=s.outside.ptr))
+row(f'{A}.__dlpack__', 'to the CPU', lambda s: s.a.__dlpack__(dl_device=(1, 0)), read)
+row(f'{A}.__dlpack__', 'array of before, to the CPU', lambda s: s.x.__dlpack__(dl_device=(1, 0)), read)
+row(f'{A}.__dlpack__', 'cp.from_dlpack', lambda s: keep(s, cp.from_dlpack(s.a)[:2] * 1), check=kept_equals(1, 2))
+
+C = 'cupy._core.array'
+row(C, 'list', lambda s: keep(s, cp.array([1.0, 2.0]) * 3), check=kept_equals(3, 6))
+row(C, 'NumPy array', lambda s: keep(s, cp.asarray(np.array([4.0, 5.0])) * 3), check=kept_equals(12, 15))
+row(C, 'list of arrays', lambda s: keep(s, cp.array([s.a[0], s.a[1]])), check=kept_equals(1, 2))
+for name, on, what in (
+    ('interface without a stream', lambda s: None, None),
+    ('interface naming the current stream', lambda s: s.origin.ptr, None),
+    ('interface naming another lane', lambda s: s.side.ptr, sync),
+    ('interface naming an outside stream', lambda s: s.outside.ptr, None),
+):
+    row(C, name, lambda s, on=on: keep(s, cp.asarray(OfOtherLibrary(s.x[:2], on(s))) * 2), what)
+
+# -- graphs and memory ----------------------------------------------------------------------------------------
+
+G = 'cupy.cuda.graph.Graph'
+row(f'{G}.launch', 'current stream', lambda s: s.cupy_graph.launch(), unsupported)
+row(f'{G}.launch', 'lane', lambda s: s.cupy_graph.launch(s.side), unsupported)
+row(f'{G}.launch', 'outside', lambda s: s.cupy_graph.launch(s.outside), escaped)
+row(f'{G}.launch', 'Stream.null', lambda s: s.cupy_graph.launch(null), legacy)
+row(f'{G}.upload', 'current stream', lambda s: s.cupy_graph.upload(), unsupported)
+row(f'{G}.upload', 'outside', lambda s: s.cupy_graph.upload(s.outside))
+row('cupy.cuda.memory.MemoryPool.free_all_blocks', "the capture's own", lambda s: own_pool().free_all_blocks(), unsupported)
+row('cupy.cuda.memory.MemoryPool.free_all_blocks', 'default pool', lambda s: cp.get_default_memory_pool().free_all_blocks())
+
+
+def own_pool() -> Any:
+    live = GUARD.mine()
+    assert live is not None and live.memory is not None
+    return live.memory.pool
+
+
+def trim(s: Scene, stream: Any) -> None:
+    if s.async_pool is None:
+        pytest.skip('this device has no memory pools of the driver')
+    s.async_pool.free_all_blocks(stream)
+
+
+row('cupy.cuda.memory.MemoryAsyncPool.free_all_blocks', 'current stream', lambda s: trim(s, None), sync)
+row('cupy.cuda.memory.MemoryAsyncPool.free_all_blocks', 'outside', lambda s: trim(s, s.outside))
+row(
+    'cupy.cuda.pinned_memory.PinnedMemoryPool.free_all_blocks', 'default pool',
+    lambda s: cp.get_default_pinned_memory_pool().free_all_blocks(),
+)  # fmt: skip
+for holder in ('cupy.cuda', 'cupy.cuda.pinned_memory'):
+    pins = cp.cuda if holder == 'cupy.cuda' else cp.cuda.pinned_memory
+    row(f'{holder}.alloc_pinned_memory', '1 MiB', lambda s, of=pins: s.kept.append(of.alloc_pinned_memory(1 << 20)))
+
+P = 'cupy.cuda.memory.MemoryPointer'
+
+
+def to_pinned(s: Scene) -> int:
+    return int(s.pinned.ptr)
+
+
+#: method -> the call's arguments without the stream
+ASYNC: dict[str, Callable[[Scene], tuple[Any, ...]]] = {
+    'copy_from_device_async': lambda s: (s.x.data, BYTES),
+    'copy_from_host_async': lambda s: (to_pinned(s), BYTES),
+    'copy_to_host_async': lambda s: (to_pinned(s), BYTES),
+    'copy_from_async': lambda s: (s.x.data, BYTES),
+    'memset_async': lambda s: (0, BYTES),
+}
+SYNC: dict[str, Callable[[Scene], tuple[Any, ...]]] = {
+    'copy_from_device': ASYNC['copy_from_device_async'],
+    'copy_from_host': ASYNC['copy_from_host_async'],
+    'copy_to_host': ASYNC['copy_to_host_async'],
+    'copy_from': ASYNC['copy_from_async'],
+    'memset': ASYNC['memset_async'],
+}
+
+
+def pointer(method: str, where: Callable[[Scene], Any] | None) -> Call:
+    def run(s: Scene) -> None:
+        stream = () if where is None else (where(s),)
+        getattr(s.scratch.data, method)(*(ASYNC.get(method) or SYNC[method])(s), *stream)
+
+    return run
+
+
+for method in ASYNC:
+    # CuPy itself refuses copies to and from the host on a captured stream, before the driver is asked
+    own_words = RuntimeError if 'host' in method else None
+    row(f'{P}.{method}', 'current stream', pointer(method, None), own_words)
+    row(f'{P}.{method}', 'lane', pointer(method, lambda s: s.side), own_words)
+    row(f'{P}.{method}', 'outside', pointer(method, lambda s: s.outside), escaped)
+    row(f'{P}.{method}', 'Stream.null', pointer(method, lambda s: null), legacy)
+for method in SYNC:
+    row(f'{P}.{method}', 'uses the legacy stream', pointer(method, None), legacy)
+
+
+def other_allocator(s: Scene) -> None:
+    pool = cp.cuda.MemoryPool()
+    with cp.cuda.using_allocator(pool.malloc):
+        s.kept.append(s.a[:2] * 10)
+    s.kept.append(s.a[:2] * 1)
+
+
+row(
+    'cupy.cuda.memory._set_thread_local_allocator', 'using_allocator of another pool', other_allocator,
+    check=kept_equals(10, 20),
+)  # fmt: skip
+
+# -- cupy.cuda.runtime, with handles --------------------------------------------------------------------------
+
+R = 'cupy.cuda.runtime'
+row(f'{R}.streamSynchronize', 'lane', lambda s: rt.streamSynchronize(s.side.ptr), sync)
+row(f'{R}.streamSynchronize', 'legacy (0)', lambda s: rt.streamSynchronize(0), legacy)
+row(f'{R}.streamSynchronize', 'legacy (1)', lambda s: rt.streamSynchronize(1), legacy)
+row(f'{R}.streamSynchronize', 'outside', lambda s: rt.streamSynchronize(s.outside.ptr))
+row(f'{R}.streamSynchronize', 'per thread (2)', lambda s: rt.streamSynchronize(2))
+row(f'{R}.streamQuery', 'lane', lambda s: rt.streamQuery(s.side.ptr), sync)
+row(f'{R}.streamQuery', 'outside', lambda s: rt.streamQuery(s.outside.ptr))
+row(f'{R}.streamWaitEvent', 'origin, outside', lambda s: rt.streamWaitEvent(s.origin.ptr, s.before.ptr), ck.IsolationError)
+row(f'{R}.streamWaitEvent', 'outside, captured (fork)', lambda s: rt.streamWaitEvent(s.outside.ptr, s.e.ptr))
+row(f'{R}.streamWaitEvent', 'origin, outside, external', lambda s: rt.streamWaitEvent(s.origin.ptr, s.before.ptr, 1))
+row(f'{R}.streamWaitEvent', 'outside, external', lambda s: rt.streamWaitEvent(s.outside.ptr, s.before.ptr, 1), escaped)
+row(f'{R}.streamBeginCapture', 'lane', lambda s: rt.streamBeginCapture(s.side.ptr), unmatched)
+row(f'{R}.streamBeginCapture', 'origin', lambda s: rt.streamBeginCapture(s.origin.ptr, 2), unmatched)
+
+
+def by_handle(s: Scene) -> None:
+    rt.streamBeginCapture(s.outside.ptr, rt.streamCaptureModeRelaxed)
+    rt.graphDestroy(rt.streamEndCapture(s.outside.ptr))
+
+
+row(f'{R}.streamBeginCapture', 'outside', by_handle)
+row(f'{R}.streamEndCapture', 'outside', by_handle)
+row(f'{R}.streamEndCapture', 'lane', lambda s: rt.streamEndCapture(s.side.ptr), unmatched)
+row(f'{R}.streamEndCapture', 'origin', lambda s: rt.streamEndCapture(s.origin.ptr), unmatched)
+row(f'{R}.streamEndCapture', 'outside, not capturing', lambda s: rt.streamEndCapture(s.outside.ptr), unmatched)
+row(f'{R}.streamGetFlags', 'lane', lambda s: equal(rt.streamGetFlags(s.side.ptr), 1))
+row(f'{R}.streamGetFlags', 'origin', lambda s: equal(rt.streamGetFlags(s.origin.ptr), 1))
+row(f'{R}.streamGetFlags', 'outside', lambda s: equal(rt.streamGetFlags(s.outside.ptr), 1))
+row(f'{R}.streamAddCallback', 'lane', lambda s: rt.streamAddCallback(s.side.ptr, lambda *a: None, 0), unsupported)
+row(f'{R}.streamAddCallback', 'outside', lambda s: rt.streamAddCallback(s.outside.ptr, lambda *a: None, 0), escaped)
+row(f'{R}.streamDestroy', 'lane', lambda s: rt.streamDestroy(s.side.ptr), unsupported)
+row(f'{R}.streamDestroy', 'origin', lambda s: rt.streamDestroy(s.origin.ptr), unsupported)
+row(f'{R}.streamDestroy', 'a stream of its own', lambda s: rt.streamDestroy(rt.streamCreateWithFlags(1)))
+row(f'{R}.eventRecord', 'lane', lambda s: rt.eventRecord(s.spare.ptr, s.side.ptr))
+row(f'{R}.eventRecord', 'outside', lambda s: rt.eventRecord(s.before2.ptr, s.outside.ptr))
+row(f'{R}.eventQuery', 'captured', lambda s: rt.eventQuery(s.e.ptr), sync)
+row(f'{R}.eventQuery', 'recorded outside', lambda s: rt.eventQuery(s.before.ptr))
+row(f'{R}.eventSynchronize', 'captured', lambda s: rt.eventSynchronize(s.e.ptr), sync)
+row(f'{R}.eventSynchronize', 'recorded outside', lambda s: rt.eventSynchronize(s.before.ptr))
+row(f'{R}.eventElapsedTime', 'captured', lambda s: rt.eventElapsedTime(s.e.ptr, s.e.ptr), sync)
+row(f'{R}.eventElapsedTime', 'outside', lambda s: rt.eventElapsedTime(s.before.ptr, s.before.ptr))
+
+
+def raw_event(s: Scene, make: Callable[[], int]) -> None:
+    event = make()
+    rt.eventRecord(event, s.side.ptr)
+    rt.streamWaitEvent(s.origin.ptr, event)
+
+
+row(f'{R}.eventCreate', 'used to join', lambda s: raw_event(s, rt.eventCreate))
+row(f'{R}.eventCreateWithFlags', 'used to join', lambda s: raw_event(s, lambda: rt.eventCreateWithFlags(2)))
+row(f'{R}.deviceSynchronize', 'this device', lambda s: rt.deviceSynchronize(), sync)
+row(f'{R}.graphLaunch', 'origin', lambda s: rt.graphLaunch(s.cupy_graph.graphExec, s.origin.ptr), unsupported)
+row(f'{R}.graphLaunch', 'outside', lambda s: rt.graphLaunch(s.cupy_graph.graphExec, s.outside.ptr), escaped)
+row(f'{R}.graphLaunch', 'legacy (0)', lambda s: rt.graphLaunch(s.cupy_graph.graphExec, 0), legacy)
+row(f'{R}.graphUpload', 'lane', lambda s: rt.graphUpload(s.cupy_graph.graphExec, s.side.ptr), unsupported)
+row(f'{R}.graphUpload', 'outside', lambda s: rt.graphUpload(s.cupy_graph.graphExec, s.outside.ptr))
+
+
+def cuda_array(s: Scene) -> Any:
+    """16 x 4 floats as a CUDA array."""
+    form = cp.cuda.texture.ChannelFormatDescriptor(32, 0, 0, 0, rt.cudaChannelFormatKindFloat)
+    s.kept.append(cp.cuda.texture.CUDAarray(form, 16, 4))
+    return s.kept[-1].ptr
+
+
+def copy_3d(s: Scene) -> int:
+    """The address of parameters for a copy of 64 x 4 x 1 bytes from ``w`` to ``scratch``."""
+    from cuda.bindings import runtime as bindings
+
+    params = bindings.cudaMemcpy3DParms()
+    params.srcPtr = bindings.make_cudaPitchedPtr(s.w.data.ptr, BYTES, BYTES, 4)
+    params.dstPtr = bindings.make_cudaPitchedPtr(s.scratch.data.ptr, BYTES, BYTES, 4)
+    params.extent = bindings.make_cudaExtent(BYTES, 4, 1)
+    params.kind = bindings.cudaMemcpyKind.cudaMemcpyDeviceToDevice
+    s.seen.append(params)
+    return int(params.getPtr())
+
+
+D2D = 3
+#: function -> its arguments without the stream
+WORK: dict[str, Callable[[Scene], tuple[Any, ...]]] = {
+    'memcpyAsync': lambda s: (s.scratch.data.ptr, s.w.data.ptr, BYTES, D2D),
+    'memsetAsync': lambda s: (s.scratch.data.ptr, 0, BYTES),
+    'memcpy2DAsync': lambda s: (s.scratch.data.ptr, BYTES, s.w.data.ptr, BYTES, BYTES, 4, D2D),
+    'memcpy3DAsync': lambda s: (copy_3d(s),),
+    'memcpy2DFromArrayAsync': lambda s: (s.scratch.data.ptr, BYTES, cuda_array(s), 0, 0, BYTES, 4, D2D),
+    'memcpy2DToArrayAsync': lambda s: (cuda_array(s), 0, 0, s.w.data.ptr, BYTES, BYTES, 4, D2D),
+}
+for name, arguments in WORK.items():
+    for where, at, what in (
+        ('origin', lambda s: s.origin.ptr, None),
+        ('lane', lambda s: s.side.ptr, None),
+        ('outside', lambda s: s.outside.ptr, escaped),
+        ('per thread (2)', lambda s: 2, escaped),
+        ('legacy (0)', lambda s: 0, legacy),
+    ):
+        row(f'{R}.{name}', where, lambda s, f=name, to=arguments, at=at: getattr(rt, f)(*to(s), at(s)), what)
+
+row(
+    f'{R}.launchHostFunc', 'lane (one launch)', lambda s: rt.launchHostFunc(s.side.ptr, s.seen.append, 5),
+    check=lambda s: s.seen == [5], launches=1,
+)  # fmt: skip
+row(f'{R}.launchHostFunc', 'outside', lambda s: rt.launchHostFunc(s.outside.ptr, s.seen.append, 5), escaped)
+
+
+def peer(s: Scene, to: int) -> None:
+    rt.memcpyPeerAsync(s.scratch.data.ptr, 0, s.w.data.ptr, 0, BYTES, to)
+
+
+row(f'{R}.memcpyPeerAsync', 'lane', lambda s: peer(s, s.side.ptr), unsupported)
+row(f'{R}.memcpyPeerAsync', 'outside', lambda s: peer(s, s.outside.ptr), escaped)
+row(f'{R}.memPrefetchAsync', 'lane', lambda s: rt.memPrefetchAsync(s.managed.ptr, 4096, 0, s.side.ptr), unsupported)
+row(f'{R}.memPrefetchAsync', 'outside', lambda s: rt.memPrefetchAsync(s.managed.ptr, 4096, 0, s.outside.ptr), escaped)
+
+#: functions that use the legacy stream: refused before their arguments are looked at
+LEGACY = ('memcpy', 'memset', 'memcpy2D', 'memcpy3D', 'memcpyPeer', 'memcpy2DFromArray', 'memcpy2DToArray')
+for name in LEGACY:
+    row(f'{R}.{name}', 'uses the legacy stream', lambda s, f=name: getattr(rt, f)(), legacy)
+
+
+# -- calls that a capture's mode may keep away ------------------------------------------------------------------
+
+
+def array_form(s: Scene) -> int:
+    s.kept.append(cp.cuda.texture.ChannelFormatDescriptor(32, 0, 0, 0, rt.cudaChannelFormatKindFloat))
+    return int(s.kept[-1].ptr)
+
+
+def registered(s: Scene) -> None:
+    buffer = ctypes.create_string_buffer(1 << 14)
+    address = (ctypes.addressof(buffer) + 4095) // 4096 * 4096
+    rt.hostRegister(address, 4096, 0)
+    rt.hostUnregister(address)
+
+
+def own_driver_pool(s: Scene) -> None:
+    props = rt.MemPoolProps(rt.cudaMemAllocationTypePinned, rt.cudaMemHandleTypeNone, rt.cudaMemLocationTypeDevice, 0)
+    rt.memPoolDestroy(rt.memPoolCreate(props))
+
+
+def threshold(s: Scene) -> None:
+    pool, which = rt.deviceGetMemPool(0), rt.cudaMemPoolAttrReleaseThreshold
+    rt.memPoolSetAttribute(pool, which, rt.memPoolGetAttribute(pool, which))
+
+
+def stack_limit(s: Scene) -> None:
+    rt.deviceSetLimit(rt.cudaLimitStackSize, rt.deviceGetLimit(rt.cudaLimitStackSize))
+
+
+def instantiated(s: Scene) -> None:
+    rt.graphExecDestroy(rt.graphInstantiate(s.cupy_graph.graph))
+
+
+#: function -> a call of it (and of what undoes it) with good arguments
+UNSAFE: dict[str, Call] = {
+    'malloc': lambda s: rt.free(rt.malloc(4096)),
+    'free': lambda s: rt.free(rt.malloc(4096)),
+    'mallocManaged': lambda s: rt.free(rt.mallocManaged(4096)),
+    'mallocArray': lambda s: rt.freeArray(rt.mallocArray(array_form(s), 16, 16)),
+    'malloc3DArray': lambda s: rt.freeArray(rt.malloc3DArray(array_form(s), 16, 16, 4)),
+    'freeArray': lambda s: rt.freeArray(rt.mallocArray(array_form(s), 16, 16)),
+    'hostAlloc': lambda s: rt.freeHost(rt.hostAlloc(4096, 0)),
+    'freeHost': lambda s: rt.freeHost(rt.hostAlloc(4096, 0)),
+    'hostRegister': registered,
+    'hostUnregister': registered,
+    'graphInstantiate': instantiated,
+    'graphExecDestroy': instantiated,
+    'profilerStart': lambda s: (rt.profilerStart(), rt.profilerStop()),
+    'profilerStop': lambda s: rt.profilerStop(),
+    'deviceSetLimit': stack_limit,
+    'deviceSetMemPool': lambda s: rt.deviceSetMemPool(0, rt.deviceGetMemPool(0)),
+    'memPoolTrimTo': lambda s: rt.memPoolTrimTo(rt.deviceGetMemPool(0), 0),
+    'memPoolCreate': own_driver_pool,
+    'memPoolDestroy': own_driver_pool,
+    'memPoolGetAttribute': lambda s: rt.memPoolGetAttribute(
+        rt.deviceGetMemPool(0), rt.cudaMemPoolAttrReservedMemCurrent
+    ),
+    'memPoolSetAttribute': threshold,
+    'memAdvise': lambda s: rt.memAdvise(s.managed.ptr, 4096, rt.cudaMemAdviseSetReadMostly, 0),
+}
+for name, call in UNSAFE.items():
+    row(f'{R}.{name}', 'good arguments', call)
+    for mode in MODES:
+        # no arguments: if it were let through, Python itself would complain
+        row(f'{R}.{name}', 'unsafe', lambda s, f=name: getattr(rt, f)(), unsupported, mode=mode)
+
+
+def async_memory(s: Scene, stream: int) -> None:
+    rt.freeAsync(rt.mallocAsync(4096, stream), stream)
+
+
+def free_elsewhere(s: Scene) -> None:
+    """CUDA refuses to free, in a capture, memory that the graph did not allocate; the capture stays good."""
+    rt.freeAsync(s.foreign_ptr, s.origin.ptr)
+
+
+for name in ('mallocAsync', 'freeAsync'):
+    row(f'{R}.{name}', 'lane: nodes of the graph', lambda s: async_memory(s, s.side.ptr))
+    row(f'{R}.{name}', 'outside', lambda s: async_memory(s, s.outside.ptr))
+row(f'{R}.freeAsync', 'origin, memory of before', free_elsewhere, RuntimeError)
+
+#: (entry, call, what to do, what the modes answer): waiting, asking and allocating beside the capture
+KEPT_AWAY: tuple[tuple[str, str, Call, type[BaseException]], ...] = (
+    (f'{S}.synchronize', 'outside', lambda s: s.outside.synchronize(), sync),
+    (f'{S}.synchronize', 'Stream.ptds', lambda s: ptds.synchronize(), sync),
+    (f'{S}.done', 'outside', lambda s: s.outside.done, sync),
+    (f'{E}.synchronize', 'recorded outside', lambda s: s.before.synchronize(), sync),
+    (f'{E}.done', 'recorded outside', lambda s: s.before.done, sync),
+    (f'{R}.streamSynchronize', 'outside', lambda s: rt.streamSynchronize(s.outside.ptr), sync),
+    (f'{R}.streamQuery', 'outside', lambda s: rt.streamQuery(s.outside.ptr), sync),
+    (f'{R}.eventSynchronize', 'recorded outside', lambda s: rt.eventSynchronize(s.before.ptr), sync),
+    (f'{R}.eventQuery', 'recorded outside', lambda s: rt.eventQuery(s.before.ptr), sync),
+    (f'{A}.get', 'array of before, on outside', lambda s: s.x.get(stream=s.outside), sync),
+    (C, 'interface naming an outside stream', lambda s: cp.asarray(OfOtherLibrary(s.x, s.outside.ptr)), sync),
+    ('cupy.cuda.alloc_pinned_memory', '1 MiB', lambda s: cp.cuda.alloc_pinned_memory(1 << 20), unsupported),
+    (
+        'cupy.cuda.pinned_memory.alloc_pinned_memory', '1 MiB',
+        lambda s: cp.cuda.pinned_memory.alloc_pinned_memory(1 << 20), unsupported,
+    ),
+    (
+        'cupy.cuda.memory.MemoryPool.free_all_blocks', 'default pool',
+        lambda s: cp.get_default_memory_pool().free_all_blocks(), unsupported,
+    ),
+    (
+        'cupy.cuda.memory.MemoryAsyncPool.free_all_blocks', 'outside', lambda s: trim(s, s.outside), unsupported,
+    ),
+    (
+        'cupy.cuda.pinned_memory.PinnedMemoryPool.free_all_blocks', 'default pool',
+        lambda s: cp.get_default_pinned_memory_pool().free_all_blocks(), unsupported,
+    ),
+    (f'{R}.mallocAsync', 'outside', lambda s: rt.mallocAsync(4096, s.outside.ptr), unsupported),
+    (f'{R}.freeAsync', 'outside', lambda s: rt.freeAsync(s.foreign_ptr, s.outside.ptr), unsupported),
+    (f'{S}.synchronize', 'lane', lambda s: s.side.synchronize(), sync),
+    ('cupy.cuda.device.Device.synchronize', 'this device', lambda s: cp.cuda.Device().synchronize(), sync),
+    (f'{S}.record', 'lane', lambda s: s.side.record(), None),
+    (f'{R}.memsetAsync', 'lane', lambda s: rt.memsetAsync(s.scratch.data.ptr, 0, BYTES, s.side.ptr), None),
+    (C, 'list', lambda s: keep(s, cp.array([1.0, 2.0]) * 3), None),
+)  # fmt: skip
+for entry, name, call, what in KEPT_AWAY:
+    for mode in MODES:
+        row(entry, name, call, what, mode=mode)
+
+
+# -- the tests --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Line:
+    """What became of a row."""
+
+    case: Case
+    outcome: str
+    origin: str
+    lane: str
+    launched: bool = False
+
+
+LINES: list[Line] = []
+
+
+@pytest.fixture(scope='module')
+def around() -> Around:
+    return Around()
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _table() -> Iterator[None]:
+    yield
+    path = os.environ.get('CAPTUREKIT_TABLE')
+    if path and LINES:
+        with open(path, 'w', encoding='utf-8') as f:
+            f.write(table())
+
+
+def table() -> str:
+    """The lines as Markdown."""
+    head = (
+        f'{len({line.case.entry for line in LINES})} entry points, {len(LINES)} calls, '
+        f'{sum(line.outcome == "allowed" for line in LINES)} allowed, '
+        f'{sum(line.origin == "Active" for line in LINES)} with the capture still Active, '
+        f'{sum(line.launched for line in LINES)} with a graph that launched and gave the right numbers\n\n'
+        '| entry | call | mode | outcome | driver: origin, lane | launched, right |\n| --- | --- | --- | --- | --- | --- |\n'
+    )
+    rows = (
+        f'| {line.case.entry} | {line.case.call} | {line.case.mode} | {line.outcome} '
+        f'| {line.origin}, {line.lane} | {"yes" if line.launched else "no"} |\n'
+        for line in LINES
+    )
+    return head + ''.join(rows)
+
+
+def attempt(case: Case, scene: Scene) -> BaseException | None:
+    """Make the call; return what it raised."""
+    try:
+        case.run(scene)
+    except (RuntimeError, MemoryError, TypeError, ValueError, AttributeError, AssertionError) as error:
+        return error
+    return None
+
+
+def outcome(error: BaseException | None) -> str:
+    if error is None:
+        return 'allowed'
+    return type(error).__name__ + ('' if isinstance(error, ck.CaptureError) else " (CuPy's own)")
+
+
+@pytest.mark.parametrize('case', CASES, ids=str)
+def test_refused_or_allowed_and_the_capture_unharmed(case: Case, around: Around) -> None:
+    before = world()
+    around.w.fill(1)
+    around.scratch.fill(0)
+    cp.cuda.Device().synchronize()
+    with ck.capture(mode=case.mode) as cap:
+        scene = Scene(around, cap)
+        error = attempt(case, scene)
+        line = Line(case, outcome(error), status(scene.origin), status(scene.side))
+        LINES.append(line)
+        scene.origin.wait_event(scene.side.record())
+        result = scene.a + scene.b
+    for _ in range(case.launches):
+        cap.graph.launch()
+    cp.cuda.Device().synchronize()
+    line.launched = bool(np.array_equal(result.get(), (np.arange(N) + 1.0) * 3))
+    if case.expect is None:
+        assert error is None, f'refused: {error!r}'
+    else:
+        assert isinstance(error, case.expect), f'{error!r}, not {case.expect.__name__}'
+    assert (line.origin, line.lane) == ('Active', 'Active')
+    assert line.launched
+    if case.check is not None:
+        assert case.check(scene)
+    if isinstance(error, ck.CaptureError):
+        assert_says_where(error)
+        assert float(around.w[0]) == 1, 'the refused work ran'
+    assert world() == before
+    assert status(around.side) == status(around.outside) == status(around.other) == 'None'
+    cap.graph.close()
+
+
+def assert_says_where(error: ck.CaptureError) -> None:
+    """The error carries its data, and names this file's line as the user's."""
+    assert error.operation and error.rule and error.remedy
+    assert error.location is not None and Path(error.location.file).parent == Path(__file__).parent
+    assert len(str(error).splitlines()) == 3
+
+
+def test_every_entry_is_in_the_table() -> None:
+    listed = {case.entry for case in CASES}
+    assert [str(entry) for entry in ENTRIES if str(entry) not in listed] == []
+    assert listed - {str(entry) for entry in ENTRIES} == set()
+
+
+def test_every_verb_is_refused_somewhere_and_allowed_somewhere_or_always_one_of_them() -> None:
+    """Entries that are never refused, and entries that are never allowed, are these and no others."""
+    verbs: dict[str, set[bool]] = {}
+    by_name: dict[str, Entry] = {str(entry): entry for entry in ENTRIES}
+    for case in CASES:
+        verbs.setdefault(by_name[case.entry].verb, set()).add(case.expect is None)
+    always = sorted(verb for verb, answers in verbs.items() if answers == {True})
+    never = sorted(verb for verb, answers in verbs.items() if answers == {False})
+    assert always == [
+        'allocator_set', 'array_setitem', 'event_made', 'event_record', 'runtime_event_made', 'runtime_event_record',
+        'runtime_stream_flags', 'stream_is_capturing', 'stream_is_non_blocking', 'stream_record',
+    ]  # fmt: skip
+    assert never == [
+        'array_set', 'declared_synchronize', 'device_synchronize', 'graph_launch', 'pointer_sync',
+        'runtime_add_callback', 'runtime_device_synchronize', 'runtime_launch', 'runtime_legacy', 'runtime_peer_copy',
+        'runtime_prefetch', 'stream_add_callback',
+    ]  # fmt: skip
+
+
+def test_the_rows_have_names_of_their_own() -> None:
+    names = sorted(map(str, CASES))
+    assert [a for a, b in itertools.pairwise(names) if a == b] == []
+
+
+def test_capturekits_own_graph_into_a_capture(around: Around) -> None:
+    """`cap.graph.launch()` and `upload()` of a graph that capturekit made are judged as CuPy's are."""
+    with ck.capture() as first:
+        around.scratch.fill(0)
+    with ck.capture() as cap:
+        scene = Scene(around, cap)
+        for call, what in (
+            (lambda: first.graph.launch(), unsupported),
+            (lambda: first.graph.launch(scene.side), unsupported),
+            (lambda: first.graph.launch(scene.outside), escaped),
+            (lambda: first.graph.launch(null), legacy),
+            (lambda: first.graph.upload(), unsupported),
+        ):
+            with pytest.raises(what):
+                call()
+            assert status(scene.origin) == status(scene.side) == 'Active'
+        first.graph.upload(scene.outside)
+        cap.join(scene.side)
+        result = scene.a + scene.b
+    cap.graph.launch()
+    assert np.array_equal(result.get(), (np.arange(N) + 1.0) * 3)
+
+
+def test_a_blocking_lane_keeps_the_legacy_stream_away(around: Around) -> None:
+    """Beside a blocking stream in the capture any use of the legacy stream would lose it (906)."""
+    blocking = cp.cuda.Stream()
+    with ck.capture() as cap:
+        scene = Scene(around, cap)
+        blocking.wait_event(scene.e)
+        for call in (
+            null.record,
+            null.synchronize,
+            lambda: null.wait_event(scene.before),
+            lambda: scene.scratch.data.memset_async(0, 8, null),
+            lambda: rt.memset(scene.scratch.data.ptr, 0, 8),
+        ):
+            with pytest.raises(ck.LegacyStreamError):
+                call()
+            assert status(scene.origin) == status(blocking) == 'Active'
+        cap.join(blocking)
+        cap.join(scene.side)
+        result = scene.a + scene.b
+    cap.graph.launch()
+    assert np.array_equal(result.get(), (np.arange(N) + 1.0) * 3)
+
+
+HOST_FUNCTION = """
+    import cupy as cp, capturekit as ck
+    from warnings import simplefilter
+    simplefilter('ignore')
+    x = cp.arange(8.0); x + 1
+    side = cp.cuda.Stream(non_blocking=True)
+    seen = []
+    with ck.capture() as cap:
+        a = x + 1
+        side.wait_event(cap.stream.record())
+        try:
+            {call}
+        except ck.UnsupportedCallError:
+            seen = None
+        cap.join(side)
+        b = a + 1
+    for _ in range(3):
+        cap.graph.launch()
+    cp.cuda.Device().synchronize()
+    assert b.tolist() == (cp.arange(8.0) + 2).tolist()
+    assert seen is None or seen == [5, 5, 5], seen
+"""
+
+
+@pytest.mark.parametrize(
+    'call',
+    [
+        'cp.cuda.runtime.launchHostFunc(side.ptr, seen.append, 5)',
+        'cp.cuda.ExternalStream(side.ptr).launch_host_func(seen.append, 5)',
+        'cp.cuda.Stream.from_external(side).launch_host_func(seen.append, 5)',
+        'side.launch_host_func(seen.append, 5)',
+    ],
+)
+def test_host_functions_are_refused_or_survive_every_launch(call: str) -> None:
+    """In a process of its own: a host function that was freed after its first call would end it."""
+    in_process(HOST_FUNCTION.format(call=call))

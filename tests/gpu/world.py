@@ -1,0 +1,136 @@
+"""What the GPU's tests ask the driver and the process about, past capturekit: who captures, what is patched."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+def status(stream: Any) -> str:
+    """The driver's own word on a stream (CuPy's, or a handle): None, Active or Invalidated."""
+    from cuda.bindings import runtime
+
+    code, answer = runtime.cudaStreamIsCapturing(getattr(stream, 'ptr', stream))
+    if int(code):
+        runtime.cudaGetLastError()
+        return str(code.name)
+    return ('None', 'Active', 'Invalidated')[int(answer)]
+
+
+def node_count(graph: int) -> int:
+    """How many nodes a ``cudaGraph_t`` has."""
+    from cuda.bindings import runtime
+
+    answer = runtime.cudaGraphGetNodes(runtime.cudaGraph_t(graph))
+    assert int(answer[0]) == 0, answer
+    return int(answer[2])
+
+
+def captured_nodes(stream: Any) -> int:
+    """How many nodes the graph has that is being captured on a stream."""
+    from capturekit.cuda import current
+
+    device = current().device
+    return device.graph_node_count(device.capture_info(stream.ptr).graph)
+
+
+def thread_mode() -> int:
+    """This thread's capture mode (0 global, 1 thread-local, 2 relaxed), asked for by exchanging it both ways."""
+    from cuda.bindings import runtime
+
+    mode = runtime.cudaStreamCaptureMode
+    code, old = runtime.cudaThreadExchangeStreamCaptureMode(mode.cudaStreamCaptureModeGlobal)
+    assert int(code) == 0, code
+    code, _ = runtime.cudaThreadExchangeStreamCaptureMode(mode(int(old)))
+    assert int(code) == 0, code
+    return int(old)
+
+
+def set_thread_mode(number: int) -> int:
+    """Set this thread's capture mode, return the old one."""
+    from cuda.bindings import runtime
+
+    code, old = runtime.cudaThreadExchangeStreamCaptureMode(runtime.cudaStreamCaptureMode(number))
+    assert int(code) == 0, code
+    return int(old)
+
+
+@dataclass(frozen=True)
+class World:
+    """All that a capture changes for its block, by identity: two that are equal are the same world."""
+
+    patches: tuple[tuple[str, int], ...]
+    allocator: int
+    stream: int
+    collecting: bool
+    thread_mode: int
+    captures: int
+
+
+def world() -> World:
+    """The process as it stands."""
+    import cupy as cp
+
+    from capturekit.guard import GUARD
+    from capturekit.intercept import ENTRIES, resolve
+
+    def there(holder: str, name: str) -> int:
+        try:
+            return id(resolve(holder).__dict__.get(name))
+        except (AttributeError, ImportError):
+            return 0
+
+    return World(
+        patches=tuple((str(entry), there(entry.holder, entry.name)) for entry in ENTRIES),
+        allocator=id(cp.cuda.memory._get_thread_local_allocator()),
+        stream=cp.cuda.get_current_stream().ptr,
+        collecting=gc.isenabled(),
+        thread_mode=thread_mode(),
+        captures=len(GUARD.lives) + len(GUARD.topology.captures),
+    )
+
+
+def set_wait_seconds(monkeypatch: Any, seconds: float) -> None:
+    """Change how long another thread's device-wide wait lasts, in whichever module of the guard it is kept."""
+    from capturekit.guard import GUARD
+
+    monkeypatch.setitem(inspect.unwrap(type(GUARD)._wait).__globals__, 'WAIT_SECONDS', seconds)
+
+
+def in_thread(call: Callable[[], Any], *, timeout: float = 30) -> Any:
+    """Run a call in another thread; hand back what it returns or raises."""
+    box: list[Any] = []
+
+    def run() -> None:
+        try:
+            box.append((call(), None))
+        except BaseException as error:
+            box.append((None, error))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(timeout)
+    assert not thread.is_alive(), f'the other thread did not come back in {timeout:g} s'
+    value, error = box[0]
+    if error is not None:
+        raise error
+    return value
+
+
+def in_process(code: str, *, timeout: float = 120) -> str:
+    """Run Python code in a process of its own, from the repository's root; return its output, fail if it fails."""
+    done = subprocess.run(
+        [sys.executable, '-c', textwrap.dedent(code)], cwd=ROOT, capture_output=True, text=True, timeout=timeout
+    )
+    assert done.returncode == 0, f'exit status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}'
+    return done.stdout

@@ -1,0 +1,116 @@
+"""``import capturekit`` needs NumPy alone and costs little; what is missing is said when a capture first needs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+#: Seconds that importing capturekit may take beyond NumPy.
+BUDGET = 0.15
+
+BLOCK = """
+import importlib.abc, sys
+
+class Block(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition('.')[0] in {blocked!r}:
+            raise ModuleNotFoundError(f'No module named {{name!r}}', name=name)
+
+sys.meta_path.insert(0, Block())
+"""
+
+
+def python(code: str, blocked: tuple[str, ...] = ()) -> str:
+    """Run code in a process that can't import the blocked packages, and return what it prints."""
+    code = BLOCK.format(blocked=blocked) + code
+    ran = subprocess.run([sys.executable, '-c', code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+def first_capture(cupy: str, blocked: tuple[str, ...]) -> str:
+    """What entering a capture says, after ``cupy`` (code) has run."""
+    return python(
+        f'{cupy}\n'
+        'import capturekit as ck\n'
+        'try:\n'
+        '    ck.capture().__enter__()\n'
+        'except ImportError as error:\n'
+        '    print(error)\n'
+        'import gc\n'
+        'from capturekit.guard import GUARD\n'
+        'assert gc.isenabled() and not GUARD.installation.installed and not GUARD.lives\n',
+        blocked,
+    )
+
+
+def test_import_needs_numpy_alone() -> None:
+    loaded = python('import capturekit\nprint(*sorted(sys.modules), sep="\\n")', ('cupy', 'cupyx', 'cuda')).split()
+    assert 'capturekit.recorder' in loaded
+    assert not [name for name in loaded if name.startswith(('capturekit.simulated', 'cupy', 'cuda'))]
+    standard = {*sys.stdlib_module_names, *sys.builtin_module_names}
+    packages = {name.partition('.')[0] for name in loaded} - standard
+    ours = {name for name in packages if not name.startswith(('_', 'site'))} - {'sitecustomize', 'usercustomize'}
+    in_numpy_alone = python('import numpy\nprint(*sorted(sys.modules), sep="\\n")').split()
+    assert ours - {name.partition('.')[0] for name in in_numpy_alone} == {'capturekit'}
+
+
+def test_import_costs_little() -> None:
+    code = (
+        'import numpy, time\n'
+        'start = time.perf_counter()\n'
+        'import capturekit\n'
+        'print(time.perf_counter() - start)\n'
+    )
+    times = []
+    for _ in range(12):  # the best of several: a busy machine makes some slow, none fast
+        times.append(float(python(code)))
+        if times[-1] < BUDGET:
+            break
+    assert min(times) < BUDGET, times
+
+
+def test_without_cupy_the_extra_is_named() -> None:
+    said = first_capture('', ('cupy', 'cuda'))
+    assert "pip install 'capturekit[cuda13]'" in said
+    assert '[cuda12]' in said
+    assert 'run --simulate' in said
+
+
+def test_without_cuda_bindings_the_extra_is_named() -> None:
+    said = first_capture('import types; sys.modules["cupy"] = m = types.ModuleType("cupy"); m.__version__ = "14.0.1"', ('cuda',))
+    assert 'cuda-bindings' in said
+    assert "pip install 'capturekit[cuda13]'" in said
+
+
+def test_old_cupy_is_named() -> None:
+    said = first_capture('import types; sys.modules["cupy"] = m = types.ModuleType("cupy"); m.__version__ = "13.6.0"', ())
+    assert '13.6.0' in said
+    assert 'CuPy 14' in said
+
+
+@pytest.mark.parametrize('name', ['install', 'uninstall', 'SimulatedDevice', 'body'])
+def test_simulated_exports_lazily(name: str) -> None:
+    code = (
+        'import capturekit.simulated as simulated\n'
+        'loaded = [n for n in sys.modules if n.startswith("capturekit.simulated.")]\n'
+        f'print(loaded, {name!r} in dir(simulated), simulated.{name}.__name__)'
+    )
+    assert python(code) == f'[] True {name}'
+
+
+def test_simulated_has_no_other_names() -> None:
+    import capturekit.simulated
+
+    with pytest.raises(AttributeError, match='no_such_name'):
+        capturekit.simulated.no_such_name  # noqa: B018
+
+
+def test_marked_as_typed() -> None:
+    import capturekit
+
+    assert Path(capturekit.__file__).with_name('py.typed').exists()
