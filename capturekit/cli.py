@@ -141,25 +141,21 @@ def _say(text: str) -> None:
 def _guarded(script: str, args: list[str], whole: bool) -> int:
     from capturekit.guard import GUARD, watch
 
-    try:
-        with _as_main(script, args), watch():
+    with _as_main(script, args), watch():
+        try:
             runpy.run_path(script, run_name='__main__')
-    except SystemExit:
-        raise
-    except BaseException as error:
-        sys.stdout.flush()
-        if isinstance(error, CaptureError) and not whole:
-            print(_refusal(error), file=sys.stderr)
-        else:
+            for live in GUARD.lives.values():
+                _say(f'the capture begun at {live.at} was never ended: it made no graph')
+            return 0
+        except SystemExit:
+            raise
+        except BaseException as error:
+            sys.stdout.flush()
             _show(error, whole)
-        return 130 if isinstance(error, KeyboardInterrupt) else 1
-    else:
-        for live in GUARD.lives.values():
-            _say(f'the capture begun at {live.at} was never ended: it made no graph')
-        return 0
-    finally:
-        for live in list(GUARD.lives.values()):
-            GUARD.gone(live)
+            return 130 if isinstance(error, KeyboardInterrupt) else 1
+        finally:
+            for live in list(GUARD.lives.values()):
+                GUARD.gone(live)
 
 
 @contextmanager
@@ -175,18 +171,17 @@ def _as_main(script: str, args: list[str]) -> Iterator[None]:
         sys.argv, sys.path[:] = argv, path
 
 
-def _refusal(error: CaptureError) -> str:
-    return '\n'.join([f'{type(error).__name__}: {error}', *getattr(error, '__notes__', ())])
-
-
 def _show(error: BaseException, whole: bool) -> None:
-    """Print an exception as Python would, but with the script's own frames only."""
+    """Print a refusal as its message, another exception as Python would but with the script's own frames only."""
+    notes = getattr(error, '__notes__', ())
+    if isinstance(error, CaptureError) and not whole:
+        print(f'{type(error).__name__}: {error}', *notes, sep='\n', file=sys.stderr)
+        return
     if not whole:
         _trim(error, set())
     sys.excepthook(type(error), error, error.__traceback__)
     if sys.version_info < (3, 11):
-        for note in getattr(error, '__notes__', ()):
-            print(note, file=sys.stderr)
+        print(*notes, sep='\n', end='\n' if notes else '', file=sys.stderr)
 
 
 def _trim(error: BaseException | None, seen: set[int]) -> None:

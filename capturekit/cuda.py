@@ -110,6 +110,7 @@ class CudaDevice:
                 "capturekit needs cuda-bindings beside CuPy: pip install 'capturekit[cuda13]' (or [cuda12])"
             ) from error
         self._rt: Any = runtime
+        self.spare_streams: dict[Any, list[Any]] = {}
         self._modes = [
             runtime.cudaStreamCaptureMode.cudaStreamCaptureModeGlobal,
             runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal,

@@ -55,11 +55,20 @@ class Graph:
         'device_id': 'the device the graph lives on', 'recording': 'the story of its capture', 'launch': _LAUNCH,
     }  # fmt: skip
 
+    _platform: Platform
+    _device: Any
     _graph: int
     _exec: int
+    _lock: threading.Lock
+    _memory: GraphMemory
+    _launch: Callable[[int, int], None]
+    _current: Callable[[], Any]
+    _topology: Topology
+    _before: Callable[[bool, int], None]
+    _shut: Callable[[], None]
+    device_id: int
     recording: Recording
     launch: Callable[..., None]
-    _shut: Callable[[], None]
 
     def __init__(self) -> None:
         raise TypeError('a Graph is made by a capture: `with ck.capture() as cap: ...`, then `cap.graph`')
@@ -207,7 +216,7 @@ class Graph:
             device.exchange_thread_mode(old)
 
     def __del__(self, _finalizing: Callable[[], bool] = __import__('sys').is_finalizing) -> None:
-        if not _finalizing() and getattr(self, '_exec', 0):
+        if not _finalizing() and getattr(self, '_exec', False):
             self._destroy()
 
     def __enter__(self) -> Graph:

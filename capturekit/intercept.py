@@ -29,7 +29,7 @@ _EVENT = 'cupy.cuda.stream.Event'
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry point: ``kind`` is method, property, function or (of an extension type) sealed."""
+    """One entry point: ``kind`` is method, property, function, attribute (of instances) or (of a C type) sealed."""
 
     holder: str
     name: str
@@ -59,6 +59,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(_STREAM, 'is_non_blocking', 'stream_is_non_blocking', 'property'),
     Entry(_STREAM, 'add_callback', 'stream_add_callback'),
     Entry(_STREAM, 'launch_host_func', 'stream_launch_host_func'),
+    Entry(_STREAM, 'ptr', 'stream_handed_out', 'attribute'),
     Entry(_EVENT, '__init__', 'event_made'),
     Entry(_EVENT, 'record', 'event_record'),
     Entry(_EVENT, 'synchronize', 'event_synchronize'),
@@ -165,7 +166,10 @@ class _Slot:
         self.wrapper: Any = None
         space = self.holder.__dict__
         self.before = space.get(entry.name, _MISSING)
-        self.original = getattr(self.holder, entry.name) if self.before is _MISSING else self.before
+        self.original = self._inherited() if self.before is _MISSING else self.before
+
+    def _inherited(self) -> Any:
+        return None if self.entry.kind == 'attribute' else getattr(self.holder, self.entry.name)
 
     def changed(self) -> bool:
         """True when the holder, or what it holds, is not what was found any more."""
@@ -211,8 +215,10 @@ def _modified(holder: type) -> None:
 
 def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Any) -> Any:
     """What stands in an entry's place. ``inside.depth`` is above zero in threads where the guard itself is calling."""
+    if entry.kind == 'attribute':
+        return _Attribute(entry.name, verb, inside)
     if entry.kind == 'property':
-        getter = original.fget if isinstance(original, property) else original.__get__
+        getter: Any = original.fget if isinstance(original, property) else original.__get__
 
         def get(self: Any) -> Any:
             if inside.depth:
@@ -231,6 +237,29 @@ def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Any)
     except (AttributeError, TypeError):
         call.__name__ = entry.name
     return call
+
+
+class _Attribute:
+    """An attribute of instances, told of each reading. The value stays where it was, in the instance."""
+
+    def __init__(self, name: str, verb: Callable[..., Any], inside: Any) -> None:
+        self._name = name
+        self._verb = verb
+        self._inside = inside
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            raise AttributeError(self._name)
+        try:
+            value = instance.__dict__[self._name]
+        except KeyError:
+            raise AttributeError(self._name) from None
+        if not self._inside.depth:
+            self._verb(instance, value)
+        return value
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        instance.__dict__[self._name] = value
 
 
 #: Verbs shared by many entries are given the call's name first.

@@ -90,15 +90,18 @@ class GraphMemory:
     """The memory of one capture and then of its graph.
 
     ``pool`` is private (made here) unless the caller gave one; then nothing that the capture took from it goes back
-    while the graph lives.
+    while the graph lives. ``worked`` asks the driver whether a lane got work since its last event.
     """
 
-    def __init__(self, cupy: Any, pool: Any = None) -> None:
+    def __init__(self, cupy: Any, pool: Any = None, worked: Callable[[Lane], bool] = lambda lane: True) -> None:
         self.private = pool is None
         self.pool = cupy.cuda.MemoryPool() if pool is None else pool
+        # blocks dropped while lanes are open lie free in `pool`: what `grow` hands out must not be one of them
+        self._fresh = cupy.cuda.MemoryPool() if pool is None else pool
         self.unowned = cupy.cuda.UnownedMemory
         self.pointer = cupy.cuda.MemoryPointer
         self._lanes = _Lanes(self)
+        self._worked = worked
         self._held: list[Any] = []
         self._capture: Capture | None = None
         self._active: dict[int, int] = {}
@@ -117,7 +120,7 @@ class GraphMemory:
 
     def grow(self, size: int) -> Any:
         """Take a block from the pool that goes back only with the graph."""
-        pointer = self.pool.malloc(size)
+        pointer = self._fresh.malloc(size)
         self._held.append(pointer)
         self.grown += size
         return pointer
@@ -133,10 +136,13 @@ class GraphMemory:
         """True when all that was recorded lies before the lane's next work, so that order is no question."""
         return all(other is lane or self._behind(other, lane) for other in lane.capture.lanes)
 
-    @staticmethod
-    def _behind(other: Lane, lane: Lane) -> bool:
+    def _open(self, lane: Lane) -> bool:
+        """True when work may follow the last event recorded on a lane; a lane whose handle was read stays in doubt."""
+        return lane.open or lane.suspect
+
+    def _behind(self, other: Lane, lane: Lane) -> bool:
         """``other`` was joined into ``lane`` after its last activity: nothing has been able to happen on it since."""
-        return lane.clock.get(other.number, 0) >= other.segment - 1 and not other.open
+        return lane.clock.get(other.number, 0) >= other.segment - 1 and not self._open(other)
 
     def active(self, lane: Lane) -> None:
         """A lane became current, or was handed to a call: work may follow on it."""
@@ -148,7 +154,11 @@ class GraphMemory:
         capture = self._capture
         if capture is None:
             return {}
-        return {n: capture.lanes[n].segment for n, at in self._active.items() if at >= tick or capture.lanes[n].open}
+        return {
+            lane.number: lane.segment
+            for lane in capture.lanes
+            if self._active.get(lane.number, -1) >= tick or lane.open or (lane.suspect and self._worked(lane))
+        }
 
     def owns(self, mem: Any) -> bool:
         """True when a memory object of CuPy's lies in this memory."""
@@ -158,16 +168,16 @@ class GraphMemory:
         if not self.private:
             return False
         if self._identity is None:
-            self._identity = self.pool.malloc(1).mem.pool
-        return getattr(mem, 'pool', None) is self._identity
+            self._identity = [pool.malloc(1).mem.pool for pool in (self.pool, self._fresh)]
+        return any(getattr(mem, 'pool', None) is one for one in self._identity)
 
     def used_bytes(self) -> int:
         """Bytes that the graph's memory holds on the device."""
         if self.pool is None:
             return 0
-        return int(self.pool.total_bytes()) if self.private else self.grown
+        return int(self.pool.total_bytes() + self._fresh.total_bytes()) if self.private else self.grown
 
     def release(self) -> None:
         """Give everything back; the graph must not be launched any more."""
         self._held.clear()
-        self._capture = self._identity = self.pool = None
+        self._capture = self._identity = self.pool = self._fresh = None

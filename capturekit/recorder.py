@@ -128,7 +128,7 @@ class Capture:
             device = platform.device
             old = device.exchange_thread_mode(Mode.RELAXED)
             undo.push(lambda: device.exchange_thread_mode(old))
-            memory = GraphMemory(platform.cupy, self._pool)
+            memory = GraphMemory(platform.cupy, self._pool, GUARD.worked)
             with GUARD.inside():
                 blocking = not device.stream_flags(origin.ptr) & 1
             self._make_current(platform, origin)
@@ -465,32 +465,33 @@ def capture(stream: Any = None, *, strict: bool = True, mode: str | Mode = 'rela
 
 
 class _LaneStreams:
-    """Streams for forks, used again by later ones; per device."""
+    """Streams for forks, used again by later ones. The stock lies with the device, and goes with it."""
 
     def __init__(self) -> None:
-        self._free: dict[tuple[int, int, int | None], list[Any]] = {}
         self._lock = threading.Lock()
 
     def take(self, platform: Platform, priority: int | None, live: Live | None) -> Any:
         """A stream for a lane: one that the open capture has joined already, else a free one, else a new one."""
-        key = (id(platform.cupy), platform.cupy.cuda.Device().id, priority)
+        key = (platform.cupy.cuda.Device().id, priority)
         with self._lock:
-            for stream in live.lane_streams if live is not None else ():
-                if stream.capturekit_key == key:
-                    live.lane_streams.remove(stream)  # type: ignore[union-attr]
-                    return stream
-            free = self._free.setdefault(key, [])
-            if free:
-                stream = free.pop()
-            else:
-                stream = platform.cupy.cuda.Stream(non_blocking=True, priority=priority)
-                stream.capturekit_key = key
-            return stream
+            for stock in (live.lane_streams if live is not None else [], self._free(platform, key)):
+                for stream in stock:
+                    if stream.capturekit_key == key:
+                        stock.remove(stream)
+                        return stream
+        stream = platform.cupy.cuda.Stream(non_blocking=True, priority=priority)
+        stream.capturekit_key = key
+        return stream
+
+    @staticmethod
+    def _free(platform: Platform, key: tuple[int, int | None]) -> list[Any]:
+        stock: dict[tuple[int, int | None], list[Any]] = platform.device.spare_streams
+        return stock.setdefault(key, [])
 
     def give(self, platform: Platform, streams: list[Any]) -> None:
         with self._lock:
             for stream in streams:
-                self._free.setdefault(stream.capturekit_key, []).append(stream)
+                self._free(platform, stream.capturekit_key).append(stream)
         streams.clear()
 
 

@@ -55,7 +55,8 @@ class Mark:
 class Lane:
     """A stream in a capture. ``clock[n]`` is the last segment of lane ``n`` that lies before this lane's next work.
 
-    ``used``: it was handed to a call since its last event; ``current``: in how many threads it is the current stream;
+    ``used``: work may have been given to it since its last event; ``suspect``: its handle was read, so that this has
+    to be asked; ``current``: in how many threads it is the current stream;
     ``nodes``: the driver's dependencies of its next node when an event was last recorded on it.
     """
 
@@ -71,6 +72,7 @@ class Lane:
     last_use: object = None
     joined_at: object = None
     used: bool = False
+    suspect: bool = False
     current: int = 0
     nodes: tuple[int, ...] = ()
 
@@ -354,7 +356,7 @@ class Topology:
         clock = dict(lane.clock)
         clock[lane.number] = lane.segment
         lane.segment += 1
-        lane.used = False
+        lane.used = lane.suspect = False
         mark = self.marks[event] = Mark(lane.capture, lane.number, clock, at)
         return mark
 

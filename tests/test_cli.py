@@ -103,8 +103,8 @@ def test_refused_call_ends_with_its_message(tmp_path: Path, line: str, name: str
     assert len(message) == 3
     assert message[0].startswith(f'{name}: ')
     # the line number is the script's, and so is the function
-    lines = textwrap.dedent(BY_HAND.format(line=line)).splitlines()
-    assert f'at script.py:{lines.index("        " + line) + 1} in record' in message[0]
+    number = BY_HAND.splitlines().index('        {line}') + 1
+    assert f'at script.py:{number} in record' in message[0]
     assert message[1].startswith('  ')
     assert message[2].startswith('  ')
 

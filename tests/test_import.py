@@ -60,12 +60,7 @@ def test_import_needs_numpy_alone() -> None:
 
 
 def test_import_costs_little() -> None:
-    code = (
-        'import numpy, time\n'
-        'start = time.perf_counter()\n'
-        'import capturekit\n'
-        'print(time.perf_counter() - start)\n'
-    )
+    code = 'import numpy, time\nstart = time.perf_counter()\nimport capturekit\nprint(time.perf_counter() - start)\n'
     times = []
     for _ in range(12):  # the best of several: a busy machine makes some slow, none fast
         times.append(float(python(code)))
@@ -82,13 +77,17 @@ def test_without_cupy_the_extra_is_named() -> None:
 
 
 def test_without_cuda_bindings_the_extra_is_named() -> None:
-    said = first_capture('import types; sys.modules["cupy"] = m = types.ModuleType("cupy"); m.__version__ = "14.0.1"', ('cuda',))
+    said = first_capture(
+        'import types; sys.modules["cupy"] = m = types.ModuleType("cupy"); m.__version__ = "14.0.1"', ('cuda',)
+    )
     assert 'cuda-bindings' in said
     assert "pip install 'capturekit[cuda13]'" in said
 
 
 def test_old_cupy_is_named() -> None:
-    said = first_capture('import types; sys.modules["cupy"] = m = types.ModuleType("cupy"); m.__version__ = "13.6.0"', ())
+    said = first_capture(
+        'import types; sys.modules["cupy"] = m = types.ModuleType("cupy"); m.__version__ = "13.6.0"', ()
+    )
     assert '13.6.0' in said
     assert 'CuPy 14' in said
 

@@ -25,7 +25,7 @@ def view():
 
 def there(e):
     try:
-        return hasattr(resolve(e.holder), e.name)
+        return hasattr(cupy.cuda.Stream.null if e.kind == 'attribute' else resolve(e.holder), e.name)
     except (ImportError, AttributeError):
         return False
 

@@ -289,6 +289,16 @@ def test_the_places_that_cupy_looks_up_are_looked_up(cp: Any) -> None:
     assert told == ['array', 'sync', 'sync']
     cp.array([1])
     assert told[-1] == 'array'
+    memory = cp.cuda.memory
+    original_set = memory._set_thread_local_allocator
+
+    def set_allocator(allocator: Any) -> None:
+        told.append('allocator')
+        original_set(allocator)
+
+    memory._set_thread_local_allocator = set_allocator
+    with cp.cuda.using_allocator(memory._malloc):
+        assert told[-1] == 'allocator'
 
 
 def test_replacing_a_runtime_function_is_seen_by_its_callers_only(cp: Any) -> None:
@@ -508,6 +518,23 @@ def test_the_pool_gives_a_stream_its_own_blocks_back(cp: Any, side: Any) -> None
     assert pool.total_bytes() == 0
     with pytest.raises(cp.cuda.runtime.CUDARuntimeError, match='cudaErrorIllegalAddress'):
         cp.ndarray((2,), 'f8', cp.cuda.MemoryPointer(cp.cuda.UnownedMemory(ptr, 16, None, 0), 0)) + 1
+
+
+def test_a_dropped_pool_gives_its_memory_back_at_once(cp: Any) -> None:
+    device = cp.__capturekit_simulated__
+    before = device.mem_get_info()
+    gc.disable()
+    try:
+        pool = cp.cuda.MemoryPool()
+        held = [pool.malloc(4096)]
+        held.clear()
+        held = [pool.malloc(512), pool.malloc(1024)]
+        del pool
+        assert device.mem_get_info() != before
+        held.clear()
+        assert device.mem_get_info() == before
+    finally:
+        gc.enable()
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 5000), st.integers(0, 1)), max_size=60))

@@ -21,6 +21,11 @@ class Lanes(Allocators):
         stream = self.platform.cupy.cuda.get_current_stream()
         return live.lane_of(stream) or live.capture.origin
 
+    def worked(self, lane: Lane) -> bool:
+        """Ask the driver whether a lane got work, or waited for some, since an event was last recorded on it."""
+        with self.inside():
+            return bool(self.platform.device.capture_info(lane.stream).dependencies != lane.nodes)
+
     def _record_on(self, live: Live, lane: Lane, at: Place | None) -> Any:
         """Record a new event on a lane, for joins of the guard's own."""
         with self.inside():
@@ -46,6 +51,8 @@ class Lanes(Allocators):
         if stream is None:
             stream = self._wrapped(ptr)
         live.streams[ptr] = stream
+        with self.inside():
+            lane.nodes = self.platform.device.capture_info(ptr).dependencies
         if getattr(stream, '_graph_host_funcargs', None) is None:
             stream._graph_host_funcargs = []  # CuPy sets it on origins alone, and launch_host_func needs it
         live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from capturekit import errors
+from capturekit.guard.live import Live
 from capturekit.guard.switches import Switches
 from capturekit.places import here
 from capturekit.rules import Code, Operation
@@ -31,6 +33,7 @@ class Work(Switches):
                 lane.last_use = here()
                 if live.memory is not None:
                     live.memory.active(lane)
+                self.refresh()
         try:
             return self._pass(verdict, call, ptr, go)
         finally:
@@ -38,6 +41,27 @@ class Work(Switches):
 
     def _runtime_work(self, call: str, ptr: int, go: Callable[[], Any]) -> Any:
         return self._on_stream(_O.WORK, call, ptr, go)
+
+    def stream_handed_out(self, stream: Any, ptr: int) -> None:
+        """A stream's handle was read: by CuPy for a call that names the stream, or by a person. Work may follow."""
+        mine = self.mine()
+        if mine is None or _is_ours(sys._getframe(2).f_globals.get('__name__', '')):
+            return
+        with self.lock:
+            lane = self.topology.lane(ptr)
+            if lane is None:
+                self._note_outside(mine, ptr)
+            elif not lane.current and not lane.suspect and lane.capture is mine.capture:
+                lane.suspect = True
+                self.refresh()
+
+    def _note_outside(self, live: Live, ptr: int) -> None:
+        if ptr in live.trapped:
+            return
+        what = 'the legacy default stream' if ptr in LEGACY_HANDLES else f'stream {ptr:#x}, outside of the capture,'
+        text = f'the handle of {what} was read: work given to it directly is not recorded'
+        if not any(step.text == text for step in live.recording.notes):
+            live.note('note', None, text, here())
 
     def stream_is_capturing(self, original: Callable[..., Any], stream: Any) -> Any:
         if any(stream.ptr in live.trapped for live in self.lives.values()):
@@ -175,3 +199,8 @@ class Work(Switches):
     def pointer_sync(self, call: str, original: Callable[..., Any], pointer: Any, *args: Any, **kwargs: Any) -> Any:
         """Synchronous copies and memsets of a MemoryPointer: they use the legacy stream."""
         return self._legacy_work(call, lambda: original(pointer, *args, **kwargs))
+
+
+def _is_ours(module: str) -> bool:
+    """True for the modules whose own reading of a handle means nothing: capturekit's, but for the simulated CuPy."""
+    return module.startswith('capturekit.') and not module.startswith('capturekit.simulated')

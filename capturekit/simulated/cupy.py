@@ -117,7 +117,7 @@ def build(device: SimulatedDevice) -> dict[str, ModuleType]:
         found[name] = _publish(name, contents, module)
 
     _add_backends(parts, add)
-    _add_cuda(parts, add)
+    _add_cuda(parts, add, found)
     _add_core(parts, add)
     _add_top(parts, add, device)
     _add_cupyx(parts, add)
@@ -165,7 +165,7 @@ def _is_runtime_name(name: str, value: Any) -> bool:
     ) or name.startswith('CUDA_')  # fmt: skip
 
 
-def _add_cuda(parts: _Parts, add: Any) -> None:
+def _add_cuda(parts: _Parts, add: Any, found: dict[str, ModuleType]) -> None:
     memory, streams, devices, pinned = parts.memory, parts.streams, parts.devices, parts.pinned
     of_memory = """
         BaseMemory CFunctionAllocator ManagedMemory Memory MemoryAsync MemoryAsyncPool MemoryPointer
@@ -187,7 +187,7 @@ def _add_cuda(parts: _Parts, add: Any) -> None:
         profile=parts.extras.profile,
         get_cuda_path=lambda: None,
         get_nvcc_path=lambda: None,
-        using_allocator=_using_allocator(memory),
+        using_allocator=_using_allocator(found),
     )
     add('cupy.cuda', contents)
     add('cupy.cuda.stream', _public(streams))
@@ -200,10 +200,12 @@ def _add_cuda(parts: _Parts, add: Any) -> None:
     add('cupy.cuda.nvtx', {'available': False})
 
 
-def _using_allocator(memory: Any) -> Any:
+def _using_allocator(found: dict[str, Any]) -> Any:
     @contextlib.contextmanager
     def using_allocator(allocator: Any = None) -> Iterator[None]:
         """Set this thread's allocator for a while."""
+        # Looked up where programs find it: a replaced _set_thread_local_allocator is honoured, as in CuPy.
+        memory = found['cupy.cuda.memory']
         if allocator is None:
             allocator = memory._malloc
         previous = memory._get_thread_local_allocator()

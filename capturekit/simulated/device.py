@@ -13,6 +13,7 @@ several threads (one lock).
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -27,6 +28,8 @@ from capturekit.topology import CaptureInfo, EventState
 LEGACY = (0, 1)
 PER_THREAD = 2
 _TOTAL_MEMORY = 1 << 34
+#: Handles are never given twice in a process, so that a late destructor can't hit something of a newer device.
+_handles = itertools.count(0x100)
 
 
 @dataclass(eq=False)
@@ -77,7 +80,6 @@ class SimulatedDevice:
     def __init__(self, seed: int = 0) -> None:
         self.random = random.Random(seed)
         self._lock = threading.RLock()
-        self._handles = 0x1000
         self._streams: dict[int, _Stream] = {}
         self._per_thread: dict[int, _Stream] = {}
         self._events: dict[int, _Event] = {}
@@ -89,12 +91,12 @@ class SimulatedDevice:
         self._memory: dict[int, int] = {}
         self._addresses = 0x7F0000000000
         self.launches = 0
+        self.spare_streams: dict[Any, list[Any]] = {}
 
     # -- state ------------------------------------------------------------------------------------------------
 
     def _handle(self) -> int:
-        self._handles += 16
-        return self._handles
+        return 16 * next(_handles)
 
     def _stream(self, s: int) -> _Stream:
         if s == PER_THREAD:

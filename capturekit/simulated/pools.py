@@ -43,36 +43,50 @@ def _stream_identifier() -> int:
 
 
 class _Chunk:
-    """A piece of an allocation; pieces of one allocation are linked in order of address."""
+    """A piece of an allocation; pieces of one allocation know their neighbours in order of address.
 
-    __slots__ = ('arena', 'mem', 'next', 'offset', 'prev', 'size')
+    A piece is owned by the free list of its stream or by the memory object in use, never by a neighbour, so that a
+    dropped pool gives everything back at once and not when garbage is collected.
+    """
 
-    def __init__(self, mem: BaseMemory, offset: int, size: int, arena: _Arena) -> None:
+    __slots__ = ('__weakref__', '_next', '_prev', 'ident', 'mem', 'offset', 'size')
+
+    def __init__(self, mem: BaseMemory, offset: int, size: int, ident: int) -> None:
         self.mem = mem
         self.offset = offset
         self.size = size
-        self.arena = arena
-        self.prev: _Chunk | None = None
-        self.next: _Chunk | None = None
+        self.ident = ident
+        self._prev: weakref.ref[_Chunk] | None = None
+        self._next: weakref.ref[_Chunk] | None = None
+
+    @property
+    def prev(self) -> _Chunk | None:
+        return None if self._prev is None else self._prev()
+
+    @property
+    def next(self) -> _Chunk | None:
+        return None if self._next is None else self._next()
 
     def split(self, size: int) -> _Chunk | None:
         if self.size == size:
             return None
-        rest = _Chunk(self.mem, self.offset + size, self.size - size, self.arena)
+        rest = _Chunk(self.mem, self.offset + size, self.size - size, self.ident)
         self.size = size
-        rest.prev, rest.next = self, self.next
-        if self.next is not None:
-            self.next.prev = rest
-        self.next = rest
+        _link(rest, self.next)
+        _link(self, rest)
         return rest
 
     def merge_next(self) -> None:
         other = self.next
         assert other is not None
         self.size += other.size
-        self.next = other.next
-        if self.next is not None:
-            self.next.prev = self
+        _link(self, other.next)
+
+
+def _link(left: _Chunk, right: _Chunk | None) -> None:
+    left._next = None if right is None else weakref.ref(right)
+    if right is not None:
+        right._prev = weakref.ref(left)
 
 
 class _Arena:
@@ -94,13 +108,13 @@ class _Arena:
         return chunk
 
     def give(self, chunk: _Chunk) -> None:
-        while chunk.next is not None and chunk.next in self.free:
-            self.free.remove(chunk.next)
+        while (after := chunk.next) is not None and after in self.free:
             chunk.merge_next()
-        while chunk.prev is not None and chunk.prev in self.free:
-            chunk = chunk.prev
-            self.free.remove(chunk)
-            chunk.merge_next()
+            self.free.remove(after)
+        while (before := chunk.prev) is not None and before in self.free:
+            self.free.remove(before)
+            before.merge_next()
+            chunk = before
         self.free.append(chunk)
 
     def drop_whole(self) -> int:
@@ -161,10 +175,10 @@ class SingleDeviceMemoryPool:
         if size == 0:
             return MemoryPointer(Memory(0), 0)
         with self._lock:
-            arena = self._arenas.setdefault(_stream_identifier(), _Arena())
-            chunk = arena.take(size)
+            ident = _stream_identifier()
+            chunk = self._arenas.setdefault(ident, _Arena()).take(size)
             if chunk is None:
-                chunk = _Chunk(self._from_device(size), 0, size, arena)
+                chunk = _Chunk(self._from_device(size), 0, size, ident)
             self._in_use += chunk.size
         return MemoryPointer(PooledMemory(chunk, weakref.ref(self)), 0)
 
@@ -201,7 +215,7 @@ class SingleDeviceMemoryPool:
     def _free(self, chunk: _Chunk) -> None:
         with self._lock:
             self._in_use -= chunk.size
-            chunk.arena.give(chunk)
+            self._arenas[chunk.ident].give(chunk)
 
     def free_all_blocks(self, stream: Any = None) -> None:
         with self._lock:

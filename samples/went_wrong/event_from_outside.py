@@ -4,10 +4,9 @@ import cupy as cp
 
 import capturekit as ck
 
-x = cp.zeros(8)
 loader = cp.cuda.Stream(non_blocking=True)
 with loader:
-    x += cp.arange(8.0)
+    x = cp.arange(8.0)
 loaded = loader.record()
 
 try:

@@ -25,8 +25,9 @@ with ck.capture() as cap:
     with side:
         y = x + 0.5
     cap.join(side)
-cap.graph.launch(side)
-while not side.done:  # ask the stream on which the graph was launched
+stream = cp.cuda.get_current_stream()
+cap.graph.launch(stream)
+while not stream.done:  # ask after the launch, and ask the stream of the launch
     pass
 print(f'repaired: {y}')
 if not cp.allclose(y, x + 0.5):

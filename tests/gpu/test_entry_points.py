@@ -287,6 +287,7 @@ row(f'{S}.end_capture', 'origin', lambda s: s.origin.end_capture(), unmatched)
 row(f'{S}.end_capture', 'lane', lambda s: s.side.end_capture(), unmatched)
 row(f'{S}.end_capture', 'ExternalStream of lane', lambda s: external(s.side).end_capture(), unmatched)
 row(f'{S}.end_capture', 'outside', lambda s: s.outside.end_capture(), unmatched)
+row(f'{S}.end_capture', 'outside, begun by hand', by_hand)
 row(f'{S}.end_capture', 'Stream.null', lambda s: null.end_capture(), legacy)
 row(f'{S}.end_capture', 'origin, from another thread', lambda s: in_thread(s.origin.end_capture), unmatched)
 row(f'{S}.end_capture', 'capture by hand, from another thread', end_in_wrong_thread, ck.WrongThreadError)
@@ -323,6 +324,23 @@ row(
 )  # fmt: skip
 row(f'{S}.launch_host_func', 'outside', lambda s: s.outside.launch_host_func(s.seen.append, 5), escaped)
 row(f'{S}.launch_host_func', 'Stream.null', lambda s: null.launch_host_func(s.seen.append, 5), legacy)
+
+
+def library_work(s: Scene, ptr: int) -> None:
+    """Work of a library that is given a handle and calls CUDA itself."""
+    from cuda.bindings import runtime as bindings
+
+    assert int(bindings.cudaMemsetAsync(s.scratch.data.ptr, 0, BYTES, ptr)[0]) == 0
+
+
+def noted(text: str) -> Check:
+    return lambda s: any(text in step.text for step in s.cap.recording.notes)
+
+
+row(f'{S}.ptr', 'origin', lambda s: library_work(s, s.origin.ptr))
+row(f'{S}.ptr', 'lane', lambda s: library_work(s, s.side.ptr))
+row(f'{S}.ptr', 'outside, which is noted', lambda s: library_work(s, s.outside.ptr), check=noted('handle'))
+row(f'{S}.ptr', 'Stream.null, which is noted', lambda s: library_work(s, null.ptr), check=noted('handle'))
 
 # -- events ---------------------------------------------------------------------------------------------------
 
@@ -418,13 +436,23 @@ row(f'{G}.launch', 'outside', lambda s: s.cupy_graph.launch(s.outside), escaped)
 row(f'{G}.launch', 'Stream.null', lambda s: s.cupy_graph.launch(null), legacy)
 row(f'{G}.upload', 'current stream', lambda s: s.cupy_graph.upload(), unsupported)
 row(f'{G}.upload', 'outside', lambda s: s.cupy_graph.upload(s.outside))
-row('cupy.cuda.memory.MemoryPool.free_all_blocks', "the capture's own", lambda s: own_pool().free_all_blocks(), unsupported)
-row('cupy.cuda.memory.MemoryPool.free_all_blocks', 'default pool', lambda s: cp.get_default_memory_pool().free_all_blocks())
+row(
+    'cupy.cuda.memory.MemoryPool.free_all_blocks',
+    "the capture's own",
+    lambda s: own_pool().free_all_blocks(),
+    unsupported,
+)
+row(
+    'cupy.cuda.memory.MemoryPool.free_all_blocks',
+    'default pool',
+    lambda s: cp.get_default_memory_pool().free_all_blocks(),
+)
 
 
 def own_pool() -> Any:
     live = GUARD.mine()
-    assert live is not None and live.memory is not None
+    assert live is not None
+    assert live.memory is not None
     return live.memory.pool
 
 
@@ -509,7 +537,12 @@ row(f'{R}.streamSynchronize', 'outside', lambda s: rt.streamSynchronize(s.outsid
 row(f'{R}.streamSynchronize', 'per thread (2)', lambda s: rt.streamSynchronize(2))
 row(f'{R}.streamQuery', 'lane', lambda s: rt.streamQuery(s.side.ptr), sync)
 row(f'{R}.streamQuery', 'outside', lambda s: rt.streamQuery(s.outside.ptr))
-row(f'{R}.streamWaitEvent', 'origin, outside', lambda s: rt.streamWaitEvent(s.origin.ptr, s.before.ptr), ck.IsolationError)
+row(
+    f'{R}.streamWaitEvent',
+    'origin, outside',
+    lambda s: rt.streamWaitEvent(s.origin.ptr, s.before.ptr),
+    ck.IsolationError,
+)
 row(f'{R}.streamWaitEvent', 'outside, captured (fork)', lambda s: rt.streamWaitEvent(s.outside.ptr, s.e.ptr))
 row(f'{R}.streamWaitEvent', 'origin, outside, external', lambda s: rt.streamWaitEvent(s.origin.ptr, s.before.ptr, 1))
 row(f'{R}.streamWaitEvent', 'outside, external', lambda s: rt.streamWaitEvent(s.outside.ptr, s.before.ptr, 1), escaped)
@@ -784,7 +817,8 @@ def table() -> str:
         f'{sum(line.outcome == "allowed" for line in LINES)} allowed, '
         f'{sum(line.origin == "Active" for line in LINES)} with the capture still Active, '
         f'{sum(line.launched for line in LINES)} with a graph that launched and gave the right numbers\n\n'
-        '| entry | call | mode | outcome | driver: origin, lane | launched, right |\n| --- | --- | --- | --- | --- | --- |\n'
+        '| entry | call | mode | outcome | driver: origin, lane | launched, right |\n'
+        '| --- | --- | --- | --- | --- | --- |\n'
     )
     rows = (
         f'| {line.case.entry} | {line.case.call} | {line.case.mode} | {line.outcome} '
@@ -844,8 +878,11 @@ def test_refused_or_allowed_and_the_capture_unharmed(case: Case, around: Around)
 
 def assert_says_where(error: ck.CaptureError) -> None:
     """The error carries its data, and names this file's line as the user's."""
-    assert error.operation and error.rule and error.remedy
-    assert error.location is not None and Path(error.location.file).parent == Path(__file__).parent
+    assert error.operation
+    assert error.rule
+    assert error.remedy
+    assert error.location is not None
+    assert Path(error.location.file).parent == Path(__file__).parent
     assert len(str(error).splitlines()) == 3
 
 
@@ -865,7 +902,7 @@ def test_every_verb_is_refused_somewhere_and_allowed_somewhere_or_always_one_of_
     never = sorted(verb for verb, answers in verbs.items() if answers == {False})
     assert always == [
         'allocator_set', 'array_setitem', 'event_made', 'event_record', 'runtime_event_made', 'runtime_event_record',
-        'runtime_stream_flags', 'stream_is_capturing', 'stream_is_non_blocking', 'stream_record',
+        'runtime_stream_flags', 'stream_handed_out', 'stream_is_capturing', 'stream_is_non_blocking', 'stream_record',
     ]  # fmt: skip
     assert never == [
         'array_set', 'declared_synchronize', 'device_synchronize', 'graph_launch', 'pointer_sync',

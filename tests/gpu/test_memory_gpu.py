@@ -1,0 +1,374 @@
+"""A graph's own memory on the GPU: what goes wrong on bare CuPy goes right here, and nothing is held for ever."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.guard import GUARD
+from tests.gpu.world import status, world
+
+cp = pytest.importorskip('cupy')
+pytest.importorskip('cuda.bindings')
+pytestmark = pytest.mark.gpu
+
+N = 1024
+BLOCK = N * 8
+
+
+def warm() -> Any:
+    """The kernels used here, compiled; an array of 0, 1, 2 ..."""
+    x = cp.arange(N, dtype='f8')
+    for made in (x + 1, x * 2, x - 100, x + x, cp.full(N, 7.0)):
+        del made
+    cp.cuda.Device().synchronize()
+    return x
+
+
+# -- a replay overwriting a later array -----------------------------------------------------------------------------
+
+
+def test_on_bare_cupy_a_replay_overwrites_a_later_array() -> None:
+    """CuPy's pool hands a block that a recorded kernel writes to whoever asks next."""
+    x, stream = warm(), cp.cuda.Stream(non_blocking=True)
+    with cp.cuda.using_allocator(cp.cuda.MemoryPool().malloc), stream:
+        stream.begin_capture()
+        temporary = x * 2
+        at = temporary.data.ptr
+        result = temporary + 1
+        graph = stream.end_capture()
+        del temporary
+        later = cp.full(N, 7.0)
+        assert later.data.ptr == at
+        graph.launch()
+        stream.synchronize()
+        assert np.array_equal(later.get(), np.arange(N) * 2.0), 'bare CuPy has become safe: rewrite the README'
+        assert np.array_equal(result.get(), np.arange(N) * 2.0 + 1)
+
+
+def test_with_capturekit_a_replay_leaves_later_arrays_alone() -> None:
+    x, stream = warm(), cp.cuda.Stream(non_blocking=True)
+    with cp.cuda.using_allocator(cp.cuda.MemoryPool().malloc), stream:
+        with ck.capture(stream) as cap:
+            temporary = x * 2
+            at = temporary.data.ptr
+            result = temporary + 1
+        del temporary
+        later = [cp.full(N, 7.0) for _ in range(8)]
+        assert at not in [array.data.ptr for array in later]
+        for _ in range(3):
+            cap.graph.launch()
+        stream.synchronize()
+        assert all((array.get() == 7).all() for array in later)
+        assert np.array_equal(result.get(), np.arange(N) * 2.0 + 1)
+
+
+def test_results_and_uploads_live_as_long_as_the_graph() -> None:
+    """What Python drops after the block, also a constant, is given to nobody while the graph can be launched."""
+    x, seen = warm(), cp.zeros(3)
+    with ck.capture() as cap:
+        cp.add(cp.array([1.0, 2.0, 3.0]) * x[5], 0, seen)
+        dropped = x * 2
+        at = dropped.data.ptr
+    del dropped
+    gc.collect()
+    others = [cp.full(n, -1.0) for n in (3, 64, N, N, N) for _ in range(20)]
+    assert at not in [array.data.ptr for array in others]
+    cap.graph.launch()
+    assert seen.tolist() == [5, 10, 15]
+    assert all((array.get() == -1).all() for array in others)
+
+
+# -- two lanes and one block ----------------------------------------------------------------------------------------
+
+#: Reads only after about ten milliseconds.
+SLOW = r"""
+extern "C" __global__ void slow(const double* from, double* to, long long cycles) {
+    long long start = clock64();
+    while (clock64() - start < cycles) { }
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    to[i] = from[i];
+}
+"""
+CYCLES = 20_000_000
+
+
+def slow_copy(source: Any, to: Any) -> None:
+    kernel = cp.RawKernel(SLOW, 'slow')
+    kernel((N // 256,), (256,), (source, to, np.int64(CYCLES)))
+
+
+def two_lanes(x: Any, read: Any, side: Any) -> tuple[int, Any]:
+    """Lane ``side`` reads a block slowly while lane 0 drops it and makes a new array; return both addresses.
+
+    ``read`` gets what the slow reader saw, which is ``x + 1`` if the order of the program counts.
+    """
+    main = cp.cuda.get_current_stream()
+    block = x + 1
+    side.wait_event(main.record())
+    with side:
+        slow_copy(block, read)
+    at = block.data.ptr
+    del block
+    new = x - 100
+    main.wait_event(side.record())
+    return at, new
+
+
+def prepare() -> tuple[Any, Any, Any]:
+    x, read, side = warm(), cp.zeros(N), cp.cuda.Stream(non_blocking=True)
+    slow_copy(x, read)
+    read.fill(0)
+    cp.cuda.Device().synchronize()
+    return x, read, side
+
+
+def test_on_bare_cupy_a_block_is_handed_out_while_another_lane_reads_it() -> None:
+    x, read, side = prepare()
+    main = cp.cuda.Stream(non_blocking=True)
+    with cp.cuda.using_allocator(cp.cuda.MemoryPool().malloc), main:
+        main.begin_capture()
+        at, new = two_lanes(x, read, side)
+        graph = main.end_capture()
+        assert new.data.ptr == at
+        graph.launch()
+        main.synchronize()
+        wrong = np.arange(N) - 100.0
+        assert np.array_equal(read.get(), wrong), 'the slow lane should have seen what overwrote its block'
+
+
+def test_with_capturekit_the_block_is_kept_while_another_lane_reads_it() -> None:
+    x, read, side = prepare()
+    with ck.capture() as cap:
+        at, new = two_lanes(x, read, side)
+    assert new.data.ptr != at
+    for _ in range(2):
+        read.fill(0)
+        cap.graph.launch()
+        assert np.array_equal(read.get(), np.arange(N) + 1.0)
+        assert np.array_equal(new.get(), np.arange(N) - 100.0)
+
+
+def test_two_lanes_that_may_run_together_never_share_a_block() -> None:
+    """Many temporaries on two open lanes at once: whatever one drops is not given to the other before the join."""
+    x = warm()
+    with ck.capture() as cap, cap.fork(2) as (left, right):
+        addresses: list[set[int]] = [set(), set()]
+        for _ in range(20):
+            for seen, lane in zip(addresses, (left, right)):
+                with lane:
+                    y = x + 1
+                    seen.add(y.data.ptr)
+                    del y
+        assert not addresses[0] & addresses[1]
+    cap.graph.launch()
+    cp.cuda.Device().synchronize()
+
+
+# -- reuse where the order allows it --------------------------------------------------------------------------------
+
+
+def test_a_chain_of_a_thousand_temporaries_holds_a_few_blocks() -> None:
+    x = warm()
+    with ck.capture() as cap:
+        y = x
+        for _ in range(1000):
+            y = y + 1
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.arange(N) + 1000.0)
+    assert cap.graph.memory_bytes <= 4 * BLOCK
+
+
+def rounds_of_forks(x: Any, count: int) -> ck.Graph:
+    """``count`` times: two lanes with ten temporaries each, joined again."""
+    with ck.capture() as cap:
+        total = cp.zeros(N)
+        for _ in range(count):
+            with cap.fork(2) as (left, right):
+                with left:
+                    a = chain(x)
+                with right:
+                    b = chain(x)
+            total += a + b
+            del a, b
+    cap.graph.launch()
+    assert np.array_equal(total.get(), (np.arange(N) + 10.0) * 2 * count)
+    return cap.graph
+
+
+def chain(x: Any) -> Any:
+    for _ in range(10):
+        x = x + 1
+    return x
+
+
+def test_lanes_use_blocks_again_after_their_join() -> None:
+    x = warm()
+    once, often = rounds_of_forks(x, 1), rounds_of_forks(x, 20)
+    assert often.memory_bytes <= 2 * once.memory_bytes
+
+
+def test_lanes_by_events_use_blocks_again_after_their_join() -> None:
+    x, side = warm(), cp.cuda.Stream(non_blocking=True)
+
+    def recorded(count: int) -> int:
+        with ck.capture() as cap:
+            for _ in range(count):
+                side.wait_event(cap.stream.record())
+                with side:
+                    chain(x)
+                chain(x)
+                cap.stream.wait_event(side.record())
+        cap.graph.launch()
+        cp.cuda.Device().synchronize()
+        return cap.graph.memory_bytes
+
+    assert recorded(20) <= 2 * recorded(1)
+
+
+# -- many captures, no growth ---------------------------------------------------------------------------------------
+
+
+def one_of_many(x: Any, want: Any) -> None:
+    with ck.capture() as cap:
+        a = x + 1
+        with cap.fork(2) as (left, right):
+            with left:
+                b = a * 2
+            with right:
+                c = a * 2
+        d = b + c
+    cap.graph.launch()
+    assert np.array_equal(d.get(), want)
+    cap.graph.close()
+
+
+def count_streams(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Streams that were made from now on and are not destroyed yet."""
+    alive = 0
+    make, drop = cp.cuda.Stream.__init__, cp.cuda.Stream.__del__
+
+    def made(self: Any, *args: Any, **kwargs: Any) -> None:
+        nonlocal alive
+        make(self, *args, **kwargs)
+        alive += 1
+
+    def dropped(self: Any) -> None:
+        nonlocal alive
+        alive -= 1
+        drop(self)
+
+    monkeypatch.setattr(cp.cuda.Stream, '__init__', made)
+    monkeypatch.setattr(cp.cuda.Stream, '__del__', dropped)
+    return lambda: alive
+
+
+def test_three_hundred_captures_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = warm()
+    want = (np.arange(N) + 1.0) * 4
+    streams = count_streams(monkeypatch)
+    for _ in range(30):
+        one_of_many(x, want)
+    gc.collect()
+    cp.cuda.Device().synchronize()
+    free, objects, alive = cp.cuda.runtime.memGetInfo()[0], len(gc.get_objects()), streams()
+    for _ in range(300):
+        one_of_many(x, want)
+    gc.collect()
+    cp.cuda.Device().synchronize()
+    assert free - cp.cuda.runtime.memGetInfo()[0] <= 8 << 20
+    assert len(gc.get_objects()) - objects <= 150
+    assert streams() - alive <= 2
+
+
+def test_failed_captures_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, side = warm(), cp.cuda.Stream(non_blocking=True)
+    streams = count_streams(monkeypatch)
+
+    def failed() -> None:
+        with pytest.raises(ZeroDivisionError), ck.capture() as cap:
+            side.wait_event(cap.stream.record())
+            with side:
+                cp.empty(1 << 20)
+                x + 1
+            raise ZeroDivisionError
+
+    for _ in range(20):
+        failed()
+    gc.collect()
+    free, objects, alive = cp.cuda.runtime.memGetInfo()[0], len(gc.get_objects()), streams()
+    for _ in range(100):
+        failed()
+    gc.collect()
+    cp.cuda.Device().synchronize()
+    assert free - cp.cuda.runtime.memGetInfo()[0] <= 8 << 20
+    assert len(gc.get_objects()) - objects <= 150
+    assert streams() - alive <= 2
+
+
+def test_closing_gives_the_memory_back() -> None:
+    warm()
+    with ck.capture() as cap:
+        big = cp.zeros(64 << 20, 'u1')
+    assert cap.graph.memory_bytes >= 64 << 20
+    del big
+    free = cp.cuda.runtime.memGetInfo()[0]
+    graph = cap.graph
+    graph.close()
+    del cap, graph
+    gc.collect()
+    assert cp.cuda.runtime.memGetInfo()[0] - free >= 60 << 20
+
+
+# -- memory runs out ------------------------------------------------------------------------------------------------
+
+
+def limit(size: int) -> None:
+    """Limit all that the open capture's memory takes from."""
+    live = GUARD.mine()
+    assert live is not None
+    pools = [part for part in vars(live.memory).values() if hasattr(part, 'set_limit')]
+    assert pools
+    for pool in pools:
+        pool.set_limit(size=size)
+
+
+@pytest.mark.parametrize('given', [True, False], ids=["the caller's pool", "the graph's own pool"])
+@pytest.mark.parametrize('forked', [False, True], ids=['one line', 'open lanes'])
+def test_memory_runs_out_in_the_block(given: bool, forked: bool) -> None:
+    x, side = warm(), cp.cuda.Stream(non_blocking=True)
+    pool = cp.cuda.MemoryPool() if given else None
+    before = world()
+    with pytest.raises(cp.cuda.memory.OutOfMemoryError), ck.capture(pool=pool) as cap:
+        limit(1 << 20)
+        x + 1
+        if forked:
+            side.wait_event(cap.stream.record())
+            with side:
+                x + 1
+        cp.zeros(4 << 20, 'u1')
+    assert status(cap.stream) == status(side) == 'None'
+    assert world() == before
+    assert cap.recording.outcome == 'failed'
+    with ck.capture() as cap:
+        y = x * 2
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.arange(N) * 2.0)
+
+
+def test_the_block_can_go_on_without_the_memory() -> None:
+    """An OutOfMemoryError that the body handles costs nothing: the capture is still good."""
+    x, pool = warm(), cp.cuda.MemoryPool()
+    pool.set_limit(size=1 << 20)
+    with ck.capture(pool=pool) as cap:
+        with pytest.raises(cp.cuda.memory.OutOfMemoryError):
+            cp.zeros(4 << 20, 'u1')
+        assert status(cap.stream) == 'Active'
+        y = x * 2
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.arange(N) * 2.0)

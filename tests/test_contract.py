@@ -1,0 +1,609 @@
+"""One contract, two devices: what ``CudaDevice`` and ``SimulatedDevice`` answer to the same verbs.
+
+The simulated half runs anywhere, the CUDA half on a GPU. Each test gets a :class:`Bench`: the device, and the few
+things that have no verb (work, an event with timing, another thread).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capturekit.cuda import CudaDevice
+from capturekit.errors import CudaCallError
+from capturekit.rules import CaptureStatus, Code, Mode
+from capturekit.simulated.device import SimulatedDevice
+from capturekit.topology import EventState
+
+NONE, ACTIVE, LOST = CaptureStatus.NONE, CaptureStatus.ACTIVE, CaptureStatus.INVALIDATED
+
+
+class Bench:
+    """A device, and all streams that a test made on it, which are freed of their captures at the end."""
+
+    device: Any
+    timed = True
+
+    def __init__(self) -> None:
+        self.streams: list[int] = []
+
+    def stream(self, blocking: bool = False) -> int:
+        self.streams.append(self.device.stream_create(non_blocking=not blocking))
+        return self.streams[-1]
+
+    def work(self, s: int) -> None:
+        raise NotImplementedError
+
+    def timing_event(self) -> int:
+        raise NotImplementedError
+
+    def events(self) -> list[int]:
+        """One event of each kind: with timing and without."""
+        return [self.timing_event(), self.device.event_create()]
+
+    def graph(self, pieces: int = 1) -> int:
+        """A graph of pieces of work, one after the other."""
+        s = self.stream()
+        self.device.begin_capture(s)
+        for _ in range(pieces):
+            self.work(s)
+        return int(self.device.end_capture(s))
+
+    def elsewhere(self, call: Callable[[], Any]) -> Any:
+        """Call in another thread."""
+        box: list[Any] = []
+
+        def run() -> None:
+            try:
+                box.append((call(), None))
+            except BaseException as error:
+                box.append((None, error))
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        thread.join()
+        value, error = box[0]
+        if error is not None:
+            raise error
+        return value
+
+    def close(self) -> None:
+        self.device.exchange_thread_mode(Mode.RELAXED)
+        for s in self.streams:
+            if self.device.stream_status(s) is not NONE:
+                with contextlib.suppress(CudaCallError):
+                    self.device.graph_destroy(self.device.end_capture(s))
+        self.device.exchange_thread_mode(Mode.GLOBAL)
+        assert [s for s in self.streams if self.device.stream_status(s) is not NONE] == []
+        for s in self.streams:
+            self.device.stream_destroy(s)
+
+
+class SimulatedBench(Bench):
+    def __init__(self) -> None:
+        super().__init__()
+        self.device = SimulatedDevice()
+        self.done = 0
+
+    def work(self, s: int) -> None:
+        self.device.submit(s, self._count, 'work')
+
+    def _count(self) -> None:
+        self.done += 1
+
+    def timing_event(self) -> int:
+        return self.device.event_create()
+
+
+class CudaBench(Bench):
+    memory: int | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        from cuda.bindings import runtime
+
+        from capturekit.cuda import current
+
+        self.device = current().device
+        self.rt = runtime
+        if CudaBench.memory is None:
+            code, CudaBench.memory = runtime.cudaMalloc(4096)
+            assert int(code) == 0, code
+
+    def work(self, s: int) -> None:
+        code = int(self.rt.cudaMemsetAsync(self.memory, 0, 64, s)[0])
+        if code:
+            self.rt.cudaGetLastError()
+            raise CudaCallError(Code(code), 'memsetAsync')
+
+    def timing_event(self) -> int:
+        code, event = self.rt.cudaEventCreate()
+        assert int(code) == 0, code
+        return int(event)
+
+
+@pytest.fixture(params=['simulated', pytest.param('cuda', marks=pytest.mark.gpu)])
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    if request.param == 'cuda':
+        pytest.importorskip('cupy')
+        pytest.importorskip('cuda.bindings')
+    made = CudaBench() if request.param == 'cuda' else SimulatedBench()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def refused(code: Code, call: Callable[..., Any], *args: Any) -> None:
+    with pytest.raises(CudaCallError) as info:
+        call(*args)
+    assert info.value.code is code
+
+
+def forked(b: Bench, mode: Mode = Mode.RELAXED) -> tuple[int, int, int]:
+    """A capture with work on its origin, and a lane that was forked behind it: origin, lane, the forking event."""
+    d = b.device
+    origin, lane, e = b.stream(), b.stream(), d.event_create()
+    d.begin_capture(origin, mode)
+    b.work(origin)
+    d.event_record(e, origin)
+    d.stream_wait_event(lane, e)
+    return origin, lane, e
+
+
+# -- the verbs themselves -----------------------------------------------------------------------------------------
+
+
+def verbs(kind: type) -> dict[str, inspect.Signature]:
+    return {name: inspect.signature(f) for name, f in vars(kind).items() if callable(f) and not name.startswith('_')}
+
+
+#: What the simulated device has beside: how CuPy's stand-in gives it work and memory.
+BESIDE = {
+    'submit', 'launch_host_func', 'add_callback', 'legacy_call', 'unsafe_call', 'malloc', 'free', 'host_alloc',
+    'host_free',
+}  # fmt: skip
+
+
+def test_the_verbs_have_the_same_names_and_parameters() -> None:
+    cuda, simulated = verbs(CudaDevice), verbs(SimulatedDevice)
+    launch = simulated.pop('graph_launch')  # on CUDA it is CuPy's own function, for speed
+    assert list(launch.parameters) == ['self', 'x', 's']
+    assert set(simulated) - set(cuda) == BESIDE
+    assert set(cuda) <= set(simulated)
+    for name, signature in cuda.items():
+        assert [(p.name, p.default) for p in signature.parameters.values()] == [
+            (p.name, p.default) for p in simulated[name].parameters.values()
+        ], name
+
+
+def test_every_verb_is_used_in_this_file() -> None:
+    text = Path(__file__).read_text()
+    assert [name for name in (*verbs(CudaDevice), 'graph_launch') if f'.{name}' not in text] == []
+
+
+# -- streams --------------------------------------------------------------------------------------------------------
+
+
+def test_streams(bench: Bench) -> None:
+    d = bench.device
+    plain, blocking = d.stream_create(non_blocking=True), d.stream_create()
+    quick = d.stream_create(True, -1)
+    assert len({plain, blocking, quick}) == 3
+    assert [d.stream_flags(s) & 1 for s in (plain, blocking, quick, 0)] == [1, 0, 1, 0]
+    assert [d.stream_priority(s) for s in (plain, quick)] == [0, -1]
+    assert [d.stream_status(s) for s in (plain, blocking, 0)] == [NONE, NONE, NONE]
+    bench.work(plain)
+    d.stream_synchronize(plain)
+    assert d.stream_query(plain) is True
+    d.stream_synchronize(0)
+    assert d.stream_query(0) is True
+    d.device_synchronize()
+    for s in (plain, blocking, quick):
+        d.stream_destroy(s)
+
+
+def test_memory_is_told(bench: Bench) -> None:
+    free, total = bench.device.mem_get_info()
+    assert 0 < free <= total
+
+
+# -- events ---------------------------------------------------------------------------------------------------------
+
+
+def test_events_outside_of_captures(bench: Bench) -> None:
+    d, s, other = bench.device, bench.stream(), bench.stream()
+    for e in bench.events():
+        assert d.event_query(e) is True  # never recorded: nothing to wait for
+        d.event_synchronize(e)
+        d.stream_wait_event(other, e)
+        bench.work(s)
+        d.event_record(e, s)
+        d.stream_wait_event(other, e)
+        d.event_synchronize(e)
+        assert d.event_query(e) is True
+        d.event_record(e, 0)
+        d.stream_wait_event(0, e)
+        d.event_synchronize(e)
+        d.event_destroy(e)
+
+
+def test_elapsed_time(bench: Bench) -> None:
+    d, s = bench.device, bench.stream()
+    first, second, never = (bench.timing_event() for _ in range(3))
+    d.event_record(first, s)
+    bench.work(s)
+    d.event_record(second, s)
+    d.event_synchronize(second)
+    assert d.event_elapsed_time(first, second) >= 0
+    refused(Code.cudaErrorInvalidResourceHandle, d.event_elapsed_time, first, never)
+
+
+@pytest.mark.parametrize('timing', [True, False])
+def test_event_state_never_and_outside(bench: Bench, timing: bool) -> None:
+    d, s = bench.device, bench.stream()
+    e = bench.events()[not timing]
+    assert d.event_state(e) is EventState.NEVER
+    d.event_record(e, s)
+    assert d.event_state(e) is EventState.OUTSIDE
+    d.stream_synchronize(s)
+    assert d.event_state(e) is EventState.OUTSIDE
+    d.event_record(e, 0)
+    assert d.event_state(e) is EventState.OUTSIDE
+
+
+@pytest.mark.parametrize('timing', [True, False])
+@pytest.mark.parametrize('mode', list(Mode))
+def test_event_state_does_no_harm_to_an_open_capture(bench: Bench, timing: bool, mode: Mode) -> None:
+    """Asked in each mode with the thread's own mode relaxed, as it is in the block of ``ck.capture``."""
+    d = bench.device
+    captured, outside, never = (bench.events()[not timing] for _ in range(3))
+    d.event_record(outside, bench.stream())
+    old = d.exchange_thread_mode(Mode.RELAXED)
+    origin, lane, _ = forked(bench, mode)
+    d.event_record(captured, lane)
+    assert d.event_state(captured) is EventState.CAPTURED
+    assert d.stream_status(origin) is ACTIVE
+    assert d.event_state(outside) is EventState.OUTSIDE
+    assert d.event_state(never) is EventState.NEVER
+    assert d.stream_status(origin) is d.stream_status(lane) is ACTIVE
+    d.stream_wait_event(origin, captured)
+    g = d.end_capture(origin)
+    d.exchange_thread_mode(old)
+    assert d.event_state(captured) is EventState.DEAD
+    d.event_record(captured, lane)
+    assert d.event_state(captured) is EventState.OUTSIDE
+    d.graph_destroy(g)
+
+
+@pytest.mark.parametrize('timing', [True, False])
+def test_event_state_of_a_lost_capture(bench: Bench, timing: bool) -> None:
+    d = bench.device
+    e = bench.events()[not timing]
+    origin, lane, _ = forked(bench)
+    d.event_record(e, lane)
+    refused(Code.cudaErrorStreamCaptureUnsupported, d.stream_synchronize, lane)
+    assert d.stream_status(origin) is LOST
+    assert d.event_state(e) is EventState.DEAD
+
+
+# -- captures and graphs --------------------------------------------------------------------------------------------
+
+
+def test_a_capture_and_what_is_told_of_it(bench: Bench) -> None:
+    d = bench.device
+    origin, lane = bench.stream(), bench.stream()
+    assert d.capture_info(origin).status is NONE
+    d.begin_capture(origin, Mode.RELAXED)
+    first = d.capture_info(origin)
+    assert (first.status, first.dependencies) == (ACTIVE, ())
+    assert d.graph_nodes(first.graph) == []
+    assert d.graph_edges(first.graph) == []
+    bench.work(origin)
+    a = d.capture_info(origin).dependencies
+    assert len(a) == 1
+    assert list(a) == d.graph_nodes(first.graph)
+    e = d.event_create()
+    d.event_record(e, origin)
+    d.stream_wait_event(lane, e)
+    assert d.stream_status(lane) is ACTIVE
+    assert (d.capture_info(lane).number, d.capture_info(lane).dependencies) == (first.number, a)
+    bench.work(lane)
+    b = d.capture_info(lane).dependencies
+    bench.work(origin)
+    c = d.capture_info(origin).dependencies
+    d.event_record(e, lane)
+    d.stream_wait_event(origin, e)
+    assert d.capture_info(origin).dependencies == tuple(sorted((*b, *c)))
+    bench.work(origin)
+    (z,) = d.capture_info(origin).dependencies
+    assert d.graph_node_count(first.graph) == 4
+    assert d.graph_edge_count(first.graph) == 4
+    assert set(d.graph_edges(first.graph)) == {(*a, *b), (*a, *c), (*b, z), (*c, z)}
+    g = d.end_capture(origin)
+    assert d.stream_status(origin) is d.stream_status(lane) is NONE
+    assert d.capture_info(lane).status is NONE
+    assert d.graph_node_count(g) == len(d.graph_nodes(g)) == 4
+    assert d.graph_edge_count(g) == len(d.graph_edges(g)) == 4
+    d.graph_destroy(g)
+
+
+def test_two_captures_have_numbers_of_their_own(bench: Bench) -> None:
+    d, one, two = bench.device, bench.stream(), bench.stream()
+    d.begin_capture(one)
+    d.begin_capture(two)
+    assert d.capture_info(one).number != d.capture_info(two).number
+    for s in (two, one):
+        d.graph_destroy(d.end_capture(s))
+
+
+def test_a_graph_is_instantiated_uploaded_launched_and_destroyed(bench: Bench) -> None:
+    d, s = bench.device, bench.stream()
+    g = bench.graph(pieces=3)
+    assert d.graph_node_count(g) == 3
+    assert all(isinstance(part, str) for node in d.graph_nodes(g) for part in d.node_kind(g, node))
+    x = d.graph_instantiate(g)
+    d.graph_upload(x, s)
+    d.graph_upload(x, 0)
+    for _ in range(2):
+        d.graph_launch(x, s)
+    d.graph_launch(x, 0)
+    d.stream_synchronize(s)
+    d.device_synchronize()
+    text = d.graph_dot(g)
+    assert text.startswith('digraph')
+    assert text.count('->') >= 2
+    assert d.graph_dot(g, 0).startswith('digraph')
+    d.graph_destroy(g)
+    d.graph_launch(x, s)  # an executable graph outlives its definition
+    d.stream_synchronize(s)
+    d.graph_exec_destroy(x)
+
+
+def test_node_kinds(bench: Bench) -> None:
+    d = bench.device
+    g = bench.graph()
+    (node,) = d.graph_nodes(g)
+    assert d.node_kind(g, node)[0] == ('memset' if isinstance(bench, CudaBench) else 'kernel')
+    d.graph_destroy(g)
+
+
+def test_external_records_and_waits_are_nodes(bench: Bench) -> None:
+    d, s = bench.device, bench.stream()
+    e = d.event_create()
+    d.event_record(e, bench.stream())
+    d.begin_capture(s)
+    d.stream_wait_event(s, e, True)
+    d.event_record(e, s, True)
+    assert d.graph_node_count(d.capture_info(s).graph) == 2
+    assert d.event_state(e) is EventState.OUTSIDE
+    d.graph_destroy(d.end_capture(s))
+    refused(Code.cudaErrorIllegalState, d.stream_wait_event, s, e, True)
+    refused(Code.cudaErrorIllegalState, d.event_record, e, s, True)
+
+
+def test_the_threads_mode_is_exchanged_and_is_the_threads_own(bench: Bench) -> None:
+    d = bench.device
+    assert d.exchange_thread_mode(Mode.RELAXED) is Mode.GLOBAL
+    assert bench.elsewhere(lambda: d.exchange_thread_mode(Mode.THREAD_LOCAL)) is Mode.GLOBAL
+    assert d.exchange_thread_mode(Mode.THREAD_LOCAL) is Mode.RELAXED
+    assert d.exchange_thread_mode(Mode.GLOBAL) is Mode.THREAD_LOCAL
+
+
+def test_unsafe_calls_by_mode(bench: Bench) -> None:
+    """An instantiation is unsafe: each mode keeps it away from the threads that it says."""
+    d = bench.device
+    g = bench.graph()
+    for mode, here, there in (
+        (Mode.GLOBAL, False, False),
+        (Mode.THREAD_LOCAL, False, True),
+        (Mode.RELAXED, True, True),
+    ):
+        for allowed, thread in ((here, lambda call: call()), (there, bench.elsewhere)):
+            s = bench.stream()
+            d.begin_capture(s, mode)
+            if allowed:
+                thread(lambda: d.graph_exec_destroy(d.graph_instantiate(g)))
+                assert d.stream_status(s) is ACTIVE
+            else:
+                refused(Code.cudaErrorStreamCaptureUnsupported, thread, lambda: d.graph_instantiate(g))
+                assert d.stream_status(s) is LOST
+            end_somehow(bench, s)
+    d.graph_destroy(g)
+
+
+def test_a_relaxed_thread_may_make_unsafe_calls_in_every_mode(bench: Bench) -> None:
+    d = bench.device
+    g = bench.graph()
+    for mode in Mode:
+        old = d.exchange_thread_mode(Mode.RELAXED)
+        s, outside = bench.stream(), bench.stream()
+        d.begin_capture(s, mode)
+        d.graph_exec_destroy(d.graph_instantiate(g))
+        d.stream_synchronize(outside)
+        assert d.stream_status(s) is ACTIVE
+        d.graph_destroy(d.end_capture(s))
+        d.exchange_thread_mode(old)
+    d.graph_destroy(g)
+
+
+def end_somehow(b: Bench, s: int) -> None:
+    try:
+        b.device.graph_destroy(b.device.end_capture(s))
+    except CudaCallError:
+        assert b.device.stream_status(s) is NONE
+
+
+# -- refusals -------------------------------------------------------------------------------------------------------
+
+#: name -> (code, call on (device, origin, lane, forking event), what becomes of the capture)
+REFUSALS: dict[str, tuple[Code, Callable[..., Any], CaptureStatus]] = {
+    'synchronize origin': (Code.cudaErrorStreamCaptureUnsupported, lambda d, o, s, e: d.stream_synchronize(o), LOST),
+    'synchronize lane': (Code.cudaErrorStreamCaptureUnsupported, lambda d, o, s, e: d.stream_synchronize(s), LOST),
+    'query origin': (Code.cudaErrorStreamCaptureUnsupported, lambda d, o, s, e: d.stream_query(o), LOST),
+    'query lane': (Code.cudaErrorStreamCaptureUnsupported, lambda d, o, s, e: d.stream_query(s), LOST),
+    'flags of origin': (Code.cudaErrorStreamCaptureUnsupported, lambda d, o, s, e: d.stream_flags(o), LOST),
+    'device synchronize': (Code.cudaErrorStreamCaptureUnsupported, lambda d, o, s, e: d.device_synchronize(), LOST),
+    'synchronize captured event': (Code.cudaErrorCapturedEvent, lambda d, o, s, e: d.event_synchronize(e), LOST),
+    'query captured event': (Code.cudaErrorCapturedEvent, lambda d, o, s, e: d.event_query(e), LOST),
+    'end on a lane': (Code.cudaErrorStreamCaptureUnmatched, lambda d, o, s, e: d.end_capture(s), LOST),
+    'begin again': (Code.cudaErrorIllegalState, lambda d, o, s, e: d.begin_capture(o), ACTIVE),
+    'begin on a lane': (Code.cudaErrorIllegalState, lambda d, o, s, e: d.begin_capture(s), ACTIVE),
+    'fork of the legacy stream': (
+        Code.cudaErrorStreamCaptureImplicit, lambda d, o, s, e: d.stream_wait_event(0, e), LOST,
+    ),
+    'begin on the legacy stream': (
+        Code.cudaErrorStreamCaptureUnsupported, lambda d, o, s, e: d.begin_capture(0), ACTIVE,
+    ),
+    'end on the legacy stream': (Code.cudaErrorIllegalState, lambda d, o, s, e: d.end_capture(0), ACTIVE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', REFUSALS)
+def test_refusals(bench: Bench, name: str) -> None:
+    code, call, after = REFUSALS[name]
+    d = bench.device
+    origin, lane, e = forked(bench)
+    refused(code, call, d, origin, lane, e)
+    assert d.stream_status(origin) is d.stream_status(lane) is after
+    assert d.capture_info(origin).status is after
+    if after is LOST:
+        refused(Code.cudaErrorStreamCaptureInvalidated, bench.work, origin)
+        refused(Code.cudaErrorStreamCaptureInvalidated, d.event_record, e, lane)
+        refused(Code.cudaErrorStreamCaptureInvalidated, d.stream_priority, lane)
+        refused(Code.cudaErrorStreamCaptureInvalidated, d.end_capture, origin)
+    else:
+        d.graph_destroy(d.end_capture(origin))
+    assert d.stream_status(origin) is d.stream_status(lane) is NONE
+
+
+def test_an_event_of_outside_is_isolated(bench: Bench) -> None:
+    d = bench.device
+    for e in bench.events():
+        d.event_record(e, bench.stream())
+        origin, lane, _ = forked(bench)
+        refused(Code.cudaErrorStreamCaptureIsolation, d.stream_wait_event, lane, e)
+        assert d.stream_status(origin) is LOST
+        end_somehow(bench, origin)
+
+
+def test_a_never_recorded_event_orders_nothing(bench: Bench) -> None:
+    d = bench.device
+    origin, _lane, _ = forked(bench)
+    before = d.capture_info(origin).dependencies
+    for e in bench.events():
+        d.stream_wait_event(origin, e)
+    assert d.capture_info(origin).dependencies == before
+    d.graph_destroy(d.end_capture(origin))
+
+
+def test_two_captures_do_not_merge(bench: Bench) -> None:
+    d = bench.device
+    one, _, _ = forked(bench)
+    two, _, e = forked(bench)
+    refused(Code.cudaErrorStreamCaptureMerge, d.stream_wait_event, one, e)
+    assert d.stream_status(one) is d.stream_status(two) is LOST
+    for s in (one, two):
+        refused(Code.cudaErrorStreamCaptureInvalidated, d.end_capture, s)
+
+
+def test_captured_events_have_no_time_and_asking_is_harmless(bench: Bench) -> None:
+    d, s = bench.device, bench.stream()
+    e, outside = bench.timing_event(), bench.timing_event()
+    d.event_record(outside, s)
+    d.stream_synchronize(s)
+    d.begin_capture(s)
+    d.event_record(e, s)
+    for pair in ((e, e), (outside, e)):
+        refused(Code.cudaErrorCapturedEvent, d.event_elapsed_time, *pair)
+    assert d.stream_status(s) is ACTIVE
+    d.graph_destroy(d.end_capture(s))
+    refused(Code.cudaErrorInvalidValue, d.event_elapsed_time, e, e)
+    refused(Code.cudaErrorInvalidValue, d.event_synchronize, e)
+    refused(Code.cudaErrorInvalidValue, d.stream_wait_event, s, e)
+
+
+def test_ends_that_are_refused(bench: Bench) -> None:
+    d = bench.device
+    refused(Code.cudaErrorIllegalState, d.end_capture, bench.stream())
+    origin, lane, _ = forked(bench)
+    bench.work(lane)
+    refused(Code.cudaErrorStreamCaptureUnjoined, d.end_capture, origin)
+    assert d.stream_status(origin) is d.stream_status(lane) is NONE
+    for mode in (Mode.GLOBAL, Mode.THREAD_LOCAL):
+        s = bench.stream()
+        d.begin_capture(s, mode)
+        refused(Code.cudaErrorStreamCaptureWrongThread, bench.elsewhere, lambda s=s: d.end_capture(s))
+        assert d.stream_status(s) is NONE
+    s = bench.stream()
+    d.begin_capture(s, Mode.RELAXED)
+    d.graph_destroy(bench.elsewhere(lambda: d.end_capture(s)))
+
+
+def test_graphs_do_not_go_into_captures(bench: Bench) -> None:
+    d = bench.device
+    g = bench.graph()
+    x = d.graph_instantiate(g)
+    for call in (d.graph_launch, d.graph_upload):
+        for on_the_lane in (False, True):
+            origin, lane, _ = forked(bench)
+            with pytest.raises(RuntimeError, match='cudaErrorStreamCaptureUnsupported'):
+                call(x, lane if on_the_lane else origin)
+            assert d.stream_status(origin) is LOST
+            end_somehow(bench, origin)
+    d.graph_exec_destroy(x)
+    d.graph_destroy(g)
+
+
+def test_the_legacy_stream_beside_a_blocking_one(bench: Bench) -> None:
+    d = bench.device
+    for call in (
+        lambda: bench.work(0),
+        lambda: d.stream_synchronize(0),
+        lambda: d.event_record(bench.timing_event(), 0),
+        lambda: d.stream_flags(0),
+    ):
+        s = bench.stream(blocking=True)
+        d.begin_capture(s)
+        refused(Code.cudaErrorStreamCaptureImplicit, call)
+        assert d.stream_status(s) is LOST
+        end_somehow(bench, s)
+    s = bench.stream(blocking=True)
+    d.begin_capture(s)
+    refused(Code.cudaErrorStreamCaptureImplicit, d.stream_status, 0)  # asking is refused, too, but costs nothing
+    assert d.stream_status(s) is ACTIVE
+    end_somehow(bench, s)
+
+
+def test_the_legacy_stream_beside_a_non_blocking_one_runs_at_once(bench: Bench) -> None:
+    d, s = bench.device, bench.stream()
+    d.begin_capture(s)
+    bench.work(0)
+    assert d.graph_nodes(d.capture_info(s).graph) == []
+    assert d.stream_status(s) is ACTIVE
+    d.graph_destroy(d.end_capture(s))
+
+
+def test_a_blocking_lane_counts_as_a_blocking_stream(bench: Bench) -> None:
+    d = bench.device
+    origin, _lane, e = forked(bench)
+    d.stream_wait_event(bench.stream(blocking=True), e)
+    refused(Code.cudaErrorStreamCaptureImplicit, bench.work, 0)
+    assert d.stream_status(origin) is LOST
+
+
+def test_a_destroyed_lane_leaves_its_work_unjoined(bench: Bench) -> None:
+    d = bench.device
+    origin, _, e = forked(bench)
+    lane = d.stream_create(True)
+    d.stream_wait_event(lane, e)
+    bench.work(lane)
+    d.stream_destroy(lane)
+    assert d.stream_status(origin) is ACTIVE
+    refused(Code.cudaErrorStreamCaptureUnjoined, d.end_capture, origin)

@@ -1,0 +1,126 @@
+"""Every sample runs on the simulated device, and notices when what it shows is not so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import capturekit as ck
+from tests.test_cli import ROOT, capturekit, errors
+
+SAMPLES = ROOT / 'samples'
+
+#: What each sample prints, as patterns of its lines.
+PRINTS = {
+    'first_graph.py': [r'4 nodes recorded on the simulated device'] + [r'shifted by .*: max error against eager 0'] * 3,
+    'fork_join.py': [r'on the simulated device: \d+ nodes on 3 lanes', r'max error against eager: 0'],
+    'wave_two_lanes.py': [
+        r'100 steps of 128x128 on the simulated device, two a launch: \d+ nodes',
+        r'the water moved by \d\.\d+; max error against eager 0',
+    ],
+    'signal_pipeline.py': [r'65536 samples on the simulated device: \d+ nodes on 3 lanes']
+    + [r'block \d: \d\d% is loud; max error against eager 0'] * 3,
+}
+
+#: The fault in each script: the exception, and the code of the line that it names.
+WENT_WRONG = {
+    'device_synchronize.py': (ck.SynchronizationError, 'cp.cuda.Device().synchronize()'),
+    'escaped_stream.py': (ck.EscapedWorkError, 'z = x * 5'),
+    'event_from_outside.py': (ck.IsolationError, 'cap.stream.wait_event(loaded)'),
+    'host_read.py': (ck.HostReadError, 'if float(x.max()) > 1:'),
+    'joined_then_worked.py': (ck.UnjoinedError, 'with side:'),
+    'null_stream.py': (ck.LegacyStreamError, 'with cp.cuda.Stream.null:'),
+    'second_capture.py': (ck.UnmatchedError, 'stream.begin_capture()'),
+    'stream_done.py': (ck.SynchronizationError, 'while not side.done:'),
+    'synchronize_lane.py': (ck.SynchronizationError, 'side.synchronize()'),
+    'unjoined_lane.py': (ck.UnjoinedError, 'with side:'),
+}
+
+
+def run_sample(path: Path, *args: str, seed: int = 0) -> list[str]:
+    ran = capturekit('run', '--simulate', '--seed', str(seed), str(path), *args)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert errors(ran) == []
+    return ran.stdout.splitlines()
+
+
+def test_every_sample_is_here() -> None:
+    assert {path.name for path in SAMPLES.glob('*.py')} == PRINTS.keys()
+    assert {path.name for path in SAMPLES.glob('went_wrong/*.py')} == WENT_WRONG.keys()
+
+
+@pytest.mark.parametrize('seed', [0, 1])
+@pytest.mark.parametrize('name', PRINTS)
+def test_sample(name: str, seed: int) -> None:
+    lines = run_sample(SAMPLES / name, seed=seed)
+    assert len(lines) == len(PRINTS[name])
+    for pattern, line in zip(PRINTS[name], lines):
+        assert re.fullmatch(pattern, line)
+
+
+@pytest.mark.parametrize(
+    ('name', 'args', 'first'),
+    [
+        ('first_graph.py', ['1000'], '4 nodes'),
+        ('fork_join.py', ['1000'], 'on the simulated device'),
+        ('wave_two_lanes.py', ['33', '7'], '8 steps of 33x33'),
+        ('signal_pipeline.py', ['4096'], '4096 samples'),
+    ],
+)
+def test_sample_of_another_size(name: str, args: list[str], first: str) -> None:
+    assert run_sample(SAMPLES / name, *args)[0].startswith(first)
+
+
+@pytest.mark.parametrize('name', WENT_WRONG)
+def test_went_wrong(name: str) -> None:
+    kind, code = WENT_WRONG[name]
+    path = SAMPLES / 'went_wrong' / name
+    what, why, remedy, *rest = run_sample(path)
+    assert what.startswith(f'{kind.__name__}: ')
+    assert why.startswith('  ')
+    assert remedy.startswith('  ')
+    assert rest[0].startswith('repaired: ')
+    named = int(re.findall(rf', at {name}:(\d+)', what)[-1])
+    assert code in path.read_text().splitlines()[named - 1]
+
+
+def broken(tmp_path: Path, name: str, old: str, new: str) -> list[int]:
+    """Break a sample and return its exit statuses for some seeds."""
+    text = (SAMPLES / name).read_text()
+    assert old in text
+    path = tmp_path / name
+    path.write_text(text.replace(old, new))
+    runs = [capturekit('run', '--simulate', '--seed', str(seed), str(path)) for seed in range(4)]
+    for ran in runs:
+        assert ran.returncode == 0 or errors(ran) == ['the launches differ from the eager run']
+    return [ran.returncode for ran in runs]
+
+
+def test_wave_without_a_join_between_steps_is_noticed(tmp_path: Path) -> None:
+    """Lanes that run two steps on end read halos that are not there yet: the simulated device shows it."""
+    old = '        step_lanes(old, now, cap.fork)\n        step_lanes(now, old, cap.fork)\n'
+    new = (
+        '        half = size // 2\n'
+        '        with cap.fork(2) as (upper, lower):\n'
+        '            with upper:\n'
+        '                step_rows(old, now, 1, half)\n'
+        '                step_rows(now, old, 1, half)\n'
+        '            with lower:\n'
+        '                step_rows(old, now, half, size - 1)\n'
+        '                step_rows(now, old, half, size - 1)\n'
+    )
+    assert 1 in broken(tmp_path, 'wave_two_lanes.py', old, new)
+
+
+def test_wave_with_a_wrong_halo_is_noticed(tmp_path: Path) -> None:
+    assert (
+        broken(
+            tmp_path,
+            'wave_two_lanes.py',
+            'step_rows(old, now, half, size - 1)',
+            'step_rows(old, now, half + 1, size - 1)',
+        )
+        == [1] * 4
+    )
