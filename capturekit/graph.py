@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from capturekit.cuda import Platform, stream_handle
@@ -50,7 +51,7 @@ class Graph:
     """
 
     __slots__ = {
-        '__weakref__': None, '_before': None, '_current': None, '_device': None, '_exec': None, '_graph': None,
+        '__weakref__': None, '_before': None, '_current': None, '_device': None, '_exec': None, '_graph': None, '_inside': None,
         '_launch': None, '_lock': None, '_memory': None, '_shut': None, '_platform': None, '_topology': None,
         'device_id': 'the device the graph lives on', 'recording': 'the story of its capture', 'launch': _LAUNCH,
     }  # fmt: skip
@@ -65,6 +66,7 @@ class Graph:
     _current: Callable[[], Any]
     _topology: Topology
     _before: Callable[[bool, int], None]
+    _inside: Callable[[], AbstractContextManager[None]]
     _shut: Callable[[], None]
     device_id: int
     recording: Recording
@@ -82,6 +84,7 @@ class Graph:
         recording: Recording,
         topology: Topology,
         before: Callable[[bool, int], None],
+        inside: Callable[[], AbstractContextManager[None]],
     ) -> Graph:
         """Instantiate a definition and take it over; on failure the definition is destroyed."""
         self = object.__new__(cls)
@@ -94,6 +97,7 @@ class Graph:
         self._current = platform.cupy.cuda.get_current_stream
         self._topology = topology
         self._before = before
+        self._inside = inside
         self.device_id = platform.cupy.cuda.Device().id
         self.recording = recording
         old = platform.device.exchange_thread_mode(Mode.RELAXED)
@@ -197,7 +201,6 @@ class Graph:
         with self._lock:
             if self._exec:
                 self._destroy()
-                self._memory.release()
 
     def _destroy(self) -> None:
         """Destroy what is there, in a thread mode that no open capture is hurt by."""
@@ -212,6 +215,8 @@ class Graph:
                 device.graph_exec_destroy(x)
             if g:
                 device.graph_destroy(g)
+            with self._inside():
+                self._memory.release()
         finally:
             device.exchange_thread_mode(old)
 

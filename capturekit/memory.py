@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+from capturekit.rules import CaptureStatus
 from capturekit.topology import Capture, Clock, Lane, covers
 
 _UNIT = 512
@@ -152,7 +153,7 @@ class GraphMemory:
     def touched_since(self, tick: int) -> Clock:
         """How far each lane has got that was active at or after ``tick``."""
         capture = self._capture
-        if capture is None:
+        if capture is None or capture.status is not CaptureStatus.ACTIVE:
             return {}
         return {
             lane.number: lane.segment
@@ -178,6 +179,12 @@ class GraphMemory:
         return int(self.pool.total_bytes() + self._fresh.total_bytes()) if self.private else self.grown
 
     def release(self) -> None:
-        """Give everything back; the graph must not be launched any more."""
+        """Give everything back; the graph must not be launched any more.
+
+        Free blocks are freed by name: CuPy's pools can outlive their last reference until garbage is collected.
+        """
         self._held.clear()
+        if self.private and self.pool is not None:
+            self.pool.free_all_blocks()
+            self._fresh.free_all_blocks()
         self._capture = self._identity = self.pool = self._fresh = None

@@ -285,6 +285,9 @@ class Capture:
             fault = fault or found
         if fault is not None and definition:
             live.platform.device.graph_destroy(definition)
+        if live.memory is not None and (error is not None or fault is not None):
+            with GUARD.inside():
+                live.memory.release()
         if error is not None:
             if fault is not None:
                 _note(error, f'capturekit: {fault}')
@@ -297,7 +300,7 @@ class Capture:
         assert live.memory is not None
         live.recording.memory_bytes = live.memory.used_bytes()
         self._graph = Graph._make(
-            live.platform, definition, live.memory, live.recording, GUARD.topology, GUARD.launching
+            live.platform, definition, live.memory, live.recording, GUARD.topology, GUARD.launching, GUARD.inside
         )
         self._state = 'closed'
 

@@ -55,6 +55,10 @@ class Bench:
         self.outside2 = ok(rt.cudaEventCreate())
         self.never = ok(rt.cudaEventCreate())
         self.scratch = ok(rt.cudaEventCreate())
+        self.dead = ok(rt.cudaEventCreate())
+        ok((*rt.cudaStreamBeginCapture(self.free, _MODE['relaxed']), None))
+        ok((*rt.cudaEventRecord(self.dead, self.free), None))
+        rt.cudaGraphDestroy(ok(rt.cudaStreamEndCapture(self.free)))
         ok(rt.cudaEventRecord(self.outside, self.free))
         ok(rt.cudaEventRecord(self.outside2, self.free))
         self.spare_ptr = ok(rt.cudaMalloc(1 << 12))
@@ -199,6 +203,19 @@ OPERATIONS: dict[str, Callable[[Bench], Any]] = {
     'graphExecDestroy': lambda b: rt.cudaGraphExecDestroy(b.spare_exec),
     'graphUpload(origin)': lambda b: rt.cudaGraphUpload(b.exec, b.origin),
     'graphUpload(legacy)': lambda b: rt.cudaGraphUpload(b.exec, LEGACY),
+    'graphUpload(side captured)': lambda b: rt.cudaGraphUpload(b.exec, b.side),
+    'mallocAsync(side captured)': lambda b: rt.cudaMallocAsync(4096, b.side),
+    'memcpyPeerAsync(side captured)': lambda b: rt.cudaMemcpyPeerAsync(b.buf, 0, b.buf2, 0, 64, b.side),
+    'memPrefetchAsync(side captured)': lambda b: rt.cudaMemPrefetchAsync(b.managed, 64, _LOCATION, 0, b.side),
+    'freeAsync(side captured, outside pointer)': lambda b: rt.cudaFreeAsync(b.spare_async, b.side),
+    'eventRecordExternal(side captured)': lambda b: rt.cudaEventRecordWithFlags(b.scratch, b.side, 1),
+    'waitEventExternal(side captured, uncaptured recorded)': lambda b: rt.cudaStreamWaitEvent(b.side, b.outside, 1),
+    'waitEvent(origin, event of an ended capture)': lambda b: rt.cudaStreamWaitEvent(b.origin, b.dead, 0),
+    'waitEvent(uncaptured, event of an ended capture)': lambda b: rt.cudaStreamWaitEvent(b.free, b.dead, 0),
+    'eventQuery(event of an ended capture)': lambda b: rt.cudaEventQuery(b.dead),
+    'eventSynchronize(event of an ended capture)': lambda b: rt.cudaEventSynchronize(b.dead),
+    'eventElapsedTime(event of an ended capture)': lambda b: rt.cudaEventElapsedTime(b.dead, b.dead),
+    'eventRecordExternal(uncaptured)': lambda b: rt.cudaEventRecordWithFlags(b.scratch, b.free, 1),
     'graphLaunch(side captured)': lambda b: rt.cudaGraphLaunch(b.exec, b.side),
     'graphLaunch(perthread)': lambda b: rt.cudaGraphLaunch(b.exec, PER_THREAD),
     'graphDebugDotPrint': lambda b: rt.cudaGraphDebugDotPrint(b.graph, b'/tmp/measure_rules.dot', 0),

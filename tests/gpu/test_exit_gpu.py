@@ -1,0 +1,284 @@
+"""The way out on the GPU: whatever happens in the block, afterwards everything is as it was before."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.cuda import current
+from capturekit.errors import CudaCallError
+from capturekit.rules import Code
+from tests.gpu.world import set_thread_mode, status, thread_mode, world
+
+cp = pytest.importorskip('cupy')
+pytest.importorskip('cuda.bindings')
+pytestmark = pytest.mark.gpu
+
+N = 256
+
+
+class Scene:
+    """Two streams, an array, and the capture of the test."""
+
+    def __init__(self) -> None:
+        self.x = cp.arange(N, dtype='f8')
+        for made in (self.x + 1, self.x * 2):
+            del made
+        self.origin = cp.cuda.Stream(non_blocking=True)
+        self.side = cp.cuda.Stream(non_blocking=True)
+        self.outside = cp.cuda.Stream(non_blocking=True)
+        self.cap: Any = None
+        cp.cuda.Device().synchronize()
+
+    def open(self, **options: Any) -> Any:
+        self.cap = ck.capture(self.origin, **options)
+        return self.cap
+
+    def work(self, join: bool = True) -> Any:
+        """Work on the origin and on a lane."""
+        a = self.x + 1
+        self.side.wait_event(self.origin.record())
+        with self.side:
+            b = a * 2
+        if join:
+            self.origin.wait_event(self.side.record())
+        return b
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    """Before and after: the driver says that no stream captures, and the world is the same; a capture works at once."""
+    made = Scene()
+    before = world()
+    yield made
+    assert [status(s) for s in (made.origin, made.side, made.outside, 2)] == ['None'] * 4
+    assert world() == before
+    if made.cap is not None and made.cap.recording.outcome == 'failed':
+        with pytest.raises(ck.ClosedError):
+            made.cap.graph.launch()
+    good_capture(made)
+    assert world() == before
+
+
+def good_capture(scene: Scene) -> None:
+    with ck.capture(scene.origin) as cap:
+        result = scene.work()
+    cap.graph.launch(scene.origin)
+    assert np.array_equal(result.get(stream=scene.origin), (np.arange(N) + 1.0) * 2)
+
+
+@pytest.mark.parametrize('kind', [ZeroDivisionError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError])
+@pytest.mark.parametrize('where', ['on the origin', 'on a lane', 'in a fork', 'on a trapped stream', 'after use()'])
+def test_the_body_raises(scene: Scene, kind: type[BaseException], where: str) -> None:
+    own = kind('mine')
+    with pytest.raises(kind) as info, scene.open() as cap:
+        scene.work(join=False)
+        if where == 'on a lane':
+            with scene.side:
+                raise own
+        if where == 'in a fork':
+            with cap.fork(2) as (left, _right), left:
+                scene.x + 1
+                raise own
+        if where == 'on a trapped stream':
+            with scene.outside:
+                scene.x.__iadd__(0)
+                raise own
+        if where == 'after use()':
+            scene.side.use()
+        raise own
+    assert info.value is own
+    assert cap.recording.outcome == 'failed'
+
+
+def test_unjoined(scene: Scene) -> None:
+    with pytest.raises(ck.UnjoinedError) as info, scene.open():
+        scene.work(join=False)
+    (lane,) = info.value.lanes
+    assert lane['stream'] == scene.side.ptr
+    assert info.value.cuda_error == 'cudaErrorStreamCaptureUnjoined'
+
+
+def test_joined_and_worked_on_again(scene: Scene) -> None:
+    with pytest.raises(ck.UnjoinedError, match='joined at .* and then worked on again'), scene.open():
+        b = scene.work()
+        with scene.side:
+            b += 1
+
+
+def test_unjoined_is_a_note_on_the_bodys_exception(scene: Scene) -> None:
+    with pytest.raises(ZeroDivisionError), scene.open():
+        scene.work(join=False)
+        raise ZeroDivisionError
+
+
+def lose() -> None:
+    """A call below Python that no capture can hold: what a C library might do."""
+    from cuda.bindings import runtime
+
+    assert int(runtime.cudaDeviceSynchronize()[0]) == Code.cudaErrorStreamCaptureUnsupported
+    runtime.cudaGetLastError()
+
+
+@pytest.mark.parametrize('mode', ['relaxed', 'thread_local', 'global'])
+@pytest.mark.parametrize('noticed', ['at the next call', 'at the end', 'beside an exception'])
+def test_lost_below_python(scene: Scene, noticed: str, mode: str) -> None:
+    kind = ZeroDivisionError if noticed == 'beside an exception' else ck.InvalidatedError
+    with pytest.raises(kind) as info, scene.open(mode=mode):
+        scene.work()
+        lose()
+        assert status(scene.origin) == status(scene.side) == 'Invalidated'
+        if noticed == 'at the next call':
+            scene.origin.record()
+        if noticed == 'beside an exception':
+            raise ZeroDivisionError
+    if isinstance(info.value, ck.InvalidatedError):
+        assert info.value.cuda_error == 'cudaErrorStreamCaptureInvalidated'
+        assert info.value.active_at is not None
+        assert info.value.active_at.file == __file__
+
+
+def test_lost_again_and_again(scene: Scene) -> None:
+    for _ in range(20):
+        with pytest.raises(ck.InvalidatedError), scene.open():
+            scene.work()
+            lose()
+        good_capture(scene)
+
+
+def failing(error: BaseException) -> Callable[..., Any]:
+    def fail(*_args: Any) -> Any:
+        raise error
+
+    return fail
+
+
+def test_instantiation_fails(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = CudaCallError(Code.cudaErrorMemoryAllocation, 'graphInstantiate')
+    with monkeypatch.context() as patched:
+        patched.setattr(current().device, 'graph_instantiate', failing(error))
+        with pytest.raises(CudaCallError) as info, scene.open():
+            scene.work()
+    assert info.value is error
+
+
+@pytest.mark.parametrize('really', [True, False], ids=['after it ended', 'before it ended, once'])
+def test_the_end_fails(scene: Scene, monkeypatch: pytest.MonkeyPatch, really: bool) -> None:
+    device = current().device
+    end, failed = device.end_capture, []
+    error = CudaCallError(Code.cudaErrorStreamCaptureInvalidated, 'streamEndCapture')
+
+    def failing_once(stream: int) -> int:
+        if failed:
+            return int(end(stream))
+        failed.append(stream)
+        if really:
+            device.graph_destroy(end(stream))
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(device, 'end_capture', failing_once)
+        with pytest.raises((CudaCallError, ck.CaptureError)), scene.open():
+            scene.work()
+    assert failed == [scene.origin.ptr]
+
+
+def test_opening_fails(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = CudaCallError(Code.cudaErrorMemoryAllocation, 'streamBeginCapture')
+    entered = []
+    with monkeypatch.context() as patched:
+        patched.setattr(current().device, 'begin_capture', failing(error))
+        with pytest.raises(CudaCallError) as info, ck.capture(scene.origin):
+            entered.append(True)
+    assert info.value is error
+    assert not entered
+
+
+def test_a_generator_suspends(scene: Scene) -> None:
+    def generator() -> Iterator[int]:
+        with scene.open():
+            scene.work()
+            yield 1
+
+    with pytest.raises(ck.GeneratorError):
+        next(generator())
+
+
+def test_escaped_work_is_found_at_the_end(scene: Scene) -> None:
+    """A stream made current, worked on and never left: the end of the block finds the work, which did not run."""
+    with pytest.raises(ck.EscapedWorkError), scene.open():
+        scene.work()
+        scene.outside.use()
+        scene.x.__iadd__(100)
+    assert float(scene.x[0]) == 0
+
+
+@pytest.mark.parametrize('mode', [0, 1, 2], ids=['global', 'thread_local', 'relaxed'])
+@pytest.mark.parametrize('ending', ['good', 'raises', 'unjoined', 'lost'])
+def test_the_threads_mode_is_given_back(scene: Scene, mode: int, ending: str) -> None:
+    """Whatever mode the thread had: in the block it is relaxed, afterwards it is the old one."""
+    old = set_thread_mode(mode)
+    try:
+        try:
+            with scene.open(mode='global'):
+                assert thread_mode() == 2
+                scene.work(join=ending != 'unjoined')
+                if ending == 'raises':
+                    raise ZeroDivisionError
+                if ending == 'lost':
+                    lose()
+        except (ZeroDivisionError, ck.CaptureError):
+            assert ending != 'good'
+        assert thread_mode() == mode
+    finally:
+        set_thread_mode(old)
+
+
+@pytest.mark.parametrize('collecting', [True, False])
+def test_garbage_collection_is_as_before(scene: Scene, collecting: bool) -> None:
+    before = gc.isenabled()
+    (gc.enable if collecting else gc.disable)()
+    try:
+        with pytest.raises(ZeroDivisionError), scene.open():
+            assert not gc.isenabled()
+            raise ZeroDivisionError
+        assert gc.isenabled() is collecting
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_the_allocator_and_the_stream_that_were_set_are_set_again(scene: Scene) -> None:
+    pool, mine = cp.cuda.MemoryPool(), cp.cuda.Stream(non_blocking=True)
+    malloc = pool.malloc
+    with cp.cuda.using_allocator(malloc), mine:
+        for error in (None, ZeroDivisionError()):
+            with pytest.raises(ZeroDivisionError), scene.open():
+                scene.work()
+                assert cp.cuda.get_current_stream().ptr == scene.origin.ptr
+                assert cp.cuda.memory._get_thread_local_allocator() is not malloc
+                raise error or ZeroDivisionError
+            assert cp.cuda.get_current_stream() is mine
+            assert cp.cuda.memory._get_thread_local_allocator() is malloc
+
+
+def test_captures_in_captures_are_undone_one_by_one(scene: Scene) -> None:
+    """A second capture on another stream inside the first fails; the first goes on and is good."""
+    with ck.capture(scene.origin) as cap:
+        a = scene.x + 1
+        with pytest.raises(ZeroDivisionError), ck.capture(scene.outside):
+            scene.x * 2
+            raise ZeroDivisionError
+        assert (status(scene.origin), status(scene.outside)) == ('Active', 'None')
+        assert cp.cuda.get_current_stream().ptr == scene.origin.ptr
+        with ck.capture(scene.outside) as inner:
+            c = scene.x * 3
+        b = a * 2
+    cap.graph.launch(scene.origin)
+    inner.graph.launch(scene.origin)
+    assert np.array_equal(b.get(stream=scene.origin), (np.arange(N) + 1.0) * 2)
+    assert np.array_equal(c.get(stream=scene.origin), np.arange(N) * 3.0)

@@ -1,0 +1,279 @@
+"""Threads on the GPU: captures side by side, other threads' work beside a capture, and their waits for the device."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from tests.gpu.world import captured_nodes, in_thread, node_count, set_wait_seconds, status, world
+
+cp = pytest.importorskip('cupy')
+pytest.importorskip('cuda.bindings')
+pytestmark = pytest.mark.gpu
+
+N = 1024
+
+
+def warm() -> Any:
+    x = cp.arange(N, dtype='f8')
+    for made in (x + 1, x * 2, x + x, x.sum()):
+        del made
+    cp.cuda.Device().synchronize()
+    return x
+
+
+class Started:
+    """A call running in another thread: ``waiting`` until it comes back, ``result()`` gives or raises what it did."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._box: list[Any] = []
+        self._call = call
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._box.append((self._call(), None))
+        except BaseException as error:
+            self._box.append((None, error))
+
+    @property
+    def waiting(self) -> bool:
+        return self._thread.is_alive()
+
+    def result(self, timeout: float = 30) -> Any:
+        self._thread.join(timeout)
+        assert not self.waiting, 'the other thread hangs'
+        value, error = self._box[0]
+        if error is not None:
+            raise error
+        return value
+
+
+def one_capture(number: int, together: threading.Barrier, rounds: int = 5) -> list[int]:
+    """Capture, launch and check, several times; the blocks of all threads are open at once. Return the node counts."""
+    nodes = []
+    with cp.cuda.Stream(non_blocking=True) as own:
+        x = cp.full(N, float(number))
+        for _ in range(rounds):
+            with ck.capture() as cap:
+                together.wait(30)
+                a = x + 1
+                with cap.fork(2) as (left, right):
+                    with left:
+                        b = a * 2
+                        for _ in range(number):
+                            b = b + 1
+                    with right:
+                        c = a * 3
+                d = b + c
+                together.wait(30)
+            for _ in range(2):
+                cap.graph.launch()
+            want = (number + 1.0) * 5 + number
+            assert (d.get(stream=own) == want).all(), (number, want)
+            nodes.append(node_count(cap.graph.graph))
+            assert cap.recording.nodes == nodes[-1]
+    return nodes
+
+
+@pytest.mark.parametrize('count', [2, 8])
+def test_captures_in_as_many_threads_at_once(count: int) -> None:
+    warm()
+    before = world()
+    together = threading.Barrier(count)
+    threads = [Started(lambda n=n: one_capture(n, together)) for n in range(count)]
+    for number, thread in enumerate(threads):
+        assert thread.result(60) == [4 + number] * 5
+    assert world() == before
+
+
+def test_each_captures_in_a_mode_of_its_own() -> None:
+    """A global capture in one thread does not keep the others' unsafe calls away from their own, relaxed ones."""
+    x = warm()
+    together = threading.Barrier(3)
+
+    def run(mode: str) -> bool:
+        with cp.cuda.Stream(non_blocking=True) as own:
+            with ck.capture(mode=mode) as cap:
+                together.wait(30)
+                y = x + cp.ones(1 << 20)[:N]
+                together.wait(30)
+            cap.graph.launch()
+            return bool(np.array_equal(y.get(stream=own), np.arange(N) + 1.0))
+
+    threads = [Started(lambda m=m: run(m)) for m in ('global', 'thread_local', 'relaxed')]
+    assert [thread.result() for thread in threads] == [True] * 3
+
+
+@pytest.mark.parametrize('mode', ['relaxed', 'thread_local', 'global'])
+def test_another_threads_work_goes_on_and_is_not_recorded(mode: str) -> None:
+    x = warm()
+
+    def other() -> list[float]:
+        seen = []
+        with cp.cuda.Stream(non_blocking=True) as own:
+            for n in range(20):
+                big = cp.full((n + 1) << 16, 1.0)
+                y = cp.asarray(np.arange(N) + n) * 2 + big[:N]
+                e = own.record()
+                e.synchronize()
+                own.synchronize()
+                seen.append(float(y[1].get(stream=own)))
+            assert own.done
+        with cp.cuda.Stream.null:
+            seen.append(float((cp.arange(4.0) + 1).sum()))
+        return seen
+
+    with ck.capture(mode=mode) as cap:
+        a = x + 1
+        assert captured_nodes(cap.stream) == 1
+        assert in_thread(other) == [(1.0 + n) * 2 + 1 for n in range(20)] + [10]
+        assert captured_nodes(cap.stream) == 1
+        assert status(cap.stream) == 'Active'
+        b = a + 1
+    assert node_count(cap.graph.graph) == cap.recording.nodes == 2
+    cap.graph.launch()
+    assert np.array_equal(b.get(), np.arange(N) + 2.0)
+
+
+@pytest.mark.parametrize(
+    'wait', [lambda: cp.cuda.Device().synchronize(), lambda: cp.cuda.runtime.deviceSynchronize()], ids=['Device', 'runtime']
+)
+def test_another_threads_wait_for_the_device_waits_for_the_capture(wait: Callable[[], Any]) -> None:
+    x = warm()
+
+    def waited() -> float:
+        wait()
+        return time.monotonic()
+
+    with ck.capture() as cap:
+        a = x + 1
+        other = Started(waited)
+        time.sleep(0.3)
+        assert other.waiting
+        assert status(cap.stream) == 'Active'
+        b = a + 1
+        closing = time.monotonic()
+    assert other.result() >= closing
+    cap.graph.launch()
+    assert np.array_equal(b.get(), np.arange(N) + 2.0)
+
+
+def test_it_waits_for_all_captures() -> None:
+    x = warm()
+    opened, close = threading.Event(), threading.Event()
+
+    def second() -> None:
+        with cp.cuda.Stream(non_blocking=True), ck.capture() as cap:
+            y = x * 2
+            opened.set()
+            assert close.wait(30)
+        cap.graph.launch()
+        del y
+
+    with ck.capture() as cap:
+        y = x + 1
+        there = Started(second)
+        assert opened.wait(30)
+        other = Started(cp.cuda.runtime.deviceSynchronize)
+        time.sleep(0.1)
+    time.sleep(0.2)
+    assert other.waiting
+    close.set()
+    there.result()
+    other.result()
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.arange(N) + 1.0)
+
+
+def test_its_own_threads_wait_is_refused_at_once() -> None:
+    x = warm()
+    with ck.capture() as cap:
+        a = x + 1
+        for wait in (cp.cuda.Device().synchronize, cp.cuda.runtime.deviceSynchronize):
+            start = time.monotonic()
+            with pytest.raises(ck.SynchronizationError):
+                wait()
+            assert time.monotonic() - start < 5
+            assert status(cap.stream) == 'Active'
+    cap.graph.launch()
+    assert np.array_equal(a.get(), np.arange(N) + 1.0)
+
+
+def test_the_wait_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = warm()
+    set_wait_seconds(monkeypatch, 0.2)
+    with ck.capture() as cap:
+        a = x + 1
+        other = Started(lambda: cp.cuda.Device().synchronize())
+        with pytest.raises(ck.SynchronizationError, match='held a capture open for 0.2 s'):
+            other.result()
+        assert status(cap.stream) == 'Active'
+        b = a + 1
+    cap.graph.launch()
+    assert np.array_equal(b.get(), np.arange(N) + 2.0)
+
+
+def test_two_threads_that_hold_captures_and_wait_for_the_device_are_both_refused() -> None:
+    """Each holds what the other waits for: no deadlock, since each has a capture of its own."""
+    x = warm()
+    together = threading.Barrier(2)
+
+    def run() -> bool:
+        with cp.cuda.Stream(non_blocking=True) as own:
+            with ck.capture() as cap:
+                y = x + 1
+                together.wait(30)
+                with pytest.raises(ck.SynchronizationError):
+                    cp.cuda.Device().synchronize()
+                together.wait(30)
+            cap.graph.launch()
+            return bool(np.array_equal(y.get(stream=own), np.arange(N) + 1.0))
+
+    assert [thread.result() for thread in [Started(run), Started(run)]] == [True, True]
+
+
+def test_another_thread_may_not_touch_the_captures_streams_and_events() -> None:
+    """What would lose the capture from another thread is refused there, by the same names."""
+    x, side = warm(), cp.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        a = x + 1
+        event = cap.stream.record()
+        side.wait_event(event)
+        for call, what in (
+            (side.synchronize, ck.SynchronizationError),
+            (event.synchronize, ck.SynchronizationError),
+            (lambda: cap.stream.done, ck.SynchronizationError),
+            (lambda: cap.join(side), ck.WrongThreadError),
+            (lambda: cap.fork(2), ck.WrongThreadError),
+            (lambda: cap.__exit__(None, None, None), ck.WrongThreadError),
+            (lambda: a.get(stream=cap.stream), ck.HostReadError),
+        ):
+            with pytest.raises(what):
+                in_thread(call)
+            assert status(cap.stream) == status(side) == 'Active'
+        b = a + 1
+    cap.graph.launch()
+    assert np.array_equal(b.get(), np.arange(N) + 2.0)
+
+
+def test_one_graph_launched_from_many_threads() -> None:
+    x = warm()
+    counter = cp.zeros(1)
+    with ck.capture() as cap:
+        counter += 1
+        y = x + counter
+    stream = cp.cuda.Stream(non_blocking=True)
+    threads = [Started(lambda: [cap.graph.launch(stream) for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.result()
+    stream.synchronize()
+    assert float(counter[0]) == 200
+    assert np.array_equal(y.get(), np.arange(N) + 200.0)
