@@ -7,6 +7,8 @@ one graph take turns here.
 
 from __future__ import annotations
 
+import _thread
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -40,7 +42,7 @@ def _closed(call: str) -> ClosedError:
     return ClosedError(call, location=here(), rule=f'{_CLOSED}.', remedy='Record again, or close it later.')
 
 
-def _refuse(_exec: int, _stream: int) -> None:
+def _refuse() -> None:
     raise _closed('Graph.launch()')
 
 
@@ -51,23 +53,20 @@ class Graph:
     """
 
     __slots__ = {
-        '__weakref__': None, '_before': None, '_current': None, '_device': None, '_exec': None, '_graph': None, '_inside': None,
-        '_launch': None, '_lock': None, '_memory': None, '_shut': None, '_platform': None, '_topology': None,
+        '__weakref__': None, '_before': None, '_current': None, '_device': None, '_inside': None, '_lock': None,
+        '_made': None, '_memory': None, '_shut': None, '_topology': None,
         'device_id': 'the device the graph lives on', 'recording': 'the story of its capture', 'launch': _LAUNCH,
     }  # fmt: skip
 
-    _platform: Platform
-    _device: Any
-    _graph: int
-    _exec: int
-    _lock: threading.Lock
-    _memory: GraphMemory
-    _launch: Callable[[int, int], None]
-    _current: Callable[[], Any]
-    _topology: Topology
     _before: Callable[[bool, int], None]
+    _current: Callable[[], Any]
+    _device: Any
     _inside: Callable[[], AbstractContextManager[None]]
+    _lock: threading.Lock
+    _made: Any
+    _memory: GraphMemory
     _shut: Callable[[], None]
+    _topology: Topology
     device_id: int
     recording: Recording
     launch: Callable[..., None]
@@ -79,58 +78,47 @@ class Graph:
     def _make(
         cls,
         platform: Platform,
-        graph: int,
+        made: Any,
+        launch: Callable[[], None],
         memory: GraphMemory,
         recording: Recording,
         topology: Topology,
         before: Callable[[bool, int], None],
         inside: Callable[[], AbstractContextManager[None]],
     ) -> Graph:
-        """Instantiate a definition and take it over; on failure the definition is destroyed."""
+        """Take over what CuPy made of a capture: the definition, the executable graph, the host functions."""
         self = object.__new__(cls)
-        self._platform = platform
         self._device = platform.device
-        self._graph, self._exec = graph, 0
+        self._made = made
         self._lock = threading.Lock()
         self._memory = memory
-        self._launch = platform.device.graph_launch
         self._current = platform.cupy.cuda.get_current_stream
         self._topology = topology
         self._before = before
         self._inside = inside
         self.device_id = platform.cupy.cuda.Device().id
         self.recording = recording
-        old = platform.device.exchange_thread_mode(Mode.RELAXED)
-        try:
-            self._exec = platform.device.graph_instantiate(graph)
-        except BaseException:
-            self._destroy()
-            raise
-        finally:
-            platform.device.exchange_thread_mode(old)
-        self.launch, self._shut = self._launcher()
+        self.launch, self._shut = self._launcher(launch)
         return self
 
-    def _launcher(self) -> tuple[Callable[..., None], Callable[[], None]]:
+    def _launcher(self, launch: Callable[[], None]) -> tuple[Callable[..., None], Callable[[], None]]:
         """The function behind ``graph.launch``, with all it needs bound to it, for it is called very often; and the
-        function that shuts it. It must not keep the graph alive."""
-        current, launch, lock, captures = self._current, self._launch, self._lock, self._topology.captures
-        handle = self._exec
+        function that shuts it. It must not keep the graph alive. A lock is only taken where there is another thread:
+        it would cost an eighth of a launch."""
+        captures, threads = self._topology.captures, _thread._count
         graph = weakref.ref(self)
 
         def fast(stream: Any = None) -> None:
-            if stream is not None or captures:
+            if stream is not None or captures or threads():
                 elsewhere(stream)
                 return
-            with lock:
-                launch(handle, current().ptr)
+            launch()
 
         def elsewhere(stream: Any) -> None:
             found = graph()
             if found is None:
-                launch(0, 0)
-            else:
-                found._launch_on(stream)
+                raise _closed('Graph.launch()')
+            found._launch_on(stream)
 
         def shut() -> None:
             nonlocal launch
@@ -141,14 +129,14 @@ class Graph:
 
     def _launch_on(self, stream: Any = None) -> None:
         ptr = self._current().ptr if stream is None else self._checked(stream)
-        if not self._exec:
+        if self._made is None:
             raise _closed('Graph.launch()')
         if self._topology.captures:
             self._before(False, ptr)
         with self._lock:
-            if not self._exec:
+            if self._made is None:
                 raise _closed('Graph.launch()')
-            self._launch(self._exec, ptr)
+            self._device.graph_launch(self._made.graphExec, ptr)
 
     def _checked(self, stream: Any) -> int:
         device_id = getattr(stream, 'device_id', -1)
@@ -162,31 +150,33 @@ class Graph:
         if self._topology.captures:
             self._before(True, ptr)
         with self._lock:
-            if not self._exec:
+            if self._made is None:
                 raise _closed('Graph.upload()')
-            self._device.graph_upload(self._exec, ptr)
+            self._device.graph_upload(self._made.graphExec, ptr)
 
     def debug_dot_str(self, flags: int = 0) -> str:
         """Return the graph in DOT (``cudaGraphDebugDotPrint``). Raises ClosedError on a closed graph."""
         with self._lock:
-            if not self._exec:
+            if self._made is None:
                 raise _closed('Graph.debug_dot_str()')
-            return str(self._device.graph_dot(self._graph, flags))
+            return str(self._device.graph_dot(self._made.graph, flags))
 
     @property
     def closed(self) -> bool:
         """True after :meth:`close`."""
-        return not self._exec
+        return self._made is None
 
     @property
     def graph(self) -> int:
         """The ``cudaGraph_t`` as an int; 0 when closed."""
-        return self._graph
+        made = self._made
+        return 0 if made is None else int(made.graph)
 
     @property
     def graphExec(self) -> int:  # noqa: N802 - CuPy's name
         """The ``cudaGraphExec_t`` as an int; 0 when closed."""
-        return self._exec
+        made = self._made
+        return 0 if made is None else int(made.graphExec)
 
     @property
     def memory_bytes(self) -> int:
@@ -196,32 +186,25 @@ class Graph:
     def close(self) -> None:
         """Destroy the graph and give its memory back. Again is no error. Launches under way finish first.
 
-        Waits for the device to finish with the graph's memory: call it outside of captures.
+        Giving the memory back waits for the device: call it outside of captures.
         """
         with self._lock:
-            if self._exec:
+            if self._made is not None:
                 self._destroy()
 
     def _destroy(self) -> None:
-        """Destroy what is there, in a thread mode that no open capture is hurt by."""
-        if hasattr(self, '_shut'):
-            self._shut()
-        device = self._device
-        old = device.exchange_thread_mode(Mode.RELAXED)
+        """Let go of what is there, in a thread mode that no open capture is hurt by."""
+        self._shut()
+        old = self._device.exchange_thread_mode(Mode.RELAXED)
         try:
-            x, self._exec = self._exec, 0
-            g, self._graph = self._graph, 0
-            if x:
-                device.graph_exec_destroy(x)
-            if g:
-                device.graph_destroy(g)
+            self._made = None
             with self._inside():
                 self._memory.release()
         finally:
-            device.exchange_thread_mode(old)
+            self._device.exchange_thread_mode(old)
 
-    def __del__(self, _finalizing: Callable[[], bool] = __import__('sys').is_finalizing) -> None:
-        if not _finalizing() and getattr(self, '_exec', False):
+    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not _finalizing() and getattr(self, '_made', None) is not None:
             self._destroy()
 
     def __enter__(self) -> Graph:

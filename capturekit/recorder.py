@@ -212,22 +212,22 @@ class Capture:
                 cuda_error=Code.cudaErrorStreamCaptureWrongThread.name,
             )
         self._state = 'ending'
-        definition = 0
+        made: Any = None
         fault: BaseException | None = None
         try:
-            definition = self._end(live, aborted=error is not None)
+            made = self._end(live, aborted=error is not None)
         except BaseException as found:
             fault = found
         failure = self._undo.run()
         fault = fault or failure
-        self._finish(live, definition, fault, error)
+        self._finish(live, made, fault, error)
 
-    def _end(self, live: Live, aborted: bool) -> int:
-        """Check, and end the driver's capture; return the definition. What goes wrong is raised."""
+    def _end(self, live: Live, aborted: bool) -> Any:
+        """Check, and end the capture; return what CuPy makes of it, instantiated. What goes wrong is raised."""
         with GUARD.lock:
             escaped = self._spring_traps(live)
             if aborted:
-                return 0
+                return None
             GUARD.check(live)
             if escaped is not None:
                 raise escaped
@@ -241,9 +241,8 @@ class Capture:
                 info = device.capture_info(live.origin.ptr)
                 live.recording.nodes = device.graph_node_count(info.graph)
                 live.recording.edges = device.graph_edge_count(info.graph)
-                definition = int(device.end_capture(live.origin.ptr))
             live.capture.status = CaptureStatus.NONE
-            return definition
+        return GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin)
 
     def _spring_traps(self, live: Live) -> BaseException | None:
         found: BaseException | None = None
@@ -275,16 +274,14 @@ class Capture:
             else:
                 GUARD.gone(live)
 
-    def _finish(self, live: Live, definition: int, fault: BaseException | None, error: BaseException | None) -> None:
+    def _finish(self, live: Live, made: Any, fault: BaseException | None, error: BaseException | None) -> None:
         """Everything is as before the block: make the graph, or say what went wrong."""
         self._state = 'failed'
         try:
             _lane_streams.give(live.platform, live.lane_streams)
-            close_recording(live, 'good' if definition and fault is None else 'failed')
+            close_recording(live, 'good' if made is not None and fault is None else 'failed')
         except BaseException as found:
             fault = fault or found
-        if fault is not None and definition:
-            live.platform.device.graph_destroy(definition)
         if live.memory is not None and (error is not None or fault is not None):
             with GUARD.inside():
                 live.memory.release()
@@ -300,7 +297,14 @@ class Capture:
         assert live.memory is not None
         live.recording.memory_bytes = live.memory.used_bytes()
         self._graph = Graph._make(
-            live.platform, definition, live.memory, live.recording, GUARD.topology, GUARD.launching, GUARD.inside
+            live.platform,
+            made,
+            GUARD.plain_launch(made),
+            live.memory,
+            live.recording,
+            GUARD.topology,
+            GUARD.launching,
+            GUARD.inside,
         )
         self._state = 'closed'
 

@@ -138,6 +138,8 @@ class Target(str, enum.Enum):
     LEGACY = 'legacy'
     CAPTURED_EVENT = 'captured event'
     OUTSIDE_EVENT = 'outside event'
+    DEAD_EVENT = 'event of an ended capture'
+    DEAD_FORK = 'outside, event of an ended capture'
     NEVER_RECORDED = 'never recorded event'
     FOREIGN_EVENT = 'event of another capture'
     FORK = 'fork'
@@ -225,6 +227,7 @@ MERGE = _everywhere(_lost(Code.cudaErrorStreamCaptureMerge))
 UNMATCHED = _everywhere(_lost(Code.cudaErrorStreamCaptureUnmatched))
 ILLEGAL_STATE = _everywhere(Answer(Code.cudaErrorIllegalState))
 BAD_VALUE = _everywhere(Answer(Code.cudaErrorInvalidValue))
+DEAD_WAIT = _everywhere(_lost(Code.cudaErrorInvalidValue))
 WRONG_THREAD = _by_mode(Answer(Code.cudaErrorStreamCaptureWrongThread, Effect.ENDS), _ENDS)
 END = _everywhere(_ENDS)
 
@@ -502,6 +505,10 @@ ROWS: tuple[_Row, ...] = (
     ('memset sync', _O.LEGACY_WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
     ('memcpyPeerAsync (origin)', _O.PEER_COPY, _T.ORIGIN, CONFLICT, 'peer-copy'),
     ('memPrefetchAsync(origin)', _O.PREFETCH, _T.ORIGIN, CONFLICT, 'prefetch'),
+    ('memcpyPeerAsync(side captured)', _O.PEER_COPY, _T.LANE, CONFLICT, 'peer-copy'),
+    ('memPrefetchAsync(side captured)', _O.PREFETCH, _T.LANE, CONFLICT, 'prefetch'),
+    ('mallocAsync(side captured)', _O.MALLOC_ASYNC, _T.LANE, RECORDED, ''),
+    ('freeAsync(side captured, outside pointer)', _O.FREE_ASYNC, _T.LANE, BAD_VALUE, 'outside-pointer'),
     ('memPrefetchAsync(uncaptured)', _O.PREFETCH, _T.OUTSIDE, ESCAPES, 'escaped-work'),
     ('mallocAsync(origin)', _O.MALLOC_ASYNC, _T.ORIGIN, RECORDED, ''),
     ('mallocFromPoolAsync(origin)', _O.MALLOC_ASYNC, _T.ORIGIN, RECORDED, ''),
@@ -526,6 +533,11 @@ ROWS: tuple[_Row, ...] = (
     ('eventRecord(uncaptured stream) other thread', _O.EVENT_RECORD, _T.OUTSIDE, ALLOWED, ''),
     ('eventRecord(legacy)', _O.EVENT_RECORD, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream'),
     ('eventRecordExternal(origin)', _O.EVENT_RECORD_EXTERNAL, _T.ORIGIN, RECORDED, ''),
+    ('eventRecordExternal(side captured)', _O.EVENT_RECORD_EXTERNAL, _T.LANE, RECORDED, ''),
+    ('eventRecordExternal(uncaptured)', _O.EVENT_RECORD_EXTERNAL, _T.OUTSIDE, ILLEGAL_STATE, 'not-capturing'),
+    ('eventQuery(event of an ended capture)', _O.EVENT_QUERY, _T.DEAD_EVENT, BAD_VALUE, 'dead-event'),
+    ('eventSynchronize(event of an ended capture)', _O.EVENT_SYNCHRONIZE, _T.DEAD_EVENT, BAD_VALUE, 'dead-event'),
+    ('eventElapsedTime(event of an ended capture)', _O.EVENT_ELAPSED_TIME, _T.DEAD_EVENT, BAD_VALUE, 'dead-event'),
     ('eventQuery(captured)', _O.EVENT_QUERY, _T.CAPTURED_EVENT, CAPTURED_EVENT, 'query-captured-event'),
     ('eventQuery(uncaptured)', _O.EVENT_QUERY, _T.OUTSIDE_EVENT, UNSAFE, 'unsafe-sync-in-mode'),
     ('eventQuery(never recorded)', _O.EVENT_QUERY, _T.NEVER_RECORDED, UNSAFE, 'unsafe-sync-in-mode'),
@@ -552,6 +564,9 @@ ROWS: tuple[_Row, ...] = (
     ('waitEvent(legacy, never recorded)', _O.WAIT_EVENT, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream'),
     ('waitEvent(uncaptured, uncaptured recorded)', _O.WAIT_EVENT, _T.OUTSIDE_PAIR, ALLOWED, ''),
     ('waitEvent(uncaptured, never recorded)', _O.WAIT_EVENT, _T.OUTSIDE_PAIR, ALLOWED, ''),
+    ('waitEvent(origin, event of an ended capture)', _O.WAIT_EVENT, _T.DEAD_EVENT, DEAD_WAIT, 'dead-event'),
+    ('waitEvent(uncaptured, event of an ended capture)', _O.WAIT_EVENT, _T.DEAD_FORK, BAD_VALUE, 'dead-event'),
+    ('waitEventExternal(side captured, uncaptured recorded)', _O.WAIT_EVENT_EXTERNAL, _T.LANE, RECORDED, ''),
     ('waitEventExternal(origin, uncaptured recorded)', _O.WAIT_EVENT_EXTERNAL, _T.ORIGIN, RECORDED, ''),
     ('graphLaunch(origin)', _O.GRAPH_LAUNCH, _T.ORIGIN, CONFLICT, 'graph-launch'),
     ('graphLaunch(side captured)', _O.GRAPH_LAUNCH, _T.LANE, CONFLICT, 'graph-launch'),
@@ -560,6 +575,7 @@ ROWS: tuple[_Row, ...] = (
     ('graphLaunch(legacy)', _O.GRAPH_LAUNCH, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
     ('graphLaunch(uncaptured) other thread', _O.GRAPH_LAUNCH, _T.OTHER_THREAD, ALLOWED, ''),
     ('graphUpload(origin)', _O.GRAPH_UPLOAD, _T.ORIGIN, CONFLICT, 'graph-upload'),
+    ('graphUpload(side captured)', _O.GRAPH_UPLOAD, _T.LANE, CONFLICT, 'graph-upload'),
     ('graphUpload(uncaptured)', _O.GRAPH_UPLOAD, _T.OUTSIDE, ALLOWED, ''),
     ('graphUpload(legacy)', _O.GRAPH_UPLOAD, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream'),
     *(

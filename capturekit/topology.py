@@ -126,7 +126,6 @@ _LOST_BEFORE = {
     Operation.WAIT_EVENT_EXTERNAL,
     Operation.STREAM_GET_PRIORITY,
 }
-_EXTERNAL = (Operation.EVENT_RECORD_EXTERNAL, Operation.WAIT_EVENT_EXTERNAL)
 _WAITS = (
     Operation.STREAM_SYNCHRONIZE,
     Operation.STREAM_QUERY,
@@ -221,7 +220,7 @@ class Topology:
             if state is EventState.CAPTURED:
                 return self._row(operation, Target.LEGACY_FORK, self.marks[event].capture)
             if state is EventState.DEAD:
-                return Verdict(Answer(Code.cudaErrorInvalidValue), RULES['dead-event'])
+                return self._row(operation, Target.DEAD_FORK)
         if not self.captures and answer.effect is Effect.ESCAPES:
             return _FINE
         return Verdict(answer, rule, tuple(blocking) if answer.loses else (), Target.LEGACY)
@@ -231,11 +230,11 @@ class Topology:
             dead = event is not None and self.event_state(event) is EventState.DEAD
             if dead and operation is Operation.WAIT_EVENT_EXTERNAL:
                 return Verdict(Answer(Code.cudaErrorInvalidValue), RULES['dead-event'])
-            return Verdict(Answer(Code.cudaErrorIllegalState), RULES['not-capturing'])
+            return self._row(Operation.EVENT_RECORD_EXTERNAL, Target.OUTSIDE)
         if operation is Operation.WAIT_EVENT and event is not None:
             state = self.event_state(event)
             if state is EventState.DEAD:
-                return Verdict(Answer(Code.cudaErrorInvalidValue), RULES['dead-event'])
+                return self._row(operation, Target.DEAD_FORK)
             if state is EventState.CAPTURED:
                 return self._row(operation, Target.FORK)
             return self._row(operation, Target.OUTSIDE_PAIR)
@@ -251,19 +250,12 @@ class Topology:
             return self._ending(lane, thread)
         if operation in (Operation.WAIT_EVENT, Operation.WAIT_EVENT_EXTERNAL) and event is not None:
             return self._waiting(operation, capture, event)
-        if operation in _EXTERNAL:
-            return self._row(operation, Target.ORIGIN, capture)
-        target = Target.ORIGIN if lane.number == 0 else Target.LANE
-        try:
-            return self._row(operation, target, capture)
-        except KeyError:
-            return self._row(operation, Target.ORIGIN, capture)  # measured on the origin alone
+        return self._row(operation, Target.ORIGIN if lane.number == 0 else Target.LANE, capture)
 
     def _waiting(self, operation: Operation, capture: Capture, event: int) -> Verdict:
         state = self.event_state(event)
         if state is EventState.DEAD:
-            lost = Answer(Code.cudaErrorInvalidValue, Effect.INVALIDATES)
-            return Verdict(lost, RULES['dead-event'], (capture,))
+            return self._row(Operation.WAIT_EVENT, Target.DEAD_EVENT, capture)
         if operation is Operation.WAIT_EVENT_EXTERNAL:
             return self._row(operation, Target.ORIGIN, capture)
         if state is EventState.NEVER:
@@ -295,7 +287,7 @@ class Topology:
         if state is EventState.CAPTURED and operation in (Operation.EVENT_QUERY, Operation.EVENT_SYNCHRONIZE):
             return self._row(operation, Target.CAPTURED_EVENT, self.marks[event].capture)
         if state is EventState.DEAD and operation in (Operation.EVENT_QUERY, Operation.EVENT_SYNCHRONIZE):
-            return Verdict(Answer(Code.cudaErrorInvalidValue), RULES['dead-event'])
+            return self._row(operation, Target.DEAD_EVENT)
         return _FINE
 
     def _timing(self, event: int, event2: int) -> Verdict:
@@ -304,7 +296,7 @@ class Topology:
             if state is EventState.NEVER:
                 return Verdict(Answer(Code.cudaErrorInvalidResourceHandle))
             if state is EventState.DEAD:
-                return Verdict(Answer(Code.cudaErrorInvalidValue), RULES['dead-event'])
+                return self._row(Operation.EVENT_ELAPSED_TIME, Target.DEAD_EVENT)
             if state is EventState.CAPTURED:
                 return self._row(Operation.EVENT_ELAPSED_TIME, Target.CAPTURED_EVENT)
         return _FINE

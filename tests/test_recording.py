@@ -74,7 +74,9 @@ def test_a_wait_that_orders_nothing_is_noted(sim: Any) -> None:
 def test_dot(sim: Any) -> None:
     cap = recorded(sim)
     dot = cap.graph.debug_dot_str()
-    assert dot.startswith('digraph') and dot.count('->') == 5  # the origin's own last node stays a dependency behind the join
+    assert (
+        dot.startswith('digraph') and dot.count('->') == 5
+    )  # the origin's own last node stays a dependency behind the join
 
 
 def test_repr(sim: Any) -> None:

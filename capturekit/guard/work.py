@@ -167,6 +167,11 @@ class Work(Switches):
         operation, call = (_O.GRAPH_UPLOAD, 'Graph.upload()') if upload else (_O.GRAPH_LAUNCH, 'Graph.launch()')
         self._on_stream(operation, call, ptr, lambda: None)
 
+    def plain_launch(self, graph: Any) -> Callable[[], None]:
+        """CuPy's own launch of a graph, past the wrappers, bound."""
+        bound: Callable[[], None] = self.installation.originals['cupy.cuda.graph.Graph.launch'].__get__(graph)
+        return bound
+
     def runtime_launch(self, original: Callable[..., Any], graph: int, stream: int) -> Any:
         go = lambda: original(graph, stream)  # noqa: E731
         return self._on_stream(_O.GRAPH_LAUNCH, 'cupy.cuda.runtime.graphLaunch()', stream, go)

@@ -192,8 +192,10 @@ PROGRAMS: dict[Callable[..., Any], tuple[str, list[str]]] = {
 
 
 def eager(program: Callable[..., Any], x: Any) -> Any:
-    """The program on one stream, so in the order in which it is written."""
-    one = cp.cuda.Stream(non_blocking=True)
+    """The program on one stream, so in the order in which it is written; it is a blocking one, so in order with the
+    legacy stream, too."""
+    one = cp.cuda.Stream()
+    cp.cuda.Device().synchronize()
     before = cp.cuda.get_current_stream()
     with one:
         result = program(x, one, one)

@@ -95,7 +95,8 @@ def test_captures_in_as_many_threads_at_once(count: int) -> None:
 
 
 def test_each_captures_in_a_mode_of_its_own() -> None:
-    """A global capture in one thread does not keep the others' unsafe calls away from their own, relaxed ones."""
+    """In their blocks the threads don't hurt each other, whatever the modes. (Outside of any block CuPy's pool, which
+    no wrapper sees, may call cudaMalloc and cudaFree, which a *global* capture of another thread can't bear.)"""
     x = warm()
     together = threading.Barrier(3)
 
@@ -105,6 +106,7 @@ def test_each_captures_in_a_mode_of_its_own() -> None:
                 together.wait(30)
                 y = x + cp.ones(1 << 20)[:N]
                 together.wait(30)
+            together.wait(30)
             cap.graph.launch()
             return bool(np.array_equal(y.get(stream=own), np.arange(N) + 1.0))
 
@@ -112,29 +114,49 @@ def test_each_captures_in_a_mode_of_its_own() -> None:
     assert [thread.result() for thread in threads] == [True] * 3
 
 
+def with_new_memory() -> list[float]:
+    """Ordinary work: new streams, new memory, copies both ways, waits for streams and events, the legacy stream."""
+    seen = []
+    with cp.cuda.Stream(non_blocking=True) as own:
+        for n in range(20):
+            big = cp.full((n + 1) << 16, 1.0)
+            y = cp.asarray(np.arange(N) + n) * 2 + big[:N]
+            e = own.record()
+            e.synchronize()
+            own.synchronize()
+            seen.append(float(y[1].get(stream=own)))
+        assert own.done
+    with cp.cuda.Stream.null:
+        seen.append(float((cp.arange(4.0) + 1).sum()))
+    return seen
+
+
+def in_old_memory(y: Any, own: Any) -> list[float]:
+    """Work that needs no cudaMalloc: what a global capture lets other threads do."""
+    seen = []
+    with own:
+        for n in range(20):
+            y.fill(1 + n)
+            y *= 2
+            e = own.record()
+            e.synchronize()
+            own.synchronize()
+            seen.append(float(y.get(stream=own)[1]))
+        assert own.done
+        assert e.done
+    return seen
+
+
 @pytest.mark.parametrize('mode', ['relaxed', 'thread_local', 'global'])
 def test_another_threads_work_goes_on_and_is_not_recorded(mode: str) -> None:
-    x = warm()
-
-    def other() -> list[float]:
-        seen = []
-        with cp.cuda.Stream(non_blocking=True) as own:
-            for n in range(20):
-                big = cp.full((n + 1) << 16, 1.0)
-                y = cp.asarray(np.arange(N) + n) * 2 + big[:N]
-                e = own.record()
-                e.synchronize()
-                own.synchronize()
-                seen.append(float(y[1].get(stream=own)))
-            assert own.done
-        with cp.cuda.Stream.null:
-            seen.append(float((cp.arange(4.0) + 1).sum()))
-        return seen
-
+    x, y, own = warm(), cp.zeros(N), cp.cuda.Stream(non_blocking=True)
+    in_old_memory(y, own)
+    other = (lambda: in_old_memory(y, own)) if mode == 'global' else with_new_memory
+    want = other()
     with ck.capture(mode=mode) as cap:
         a = x + 1
         assert captured_nodes(cap.stream) == 1
-        assert in_thread(other) == [(1.0 + n) * 2 + 1 for n in range(20)] + [10]
+        assert in_thread(other) == want
         assert captured_nodes(cap.stream) == 1
         assert status(cap.stream) == 'Active'
         b = a + 1
@@ -144,7 +166,9 @@ def test_another_threads_work_goes_on_and_is_not_recorded(mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    'wait', [lambda: cp.cuda.Device().synchronize(), lambda: cp.cuda.runtime.deviceSynchronize()], ids=['Device', 'runtime']
+    'wait',
+    [lambda: cp.cuda.Device().synchronize(), lambda: cp.cuda.runtime.deviceSynchronize()],
+    ids=['Device', 'runtime'],
 )
 def test_another_threads_wait_for_the_device_waits_for_the_capture(wait: Callable[[], Any]) -> None:
     x = warm()
@@ -213,7 +237,7 @@ def test_the_wait_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     with ck.capture() as cap:
         a = x + 1
         other = Started(lambda: cp.cuda.Device().synchronize())
-        with pytest.raises(ck.SynchronizationError, match='held a capture open for 0.2 s'):
+        with pytest.raises(ck.SynchronizationError, match='held a capture open'):
             other.result()
         assert status(cap.stream) == 'Active'
         b = a + 1

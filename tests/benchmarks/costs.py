@@ -1,0 +1,352 @@
+"""What capturekit costs: beside CuPy with no capture open, while recording, at a launch, and by the number of nodes."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import capturekit as ck
+from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, now, seconds
+
+ROOT = Path(__file__).parents[2]
+KINDS = ('bare', 'imported', 'after')
+
+
+class Worker:
+    """A process of :mod:`tests.benchmarks.worker`."""
+
+    def __init__(self, kind: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, '-m', 'tests.benchmarks.worker', kind],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def _answer(self) -> str:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline().strip()
+        if not answer:
+            raise RuntimeError(f'a worker ended with status {self._process.wait()}')
+        return answer
+
+    def wait_until_ready(self) -> None:
+        assert self._answer() == 'ready'
+
+    def issue(self, count: int) -> float:
+        """Issue operations; return the seconds that one took."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f'{count}\n')
+        self._process.stdin.flush()
+        return float(self._answer())
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+
+
+def beside() -> Iterator[Line]:
+    """Elementwise operations with no capture open. Three processes of each kind stay alive and are asked in turn, so
+    that drift of clocks and the luck of one process's memory layout weigh alike on all kinds."""
+    workers = {f'{kind} {n}': Worker(kind) for n in range(3) for kind in KINDS}
+    with ExitStack() as stack:
+        for worker in workers.values():
+            stack.callback(worker.close)
+        for worker in workers.values():
+            worker.wait_until_ready()
+        samples = in_turn(25, {name: lambda w=w: w.issue(500) for name, w in workers.items()})
+    each = medians(samples)
+    by_kind = {kind: [each[f'{kind} {n}'] for n in range(3)] for kind in KINDS}
+    middle = {kind: statistics.median(values) for kind, values in by_kind.items()}
+    noise = max(by_kind['bare']) / min(by_kind['bare'])
+    for kind, name in (('imported', 'capturekit imported'), ('after', 'after a capture was opened and closed')):
+        yield Line(
+            f'CuPy op, no capture open: {name} / capturekit not imported',
+            middle[kind] / middle['bare'],
+            target=1.0,
+            medians={'with': middle[kind], 'without': middle['bare']},
+            note=f'three processes each; the three without differ among themselves by {noise:.3f}',
+        )
+
+
+# -- recording ----------------------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """Records the same operations with and without the guard; both with a pool of their own, as a capture needs."""
+
+    def __init__(self, cp: Any, operations: Callable[[], None]) -> None:
+        self.cp = cp
+        self.operations = operations
+        self.issue: dict[str, list[float]] = {'capturekit': [], 'bare': []}
+
+    def _timed(self, kind: str) -> None:
+        self.issue[kind].append(seconds(self.operations))
+
+    def bare(self) -> float:
+        cp = self.cp
+        start = now()
+        stream, pool = cp.cuda.Stream(non_blocking=True), cp.cuda.MemoryPool()
+        with cp.cuda.using_allocator(pool.malloc), stream:
+            stream.begin_capture()
+            self._timed('bare')
+            graph = stream.end_capture()
+        taken = now() - start
+        del graph
+        return taken
+
+    def guarded(self) -> float:
+        start = now()
+        with ck.capture() as cap:
+            self._timed('capturekit')
+        taken = now() - start
+        cap.graph.close()
+        return taken
+
+
+def recording(cp: Any, count: int = 1000) -> Iterator[Line]:
+    """Recording 1,000 operations, from opening the capture to the graph that can be launched."""
+    x = cp.arange(1024, dtype='f4')
+    side = cp.cuda.Stream(non_blocking=True)
+
+    def chain() -> None:
+        y = x
+        for _ in range(count):
+            y = y + 1
+
+    def in_place() -> None:
+        for _ in range(count):
+            cp.add(x, 1, x)
+
+    def forked() -> None:
+        main = cp.cuda.get_current_stream()
+        for _ in range(count // 10):
+            side.wait_event(main.record())
+            with side:
+                for _ in range(5):
+                    x + 1
+            for _ in range(5):
+                x + 2
+            main.wait_event(side.record())
+
+    for name, operations, target in (
+        ('operations with new arrays', chain, 1.10),
+        ('operations in place', in_place, 1.10),
+        ('operations, a fork and a join every 10 of them', forked, None),
+    ):
+        recorder = Recorder(cp, operations)
+        with no_garbage_collection():
+            found = medians(in_turn(25, {'capturekit': recorder.guarded, 'bare': recorder.bare}), 1e6 / count)
+        issue = medians({kind: values[2:] for kind, values in recorder.issue.items()}, 1e6 / count)
+        yield Line(
+            f'recording {count:,} {name}: guard / bare begin_capture ... end_capture, per op',
+            found['capturekit'] / found['bare'],
+            target=target,
+            medians=found,
+            note=f'the operations alone, without opening and ending: {issue["capturekit"] / issue["bare"]:.3f} '
+            f'({issue["capturekit"]:.3g} / {issue["bare"]:.3g} us)',
+        )
+
+
+# -- launching ----------------------------------------------------------------------------------------------------
+
+
+def torch_replay() -> Callable[[], Any]:
+    import torch
+
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    a = torch.zeros(1024, device='cuda')
+    a + 1
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        b = a + 1
+    torch.cuda.synchronize()
+
+    def replay(_keep: Any = (a, b)) -> None:
+        graph.replay()
+
+    return replay
+
+
+def cuda_core_launch() -> Callable[[], Any]:
+    try:
+        from cuda.core import Device, LaunchConfig, Program, ProgramOptions, launch
+    except ImportError:
+        from cuda.core.experimental import Device, LaunchConfig, Program, ProgramOptions, launch
+
+    device = Device()
+    device.set_current()
+    stream = device.create_stream()
+    source = 'extern "C" __global__ void nothing() { }'
+    program = Program(source, code_type='c++', options=ProgramOptions(arch=f'sm_{device.arch}'))
+    kernel = program.compile('cubin').get_kernel('nothing')
+    builder = stream.create_graph_builder().begin_building()
+    launch(builder, LaunchConfig(grid=1, block=1), kernel)
+    graph = builder.end_building().complete()
+    graph.launch(stream)
+    stream.sync()
+
+    def again(_keep: Any = kernel) -> None:
+        graph.launch(stream)
+
+    return again
+
+
+def launching(cp: Any) -> Iterator[Line]:
+    """The host's time for one launch of a graph of one kernel; batches that the device can keep up with."""
+    x = cp.arange(1024, dtype='f4')
+    stream = cp.cuda.Stream(non_blocking=True)
+    with stream:
+        with ck.capture() as cap:
+            x + 1
+        stream.begin_capture()
+        keep = x + 1
+        cupy_graph = stream.end_capture()
+        graph, handle, ptr = cap.graph, cap.graph.graphExec, stream.ptr
+        raw = cp.cuda.runtime.graphLaunch
+        from cuda.bindings import runtime
+
+        bound, bound_stream = runtime.cudaGraphExec_t(handle), runtime.cudaStream_t(ptr)
+        calls: dict[str, Callable[[], Any]] = {
+            'graph.launch()': graph.launch,
+            'graph.launch(stream)': lambda: graph.launch(stream),
+            'cupy.cuda.runtime.graphLaunch': lambda: raw(handle, ptr),
+            'cupy.cuda.Graph.launch()': cupy_graph.launch,
+            'cuda.bindings cudaGraphLaunch': lambda: runtime.cudaGraphLaunch(bound, bound_stream),
+        }
+        absent = {}
+        for name, make in (
+            ('torch CUDAGraph.replay', torch_replay), ('cuda.core Graph.launch', cuda_core_launch),
+        ):  # fmt: skip
+            try:
+                calls[name] = make()
+            except Exception as error:
+                absent[name] = f'{type(error).__name__}: {error}'.splitlines()[0]
+        with no_garbage_collection():
+            found = medians(in_turn(40, {name: batch(cp, call) for name, call in calls.items()}))
+        cp.cuda.Device().synchronize()
+        del keep
+    base = found['cupy.cuda.runtime.graphLaunch']
+    yield Line(
+        'graph.launch() / cupy.cuda.runtime.graphLaunch with a constant stream',
+        found['graph.launch()'] / base,
+        target=1.15,
+        medians=found,
+        note='; '.join(f'absent: {name} ({why})' for name, why in absent.items()),
+    )
+    for name in found:
+        if name not in ('graph.launch()', 'cupy.cuda.runtime.graphLaunch'):
+            yield Line(f'graph.launch() / {name}', found['graph.launch()'] / found[name])
+
+
+def batch(cp: Any, call: Callable[[], Any], count: int = 200) -> Callable[[], float]:
+    """A function that makes a call many times over, returns the seconds of one, and leaves the device idle."""
+
+    def timed() -> float:
+        start = now()
+        for _ in range(count):
+            call()
+        taken = now() - start
+        cp.cuda.runtime.deviceSynchronize()
+        return taken / count
+
+    return timed
+
+
+# -- by the number of nodes ---------------------------------------------------------------------------------------
+
+
+class Counted:
+    """Records ``count`` operations in place and says how long each part took, in seconds per node."""
+
+    def __init__(self, cp: Any, count: int) -> None:
+        self.cp = cp
+        self.count = count
+        self.x = cp.zeros(64, 'f4')
+        cp.add(self.x, 1, self.x)
+        self.parts: dict[str, list[dict[str, float]]] = {'capturekit': [], 'bare': []}
+
+    def _operations(self) -> None:
+        add, x = self.cp.add, self.x
+        for _ in range(self.count):
+            add(x, 1, x)
+
+    def _note(self, kind: str, parts: dict[str, float]) -> float:
+        self.parts[kind].append({name: value / self.count for name, value in parts.items()})
+        return sum(parts.values()) / self.count
+
+    def guarded(self) -> float:
+        start = now()
+        with ck.capture() as cap:
+            self._operations()
+            recorded = now()
+        made = now()
+        assert cap.recording.nodes == self.count
+        cap.graph.close()
+        return self._note('capturekit', {'record': recorded - start, 'end and instantiate': made - recorded})
+
+    def bare(self) -> float:
+        cp, runtime = self.cp, self.cp.cuda.runtime
+        start = now()
+        stream = cp.cuda.Stream(non_blocking=True)
+        with stream:
+            runtime.streamBeginCapture(stream.ptr, runtime.streamCaptureModeRelaxed)
+            self._operations()
+            recorded = now()
+            graph = runtime.streamEndCapture(stream.ptr)
+            ended = now()
+            handle = runtime.graphInstantiate(graph)
+            made = now()
+        runtime.graphExecDestroy(handle)
+        runtime.graphDestroy(graph)
+        return self._note('bare', {'record': recorded - start, 'end': ended - recorded, 'instantiate': made - ended})
+
+    def split(self, kind: str, warm: int) -> str:
+        rows = self.parts[kind][warm:]
+        return ' + '.join(f'{part} {statistics.median(row[part] for row in rows) * 1e6:.3g}' for part in rows[0])
+
+
+def nodes(cp: Any, sizes: tuple[int, ...] = (100, 1_000, 10_000, 100_000)) -> Iterator[Line]:
+    """The cost of a node by the number of nodes: recording, ending and instantiating."""
+    totals: dict[str, list[float]] = {'capturekit': [], 'bare': []}
+    for count in sizes:
+        counted = Counted(cp, count)
+        repeats, warm = {100: (25, 3), 1_000: (15, 2), 10_000: (5, 1)}.get(count, (2, 0))
+        with no_garbage_collection():
+            found = medians(in_turn(repeats, {'capturekit': counted.guarded, 'bare': counted.bare}, warm))
+        for kind, value in found.items():
+            totals[kind].append(value)
+        yield Line(
+            f'{count:,} nodes: capturekit / bare CuPy, per node',
+            found['capturekit'] / found['bare'],
+            medians=found,
+            note='; '.join(f'{kind}: {counted.split(kind, warm)} us' for kind in found),
+        )
+    for kind, target in (('capturekit', 1.3), ('bare', None)):
+        values = totals[kind]
+        yield Line(
+            f'flatness over {sizes[0]:,} ... {sizes[-1]:,} nodes, {kind}: dearest / cheapest size, per node',
+            max(values) / min(values),
+            target=target,
+            medians={f'{count:,}': value for count, value in zip(sizes, values)},
+        )
+    growth = {
+        kind: [
+            (values[i + 1] * sizes[i + 1] - values[i] * sizes[i]) / (sizes[i + 1] - sizes[i])
+            for i in range(len(sizes) - 1)
+        ]
+        for kind, values in totals.items()
+    }
+    for kind, values in growth.items():
+        yield Line(
+            f'the same of each further node ({kind}), so without what a capture costs once',
+            max(values) / min(values),
+            medians={f'{sizes[i]:,} to {sizes[i + 1]:,}': value for i, value in enumerate(values)},
+        )

@@ -1,0 +1,71 @@
+"""How things are timed here: in turn, many times over, and then medians and ratios within the one run."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+now = time.perf_counter
+
+
+@dataclass
+class Line:
+    """One line of the table: a ratio, what it should be at most, and the medians behind it (by name, with a unit)."""
+
+    name: str
+    ratio: float | None = None
+    target: float | None = None
+    medians: dict[str, float] = field(default_factory=dict)
+    unit: str = 'us'
+    note: str = ''
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        ratio = '      -' if self.ratio is None else f'{self.ratio:7.3f}'
+        target = '' if self.target is None else f' (at most {self.target:.2f})'
+        values = ', '.join(f'{name} {value:.3g} {self.unit}' for name, value in self.medians.items())
+        note = f'\n{"":10}{self.note}' if self.note else ''
+        return f'{ratio}   {self.name}{target}: {values}{note}'
+
+
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Held off for what is compared, as it is in the block of a capture."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def seconds(call: Callable[[], Any]) -> float:
+    start = now()
+    call()
+    return now() - start
+
+
+def in_turn(repeats: int, calls: dict[str, Callable[[], float]], warm: int = 2) -> dict[str, list[float]]:
+    """What each call returns, ``repeats`` times, taken in turn and in changing order; the first rounds don't count."""
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
+    for n in range(warm + repeats):
+        names.append(names.pop(0))
+        for name in names:
+            value = calls[name]()
+            if n >= warm:
+                samples[name].append(value)
+    return samples
+
+
+def medians(samples: dict[str, list[float]], scale: float = 1e6) -> dict[str, float]:
+    return {name: statistics.median(values) * scale for name, values in samples.items()}
