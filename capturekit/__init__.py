@@ -22,8 +22,9 @@ from capturekit.errors import (
     UpdateError,
     WrongThreadError,
 )
+from capturekit.forks import fork
 from capturekit.graph import Graph
-from capturekit.recorder import Capture, capture, fork
+from capturekit.recorder import Capture, capture
 from capturekit.recording import Recording
 
 __version__ = '0.1.0'

@@ -53,10 +53,20 @@ class Graph:
     """
 
     __slots__ = {
-        '__weakref__': None, '_before': None, '_current': None, '_device': None, '_inside': None, '_lock': None,
-        '_made': None, '_memory': None, '_shut': None, '_topology': None,
-        'device_id': 'the device the graph lives on', 'recording': 'the story of its capture', 'launch': _LAUNCH,
-    }  # fmt: skip
+        '__weakref__': None,
+        '_before': None,
+        '_current': None,
+        '_device': None,
+        '_inside': None,
+        '_lock': None,
+        '_made': None,
+        '_memory': None,
+        '_shut': None,
+        '_topology': None,
+        'device_id': 'the device the graph lives on',
+        'launch': _LAUNCH,
+        'recording': 'the story of its capture',
+    }
 
     _before: Callable[[bool, int], None]
     _current: Callable[[], Any]
@@ -173,7 +183,7 @@ class Graph:
         return 0 if made is None else int(made.graph)
 
     @property
-    def graphExec(self) -> int:  # noqa: N802 - CuPy's name
+    def graphExec(self) -> int:
         """The ``cudaGraphExec_t`` as an int; 0 when closed."""
         made = self._made
         return 0 if made is None else int(made.graphExec)

@@ -60,6 +60,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(_STREAM, 'add_callback', 'stream_add_callback'),
     Entry(_STREAM, 'launch_host_func', 'stream_launch_host_func'),
     Entry(_STREAM, 'ptr', 'stream_handed_out', 'attribute'),
+    Entry('cupy.cuda.stream.Stream', '__del__', 'stream_deleted'),
     Entry(_EVENT, '__init__', 'event_made'),
     Entry(_EVENT, 'record', 'event_record'),
     Entry(_EVENT, 'synchronize', 'event_synchronize'),

@@ -1,4 +1,4 @@
-"""``capture()``: the block in which CuPy work is recorded; and ``fork()``, the scope that owns its lanes.
+"""``capture()``: the block in which CuPy work is recorded.
 
 The way out was written first. Whatever happens inside the block, afterwards no stream captures, no wrapper remains,
 and allocator, current stream, garbage collection and the thread's capture mode are as before: everything that entering
@@ -7,16 +7,15 @@ does is undone by one list of steps, last first, each tried whatever became of t
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
-from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
 from capturekit import errors
 from capturekit.cuda import Platform, current
 from capturekit.errors import CudaCallError
+from capturekit.forks import LANE_STREAMS, Fork
 from capturekit.graph import Graph
 from capturekit.guard import GUARD, Live, close_recording, new_recording
 from capturekit.memory import GraphMemory
@@ -24,59 +23,10 @@ from capturekit.places import here
 from capturekit.recording import Recording
 from capturekit.rules import CaptureStatus, Code, Mode, Operation
 from capturekit.suspension import forbid_suspension
-from capturekit.topology import LEGACY_HANDLES, Lane
+from capturekit.topology import LEGACY_HANDLES
+from capturekit.undo import GARBAGE, Undo, add_note
 
 _MODES = {mode.name.lower(): mode for mode in Mode}
-
-
-class _Undo:
-    """Steps to take back, last first. Every step is tried; an interrupted one is tried once more."""
-
-    def __init__(self) -> None:
-        self._steps: list[Callable[[], Any]] = []
-
-    def push(self, step: Callable[[], Any]) -> None:
-        self._steps.append(step)
-
-    def run(self) -> BaseException | None:
-        """Take everything back; return the first failure."""
-        failure: BaseException | None = None
-        while self._steps:
-            step = self._steps.pop()
-            try:
-                try:
-                    step()
-                except KeyboardInterrupt as interrupt:
-                    failure = failure or interrupt
-                    step()
-            except BaseException as error:
-                failure = failure or error
-        return failure
-
-
-class _GarbageCollection:
-    """Held off while any capture is open: a destructor may make a call that loses it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._count = 0
-        self._was_on = False
-
-    def hold(self) -> None:
-        with self._lock:
-            if self._count == 0:
-                self._was_on = gc.isenabled()
-                gc.disable()
-            self._count += 1
-
-    def release(self) -> None:
-        with self._lock:
-            self._count -= 1
-            if self._count == 0 and self._was_on:
-                gc.enable()
-
-
-_garbage = _GarbageCollection()
 
 
 class Capture:
@@ -93,7 +43,7 @@ class Capture:
         self._mode = mode
         self._pool = pool
         self._state = 'new'
-        self._undo = _Undo()
+        self._undo = Undo()
         self._live: Live | None = None
         self._graph: Graph | None = None
 
@@ -109,7 +59,7 @@ class Capture:
             failure = self._undo.run()
             self._state = 'failed'
             if failure is not None:
-                _note(error, f'and then, on the way out: {failure!r}')
+                add_note(error, f'and then, on the way out: {failure!r}')
             raise
         self._state = 'open'
         return self
@@ -119,8 +69,8 @@ class Capture:
         undo.push(forbid_suspension(frame))
         platform = current()
         origin = self._origin(platform)
-        _garbage.hold()
-        undo.push(_garbage.release)
+        GARBAGE.hold()
+        undo.push(GARBAGE.release)
         GUARD.install(platform)
         undo.push(GUARD.uninstall)
         with GUARD.lock:
@@ -278,7 +228,7 @@ class Capture:
         """Everything is as before the block: make the graph, or say what went wrong."""
         self._state = 'failed'
         try:
-            _lane_streams.give(live.platform, live.lane_streams)
+            LANE_STREAMS.give(live.platform, live.lane_streams)
             close_recording(live, 'good' if made is not None and fault is None else 'failed')
         except BaseException as found:
             fault = fault or found
@@ -287,9 +237,11 @@ class Capture:
                 live.memory.release()
         if error is not None:
             if fault is not None:
-                _note(error, f'capturekit: {fault}')
+                add_note(error, f'capturekit: {fault}')
             elif isinstance(error, NotImplementedError) and 'stream capture' in str(error):
-                _note(error, 'capturekit: CuPy refuses this library in a capture. Call it before the block, or after.')
+                add_note(
+                    error, 'capturekit: CuPy refuses this library in a capture. Call it before the block, or after.'
+                )
             return
         if fault is not None:
             raise fault
@@ -350,7 +302,7 @@ class Capture:
             ClosedError: the capture is not open.
         """
         self._must_be_open('fork()')
-        return Fork(n, priority, self)
+        return Fork(n, priority, self._must_be_open)
 
     def join(self, stream: Any) -> None:
         """Make the current lane wait for a stream of the capture (any CuPy stream, or a lane of a fork).
@@ -424,14 +376,6 @@ def _resume(stream: Any) -> None:
         GUARD.refresh()
 
 
-def _note(error: BaseException, text: str) -> None:
-    """Add a line to an exception that is not ours to replace."""
-    if hasattr(error, 'add_note'):
-        error.add_note(text)
-    else:
-        error.__dict__.setdefault('__notes__', []).append(text)
-
-
 def capture(stream: Any = None, *, strict: bool = True, mode: str | Mode = 'relaxed', pool: Any = None) -> Capture:
     """Record the CuPy work of a block into a CUDA graph.
 
@@ -469,150 +413,3 @@ def capture(stream: Any = None, *, strict: bool = True, mode: str | Mode = 'rela
     if pool is not None and not callable(getattr(pool, 'malloc', None)):
         raise TypeError(f'pool must be a cupy.cuda.MemoryPool or None, got {type(pool).__name__}')
     return Capture(stream, strict, mode, pool)
-
-
-class _LaneStreams:
-    """Streams for forks, used again by later ones. The stock lies with the device, and goes with it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def take(self, platform: Platform, priority: int | None, live: Live | None) -> Any:
-        """A stream for a lane: one that the open capture has joined already, else a free one, else a new one."""
-        key = (platform.cupy.cuda.Device().id, priority)
-        with self._lock:
-            for stock in (live.lane_streams if live is not None else [], self._free(platform, key)):
-                for stream in stock:
-                    if stream.capturekit_key == key:
-                        stock.remove(stream)
-                        return stream
-        stream = platform.cupy.cuda.Stream(non_blocking=True, priority=priority)
-        stream.capturekit_key = key
-        return stream
-
-    @staticmethod
-    def _free(platform: Platform, key: tuple[int, int | None]) -> list[Any]:
-        stock: dict[tuple[int, int | None], list[Any]] = platform.device.spare_streams
-        return stock.setdefault(key, [])
-
-    def give(self, platform: Platform, streams: list[Any]) -> None:
-        with self._lock:
-            for stream in streams:
-                self._free(platform, stream.capturekit_key).append(stream)
-        streams.clear()
-
-
-_lane_streams = _LaneStreams()
-
-
-class LaneScope:
-    """One lane of a fork: ``with lane:`` makes its stream current. ``lane.stream`` is the CuPy stream."""
-
-    def __init__(self, stream: Any, number: int) -> None:
-        self.stream = stream
-        self.number = number
-
-    @property
-    def ptr(self) -> int:
-        """The stream's handle."""
-        return int(self.stream.ptr)
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return (0, self.ptr)
-
-    def __enter__(self) -> LaneScope:
-        self.stream.__enter__()
-        return self
-
-    def __exit__(self, *exc: Any) -> None:
-        self.stream.__exit__(*exc)
-
-    def __repr__(self) -> str:
-        return f'<lane {self.number} of a fork, stream {self.ptr:#x}>'
-
-
-class Fork:
-    """A scope that owns ``n`` lanes: forked from the current stream on entering, joined back into it on leaving.
-
-    Made by ``cap.fork(n)`` in a capture and by ``ck.fork(n)`` anywhere; outside of captures it does the same eagerly,
-    so that one program can be timed both ways.
-    """
-
-    def __init__(self, n: int, priority: int | None, owner: Capture | None) -> None:
-        if isinstance(n, bool) or not isinstance(n, int):
-            raise TypeError(f'fork takes the number of lanes, got {n!r}')
-        if n < 1:
-            raise ValueError(f'fork takes at least one lane, got {n}')
-        self._n = n
-        self._priority = priority
-        self._owner = owner
-        self._lanes: tuple[LaneScope, ...] | None = None
-        self._parent: Any = None
-        self._platform: Platform | None = None
-        self._live: Live | None = None
-
-    def __enter__(self) -> tuple[LaneScope, ...]:
-        if self._lanes is not None:
-            raise errors.ClosedError('This fork was entered before', location=here(), rule='A scope owns its lanes once.',
-                                     remedy='Make a new one: `with cap.fork(n) as lanes:`.')  # fmt: skip
-        platform = self._platform = current()
-        if self._owner is not None:
-            self._owner._must_be_open('fork()')
-        self._live = GUARD.mine()
-        self._parent = platform.cupy.cuda.get_current_stream()
-        streams: list[Any] = []
-        try:
-            event = self._parent.record()
-            for _ in range(self._n):
-                streams.append(_lane_streams.take(platform, self._priority, self._live))
-                streams[-1].wait_event(event)
-        except BaseException:
-            self._give(streams)
-            raise
-        self._lanes = tuple(LaneScope(stream, i) for i, stream in enumerate(streams))
-        return self._lanes
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._lanes is not None
-        try:
-            if error is None:
-                for lane in self._lanes:
-                    self._parent.wait_event(lane.stream.record())
-            else:
-                self._join_anyway(error)
-        finally:
-            self._give([lane.stream for lane in self._lanes])
-
-    def _join_anyway(self, error: BaseException) -> None:
-        """The body failed: eager lanes are still joined, so that later work is ordered; the exception goes on."""
-        for lane in self._lanes or ():
-            try:
-                self._parent.wait_event(lane.stream.record())
-            except RuntimeError as second:
-                _note(error, f'capturekit: lane {lane.number} was not joined: {second}')
-
-    def _give(self, streams: list[Any]) -> None:
-        """Streams go back to the stock; those of an open capture only when it has ended, or to its own later forks."""
-        assert self._platform is not None
-        live = self._live
-        if live is not None and live.capture in GUARD.lives:
-            live.lane_streams.extend(streams)
-        else:
-            _lane_streams.give(self._platform, streams)
-
-
-def fork(n: int, *, priority: int | None = None) -> Fork:
-    """Split the current stream in ``n`` lanes for a block, in a capture or outside of one.
-
-    Outside it does eagerly what ``cap.fork`` records: events fork the lanes from the current stream and join them
-    back, nothing waits on the host. ``priority``: of the lanes' streams; lower numbers come first.
-
-    Raises:
-        TypeError, ValueError: ``n`` is no positive whole number.
-    """
-    return Fork(n, priority, None)
-
-
-__all__ = ['Capture', 'Fork', 'Lane', 'LaneScope', 'capture', 'fork']

@@ -30,7 +30,10 @@ class LaneRecord:
 
 @dataclass
 class Step:
-    """Something that happened: ``kind`` is begin, fork, join, wait, record, switch, host, constant, adapted, note or end."""
+    """Something that happened.
+
+    ``kind`` is begin, fork, join, wait, record, switch, host, constant, adapted or note.
+    """
 
     kind: str
     lane: int | None
@@ -108,7 +111,8 @@ class Recording:
         """A table of lanes and the order of forks and joins, for the terminal."""
         lines = [
             f'{self.outcome} recording on {self.device}: {self.nodes} nodes, {self.edges} edges, '
-            f'{len(self.lanes)} lane{"s" if len(self.lanes) != 1 else ""}, {self.memory_bytes:,} bytes of its own memory'
+            f'{len(self.lanes)} lane{"s" if len(self.lanes) != 1 else ""}, '
+            f'{self.memory_bytes:,} bytes of its own memory'
         ]
         for lane in self.lanes:
             story = 'origin' if lane.number == 0 else f'forked from lane {lane.parent} at {place(lane.forked_at)}'

@@ -257,7 +257,7 @@ RULES: dict[str, Rule] = _rules(
     Rule(
         'query-captured',
         errors.SynchronizationError,
-        'A stream being captured has no running work to ask about; CuPy would return False and the capture be lost',
+        'A stream being captured has no running work to ask about, and CuPy would swallow the error',
         'Ask after the graph was launched: `cap.graph.launch(s)`, then `s.done`.',
     ),
     Rule(

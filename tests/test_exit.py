@@ -16,6 +16,7 @@ from capturekit.errors import CudaCallError
 from capturekit.guard import GUARD
 from capturekit.intercept import ENTRIES, resolve
 from capturekit.rules import CaptureStatus, Code, Mode
+from capturekit.undo import GARBAGE, Undo
 
 
 def view(cp: Any) -> dict[str, object]:
@@ -189,7 +190,7 @@ OUR_STEPS: list[tuple[Any, str]] = [
     (GUARD, 'gone'),
     (GUARD, 'restore_allocator'),
     (GUARD.topology, 'begin'),
-    (recorder._garbage, 'hold'),
+    (GARBAGE, 'hold'),
     (recorder, 'new_recording'),
     (recorder, 'close_recording'),
     (recorder, 'GraphMemory'),
@@ -225,7 +226,7 @@ def test_each_step_of_ours_may_be_interrupted(
 
 def test_undo_tries_every_step_and_an_interrupted_one_twice() -> None:
     done: list[str] = []
-    undo = recorder._Undo()
+    undo = Undo()
     state = {'interrupted': False}
 
     def interrupted() -> None:

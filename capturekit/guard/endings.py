@@ -10,7 +10,7 @@ from capturekit import errors
 from capturekit.errors import CudaCallError
 from capturekit.guard.arrays import Arrays
 from capturekit.guard.live import Live, new_recording
-from capturekit.places import Place, here
+from capturekit.places import here
 from capturekit.rules import RULES, CaptureStatus, Code, Mode, Operation, Rule
 from capturekit.topology import Lane
 
@@ -137,7 +137,7 @@ class Endings(Arrays):
             f'{len(lanes)} lane{many} left unjoined: {names}',
             stream=lanes[0].stream if lanes else None,
             lane=lanes[0].number if lanes else None,
-            location=lanes[0].last_use if lanes and isinstance(lanes[0].last_use, Place) else here(),
+            location=here(),
             rule=f'{RULES["unjoined"].says} ({Code.cudaErrorStreamCaptureUnjoined.name} would follow, '
             'and the graph would be lost).',
             remedy='Join each after its last work: `cap.join(stream)`, or `origin.wait_event(stream.record())`.',

@@ -38,9 +38,9 @@ class Waits(Ordering):
             self.spring(ptr)
             verdict = self.judge(operation, stream=ptr)
             lane = self.topology.lane(ptr)
-            if ptr in LEGACY_HANDLES and mine is not None and not verdict.lost:
-                if mine.strict or operation is not _O.STREAM_SYNCHRONIZE:
-                    self.refuse(verdict, call, ptr, RULES['legacy-stream'])
+            harmless = ptr in LEGACY_HANDLES and mine is not None and not verdict.lost
+            if harmless and mine is not None and (mine.strict or operation is not _O.STREAM_SYNCHRONIZE):
+                self.refuse(verdict, call, ptr, RULES['legacy-stream'])
             if operation is _O.STREAM_SYNCHRONIZE and mine is not None and not mine.strict:
                 if lane is not None and lane.capture is mine.capture:
                     return self._adapt_wait(mine, [lane], f'{call} of lane {lane.number} became a join')

@@ -55,6 +55,11 @@ class Work(Switches):
                 lane.suspect = True
                 self.refresh()
 
+    def stream_deleted(self, original: Callable[..., Any], stream: Any, *args: Any) -> None:
+        """A destructor reads the handle as well: nobody is given it."""
+        with self.inside():
+            original(stream, *args)
+
     def _note_outside(self, live: Live, ptr: int) -> None:
         if ptr in live.trapped:
             return
@@ -207,5 +212,7 @@ class Work(Switches):
 
 
 def _is_ours(module: str) -> bool:
-    """True for the modules whose own reading of a handle means nothing: capturekit's, but for the simulated CuPy."""
-    return module.startswith('capturekit.') and not module.startswith('capturekit.simulated')
+    """True for modules whose own reading of a handle means nothing: capturekit's, and the simulated stream class."""
+    if module.startswith('_capturekit_simulated'):
+        return module.endswith('.streams')
+    return module.startswith('capturekit.')

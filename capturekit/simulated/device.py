@@ -2,7 +2,8 @@
 
 It keeps the state that the driver keeps: for each stream the nodes that its next node will depend on. What a call
 answers comes from the table in :mod:`capturekit.rules`, which was measured; how captures, dead events and several
-captures at once behave was fitted to, and is held against, recorded driver traces (``tests/data/driver_traces.json.gz``).
+captures at once behave was fitted to, and is held against, recorded driver traces
+(``tests/data/driver_traces.json.gz``).
 
 Work is a Python callable. On a stream that is not captured it runs at once, in the caller's thread. On a captured
 stream it becomes a node, and a launch runs the nodes in a random order among those that the edges allow (from a seed),
@@ -19,7 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from capturekit.errors import CudaCallError
 from capturekit.rules import CaptureStatus, Code, Mode, Operation, Target, row
@@ -122,9 +123,7 @@ class SimulatedDevice:
 
     def _blocking(self) -> list[_Capture]:
         """Captures that hold a blocking stream: the legacy stream must not be touched beside them."""
-        return [
-            c for c in self._captures if any(not self._member(s).non_blocking for s in c.streams)
-        ]
+        return [c for c in self._captures if any(not self._member(s).non_blocking for s in c.streams)]
 
     def _member(self, s: int) -> _Stream:
         return self._streams.get(s) or _Stream(non_blocking=False)

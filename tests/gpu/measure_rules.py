@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from cuda.bindings import driver, nvrtc
 from cuda.bindings import runtime as rt
@@ -27,7 +28,7 @@ MODE_NAMES = {'Global': 'global', 'ThreadLocal': 'thread_local', 'Relaxed': 'rel
 class Bench:
     """What one cell works with: fresh streams and events, and some long-lived memory."""
 
-    shared: dict[str, Any] = {}
+    shared: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, blocking: bool) -> None:
         s = self.shared

@@ -342,6 +342,19 @@ row(f'{S}.ptr', 'lane', lambda s: library_work(s, s.side.ptr))
 row(f'{S}.ptr', 'outside, which is noted', lambda s: library_work(s, s.outside.ptr), check=noted('handle'))
 row(f'{S}.ptr', 'Stream.null, which is noted', lambda s: library_work(s, null.ptr), check=noted('handle'))
 
+
+def dropped(s: Scene, forked: bool) -> None:
+    """A stream that Python forgets in the block, destroyed with its object; one that is a lane must be kept."""
+    stream = cp.cuda.Stream(non_blocking=True)
+    if forked:
+        stream.wait_event(s.e)
+        s.origin.wait_event(stream.record())
+    del stream
+
+
+row('cupy.cuda.stream.Stream.__del__', 'a stream of the block', lambda s: dropped(s, forked=False))
+row('cupy.cuda.stream.Stream.__del__', 'a lane', lambda s: dropped(s, forked=True))
+
 # -- events ---------------------------------------------------------------------------------------------------
 
 E = 'cupy.cuda.stream.Event'
@@ -424,6 +437,7 @@ for name, on, what in (
     ('interface naming the current stream', lambda s: s.origin.ptr, None),
     ('interface naming another lane', lambda s: s.side.ptr, sync),
     ('interface naming an outside stream', lambda s: s.outside.ptr, None),
+    ('interface naming the legacy stream', lambda s: 1, None),
 ):
     row(C, name, lambda s, on=on: keep(s, cp.asarray(OfOtherLibrary(s.x[:2], on(s))) * 2), what)
 
@@ -902,7 +916,8 @@ def test_every_verb_is_refused_somewhere_and_allowed_somewhere_or_always_one_of_
     never = sorted(verb for verb, answers in verbs.items() if answers == {False})
     assert always == [
         'allocator_set', 'array_setitem', 'event_made', 'event_record', 'runtime_event_made', 'runtime_event_record',
-        'runtime_stream_flags', 'stream_handed_out', 'stream_is_capturing', 'stream_is_non_blocking', 'stream_record',
+        'runtime_stream_flags', 'stream_deleted', 'stream_handed_out', 'stream_is_capturing',
+        'stream_is_non_blocking', 'stream_record',
     ]  # fmt: skip
     assert never == [
         'array_set', 'declared_synchronize', 'device_synchronize', 'graph_launch', 'pointer_sync',

@@ -1,0 +1,66 @@
+"""Taking things back: a list of steps, garbage collection held off, and notes on exceptions that are not ours."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class Undo:
+    """Steps to take back, last first. Every step is tried; an interrupted one is tried once more."""
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[], Any]] = []
+
+    def push(self, step: Callable[[], Any]) -> None:
+        self._steps.append(step)
+
+    def run(self) -> BaseException | None:
+        """Take everything back; return the first failure."""
+        failure: BaseException | None = None
+        while self._steps:
+            step = self._steps.pop()
+            try:
+                try:
+                    step()
+                except KeyboardInterrupt as interrupt:
+                    failure = failure or interrupt
+                    step()
+            except BaseException as error:
+                failure = failure or error
+        return failure
+
+
+class GarbageCollection:
+    """Held off while any capture is open: a destructor may make a call that loses it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._was_on = False
+
+    def hold(self) -> None:
+        with self._lock:
+            if self._count == 0:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._count += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._count -= 1
+            if self._count == 0 and self._was_on:
+                gc.enable()
+
+
+GARBAGE = GarbageCollection()
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """Add a line to an exception that is not ours to replace."""
+    if hasattr(error, 'add_note'):
+        error.add_note(text)
+    else:
+        error.__dict__.setdefault('__notes__', []).append(text)
