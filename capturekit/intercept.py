@@ -25,24 +25,31 @@ from typing import Any
 _MISSING = object()
 _STREAM = 'cupy.cuda.stream._BaseStream'
 _EVENT = 'cupy.cuda.stream.Event'
+#: ``from cupy.cuda import runtime`` gives the backend's module, ``import cupy.cuda.runtime`` a copy of its names.
+_RUNTIME = 'cupy.cuda.runtime'
+_BACKEND = 'cupy_backends.cuda.api.runtime'
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry point: ``kind`` is method, property, function, attribute (of instances) or (of a C type) sealed."""
+    """One entry point: ``kind`` is method, property, function, attribute (of instances) or (of a C type) sealed.
+
+    ``also``: a second holder of the same thing, where that is a different object.
+    """
 
     holder: str
     name: str
     verb: str
     kind: str = 'method'
     optional: bool = False
+    also: str = ''
 
     def __str__(self) -> str:
         return f'{self.holder}.{self.name}'
 
 
 def _functions(verb: str, *names: str) -> tuple[Entry, ...]:
-    return tuple(Entry('cupy.cuda.runtime', name, verb, 'function') for name in names)
+    return tuple(Entry(_RUNTIME, name, verb, 'function', also=_BACKEND) for name in names)
 
 
 ENTRIES: tuple[Entry, ...] = (
@@ -139,7 +146,7 @@ def resolve(dotted: str) -> Any:
         module = sys.modules.get(name)
         if module is None:
             try:
-                module = importlib.import_module(name)
+                module = _imported(name)
             except ModuleNotFoundError:
                 continue
         found: Any = module
@@ -147,6 +154,17 @@ def resolve(dotted: str) -> Any:
             found = getattr(found, part)
         return found
     raise ImportError(f'no module on the way to {dotted}')
+
+
+def _imported(name: str) -> Any:
+    """Import a module and leave what its package has under that name: importing would replace it."""
+    package, _dot, attribute = name.rpartition('.')
+    parent = importlib.import_module(package) if package else None
+    before = getattr(parent, attribute, _MISSING)
+    module = importlib.import_module(name)
+    if before is not _MISSING:
+        setattr(parent, attribute, before)
+    return module
 
 
 def _namespace(holder: Any) -> dict[str, Any]:
@@ -160,9 +178,10 @@ def _namespace(holder: Any) -> dict[str, Any]:
 class _Slot:
     """One attribute of one holder: read as it stands, written, put back."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry, dotted: str) -> None:
         self.entry = entry
-        self.holder = resolve(entry.holder)
+        self.dotted = dotted
+        self.holder = resolve(dotted)
         self.written = False
         self.wrapper: Any = None
         space = self.holder.__dict__
@@ -174,7 +193,7 @@ class _Slot:
 
     def changed(self) -> bool:
         """True when the holder, or what it holds, is not what was found any more."""
-        if self.holder is not resolve(self.entry.holder):
+        if self.holder is not resolve(self.dotted):
             return True
         return self.holder.__dict__.get(self.entry.name, _MISSING) is not self.before
 
@@ -311,8 +330,7 @@ class Installation:
         if not self._known or any(slot.changed() for slot in self._known):
             slots = []
             for entry in ENTRIES:
-                slot = self._find(entry)
-                if slot is not None:
+                for slot in self._find(entry):
                     verb = getattr(guard, entry.verb)
                     if entry.verb.startswith(_TOLD_THEIR_NAME):
                         verb = functools.partial(verb, _spelled(entry))
@@ -322,13 +340,17 @@ class Installation:
             self.originals = {str(slot.entry): slot.original for slot in slots}
         return self._known
 
-    def _find(self, entry: Entry) -> _Slot | None:
+    @staticmethod
+    def _find(entry: Entry) -> list[_Slot]:
         try:
-            return _Slot(entry)
+            slots = [_Slot(entry, entry.holder)]
+            if entry.also:
+                slots.append(_Slot(entry, entry.also))
         except (AttributeError, ImportError):
-            if entry.optional or entry.holder == 'cupy.cuda.runtime':
-                return None  # CUDA's runtime functions come and go with versions of CuPy
+            if entry.optional or entry.holder == _RUNTIME:
+                return []  # CUDA's runtime functions come and go with versions of CuPy
             raise
+        return slots[:1] if slots[0].holder is slots[-1].holder else slots
 
     def uninstall(self) -> None:
         """Count back; the last time, put back what was there."""

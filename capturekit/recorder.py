@@ -238,6 +238,8 @@ class Capture:
         if error is not None:
             if fault is not None:
                 add_note(error, f'capturekit: {fault}')
+            elif isinstance(error, RuntimeError) and 'the current stream is capturing' in str(error):
+                add_note(error, 'capturekit: a copy between host and device was tried in the block: make it outside')
             elif isinstance(error, NotImplementedError) and 'stream capture' in str(error):
                 add_note(
                     error, 'capturekit: CuPy refuses this library in a capture. Call it before the block, or after.'
@@ -245,7 +247,6 @@ class Capture:
             return
         if fault is not None:
             raise fault
-        self._keep_alive(live)
         assert live.memory is not None
         live.recording.memory_bytes = live.memory.used_bytes()
         self._graph = Graph._make(
@@ -259,15 +260,6 @@ class Capture:
             GUARD.inside,
         )
         self._state = 'closed'
-
-    def _keep_alive(self, live: Live) -> None:
-        """What nodes point at must live as long as the graph: host functions and their arguments."""
-        assert live.memory is not None
-        for stream in live.streams.values():
-            funcs = getattr(stream, '_graph_host_funcargs', None)
-            if funcs:
-                live.memory.keep(list(funcs))
-            stream._graph_host_funcargs = None
 
     # -- what the block can ask -------------------------------------------------------------------------------
 

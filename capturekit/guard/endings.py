@@ -10,7 +10,7 @@ from capturekit import errors
 from capturekit.errors import CudaCallError
 from capturekit.guard.arrays import Arrays
 from capturekit.guard.live import Live, new_recording
-from capturekit.places import here
+from capturekit.places import Place, here
 from capturekit.rules import RULES, CaptureStatus, Code, Mode, Operation, Rule
 from capturekit.topology import Lane
 
@@ -44,6 +44,8 @@ class Endings(Arrays):
                 stream = self._wrapped(ptr)
             live = Live(self.platform, capture, True, stream, None, recording, threading.get_ident(), at)
             live.active_at = at
+            if getattr(stream, '_graph_host_funcargs', None) is None:
+                stream._graph_host_funcargs = []
             self.opened(live)
             if self.platform.cupy.cuda.get_current_stream().ptr == ptr:
                 capture.origin.current += 1
@@ -118,7 +120,7 @@ class Endings(Arrays):
         stories = []
         for lane in lanes:
             parent = live.capture.lanes[lane.parent or 0]
-            last = f', last used at {lane.last_use}' if lane.last_use else ''
+            last = f', last used at {lane.last_use}' if lane.last_use and len(lanes) > 1 else ''
             again = f'; it was joined at {lane.joined_at} and then worked on again' if lane.joined_at else ''
             stories.append(
                 {
@@ -137,7 +139,7 @@ class Endings(Arrays):
             f'{len(lanes)} lane{many} left unjoined: {names}',
             stream=lanes[0].stream if lanes else None,
             lane=lanes[0].number if lanes else None,
-            location=here(),
+            location=here() if len(lanes) != 1 else _place(lanes[0].last_use),
             rule=f'{RULES["unjoined"].says} ({Code.cudaErrorStreamCaptureUnjoined.name} would follow, '
             'and the graph would be lost).',
             remedy='Join each after its last work: `cap.join(stream)`, or `origin.wait_event(stream.record())`.',
@@ -168,3 +170,7 @@ def _ancestors(nodes: tuple[int, ...], edges: list[tuple[int, int]]) -> set[int]
             seen.add(node)
             stack.extend(parents.get(node, ()))
     return seen
+
+
+def _place(at: object) -> Place | None:
+    return at if isinstance(at, Place) else here()

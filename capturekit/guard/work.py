@@ -10,7 +10,7 @@ from capturekit import errors
 from capturekit.guard.live import Live
 from capturekit.guard.switches import Switches
 from capturekit.places import here
-from capturekit.rules import Code, Operation
+from capturekit.rules import RULES, Code, Operation
 from capturekit.topology import LEGACY_HANDLES
 
 _O = Operation
@@ -91,19 +91,35 @@ class Work(Switches):
         return self._on_stream(_O.STREAM_ADD_CALLBACK, 'cupy.cuda.runtime.streamAddCallback()', stream, go)
 
     def stream_launch_host_func(self, original: Callable[..., Any], stream: Any, callback: Any, arg: Any) -> Any:
-        go = lambda: original(stream, callback, arg)  # noqa: E731
+        def go() -> Any:
+            if self.topology.lane(stream.ptr) is not None and stream._graph_host_funcargs is None:
+                stream._graph_host_funcargs = []  # another object for the lane's stream: CuPy must find a list
+            return original(stream, callback, arg)
+
         answer = self._on_stream(_O.LAUNCH_HOST_FUNC, 'Stream.launch_host_func()', stream.ptr, go)
         lane = self.topology.lane(stream.ptr)
         if lane is not None and lane.capture in self.lives:
             live = self.live_of(lane)
-            if live.memory is not None:
-                live.memory.keep(stream._graph_host_funcargs)
+            if stream is not live.origin:  # CuPy's graph keeps what the origin lists
+                live.origin._graph_host_funcargs.extend(stream._graph_host_funcargs)
+                stream._graph_host_funcargs.clear()
             live.note('host', lane, f'host function {getattr(callback, "__name__", callback)!s}', here())
         return answer
 
     def runtime_host_func(self, original: Callable[..., Any], stream: int, *args: Any) -> Any:
-        go = lambda: original(stream, *args)  # noqa: E731
-        return self._on_stream(_O.LAUNCH_HOST_FUNC, 'cupy.cuda.runtime.launchHostFunc()', stream, go)
+        call = 'cupy.cuda.runtime.launchHostFunc()'
+        lane = self.topology.lane(stream)
+        if lane is not None and lane.capture in self.lives:
+            raise errors.UnsupportedCallError(
+                call,
+                stream=stream,
+                lane=lane.number,
+                subject=self.subject(stream),
+                location=here(),
+                rule='CuPy frees what this call is given after it ran once: a second launch would use freed memory.',
+                remedy='Use `stream.launch_host_func(fn, arg)`, which keeps both as long as the graph.',
+            )
+        return self._on_stream(_O.LAUNCH_HOST_FUNC, call, stream, lambda: original(stream, *args))
 
     def runtime_work_last(self, call: str, original: Callable[..., Any], *args: Any) -> Any:
         """Copies and memsets of ``cupy.cuda.runtime``, whose last argument is the stream."""
@@ -202,9 +218,27 @@ class Work(Switches):
     def pointer_copy(self, call: str, original: Callable[..., Any], pointer: Any, *args: Any, **kwargs: Any) -> Any:
         """Asynchronous copies and memsets of a MemoryPointer, whose stream may be given."""
         stream = kwargs.get('stream', args[2] if len(args) > 2 else None)
+        if self.mine() is not None:
+            where = stream if stream is not None else self.platform.cupy.cuda.get_current_stream()
+            source = args[0] if args else kwargs.get('mem')
+            if self.topology.lane(where.ptr) is not None and not hasattr(source, 'device_id'):
+                self._refuse_host_copy(call, where.ptr)
         if stream is None:
             return original(pointer, *args, **kwargs)
         return self._runtime_work(call, stream.ptr, lambda: original(pointer, *args, **kwargs))
+
+    def _refuse_host_copy(self, call: str, ptr: int) -> None:
+        """CuPy refuses host copies on a captured stream, in words that name no line: say which and why."""
+        name = {
+            'copy_to_host_async': 'host-read',
+            'copy_from_host_async': 'host-write',
+            'copy_from_async': 'host-write',
+        }
+        rule = next((RULES[rule] for part, rule in name.items() if part in call), None)
+        if rule is not None:
+            with self.lock:
+                self._start()
+                self.refuse(self.judge(_O.STREAM_SYNCHRONIZE, stream=ptr), call, ptr, rule)
 
     def pointer_sync(self, call: str, original: Callable[..., Any], pointer: Any, *args: Any, **kwargs: Any) -> Any:
         """Synchronous copies and memsets of a MemoryPointer: they use the legacy stream."""
