@@ -140,20 +140,32 @@ ENTRIES: tuple[Entry, ...] = (
 
 def resolve(dotted: str) -> Any:
     """Return the module or class of a dotted name; AttributeError or ImportError names what is missing."""
+    module, attributes = _way(dotted)
+    found: Any = sys.modules[module]
+    for name in attributes:
+        found = getattr(found, name)
+    return found
+
+
+def _way(dotted: str) -> tuple[str, tuple[str, ...]]:
+    """The module on the way to a dotted name, imported, and the attributes that follow."""
+    known = _ways.get(dotted)
+    if known is not None and known[0] in sys.modules:
+        return known
     parts = dotted.split('.')
     for length in range(len(parts), 0, -1):
-        name = '.'.join(parts[:length])
-        module = sys.modules.get(name)
-        if module is None:
-            try:
-                module = _imported(name)
-            except ModuleNotFoundError:
-                continue
-        found: Any = module
-        for part in parts[length:]:
-            found = getattr(found, part)
-        return found
+        module = '.'.join(parts[:length])
+        try:
+            if module not in sys.modules:
+                _imported(module)
+        except ModuleNotFoundError:
+            continue
+        _ways[dotted] = module, tuple(parts[length:])
+        return _ways[dotted]
     raise ImportError(f'no module on the way to {dotted}')
+
+
+_ways: dict[str, tuple[str, tuple[str, ...]]] = {}
 
 
 def _imported(name: str) -> Any:
@@ -192,9 +204,7 @@ class _Slot:
         return None if self.entry.kind == 'attribute' else getattr(self.holder, self.entry.name)
 
     def changed(self) -> bool:
-        """True when the holder, or what it holds, is not what was found any more."""
-        if self.holder is not resolve(self.dotted):
-            return True
+        """True when the holder does not hold what was found any more."""
         return self.holder.__dict__.get(self.entry.name, _MISSING) is not self.before
 
     def write(self) -> None:
@@ -327,7 +337,7 @@ class Installation:
 
     def _found(self, guard: Any) -> list[_Slot]:
         """The slots of the CuPy in force, with their wrappers; made once, and again where something has changed."""
-        if not self._known or any(slot.changed() for slot in self._known):
+        if self._stale():
             slots = []
             for entry in ENTRIES:
                 for slot in self._find(entry):
@@ -339,6 +349,15 @@ class Installation:
             self._known = slots
             self.originals = {str(slot.entry): slot.original for slot in slots}
         return self._known
+
+    def _stale(self) -> bool:
+        """True when nothing was found yet, or a holder, or what it holds, is another one by now."""
+        holders = {slot.dotted: slot.holder for slot in self._known}
+        return (
+            not self._known
+            or any(resolve(dotted) is not holder for dotted, holder in holders.items())
+            or any(slot.changed() for slot in self._known)
+        )
 
     @staticmethod
     def _find(entry: Entry) -> list[_Slot]:

@@ -229,12 +229,12 @@ class Work(Switches):
 
     def _refuse_host_copy(self, call: str, ptr: int) -> None:
         """CuPy refuses host copies on a captured stream, in words that name no line: say which and why."""
-        name = {
+        rules = {
             'copy_to_host_async': 'host-read',
             'copy_from_host_async': 'host-write',
             'copy_from_async': 'host-write',
         }
-        rule = next((RULES[rule] for part, rule in name.items() if part in call), None)
+        rule = next((RULES[name] for part, name in rules.items() if part in call), None)
         if rule is not None:
             with self.lock:
                 self._start()

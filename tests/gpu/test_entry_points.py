@@ -918,8 +918,8 @@ def test_every_verb_is_refused_somewhere_and_allowed_somewhere_or_always_one_of_
     ]  # fmt: skip
     assert never == [
         'array_set', 'declared_synchronize', 'device_synchronize', 'graph_launch', 'pointer_sync',
-        'runtime_add_callback', 'runtime_device_synchronize', 'runtime_launch', 'runtime_legacy', 'runtime_peer_copy',
-        'runtime_prefetch', 'stream_add_callback',
+        'runtime_add_callback', 'runtime_device_synchronize', 'runtime_host_func', 'runtime_launch', 'runtime_legacy',
+        'runtime_peer_copy', 'runtime_prefetch', 'stream_add_callback',
     ]  # fmt: skip
 
 
