@@ -196,6 +196,7 @@ class _Slot:
         self.holder = resolve(dotted)
         self.written = False
         self.wrapper: Any = None
+        self.plain = not isinstance(self.holder, type) or self.holder.__flags__ & (_HEAP | _IMMUTABLE) == _HEAP
         space = self.holder.__dict__
         self.before = space.get(entry.name, _MISSING)
         self.original = self._inherited() if self.before is _MISSING else self.before
@@ -208,7 +209,7 @@ class _Slot:
         return self.holder.__dict__.get(self.entry.name, _MISSING) is not self.before
 
     def write(self) -> None:
-        if self._plain():
+        if self.plain:
             setattr(self.holder, self.entry.name, self.wrapper)
         else:
             _namespace(self.holder)[self.entry.name] = self.wrapper
@@ -218,7 +219,7 @@ class _Slot:
     def restore(self) -> None:
         if not self.written:
             return
-        if not self._plain():
+        if not self.plain:
             space = _namespace(self.holder)
             if self.before is _MISSING:
                 space.pop(self.entry.name, None)
@@ -231,12 +232,9 @@ class _Slot:
             setattr(self.holder, self.entry.name, self.before)
         self.written = False
 
-    def _plain(self) -> bool:
-        return not isinstance(self.holder, type) or self.holder.__flags__ & (_HEAP_TYPE | _IMMUTABLE_TYPE) == _HEAP_TYPE
 
-
-_HEAP_TYPE = 1 << 9
-_IMMUTABLE_TYPE = 1 << 8
+_HEAP = 1 << 9
+_IMMUTABLE = 1 << 8
 
 
 def _modified(holder: type) -> None:

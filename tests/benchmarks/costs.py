@@ -6,7 +6,6 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,28 @@ import capturekit as ck
 from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, now, seconds
 
 ROOT = Path(__file__).parents[2]
-KINDS = ('bare', 'imported', 'after')
+NOISE = 'without, a second time'
+#: State of the process -> what it is told to get there
+STATES = {
+    NOISE: [],
+    'capturekit imported': ['import'],
+    'after a capture was opened and closed': ['capture'],
+    'after 1,000 captures': ['capture'] * 999,
+}
 
 
 class Worker:
     """A process of :mod:`tests.benchmarks.worker`."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, '-m', 'tests.benchmarks.worker', kind],
+            [sys.executable, '-m', 'tests.benchmarks.worker'],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
+        self._answer()
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
@@ -36,15 +43,16 @@ class Worker:
             raise RuntimeError(f'a worker ended with status {self._process.wait()}')
         return answer
 
-    def wait_until_ready(self) -> None:
-        assert self._answer() == 'ready'
-
-    def issue(self, count: int) -> float:
-        """Issue operations; return the seconds that one took."""
+    def tell(self, command: str) -> str:
+        """Send a line, return the answer."""
         assert self._process.stdin is not None
-        self._process.stdin.write(f'{count}\n')
+        self._process.stdin.write(f'{command}\n')
         self._process.stdin.flush()
-        return float(self._answer())
+        return self._answer()
+
+    def issue(self, times: int = 25) -> float:
+        """Seconds that one operation takes to issue: the median of some bursts."""
+        return statistics.median(float(self.tell('500')) for _ in range(times))
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -53,26 +61,30 @@ class Worker:
 
 
 def beside() -> Iterator[Line]:
-    """Elementwise operations with no capture open. Three processes of each kind stay alive and are asked in turn, so
-    that drift of clocks and the luck of one process's memory layout weigh alike on all kinds."""
-    workers = {f'{kind} {n}': Worker(kind) for n in range(3) for kind in KINDS}
-    with ExitStack() as stack:
-        for worker in workers.values():
-            stack.callback(worker.close)
-        for worker in workers.values():
-            worker.wait_until_ready()
-        samples = in_turn(25, {name: lambda w=w: w.issue(500) for name, w in workers.items()})
-    each = medians(samples)
-    by_kind = {kind: [each[f'{kind} {n}'] for n in range(3)] for kind in KINDS}
-    middle = {kind: statistics.median(values) for kind, values in by_kind.items()}
-    noise = max(by_kind['bare']) / min(by_kind['bare'])
-    for kind, name in (('imported', 'capturekit imported'), ('after', 'after a capture was opened and closed')):
+    """Elementwise operations with no capture open, before and after the import of capturekit in one and the same
+    process: two processes differ by more than what is looked for. Five processes, the median of their ratios."""
+    ratios: dict[str, list[float]] = {name: [] for name in STATES}
+    times: dict[str, list[float]] = {name: [] for name in STATES}
+    for _ in range(5):
+        worker = Worker()
+        try:
+            first = worker.issue()
+            for state, commands in STATES.items():
+                for command in commands:
+                    worker.tell(command)
+                times[state].append(worker.issue())
+                ratios[state].append(times[state][-1] / first)
+        finally:
+            worker.close()
+    bare = times.pop(NOISE)
+    spread = ratios.pop(NOISE)
+    for state, values in ratios.items():
         yield Line(
-            f'CuPy op, no capture open: {name} / capturekit not imported',
-            middle[kind] / middle['bare'],
+            f'CuPy op, no capture open: {state} / before the import',
+            statistics.median(values),
             target=1.0,
-            medians={'with': middle[kind], 'without': middle['bare']},
-            note=f'three processes each; the three without differ among themselves by {noise:.3f}',
+            medians={'with': statistics.median(times[state]), 'without': statistics.median(bare)},
+            note=f'five processes; without capturekit, measured twice in each: {min(spread):.3f} to {max(spread):.3f}',
         )
 
 

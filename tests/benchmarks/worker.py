@@ -1,7 +1,7 @@
-"""A process that issues CuPy operations when it is told to: ``python -m tests.benchmarks.worker bare|imported|after``.
+"""A process that issues CuPy operations when it is told to: ``python -m tests.benchmarks.worker``.
 
-Each line on its standard input is a number of operations; the answer is the seconds that one took to issue, on average.
-``bare`` never imports capturekit; ``imported`` does; ``after`` has opened and closed a capture as well.
+Each line on its standard input is a command: a number of operations, answered with the seconds that one took to issue
+on average; ``import``, which imports capturekit; ``capture``, which opens a capture and closes it again.
 """
 
 from __future__ import annotations
@@ -9,39 +9,50 @@ from __future__ import annotations
 import gc
 import sys
 import time
+from typing import Any
 
 
-def main(kind: str) -> None:
+def capture(x: Any, stream: Any) -> None:
+    import capturekit as ck
+
+    with ck.capture() as cap:
+        x + 1
+    cap.graph.launch()
+    stream.synchronize()
+    cap.graph.close()
+
+
+def main() -> None:
     import cupy as cp
 
     x = cp.arange(1024, dtype='f4')
     stream = cp.cuda.Stream(non_blocking=True)
     stream.use()
-    if kind != 'bare':
-        import capturekit as ck
-
-        if kind == 'after':
-            with ck.capture() as cap:
-                x + 1
-            cap.graph.launch()
-            stream.synchronize()
-            cap.graph.close()
-    assert ('capturekit' in sys.modules) == (kind != 'bare')
     for _ in range(2000):
         x + 1
     stream.synchronize()
     gc.collect()
     gc.disable()
+    assert 'capturekit' not in sys.modules
     print('ready', flush=True)
     for line in sys.stdin:
-        count = int(line)
-        start = time.perf_counter()
-        for _ in range(count):
-            x + 1
-        taken = time.perf_counter() - start
-        stream.synchronize()
-        print(taken / count, flush=True)
+        command = line.strip()
+        if command == 'import':
+            import capturekit  # noqa: F401
+
+            print('done', flush=True)
+        elif command == 'capture':
+            capture(x, stream)
+            print('done', flush=True)
+        else:
+            count = int(command)
+            start = time.perf_counter()
+            for _ in range(count):
+                x + 1
+            taken = time.perf_counter() - start
+            stream.synchronize()
+            print(taken / count, flush=True)
 
 
 if __name__ == '__main__':
-    main(sys.argv[1])
+    main()
