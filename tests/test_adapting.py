@@ -49,8 +49,9 @@ def test_side_streams_without_events(sim: Any) -> None:
     assert all(step.at is not None and step.at[0] == __file__ for step in cap.recording.adaptations)
 
 
+@pytest.mark.parametrize('how', ['stream', 'event'])
 @pytest.mark.parametrize('seed', range(8))
-def test_a_wait_holds_for_every_lane_also_for_later_ones(seed: int) -> None:
+def test_a_wait_holds_for_every_lane_also_for_later_ones(seed: int, how: str) -> None:
     """After the host has waited for s1, whatever comes later comes after it, on streams that enter later, too."""
     import sys
 
@@ -69,10 +70,10 @@ def test_a_wait_holds_for_every_lane_also_for_later_ones(seed: int) -> None:
                 out += x
             with s2:
                 z = x * 2
-            s1.synchronize()
+            s1.synchronize() if how == 'stream' else s1.record().synchronize()
             with s2:
                 out *= 2
-            cp.cuda.Device().synchronize()
+            s2.synchronize() if how == 'stream' else s2.record().synchronize()
             s3.wait_event(early)
             with s3:
                 out += 1

@@ -254,6 +254,46 @@ def test_work_given_to_a_lane_by_name_counts(sim: Any) -> None:
         assert np.array_equal(target.get(), np.arange(64) + 1)
 
 
+def test_work_given_to_a_lane_by_its_handle_counts(sim: Any) -> None:
+    """Another library is given the handle of a lane that is not current: capturekit sees the handle being read."""
+    device = sim.__capturekit_simulated__
+    x = sim.arange(64, dtype='f8')
+    seen: list[Any] = []
+    side = sim.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        u = x + 1
+        first = u.data.ptr
+        view = sim.ndarray(
+            u.shape, u.dtype, sim.cuda.MemoryPointer(sim.cuda.UnownedMemory(first, u.nbytes, None, 0), 0)
+        )
+        side.wait_event(cap.stream.record())
+        device.submit(side.ptr, lambda: seen.append(view.get()), 'library')
+        del u
+        w = x + 5
+        assert w.data.ptr != first
+        cap.join(side)
+    for _ in range(20):
+        cap.graph.launch()
+    assert len(seen) == 20 and all(np.array_equal(a, np.arange(64) + 1) for a in seen)
+
+
+def test_memory_allocated_outside_of_the_capture_is_not_handed_out_again(sim: Any) -> None:
+    outside = sim.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        with outside:
+            buffer = sim.empty(64)
+        first = buffer.data.ptr
+        buffer[:] = 1
+        y = buffer + 1
+        del buffer
+        with outside:
+            again = sim.empty(64)
+        assert again.data.ptr != first
+        cap.stream.record()
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.full(64, 2.0))
+
+
 def test_reading_handles_costs_no_memory(sim: Any) -> None:
     x = sim.arange(1024, dtype='f8')
     side = sim.cuda.Stream(non_blocking=True)

@@ -99,7 +99,7 @@ class Arrays(Waits):
             return self._constant(mine, lambda: original(obj, *args, **kwargs), 'cupy.array()')
 
     def _constant(self, live: Live, make: Callable[[], Any], call: str) -> Any:
-        """Upload a host value on a stream of its own, wait for it, keep it as long as the graph."""
+        """Upload a host value on a stream of its own and wait for it. Its memory stays taken as long as the graph."""
         at = here()
         cupy = self.platform.cupy
         device = self.platform.device
@@ -118,7 +118,6 @@ class Arrays(Waits):
             finally:
                 set_allocator(before)
                 device.exchange_thread_mode(old)
-        memory.keep(array)
         lane = self._current_lane(live)
         text = f'{call}: {array.dtype} {array.shape} uploaded while recording, the same at every launch'
         live.note('constant', lane, text, at, nbytes=int(array.nbytes))
