@@ -10,6 +10,7 @@ import argparse
 import os
 import runpy
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -144,6 +145,9 @@ def _guarded(script: str, args: list[str], whole: bool) -> int:
     with _as_main(script, args), watch():
         try:
             runpy.run_path(script, run_name='__main__')
+            for thread in threading.enumerate():
+                if thread is not threading.main_thread() and not thread.daemon:
+                    thread.join()  # as Python itself does before a script is over
             for live in GUARD.lives.values():
                 _say(f'the capture begun at {live.at} was never ended: it made no graph')
             return 0

@@ -11,6 +11,7 @@ from capturekit import errors
 from capturekit.cuda import Platform, current
 from capturekit.guard import GUARD, Live
 from capturekit.places import here
+from capturekit.rules import CaptureStatus
 from capturekit.undo import add_note
 
 
@@ -41,7 +42,9 @@ class LaneStreams:
     def give(self, platform: Platform, streams: list[Any]) -> None:
         with self._lock:
             for stream in streams:
-                self._free(platform, stream.capturekit_key).append(stream)
+                # one that a capture still holds (begun past the guard) is dropped: it must not be met elsewhere
+                if platform.device.stream_status(stream.ptr) is CaptureStatus.NONE:
+                    self._free(platform, stream.capturekit_key).append(stream)
         streams.clear()
 
 
@@ -105,8 +108,9 @@ class Fork:
         platform = self._platform = current()
         if self._check is not None:
             self._check('fork()')
-        self._live = GUARD.mine()
         self._parent = platform.cupy.cuda.get_current_stream()
+        lane = GUARD.topology.lane(self._parent.ptr)
+        self._live = None if lane is None else GUARD.lives.get(lane.capture)
         streams: list[Any] = []
         try:
             event = self._parent.record()

@@ -99,7 +99,7 @@ class Graph:
         """Take over what CuPy made of a capture: the definition, the executable graph, the host functions."""
         self = object.__new__(cls)
         self._device = platform.device
-        self._made = made
+        self._made = None
         self._lock = threading.Lock()
         self._memory = memory
         self._current = platform.cupy.cuda.get_current_stream
@@ -109,6 +109,7 @@ class Graph:
         self.device_id = platform.cupy.cuda.Device().id
         self.recording = recording
         self.launch, self._shut = self._launcher(launch)
+        self._made = made
         return self
 
     def _launcher(self, launch: Callable[[], None]) -> tuple[Callable[..., None], Callable[[], None]]:
@@ -209,6 +210,8 @@ class Graph:
         try:
             self._made = None
             with self._inside():
+                if not self._memory.private and not self._topology.captures:
+                    self._device.device_synchronize()  # a launch may be under way, and the pool is somebody else's
                 self._memory.release()
         finally:
             self._device.exchange_thread_mode(old)

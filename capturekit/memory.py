@@ -58,6 +58,7 @@ class _Lanes:
         self._memory = memory
         self._free: defaultdict[int, list[_Block]] = defaultdict(list)
         self._lock = threading.RLock()
+        self._closed = False
         self.reused = 0
 
     def malloc(self, lane: Lane, size: int) -> Any:
@@ -68,6 +69,7 @@ class _Lanes:
             block = self._take(lane, rounded)
             if block is None:
                 block = _Block(memory.grow(rounded), rounded)
+            memory.tick += 1
             block.born = memory.tick
         owned = memory.unowned(block.pointer.ptr, rounded, _Ticket(self, block), block.pointer.device_id)
         return memory.pointer(owned, 0)
@@ -80,9 +82,17 @@ class _Lanes:
                 return free.pop(i)
         return None
 
+    def close(self) -> None:
+        """Let go of all free blocks; blocks that arrays still lie on go when these do."""
+        with self._lock:
+            self._closed = True
+            self._free.clear()
+
     def dropped(self, block: _Block) -> None:
         """The last array on a block is gone."""
         with self._lock:
+            if self._closed:
+                return
             block.touched = self._memory.touched_since(block.born)
             self._free[block.size].append(block)
 
@@ -156,7 +166,7 @@ class GraphMemory:
         if capture is None or capture.status is not CaptureStatus.ACTIVE:
             return {}
         return {
-            lane.number: lane.segment
+            lane.number: lane.segment if lane.open or lane.suspect else lane.segment - 1
             for lane in capture.lanes
             if self._active.get(lane.number, -1) >= tick or lane.open or (lane.suspect and self._worked(lane))
         }
@@ -184,6 +194,7 @@ class GraphMemory:
         Free blocks are freed by name: CuPy's pools can outlive their last reference until garbage is collected.
         """
         self._held.clear()
+        self._lanes.close()
         if self.private and self.pool is not None:
             self.pool.free_all_blocks()
             self._fresh.free_all_blocks()

@@ -23,8 +23,8 @@ from capturekit.places import here
 from capturekit.recording import Recording
 from capturekit.rules import CaptureStatus, Code, Mode, Operation
 from capturekit.suspension import forbid_suspension
-from capturekit.topology import LEGACY_HANDLES
-from capturekit.undo import GARBAGE, Undo, add_note
+from capturekit.topology import LEGACY_HANDLES, PER_THREAD_HANDLE
+from capturekit.undo import GARBAGE, Undo, add_note, uninterrupted
 
 _MODES = {mode.name.lower(): mode for mode in Mode}
 
@@ -54,7 +54,8 @@ class Capture:
             raise self._used('entering it again')
         self._state = 'entering'
         try:
-            self._open(sys._getframe(1))
+            with uninterrupted():
+                self._open(sys._getframe(1))
         except BaseException as error:
             failure = self._undo.run()
             self._state = 'failed'
@@ -154,18 +155,28 @@ class Capture:
         live = self._live
         assert live is not None
         if live.thread != threading.get_ident():
-            raise errors.WrongThreadError(
+            wrong = errors.WrongThreadError(
                 'The end of the capture',
                 location=here(sys._getframe(1)),
                 rule='A capture ends in the thread that opened it.',
                 remedy='Leave the `with` block in the thread that entered it.',
                 cuda_error=Code.cudaErrorStreamCaptureWrongThread.name,
             )
+            if error is None:
+                raise wrong
+            add_note(error, f'capturekit: {wrong}')
+            return
+        with uninterrupted():
+            self._leave(live, error)
+
+    def _leave(self, live: Live, error: BaseException | None) -> None:
         self._state = 'ending'
         made: Any = None
         fault: BaseException | None = None
         try:
-            made = self._end(live, aborted=error is not None)
+            left = self._close_inner(live)
+            made = self._end(live, aborted=error is not None or left is not None)
+            fault = left
         except BaseException as found:
             fault = found
         failure = self._undo.run()
@@ -194,8 +205,26 @@ class Capture:
             live.capture.status = CaptureStatus.NONE
         return GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin)
 
-    def _spring_traps(self, live: Live) -> BaseException | None:
+    def _close_inner(self, live: Live) -> BaseException | None:
+        """Captures that the block began by hand and left open are ended here; the error names the first."""
         found: BaseException | None = None
+        with GUARD.lock:
+            stack = GUARD.threads.get(live.thread, [])
+            for inner in reversed(stack[stack.index(live) + 1 :] if live in stack else []):
+                if inner.memory is None:
+                    self._abandon(inner.platform, inner.origin)
+                    GUARD.gone(inner)
+                    found = errors.UnmatchedError(
+                        'A capture begun by hand was left open',
+                        stream=inner.origin.ptr,
+                        location=inner.at,
+                        rule='It was begun inside a `with ck.capture()` block, and the block has ended before it.',
+                        remedy='Call `stream.end_capture()` before leaving the block.',
+                    )
+        return found
+
+    def _spring_traps(self, live: Live) -> BaseException | None:
+        found: BaseException | None = live.escaped
         for ptr in list(live.trapped):
             found = GUARD.spring(ptr, silent=True) or found
         return found
@@ -233,8 +262,11 @@ class Capture:
         except BaseException as found:
             fault = fault or found
         if live.memory is not None and (error is not None or fault is not None):
-            with GUARD.inside():
-                live.memory.release()
+            try:
+                with GUARD.inside():
+                    live.memory.release()
+            except BaseException as found:
+                fault = fault or found
         if error is not None:
             if fault is not None:
                 add_note(error, f'capturekit: {fault}')
@@ -335,6 +367,13 @@ class Capture:
                 rule='This capture was opened by another thread.',
                 remedy='Use it in the thread that entered the block.',
             )
+        if GUARD.mine() is not self._live:
+            raise errors.UnmatchedError(
+                f'Capture.{call}',
+                location=here(sys._getframe(2)),
+                rule='Another capture has been opened inside this one, and its stream is current.',
+                remedy='Fork and join the inner capture, or leave its block first.',
+            )
 
     def _used(self, what: str, before: bool = False) -> errors.ClosedError:
         open_now = 'The block is still open' if self._state == 'open' else 'The block has not been entered'
@@ -402,6 +441,8 @@ def capture(stream: Any = None, *, strict: bool = True, mode: str | Mode = 'rela
         raise TypeError(f'stream must be a CuPy stream or None, got {type(stream).__name__}')
     if stream is not None and stream.ptr in LEGACY_HANDLES:
         raise ValueError('the legacy default stream (Stream.null) can not be captured: leave `stream` out')
+    if stream is not None and stream.ptr == PER_THREAD_HANDLE:
+        raise ValueError('the per-thread default stream is another one in each thread: capture on a stream of your own')
     if pool is not None and not callable(getattr(pool, 'malloc', None)):
         raise TypeError(f'pool must be a cupy.cuda.MemoryPool or None, got {type(pool).__name__}')
     return Capture(stream, strict, mode, pool)

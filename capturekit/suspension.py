@@ -34,6 +34,8 @@ def forbid_suspension(frame: FrameType) -> Callable[[], None]:
     Raises:
         GeneratorError: the frame can suspend, and this Python can't tell when it does.
     """
+    while frame.f_back is not None and frame.f_code.co_filename.endswith('contextlib.py'):
+        frame = frame.f_back  # ExitStack.enter_context: the block is its caller's
     outer = frame.f_back
     driven = outer is not None and outer.f_code.co_filename.endswith('contextlib.py')
     if not frame.f_code.co_flags & _SUSPENDS or driven:

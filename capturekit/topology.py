@@ -19,6 +19,7 @@ from enum import Enum
 from capturekit.rules import RULES, Answer, CaptureStatus, Code, Effect, Mode, Operation, Rule, Target, row
 
 LEGACY_HANDLES = (0, 1)
+PER_THREAD_HANDLE = 2
 Clock = dict[int, int]
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 
@@ -31,6 +34,26 @@ class Undo:
             except BaseException as error:
                 failure = failure or error
         return failure
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold back Ctrl-C until the end of the block, so that no step lies half done; then it is delivered.
+
+    Only Python's main thread receives signals; in others, and where the handler is not Python's, nothing is changed.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+    caught: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda number, frame: caught.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if caught:
+            before(*caught[0])
 
 
 class GarbageCollection:

@@ -22,8 +22,13 @@ class Allocators(Judging):
     """Where memory comes from while a capture is open: each thread's CuPy allocator follows its current stream."""
 
     def refresh(self) -> None:
-        """Point this thread's allocator at where its current stream's work must allocate."""
+        """Point this thread's allocator at where its current stream's work must allocate.
+
+        Inside a ``using_allocator`` of the user's it stays theirs.
+        """
         me = threading.get_ident()
+        if me in self.foreign:
+            return
         memory = self.platform.cupy.cuda.memory
         stream = self.platform.cupy.cuda.get_current_stream()
         lane = self.topology.lane(stream.ptr)
@@ -33,22 +38,22 @@ class Allocators(Judging):
             live = self.live_of(lane)
             if live.memory is not None:
                 wanted = live.memory.allocator(lane)
+                if wanted != live.memory.pool.malloc:
+                    wanted = _Ours(wanted)
                 if live.thread != me:
                     wanted = self._visiting(live, wanted)
         elif mine is not None and mine.memory is not None and mine.strict and stream.ptr not in LEGACY_HANDLES:
             live = mine
-            wanted = lambda size: self._trapped_malloc(live, size)  # noqa: E731
+            wanted = _Ours(lambda size: self._trapped_malloc(live, size))
         set_allocator = self.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
         if wanted is not None:
             if me not in self.allocators:
                 self.allocators[me] = memory._get_thread_local_allocator()
-            self.ours[me] = wanted
             set_allocator(wanted)
         elif me in self.allocators:
-            self.ours.pop(me, None)
             set_allocator(self.allocators.pop(me))
 
-    def _visiting(self, live: Live, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
+    def _visiting(self, live: Live, allocator: Callable[[int], Any]) -> _Ours:
         """The allocator for a thread that works on a lane of another thread's capture: outlives it harmlessly."""
 
         def malloc(size: int) -> Any:
@@ -57,25 +62,26 @@ class Allocators(Judging):
             self.restore_allocator()
             return self.platform.cupy.cuda.alloc(size)
 
-        return malloc
+        return _Ours(malloc)
 
     def restore_allocator(self) -> None:
         """Put this thread's own allocator back."""
         me = threading.get_ident()
-        self.ours.pop(me, None)
+        self.foreign.discard(me)
         if me in self.allocators:
             self.installation.originals['cupy.cuda.memory._set_thread_local_allocator'](self.allocators.pop(me))
 
     def allocator_set(self, original: Callable[..., Any], allocator: Any) -> Any:
         """``using_allocator`` inside a capture: what it hands out is held for the graph."""
         mine = self.mine()
-        if (
-            mine is None
-            or mine.memory is None
-            or allocator is None
-            or allocator == self.ours.get(threading.get_ident())
-        ):
+        if mine is None or mine.memory is None:
             return original(allocator)
+        me = threading.get_ident()
+        if allocator is None or isinstance(allocator, _Ours) or allocator == mine.memory.pool.malloc:
+            # the end of a `using_allocator`: what it brings back may be out of date by now
+            self.foreign.discard(me)
+            return self.refresh()
+        self.foreign.add(me)
         memory = mine.memory
 
         def held(size: int) -> Any:
@@ -100,3 +106,15 @@ class Allocators(Judging):
     def _memory(live: Live) -> GraphMemory:
         assert live.memory is not None
         return live.memory
+
+
+class _Ours:
+    """An allocator of the guard's own making, told from a user's by its type."""
+
+    __slots__ = ('malloc',)
+
+    def __init__(self, malloc: Callable[[int], Any]) -> None:
+        self.malloc = malloc
+
+    def __call__(self, size: int) -> Any:
+        return self.malloc(size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -155,22 +156,24 @@ class Arrays(Waits):
         return original(array, key if mine is None else self._index(mine, key), value)
 
     def _index(self, live: Live, key: Any) -> Any:
-        """Lists and NumPy arrays in an index are uploaded as constants."""
-        if isinstance(key, tuple):
-            return tuple(self._index(live, part) for part in key)
-        if live.memory is None or not isinstance(key, (list, numpy.ndarray)) or _is_scalar(key):
-            return key
-        cupy = self.platform.cupy
-        if _holds_arrays(key, cupy.ndarray):
-            return key
-        host = numpy.asarray(key)
-        if host.size == 0 and isinstance(key, list):
+        """Lists, inner tuples and NumPy arrays in an index are uploaded; a mask takes one place for each axis."""
+        if not isinstance(key, tuple):
+            parts = self._index_parts(live, key)
+            return parts[0] if len(parts) == 1 else tuple(parts)
+        return tuple(found for part in key for found in self._index_parts(live, part))
+
+    def _index_parts(self, live: Live, part: Any) -> list[Any]:
+        if live.memory is None or not isinstance(part, (list, tuple, numpy.ndarray)) or _is_scalar(part):
+            return [part]
+        if _holds_arrays(part, self.platform.cupy.ndarray):
+            return [part]
+        host = numpy.asarray(part)
+        if host.size == 0 and not isinstance(part, numpy.ndarray):
             host = host.astype(numpy.intp)
-        if host.dtype == bool:
-            return key if host.size == 0 else tuple(self._index(live, part) for part in host.nonzero())
+        hosts = list(host.nonzero()) if host.dtype == bool else [host]
+        original = self.installation.originals['cupy._core.array']
         with self.lock:
-            original = self.installation.originals['cupy._core.array']
-            return self._constant(live, lambda: original(host), 'index')
+            return [self._constant(live, functools.partial(original, one), 'index') for one in hosts]
 
     def array_dlpack(self, original: Callable[..., Any], array: Any, *args: Any, **kwargs: Any) -> Any:
         """DLPack export: a consumer that names no stream means the legacy one."""

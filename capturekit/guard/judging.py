@@ -34,7 +34,7 @@ class Judging:
         self.lives: dict[Capture, Live] = {}
         self.threads: dict[int, list[Live]] = {}
         self.allocators: dict[int, Any] = {}
-        self.ours: dict[int, Any] = {}
+        self.foreign: set[int] = set()
         self._platform: Platform | None = None
 
     def install(self, platform: Platform) -> None:
@@ -52,6 +52,8 @@ class Judging:
                 self.installation.uninstall()
             finally:
                 if not self.installation.installed:
+                    for live in list(self.lives.values()):
+                        self.gone(live)  # begun by hand and never ended: nobody is left to hear of its end
                     self.topology.marks.clear()
                     self.topology.outside.clear()
 
@@ -203,7 +205,7 @@ class Judging:
         if theirs and verdict.rule is not None:
             if verdict.rule.name in ('unsafe-in-mode', 'unsafe-sync-in-mode'):
                 return self._relaxed(go)
-            if verdict.rule.name in ('device-sync', 'legacy-stream'):
+            if self.mine() is None and verdict.rule.name in ('device-sync', 'legacy-stream'):
                 self._wait(verdict.lost, call)
                 return go()
         if verdict.answer.effect is Effect.ESCAPES and self.mine() is None:

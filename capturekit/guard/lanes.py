@@ -26,6 +26,12 @@ class Lanes(Allocators):
         with self.inside():
             return bool(self.platform.device.capture_info(lane.stream).dependencies != lane.nodes)
 
+    def _was_used(self, lane: Lane) -> None:
+        """Before an event closes a lane's segment: work that was given to it by name touched what was alive then."""
+        live = self.lives.get(lane.capture)
+        if live is not None and live.memory is not None and (lane.used or lane.suspect):
+            live.memory.active(lane)
+
     def _record_on(self, live: Live, lane: Lane, at: Place | None) -> Any:
         """Record a new event on a lane, for joins of the guard's own."""
         with self.inside():
@@ -33,6 +39,7 @@ class Lanes(Allocators):
             live.streams[lane.stream].record(event)
             lane.nodes = self.platform.device.capture_info(lane.stream).dependencies
         live.events.append(event)
+        self._was_used(lane)
         self.topology.record(event.ptr, lane.stream, at)
         return event
 

@@ -31,6 +31,7 @@ class Live:
     floor: Any = None
     active_at: Place | None = None
     upload: Any = None
+    escaped: BaseException | None = None
     lane_streams: list[Any] = field(default_factory=list)
 
     def note(self, kind: str, lane: Lane | None, text: str, at: Place | None = None, **more: Any) -> None:

@@ -60,6 +60,8 @@ class Ordering(Work):
     def _recorded(self, ptr: int, handle: int, event: Any) -> None:
         lane = self.topology.lane(ptr)
         at = here() if lane is not None else None
+        if lane is not None:
+            self._was_used(lane)
         self.topology.record(handle, ptr, at)
         if lane is None:
             return

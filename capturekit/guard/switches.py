@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -44,7 +45,11 @@ class Switches(Lanes):
             escaped = self.spring(before.ptr, silent=True) if before.ptr != now.ptr else None
             self.leave(before)
             self._arrive(now, before)
-            if escaped is not None and (not exc or exc[0] is None):
+            if escaped is not None and exc and exc[0] is not None:
+                mine = self.mine()
+                if mine is not None:
+                    mine.escaped = escaped  # the block's own exception goes on; the end of the capture will tell
+            elif escaped is not None:
                 raise escaped
         return answer
 
@@ -109,11 +114,18 @@ class Switches(Lanes):
                         count = device.graph_node_count(graph)
                         device.graph_destroy(graph)
                 if count:
-                    error = self._escaped(ptr, count, at)
-                    if not silent:
-                        raise error
-                    return error
+                    return self._tell(live, self._escaped(ptr, count, at), silent)
         return None
+
+    def _tell(self, live: Live, error: CaptureError, silent: bool) -> CaptureError | None:
+        """Raise, or hand back, what was found in a trap; another thread than the capture's is not bothered with it."""
+        if live.thread != threading.get_ident():
+            live.escaped = error
+            return None
+        if silent:
+            return error
+        self._trap_again()
+        raise error
 
     def _escaped(self, ptr: int, count: int, since: Place | None) -> CaptureError:
         rule = RULES['escaped-work']
