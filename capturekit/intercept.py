@@ -25,7 +25,8 @@ from typing import Any
 _MISSING = object()
 _STREAM = 'cupy.cuda.stream._BaseStream'
 _EVENT = 'cupy.cuda.stream.Event'
-#: ``from cupy.cuda import runtime`` gives the backend's module, ``import cupy.cuda.runtime`` a copy of its names.
+#: ``from cupy.cuda import runtime`` gives the backend's module, ``import cupy.cuda.runtime`` a copy of its
+#: names, which is only guarded where somebody has imported it.
 _RUNTIME = 'cupy.cuda.runtime'
 _BACKEND = 'cupy_backends.cuda.api.runtime'
 
@@ -308,6 +309,7 @@ class Installation:
         self._count = 0
         self._slots: list[_Slot] = []
         self._known: list[_Slot] = []
+        self._copy: Any = None
         self.originals: dict[str, Any] = {}
         self.inside = Inside()
 
@@ -345,6 +347,7 @@ class Installation:
                     slot.wrapper = _wrapper(entry, slot.original, verb, self.inside)
                     slots.append(slot)
             self._known = slots
+            self._copy = sys.modules.get(_RUNTIME)
             self.originals = {str(slot.entry): slot.original for slot in slots}
         return self._known
 
@@ -353,6 +356,7 @@ class Installation:
         holders = {slot.dotted: slot.holder for slot in self._known}
         return (
             not self._known
+            or self._copy is not sys.modules.get(_RUNTIME)
             or any(resolve(dotted) is not holder for dotted, holder in holders.items())
             or any(slot.changed() for slot in self._known)
         )
@@ -360,9 +364,11 @@ class Installation:
     @staticmethod
     def _find(entry: Entry) -> list[_Slot]:
         try:
-            slots = [_Slot(entry, entry.holder)]
-            if entry.also:
-                slots.append(_Slot(entry, entry.also))
+            if not entry.also:
+                return [_Slot(entry, entry.holder)]
+            slots = [_Slot(entry, entry.also)]
+            if entry.holder in sys.modules:
+                slots.append(_Slot(entry, entry.holder))
         except (AttributeError, ImportError):
             if entry.optional or entry.holder == _RUNTIME:
                 return []  # CUDA's runtime functions come and go with versions of CuPy

@@ -51,8 +51,8 @@ class Worker:
         return self._answer()
 
     def issue(self, times: int = 25) -> float:
-        """Seconds that one operation takes to issue: the median of some bursts."""
-        return statistics.median(float(self.tell('500')) for _ in range(times))
+        """Microseconds that one operation takes to issue: the median of some bursts."""
+        return statistics.median(float(self.tell('500')) for _ in range(times)) * 1e6
 
     def close(self) -> None:
         assert self._process.stdin is not None
