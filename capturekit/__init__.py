@@ -24,8 +24,9 @@ from capturekit.errors import (
 )
 from capturekit.forks import fork
 from capturekit.graph import Graph
-from capturekit.recorder import Capture, capture
+from capturekit.recorder import Capture, capture, rehearse
 from capturekit.recording import Recording
+from capturekit.rehearsal import Rehearsal
 
 __version__ = '0.1.0'
 
@@ -44,6 +45,7 @@ __all__ = [
     'LegacyStreamError',
     'MergeError',
     'Recording',
+    'Rehearsal',
     'SynchronizationError',
     'UnjoinedError',
     'UnmatchedError',
@@ -52,4 +54,5 @@ __all__ = [
     'WrongThreadError',
     'capture',
     'fork',
+    'rehearse',
 ]

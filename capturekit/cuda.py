@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,7 @@ from capturekit.topology import CaptureInfo, EventState
 
 _EXTERNAL = 1
 _NON_BLOCKING = 1
+_ASSIGN_DEFAULT = 1
 _KINDS = {
     0: 'kernel',
     1: 'memcpy',
@@ -126,6 +128,17 @@ class CudaDevice:
             self._rt.cudaGetLastError()
             raise CudaCallError(_code(code), call)
         return answer[1] if len(answer) == 2 else answer[1:]
+
+    def _offered(self, name: str) -> Any:
+        """A function or type that not every cuda-bindings has.
+
+        Raises:
+            CudaCallError: this one is too old: cudaErrorNotSupported.
+        """
+        found = getattr(self._rt, name, None)
+        if found is None:
+            raise CudaCallError(Code.cudaErrorNotSupported, f'{name}, which this cuda-bindings has not')
+        return found
 
     # -- streams and events -----------------------------------------------------------------------------------
 
@@ -238,6 +251,12 @@ class CudaDevice:
         """``cudaStreamBeginCapture``."""
         self._ask(self._rt.cudaStreamBeginCapture(s, self._modes[mode]), 'streamBeginCapture')
 
+    def begin_capture_to(self, s: int, g: int, mode: Mode = Mode.RELAXED) -> None:
+        """``cudaStreamBeginCaptureToGraph`` without dependencies: add to a graph, the body of an IF node, say."""
+        begin = self._offered('cudaStreamBeginCaptureToGraph')
+        graph = self._rt.cudaGraph_t(g)
+        self._ask(begin(s, graph, None, None, 0, self._modes[mode]), 'streamBeginCaptureToGraph')
+
     def end_capture(self, s: int) -> int:
         """``cudaStreamEndCapture``: return the graph."""
         return int(self._ask(self._rt.cudaStreamEndCapture(s), 'streamEndCapture'))
@@ -282,6 +301,38 @@ class CudaDevice:
         """A node's kind, and its name where one is known."""
         kind = int(self._ask(self._rt.cudaGraphNodeGetType(self._rt.cudaGraphNode_t(node)), 'graphNodeGetType'))
         return _KINDS.get(kind, str(kind)), ''
+
+    def graph_create(self) -> int:
+        """``cudaGraphCreate``: an empty graph."""
+        return int(self._ask(self._rt.cudaGraphCreate(0), 'graphCreate'))
+
+    def condition_create(self, g: int, default: int = 0) -> int:
+        """``cudaGraphConditionalHandleCreate``: a value that each launch of ``g`` begins with the default."""
+        create = self._offered('cudaGraphConditionalHandleCreate')
+        return int(self._ask(create(self._rt.cudaGraph_t(g), default, _ASSIGN_DEFAULT), 'graphConditionalHandleCreate'))
+
+    def add_if(self, g: int, after: Sequence[int], condition: int) -> tuple[int, int]:
+        """``cudaGraphAddNode`` with an IF node: return the node, and the body graph, which is the node's."""
+        rt = self._rt
+        self._offered('cudaConditionalNodeParams')
+        add = self._offered('cudaGraphAddNode')
+        # cuda-bindings 12 takes edge data in another function, and there only one for each edge.
+        edges = () if hasattr(rt, 'cudaGraphAddNode_v2') else (None,)
+        params = rt.cudaGraphNodeParams()
+        params.type = rt.cudaGraphNodeType.cudaGraphNodeTypeConditional
+        params.conditional.handle = rt.cudaGraphConditionalHandle(condition)
+        params.conditional.type = rt.cudaGraphConditionalNodeType.cudaGraphCondTypeIf
+        params.conditional.size = 1
+        nodes = [rt.cudaGraphNode_t(n) for n in after] or None
+        node = self._ask(add(rt.cudaGraph_t(g), nodes, *edges, len(after), params), 'graphAddNode')
+        return int(node), int(params.conditional.phGraph_out[0])
+
+    def add_child(self, g: int, after: Sequence[int], child: int) -> int:
+        """``cudaGraphAddChildGraphNode``: a node that runs a copy of ``child`` as it is now."""
+        rt = self._rt
+        nodes = [rt.cudaGraphNode_t(n) for n in after] or None
+        answer = rt.cudaGraphAddChildGraphNode(rt.cudaGraph_t(g), nodes, len(after), rt.cudaGraph_t(child))
+        return int(self._ask(answer, 'graphAddChildGraphNode'))
 
     def graph_instantiate(self, g: int) -> int:
         """``cudaGraphInstantiate``."""

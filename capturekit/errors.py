@@ -131,7 +131,15 @@ class UpdateError(CaptureError):
 
 
 class AssumptionError(CaptureError):
-    """A value assumed while recording turned out different at launch."""
+    """A value assumed while recording turned out different at launch.
+
+    ``location`` is the line of the host read, ``assumed`` and ``actual`` the two values as NumPy arrays (``actual`` is
+    None above 64 bytes, and for a call between two parts whose result changed its form), ``index`` the read's number.
+    """
+
+    assumed: Any = None
+    actual: Any = None
+    index: int | None = None
 
 
 class ClosedError(CaptureError):

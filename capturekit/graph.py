@@ -19,6 +19,7 @@ from capturekit.cuda import Platform, stream_handle
 from capturekit.errors import ClosedError
 from capturekit.memory import GraphMemory
 from capturekit.places import here
+from capturekit.plan import Plan
 from capturekit.recording import Recording
 from capturekit.rules import Mode
 from capturekit.topology import Topology
@@ -28,10 +29,12 @@ _CLOSED = 'Its executable graph and its memory were given back by close()'
 
 _LAUNCH = """Launch on ``stream`` (a CuPy stream or any object with ``__cuda_stream__``), or CuPy's current one.
 
-Asynchronous: the call returns at once.
+Asynchronous: the call returns at once; but a graph recorded with a rehearsal waits for its checks, and one with seams
+for what they wait for.
 
 Raises:
     ClosedError: the graph was closed.
+    AssumptionError: a value assumed while recording is another one now; what follows it has not run.
     TypeError: ``stream`` is no stream. ValueError: it is of another device.
     UnsupportedCallError: the stream is being captured (900).
     EscapedWorkError, LegacyStreamError: this thread has a capture open, and the stream is not in it.
@@ -61,6 +64,7 @@ class Graph:
         '_lock': None,
         '_made': None,
         '_memory': None,
+        '_plan': None,
         '_shut': None,
         '_topology': None,
         'device_id': 'the device the graph lives on',
@@ -75,6 +79,7 @@ class Graph:
     _lock: threading.Lock
     _made: Any
     _memory: GraphMemory
+    _plan: Plan | None
     _shut: Callable[[], None]
     _topology: Topology
     device_id: int
@@ -95,8 +100,10 @@ class Graph:
         topology: Topology,
         before: Callable[[bool, int], None],
         inside: Callable[[], AbstractContextManager[None]],
+        plan: Plan | None = None,
     ) -> Graph:
-        """Take over what CuPy made of a capture: the definition, the executable graph, the host functions."""
+        """Take over what CuPy made of a capture: the definition, the executable graph, the host functions; or what
+        is launched instead, step by step."""
         self = object.__new__(cls)
         self._device = platform.device
         self._made = None
@@ -108,7 +115,8 @@ class Graph:
         self._inside = inside
         self.device_id = platform.cupy.cuda.Device().id
         self.recording = recording
-        self.launch, self._shut = self._launcher(launch)
+        self._plan = plan
+        self.launch, self._shut = self._launcher(launch) if plan is None else self._planned()
         self._made = made
         return self
 
@@ -138,6 +146,35 @@ class Graph:
         fast.__name__, fast.__qualname__, fast.__doc__ = 'launch', 'Graph.launch', _LAUNCH
         return fast, shut
 
+    def _planned(self) -> tuple[Callable[..., None], Callable[[], None]]:
+        """The same for a graph that is launched by a plan."""
+        graph = weakref.ref(self)
+
+        def launch(stream: Any = None) -> None:
+            found = graph()
+            if found is None:
+                raise _closed('Graph.launch()')
+            found._follow_plan(stream)
+
+        launch.__name__, launch.__qualname__, launch.__doc__ = 'launch', 'Graph.launch', _LAUNCH
+        return launch, lambda: None
+
+    def _follow_plan(self, stream: Any) -> None:
+        current = self._current()
+        ptr = current.ptr if stream is None else self._checked(stream)
+        if self._made is None or self._plan is None:
+            raise _closed('Graph.launch()')
+        if self._topology.captures:
+            self._before(False, ptr)
+        with self._lock:
+            if self._made is None:
+                raise _closed('Graph.launch()')
+            with self._inside():
+                if ptr == current.ptr:
+                    self._plan.run()
+                else:
+                    self._plan.run_on(ptr)
+
     def _launch_on(self, stream: Any = None) -> None:
         ptr = self._current().ptr if stream is None else self._checked(stream)
         if self._made is None:
@@ -163,14 +200,17 @@ class Graph:
         with self._lock:
             if self._made is None:
                 raise _closed('Graph.upload()')
-            self._device.graph_upload(self._made.graphExec, ptr)
+            parts = [self._made.graphExec] if self._plan is None else [p.executable for p in self._plan.parts]
+            for executable in parts:
+                self._device.graph_upload(executable, ptr)
 
     def debug_dot_str(self, flags: int = 0) -> str:
         """Return the graph in DOT (``cudaGraphDebugDotPrint``). Raises ClosedError on a closed graph."""
         with self._lock:
             if self._made is None:
                 raise _closed('Graph.debug_dot_str()')
-            return str(self._device.graph_dot(self._made.graph, flags))
+            parts = [self._made.graph] if self._plan is None else [p.graph for p in self._plan.parts]
+            return ''.join(str(self._device.graph_dot(part, flags)) for part in parts)
 
     @property
     def closed(self) -> bool:
@@ -179,13 +219,13 @@ class Graph:
 
     @property
     def graph(self) -> int:
-        """The ``cudaGraph_t`` as an int; 0 when closed."""
+        """The ``cudaGraph_t`` as an int (of the first part, if there are several); 0 when closed."""
         made = self._made
         return 0 if made is None else int(made.graph)
 
     @property
     def graphExec(self) -> int:
-        """The ``cudaGraphExec_t`` as an int; 0 when closed."""
+        """The ``cudaGraphExec_t`` as an int (of the first part, if there are several); 0 when closed."""
         made = self._made
         return 0 if made is None else int(made.graphExec)
 
@@ -210,6 +250,8 @@ class Graph:
         try:
             self._made = None
             with self._inside():
+                if self._plan is not None:
+                    self._plan.close()
                 if not self._memory.private and not self._topology.captures:
                     self._device.device_synchronize()  # a launch may be under way, and the pool is somebody else's
                 self._memory.release()

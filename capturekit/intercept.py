@@ -18,6 +18,7 @@ import gc
 import importlib
 import sys
 import threading
+import types
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +35,9 @@ _BACKEND = 'cupy_backends.cuda.api.runtime'
 @dataclass(frozen=True)
 class Entry:
     """One entry point: ``kind`` is method, property, function, attribute (of instances) or (of a C type) sealed.
+
+    ``code`` is a Python function whose code is replaced, so that it is met by whatever name it was imported; where
+    its code is shared by others or keeps variables (the stand-in), it is replaced by name like any function.
 
     ``also``: a second holder of the same thing, where that is a different object.
     """
@@ -52,6 +56,27 @@ class Entry:
 def _functions(verb: str, *names: str) -> tuple[Entry, ...]:
     return tuple(Entry(_RUNTIME, name, verb, 'function', also=_BACKEND) for name in names)
 
+
+#: Functions of CuPy's that no capture can hold, by the names that people call them; see :mod:`capturekit.guard.seams`.
+SEAMS = (
+    'cupy.linalg.svd',
+    'cupy.linalg.eigh',
+    'cupy.linalg.eigvalsh',
+    'cupy.linalg.eig',
+    'cupy.linalg.eigvals',
+    'cupy.linalg.lstsq',
+    'cupy.linalg.pinv',
+    'cupy.linalg.cond',
+    'cupy.linalg.matrix_rank',
+    'cupy.polyfit',
+    'cupy.roots',
+    'cupyx.cusparse.csrgeam',
+    'cupyx.cusparse.csrgeam2',
+    'cupyx.cusparse.spgeam',
+    'cupyx.cusparse.csrgemm',
+    'cupyx.cusparse.csrgemm2',
+    'cupyx.cusparse.spgemm',
+)
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(_STREAM, 'synchronize', 'stream_synchronize'),
@@ -134,6 +159,16 @@ ENTRIES: tuple[Entry, ...] = (
         'profilerStop', 'deviceSetLimit', 'deviceSetMemPool', 'memPoolTrimTo', 'memPoolCreate', 'memPoolDestroy',
         'memPoolGetAttribute', 'memPoolSetAttribute', 'memAdvise',
     ),
+    *(
+        Entry('cupy_backends.cuda.libs.curand', f'generate{name}', 'curand_draw', 'function', optional=True)
+        for name in (
+            '', 'LongLong', 'Uniform', 'UniformDouble', 'Normal', 'NormalDouble', 'LogNormal', 'LogNormalDouble', 'Poisson',
+        )
+    ),
+    Entry('cupy.random._generator.RandomState', '_get_seed', 'random_seed_given'),
+    Entry('cupy.random._generator.RandomState', 'seed', 'random_seeded'),
+    Entry('cupy.random._bit_generator.BitGenerator', '__init__', 'bit_generator_made', optional=True),
+    *(Entry(name.rpartition('.')[0], name.rpartition('.')[2], 'seam', 'code', optional=True) for name in SEAMS),
     *_functions('runtime_malloc_async', 'mallocAsync'),
     *_functions('runtime_free_async', 'freeAsync'),
 )  # fmt: skip
@@ -268,6 +303,51 @@ def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Any)
     return call
 
 
+class _CodeSlot:
+    """The code of a Python function: read, written, put back. Everybody who holds the function meets the wrapper."""
+
+    def __init__(self, entry: Entry, function: types.FunctionType) -> None:
+        self.entry = entry
+        self.dotted = entry.holder
+        self.holder = resolve(entry.holder)
+        self.function = function
+        self.written = False
+        self.before = function.__code__
+        self.original = types.FunctionType(
+            function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        )
+        self.original.__kwdefaults__ = function.__kwdefaults__
+        self.wrapper: Any = None
+
+    def changed(self) -> bool:
+        """True when the function's code is not what was found any more."""
+        held = getattr(self.holder, self.entry.name, None)
+        return held is not self.function or self.function.__code__ is not self.before
+
+    def write(self) -> None:
+        name = str(self.entry)
+        _CODE[name] = self.wrapper
+        constants = tuple(name if c == 'NAME' else c for c in _trampoline.__code__.co_consts)
+        self.function.__code__ = _trampoline.__code__.replace(co_consts=constants, co_name=self.before.co_name)
+        self.written = True
+
+    def restore(self) -> None:
+        if self.written:
+            self.function.__code__ = self.before
+            self.written = False
+
+
+#: What stands behind replaced code, by the entry's name.
+_CODE: dict[str, Callable[..., Any]] = {}
+
+
+def _trampoline(*args: Any, **kwargs: Any) -> Any:
+    """Runs with the globals of the function whose code it replaces."""
+    from capturekit.intercept import _CODE as behind
+
+    return behind['NAME'](*args, **kwargs)
+
+
 class _Attribute:
     """An attribute of instances, told of each reading. The value stays where it was, in the instance."""
 
@@ -292,7 +372,7 @@ class _Attribute:
 
 
 #: Verbs shared by many entries are given the call's name first.
-_TOLD_THEIR_NAME = ('unsafe', 'pointer_', 'pool_', 'runtime_work', 'runtime_legacy')
+_TOLD_THEIR_NAME = ('seam', 'curand_draw', 'unsafe', 'pointer_', 'pool_', 'runtime_work', 'runtime_legacy')
 
 
 class Inside(threading.local):
@@ -307,8 +387,8 @@ class Installation:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._count = 0
-        self._slots: list[_Slot] = []
-        self._known: list[_Slot] = []
+        self._slots: list[Any] = []
+        self._known: list[Any] = []
         self._copy: Any = None
         self.originals: dict[str, Any] = {}
         self.inside = Inside()
@@ -325,7 +405,7 @@ class Installation:
             self._count += 1
 
     def _write_all(self, guard: Any) -> None:
-        written: list[_Slot] = []
+        written: list[Any] = []
         try:
             for slot in self._found(guard):
                 written.append(slot)
@@ -335,7 +415,7 @@ class Installation:
             raise
         self._slots = written
 
-    def _found(self, guard: Any) -> list[_Slot]:
+    def _found(self, guard: Any) -> list[Any]:
         """The slots of the CuPy in force, with their wrappers; made once, and again where something has changed."""
         if self._stale():
             slots = []
@@ -362,8 +442,12 @@ class Installation:
         )
 
     @staticmethod
-    def _find(entry: Entry) -> list[_Slot]:
+    def _find(entry: Entry) -> list[Any]:
         try:
+            if entry.kind == 'code':
+                function = getattr(resolve(entry.holder), entry.name)
+                if isinstance(function, types.FunctionType) and not function.__code__.co_freevars:
+                    return [_CodeSlot(entry, function)]
             if not entry.also:
                 return [_Slot(entry, entry.holder)]
             slots = [_Slot(entry, entry.also)]
@@ -387,11 +471,13 @@ class Installation:
 
 
 def _spelled(entry: Entry) -> str:
+    if entry.kind == 'code':
+        return str(entry)
     holder = entry.holder.rsplit('.', 1)[-1]
     return f'{holder}.{entry.name}()'
 
 
-def _restore_all(slots: list[_Slot]) -> None:
+def _restore_all(slots: list[Any]) -> None:
     """Restore in reverse; every slot is tried, the first failure is raised at the end."""
     failure: BaseException | None = None
     for slot in reversed(slots):

@@ -24,6 +24,8 @@ from capturekit.rules import CaptureStatus
 from capturekit.topology import Capture, Clock, Lane, covers
 
 _UNIT = 512
+#: For cuBLAS on each lane: what NVIDIA's documentation of cublasSetWorkspace recommends for Hopper and later.
+WORKSPACE_BYTES = 32 << 20
 
 
 class _Ticket:
@@ -82,6 +84,13 @@ class _Lanes:
                 return free.pop(i)
         return None
 
+    def settle(self) -> None:
+        """Free blocks may go to any lane."""
+        with self._lock:
+            for blocks in self._free.values():
+                for block in blocks:
+                    block.touched = {}
+
     def close(self) -> None:
         """Let go of all free blocks; blocks that arrays still lie on go when these do."""
         with self._lock:
@@ -95,6 +104,17 @@ class _Lanes:
                 return
             block.touched = self._memory.touched_since(block.born)
             self._free[block.size].append(block)
+
+
+def extent(array: Any) -> tuple[int, int]:
+    """The first address of an array's elements and the one after its last."""
+    low = high = int(array.data.ptr)
+    if array.size:
+        for length, stride in zip(array.shape, array.strides):
+            low += min(0, (length - 1) * stride)
+            high += max(0, (length - 1) * stride)
+        high += int(array.itemsize)
+    return low, high
 
 
 class GraphMemory:
@@ -119,11 +139,14 @@ class GraphMemory:
         self._identity: Any = None
         self.tick = 0
         self.grown = 0
+        self._workspaces: dict[int, Any] = {}
+        self.workspace_bytes = WORKSPACE_BYTES
 
     def opened(self, capture: Capture) -> None:
         """The capture that this memory serves has begun."""
         self._capture = capture
-        self._active = {0: 0}
+        self._active = {0: self.tick}
+        self.settle()
 
     def keep(self, thing: Any) -> None:
         """Hold something for as long as the graph lives."""
@@ -135,6 +158,22 @@ class GraphMemory:
         self._held.append(pointer)
         self.grown += size
         return pointer
+
+    def place_for(self, array: Any) -> Any:
+        """A new array of the same shape, dtype and strides, for as long as the graph lives."""
+        low, high = extent(array)
+        pointer = self.grow(max(high - low, 1)) + (array.data.ptr - low)
+        return type(array)(array.shape, array.dtype, pointer, array.strides)
+
+    def settle(self) -> None:
+        """Everything recorded so far lies before what comes: free blocks may go to any lane."""
+        self._lanes.settle()
+
+    def workspace(self, stream: int) -> tuple[int, int]:
+        """Address and bytes of the workspace for cuBLAS on a stream of the capture."""
+        if stream not in self._workspaces:
+            self._workspaces[stream] = self.grow(self.workspace_bytes)
+        return int(self._workspaces[stream].ptr), self.workspace_bytes
 
     def allocator(self, lane: Lane) -> Callable[[int], Any]:
         """The allocator for work on a lane, as things stand: CuPy's own pool where one line of work is recorded."""
@@ -198,4 +237,5 @@ class GraphMemory:
         if self.private and self.pool is not None:
             self.pool.free_all_blocks()
             self._fresh.free_all_blocks()
+        self._workspaces.clear()
         self._capture = self._identity = self.pool = self._fresh = None

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -21,6 +23,7 @@ from capturekit.guard import GUARD, Live, close_recording, new_recording
 from capturekit.memory import GraphMemory
 from capturekit.places import here
 from capturekit.recording import Recording
+from capturekit.rehearsal import Answers, Rehearsal
 from capturekit.rules import CaptureStatus, Code, Mode, Operation
 from capturekit.suspension import forbid_suspension
 from capturekit.topology import LEGACY_HANDLES, PER_THREAD_HANDLE
@@ -37,11 +40,14 @@ class Capture:
     ``cap.recording`` its story. One use each, in the thread that entered it.
     """
 
-    def __init__(self, stream: Any, strict: bool, mode: Mode, pool: Any) -> None:
+    def __init__(self, stream: Any, strict: bool, mode: Mode, pool: Any, rehearsal: Rehearsal | None = None) -> None:
         self._given = stream
         self._strict = strict
         self._mode = mode
         self._pool = pool
+        self._rehearsal = rehearsal
+        self._gates = 'device'
+        self._seams_on: Any = None
         self._state = 'new'
         self._undo = Undo()
         self._live: Live | None = None
@@ -138,6 +144,9 @@ class Capture:
         capture = GUARD.topology.begin(origin.ptr, self._mode, threading.get_ident(), blocking=blocking, at=at)
         live = Live(platform, capture, self._strict, origin, memory, recording, threading.get_ident(), at)
         live.active_at = at
+        live.gates, live.seams_on = self._gates, self._seams_on
+        if self._rehearsal is not None:
+            live.given = Answers(self._rehearsal.reads)
         self._live = live
         if getattr(origin, '_graph_host_funcargs', None) is None:
             origin._graph_host_funcargs = []
@@ -197,6 +206,8 @@ class Capture:
                 if live.strict:
                     raise GUARD.unjoined(live)
                 GUARD.join_all(live)
+            if live.plan is not None:
+                return self._complete(live)
             device = live.platform.device
             with GUARD.inside():
                 info = device.capture_info(live.origin.ptr)
@@ -204,6 +215,19 @@ class Capture:
                 live.recording.edges = device.graph_edge_count(info.graph)
             live.capture.status = CaptureStatus.NONE
         return GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin)
+
+    @staticmethod
+    def _complete(live: Live) -> _Made:
+        """The last part ends; every part is instantiated."""
+        GUARD.end_part(live)
+        assert live.plan is not None
+        if live.plan.checks is not None:
+            live.plan.checks.complete()
+        with GUARD.inside():
+            for part in live.plan.parts:
+                live.plan.complete(part)
+        first = live.plan.parts[0]
+        return _Made(first.graph, first.executable, live.origin._graph_host_funcargs)
 
     def _close_inner(self, live: Live) -> BaseException | None:
         """Captures that the block began by hand and left open are ended here; the error names the first."""
@@ -238,13 +262,17 @@ class Capture:
             if device.stream_status(origin.ptr) is CaptureStatus.NONE:
                 return
             try:
-                device.graph_destroy(device.end_capture(origin.ptr))
+                graph = device.end_capture(origin.ptr)
+                if self._live is None or not self._live.node:  # the body of a node goes with the graph around it
+                    device.graph_destroy(graph)
             except CudaCallError:
                 if device.stream_status(origin.ptr) is not CaptureStatus.NONE:
                     raise
 
     def _forget(self, origin: Any) -> None:
         """The ledger and the guard know nothing of the capture any more."""
+        if self._live is not None and self._live in GUARD.threads.get(self._live.thread, ()):
+            GUARD.gone(self._live)
         lane = GUARD.topology.lane(origin.ptr)
         if lane is not None:
             live = GUARD.lives.get(lane.capture)
@@ -264,6 +292,8 @@ class Capture:
         if live.memory is not None and (error is not None or fault is not None):
             try:
                 with GUARD.inside():
+                    if live.plan is not None:
+                        _drop(live)
                     live.memory.release()
             except BaseException as found:
                 fault = fault or found
@@ -284,12 +314,13 @@ class Capture:
         self._graph = Graph._make(
             live.platform,
             made,
-            GUARD.plain_launch(made),
+            GUARD.plain_launch(made) if live.plan is None else _no_launch,
             live.memory,
             live.recording,
             GUARD.topology,
             GUARD.launching,
             GUARD.inside,
+            live.plan,
         )
         self._state = 'closed'
 
@@ -393,6 +424,28 @@ class Capture:
         return f'<capturekit.Capture {self._state}>'
 
 
+@dataclass
+class _Made:
+    """What CuPy's own Graph holds, for a graph that CuPy can't make: in several parts, or with conditional nodes."""
+
+    graph: int
+    graphExec: int
+    host_funcargs: Any
+
+
+def _no_launch() -> None:
+    raise AssertionError('a graph with a plan is launched by it')
+
+
+def _drop(live: Live) -> None:
+    """Destroy the parts of a capture that failed; one whose end was not reached has been abandoned already."""
+    plan = live.plan
+    assert plan is not None
+    if live.part is not None and live.part.graph and live.part not in plan.steps:
+        live.platform.device.graph_destroy(live.part.graph)
+    plan.close()
+
+
 def _make_current_again(platform: Platform, stream: Any) -> None:
     """Leaving a stream's block brings back the block around it, which is not what ``stream.use()`` had made current."""
     if platform.cupy.cuda.get_current_stream().ptr != stream.ptr:
@@ -407,7 +460,14 @@ def _resume(stream: Any) -> None:
         GUARD.refresh()
 
 
-def capture(stream: Any = None, *, strict: bool = True, mode: str | Mode = 'relaxed', pool: Any = None) -> Capture:
+def capture(
+    stream: Any = None,
+    *,
+    strict: bool = True,
+    mode: str | Mode = 'relaxed',
+    pool: Any = None,
+    rehearsal: Rehearsal | None = None,
+) -> Capture:
     """Record the CuPy work of a block into a CUDA graph.
 
     ``with ck.capture() as cap: ...`` and then ``cap.graph.launch()``. CUDA C++ Programming Guide, "Creating a Graph
@@ -421,6 +481,8 @@ def capture(stream: Any = None, *, strict: bool = True, mode: str | Mode = 'rela
             are not captured) are kept away.
         pool: a ``cupy.cuda.MemoryPool`` for the graph's arrays instead of one of its own. What the capture takes
             from it stays taken while the graph lives.
+        rehearsal: of the same code, from :func:`rehearse`: its host reads are answered as they were then, and each is
+            checked on the device at every launch.
 
     Raises:
         TypeError, ValueError: an argument is none of these, or the stream is the legacy one or of another device.
@@ -445,4 +507,20 @@ def capture(stream: Any = None, *, strict: bool = True, mode: str | Mode = 'rela
         raise ValueError('the per-thread default stream is another one in each thread: capture on a stream of your own')
     if pool is not None and not callable(getattr(pool, 'malloc', None)):
         raise TypeError(f'pool must be a cupy.cuda.MemoryPool or None, got {type(pool).__name__}')
-    return Capture(stream, strict, mode, pool)
+    if rehearsal is not None and not isinstance(rehearsal, Rehearsal):
+        raise TypeError(f'rehearsal must come from ck.rehearse(), got {type(rehearsal).__name__}')
+    return Capture(stream, strict, mode, pool, rehearsal)
+
+
+def rehearse(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Rehearsal:
+    """Run ``fn(*args, **kwargs)`` eagerly and remember each host read: order, line, shape, dtype, value.
+
+    ``ck.capture(rehearsal=...)`` around the same call then records the way this run went. ``.result`` is what ``fn``
+    returned. What ``fn`` raises comes through; in a thread with an open capture, UnmatchedError.
+    """
+    if not callable(fn):
+        raise TypeError(f'rehearse takes a function and its arguments, got {type(fn).__name__}')
+    rehearsal = Rehearsal()
+    with GUARD.rehearsing(current(), rehearsal):
+        rehearsal.result = fn(*args, **kwargs)
+    return rehearsal

@@ -167,7 +167,7 @@ def verbs(kind: type) -> dict[str, inspect.Signature]:
 #: What the simulated device has beside: how CuPy's stand-in gives it work and memory.
 BESIDE = {
     'submit', 'launch_host_func', 'add_callback', 'legacy_call', 'unsafe_call', 'malloc', 'free', 'host_alloc',
-    'host_free',
+    'host_free', 'condition_set',
 }  # fmt: skip
 
 
@@ -371,6 +371,80 @@ def test_node_kinds(bench: Bench) -> None:
     g = bench.graph()
     (node,) = d.graph_nodes(g)
     assert d.node_kind(g, node)[0] == ('memset' if isinstance(bench, CudaBench) else 'kernel')
+    d.graph_destroy(g)
+
+
+def ran(b: Bench, x: int, s: int) -> int | None:
+    """Launch; return how many pieces of work ran, None where that can't be told."""
+    before = getattr(b, 'done', None)
+    b.device.graph_launch(x, s)
+    b.device.stream_synchronize(s)
+    return None if before is None else b.done - before  # type: ignore[attr-defined]
+
+
+def test_if_nodes_and_their_bodies(bench: Bench) -> None:
+    """As a capture makes them: a handle on the graph that is being captured, the node behind it, then the body."""
+    d, s = bench.device, bench.stream()
+    d.begin_capture(s)
+    top = d.capture_info(s).graph
+    yes = d.condition_create(top, 1)
+    bench.work(s)
+    assert d.end_capture(s) == top
+    (first,) = d.graph_nodes(top)
+    node, body = d.add_if(top, [first], yes)
+    d.begin_capture_to(s, body)
+    assert d.capture_info(s).graph == body
+    assert d.capture_info(s).dependencies == ()
+    no = d.condition_create(top)
+    bench.work(s)
+    bench.work(s)
+    assert d.end_capture(s) == body
+    behind, skipped = d.add_if(top, [node], no)
+    d.begin_capture_to(s, skipped, Mode.THREAD_LOCAL)
+    bench.work(s)
+    d.end_capture(s)
+    assert set(d.graph_nodes(top)) == {first, node, behind}
+    assert set(d.graph_edges(top)) == {(first, node), (node, behind)}
+    assert [d.graph_node_count(g) for g in (top, body, skipped)] == [3, 2, 1]
+    assert d.graph_edge_count(body) == 1
+    assert [d.node_kind(top, n)[0] for n in (node, behind)] == ['conditional'] * 2
+    assert d.graph_dot(top).count('->') >= 2
+    x = d.graph_instantiate(top)
+    for _ in range(2):
+        assert ran(bench, x, s) in (3, None)
+    d.graph_destroy(top)
+    assert ran(bench, x, s) in (3, None)
+    d.graph_exec_destroy(x)
+
+
+def test_graphs_are_made_and_put_into_others(bench: Bench) -> None:
+    d, s = bench.device, bench.stream()
+    child, g = bench.graph(pieces=2), d.graph_create()
+    assert d.graph_nodes(g) == []
+    first = d.add_child(g, [], child)
+    second = d.add_child(g, [first], child)
+    d.graph_destroy(child)
+    assert d.graph_edges(g) == [(first, second)]
+    assert d.node_kind(g, first)[0] == 'graph'
+    d.begin_capture_to(s, g)
+    bench.work(s)
+    assert d.end_capture(s) == g
+    assert (d.graph_node_count(g), d.graph_edge_count(g)) == (3, 1)
+    x = d.graph_instantiate(g)
+    d.graph_destroy(g)
+    assert ran(bench, x, s) in (5, None)
+    d.graph_exec_destroy(x)
+
+
+def test_captures_to_a_graph_begin_where_others_do(bench: Bench) -> None:
+    d = bench.device
+    g = d.graph_create()
+    origin, lane, _ = forked(bench)
+    for s in (origin, lane):
+        refused(Code.cudaErrorIllegalState, d.begin_capture_to, s, g)
+    refused(Code.cudaErrorStreamCaptureUnsupported, d.begin_capture_to, 0, g)
+    assert d.stream_status(origin) is ACTIVE
+    d.graph_destroy(d.end_capture(origin))
     d.graph_destroy(g)
 
 

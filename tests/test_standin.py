@@ -692,7 +692,7 @@ def test_the_vendors_libraries_refuse_and_can_be_let_record(cp: Any, side: Any) 
     cases: dict[str, list[Callable[[], Any]]] = {
         'cuBLAS': [lambda: x @ x, lambda: cp.dot(x, x), lambda: cp.einsum('ij,jk->ik', x, x), lambda: cp.cov(x)],
         'cuSOLVER': [lambda: cp.linalg.inv(x), lambda: cp.linalg.svd(x), lambda: cp.linalg.norm(x, 2)],
-        'cuRAND': [lambda: cp.random.rand(3), lambda: cp.random.RandomState(0), lambda: cp.random.shuffle(x)],
+        'cuRAND': [lambda: cp.random.rand(3), lambda: cp.random.RandomState(0).randn(2), lambda: cp.random.shuffle(x)],
     }
 
     def refused() -> None:

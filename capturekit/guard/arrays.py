@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -10,27 +11,36 @@ import numpy
 
 from capturekit import errors
 from capturekit.guard.live import Live
-from capturekit.guard.waits import Waits
+from capturekit.guard.cuts import Cuts
 from capturekit.places import here
+from capturekit.rehearsal import signature
 from capturekit.rules import RULES, Code, Mode, Operation, Rule
 from capturekit.topology import LEGACY_HANDLES
 
 _O = Operation
 
 
-class Arrays(Waits):
+class Arrays(Cuts):
     """Values going between host and device: reads refused, constants uploaded aside, exchange with other libraries."""
 
     def array_get(
         self, original: Callable[..., Any], array: Any, stream: Any = None, order: str = 'C', out: Any = None,
         blocking: bool = True,
     ) -> Any:  # fmt: skip
+        rehearsal = self.rehearsals.get(threading.get_ident())
+        if rehearsal is not None and self.mine() is None:
+            with self.inside():
+                value = original(array, stream, order, out, True)
+            rehearsal.add(value, here(), signature())
+            return value
         where = stream if stream is not None else self.platform.cupy.cuda.get_current_stream()
         with self.lock:
             mine = self._start()
             lane = self.topology.lane(where.ptr)
             captured = lane is not None and lane.capture in self.lives
             ours = mine is not None and mine.memory is not None and self._in_graph(mine, array)
+            if mine is not None and mine.given is not None:
+                return self._given_back(mine, array, order, out)
             if array.size and (captured or ours):
                 self._refuse_read(where.ptr if captured else None)
             if mine is not None:
@@ -48,6 +58,33 @@ class Arrays(Waits):
         finally:
             if mine is not None:
                 self._trap_again()
+
+    def _given_back(self, live: Live, array: Any, order: str, out: Any) -> Any:
+        """What the rehearsal read here; a check of it is recorded, and all that follows runs only if it holds."""
+        assert live.given is not None
+        at = here()
+        found = live.given.answer(array.shape, array.dtype, signature())
+        if found is None:
+            raise errors.HostReadError(
+                'ndarray.get()',
+                location=at,
+                rule=f'The rehearsal has no read of {array.dtype}{list(array.shape)} here: the program went another way.',
+                remedy='Rehearse on the inputs that are recorded, in the same state of caches and generators.',
+            )
+        lane = self._current_lane(live)
+        text = f'host read {found}: {found.value.nbytes} bytes assumed, and checked at every launch'
+        live.note('assumed', lane, text, at, nbytes=found.value.nbytes)
+        if array.size:
+            flat = array if array.flags.c_contiguous else self.platform.cupy.ascontiguousarray(array)
+            if live.gates == 'device':
+                self.cut_on_device(live, flat, found.value, at)
+            else:
+                self.check_on_host(live, flat, found.value, at)
+        value = found.value.copy(order='F' if order == 'F' else 'C')
+        if out is not None:
+            out[...] = value
+            return out
+        return value
 
     def _refuse_read(self, ptr: int | None) -> NoReturn:
         rule = RULES['host-read']
@@ -101,27 +138,10 @@ class Arrays(Waits):
 
     def _constant(self, live: Live, make: Callable[[], Any], call: str) -> Any:
         """Upload a host value on a stream of its own and wait for it. Its memory stays taken as long as the graph."""
-        at = here()
-        cupy = self.platform.cupy
-        device = self.platform.device
-        memory = self._memory(live)
-        set_allocator = self.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
-        before = cupy.cuda.memory._get_thread_local_allocator()
-        with self.inside():
-            if live.upload is None:
-                live.upload = cupy.cuda.Stream(non_blocking=True)
-            old = device.exchange_thread_mode(Mode.RELAXED)
-            set_allocator(memory.grow)
-            try:
-                with live.upload:
-                    array = make()
-                live.upload.synchronize()
-            finally:
-                set_allocator(before)
-                device.exchange_thread_mode(old)
+        array = self._uploaded(live, make)
         lane = self._current_lane(live)
         text = f'{call}: {array.dtype} {array.shape} uploaded while recording, the same at every launch'
-        live.note('constant', lane, text, at, nbytes=int(array.nbytes))
+        live.note('constant', lane, text, here(), nbytes=int(array.nbytes))
         return array
 
     def _exchanged(self, live: Live, obj: Any) -> Any:

@@ -13,7 +13,10 @@ from capturekit.cuda import Platform, current
 from capturekit.errors import CaptureError
 from capturekit.guard.live import Live
 from capturekit.intercept import Installation
+from capturekit.libraries import Libraries
 from capturekit.places import Place, here
+from capturekit.plan import Feed
+from capturekit.rehearsal import Rehearsal
 from capturekit.rules import CaptureStatus, Code, Effect, Mode, Operation, Rule
 from capturekit.topology import LEGACY_HANDLES, Capture, EventState, Lane, Topology, Verdict
 
@@ -35,7 +38,25 @@ class Judging:
         self.threads: dict[int, list[Live]] = {}
         self.allocators: dict[int, Any] = {}
         self.foreign: set[int] = set()
+        self.rehearsals: dict[int, Rehearsal] = {}
+        self.redraws: dict[int, list[Feed]] = {}
         self._platform: Platform | None = None
+        self.libraries = Libraries(self._records, self._workspace)
+
+    def _records(self, stream: int) -> bool:
+        """Whether a stream is in a capture of capturekit's own, where libraries may record."""
+        lane = self.topology.lane(stream)
+        live = None if lane is None else self.lives.get(lane.capture)
+        return live is not None and live.memory is not None
+
+    def _workspace(self, stream: int) -> tuple[int, int] | None:
+        """The workspace that cuBLAS is to use on a stream: the graph's own."""
+        lane = self.topology.lane(stream)
+        live = None if lane is None else self.lives.get(lane.capture)
+        if lane is None or live is None or live.memory is None:
+            return None
+        with self.inside():
+            return live.memory.workspace(lane.stream)
 
     def install(self, platform: Platform) -> None:
         """Put the wrappers in place (counted)."""
@@ -43,7 +64,15 @@ class Judging:
             if self._platform is not None and self._platform.cupy is not platform.cupy and self.lives:
                 raise RuntimeError('captures are open on another CuPy: close them first')
             self._platform = platform
+            first = not self.installation.installed
             self.installation.install(self)
+            if first:
+                try:
+                    self.libraries.open(platform)
+                except BaseException:
+                    self.libraries.close()
+                    self.installation.uninstall()
+                    raise
 
     def uninstall(self) -> None:
         """Take the wrappers away again (counted); the last time what was known of events is forgotten, too."""
@@ -52,10 +81,35 @@ class Judging:
                 self.installation.uninstall()
             finally:
                 if not self.installation.installed:
+                    self.libraries.close()
+                if not self.installation.installed:
                     for live in list(self.lives.values()):
                         self.gone(live)  # begun by hand and never ended: nobody is left to hear of its end
                     self.topology.marks.clear()
                     self.topology.outside.clear()
+
+    @contextmanager
+    def rehearsing(self, platform: Platform, rehearsal: Rehearsal) -> Iterator[None]:
+        """Keep what this thread's host reads give, for a block."""
+        me = threading.get_ident()
+        if self.mine() is not None:
+            raise errors.UnmatchedError(
+                'ck.rehearse()',
+                location=here(),
+                rule='A rehearsal runs eagerly, and this thread has a capture open.',
+                remedy='Rehearse before the capture.',
+            )
+        self.install(platform)
+        before = self.rehearsals.get(me)
+        self.rehearsals[me] = rehearsal
+        try:
+            yield
+        finally:
+            if before is None:
+                del self.rehearsals[me]
+            else:
+                self.rehearsals[me] = before
+            self.uninstall()
 
     def opened(self, live: Live) -> None:
         """A capture has begun."""

@@ -8,6 +8,8 @@ from typing import Any
 from capturekit.cuda import Platform
 from capturekit.memory import GraphMemory
 from capturekit.places import Place
+from capturekit.plan import Part, Plan
+from capturekit.rehearsal import Answers
 from capturekit.recording import LaneRecord, Recording, Step
 from capturekit.rules import Mode
 from capturekit.topology import Capture, Lane
@@ -33,6 +35,14 @@ class Live:
     upload: Any = None
     escaped: BaseException | None = None
     lane_streams: list[Any] = field(default_factory=list)
+    past: list[Capture] = field(default_factory=list)
+    plan: Plan | None = None
+    part: Part | None = None
+    node: int = 0
+    given: Answers | None = None
+    gates: str = 'device'
+    seams_on: Any = None
+    launch: int | None = None
 
     def note(self, kind: str, lane: Lane | None, text: str, at: Place | None = None, **more: Any) -> None:
         """Append a step to the recording."""

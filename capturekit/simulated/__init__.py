@@ -1,7 +1,8 @@
 """The simulated device: CUDA's answers and CuPy's surface on a machine without a GPU.
 
 ``install(SimulatedDevice(seed))`` makes ``import cupy`` find the stand-in, ``uninstall()`` puts back what was there;
-``body(name)`` gives a kernel of CUDA source the Python body that runs here. Loaded when first asked for.
+``body(name)`` gives a kernel of CUDA source the Python body that runs here, and ``memory_at(address, nbytes)`` gives
+that body the bytes behind a pointer. Loaded when first asked for.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capturekit.simulated.bodies import body
+    from capturekit.simulated.bodies import body, memory_at
     from capturekit.simulated.cupy import install, uninstall
     from capturekit.simulated.device import SimulatedDevice
 
-__all__ = ['SimulatedDevice', 'body', 'install', 'uninstall']
+__all__ = ['SimulatedDevice', 'body', 'install', 'memory_at', 'uninstall']
 
-_HOMES = {'SimulatedDevice': 'device', 'body': 'bodies', 'install': 'cupy', 'uninstall': 'cupy'}
+_HOMES = {
+    'SimulatedDevice': 'device', 'body': 'bodies', 'install': 'cupy', 'memory_at': 'bodies', 'uninstall': 'cupy',
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

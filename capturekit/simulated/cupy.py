@@ -152,7 +152,8 @@ def _add_backends(parts: _Parts, add: Any) -> None:
     add('cupy_backends.cuda.api.runtime', {**names, 'CUDARuntimeError': parts.runtime.CUDARuntimeError})
     add('cupy_backends.cuda.stream', {'get_default_stream_ptr': parts.current.get_default_stream_ptr})
     for library in ('cublas', 'cusolver', 'curand', 'cusparse'):
-        add(f'cupy_backends.cuda.libs.{library}', {}, getattr(parts.vendor, library))
+        module = parts.curand if library == 'curand' else getattr(parts.vendor, library)
+        add(f'cupy_backends.cuda.libs.{library}', {}, module)
 
 
 def _is_runtime_name(name: str, value: Any) -> bool:
@@ -198,6 +199,7 @@ def _add_cuda(parts: _Parts, add: Any, found: dict[str, ModuleType]) -> None:
     add('cupy.cuda.graph', _public(parts.graphs))
     add('cupy.cuda.profiler', {'start': parts.runtime.profilerStart, 'stop': parts.runtime.profilerStop})
     add('cupy.cuda.nvtx', {'available': False})
+    vars(found['cupy.cuda'])['curand'] = parts.curand
 
 
 def _using_allocator(found: dict[str, Any]) -> Any:
@@ -271,6 +273,8 @@ def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
     add('cupy', {k: v for k, v in contents.items() if not k.startswith('_') or k in _KEPT})
     add('cupy.linalg', parts.functions.linalg())
     add('cupy.fft', parts.functions.fft())
+    add('cupy.random._generator', {}, parts.randomstate)
+    add('cupy.random._kernels', {}, parts.randomstate._kernels)
     add('cupy.random', parts.randoms.names())
     add('cupy.exceptions', _exceptions())
     add('cupy.testing', {k: v for k, v in vars(parts.extras).items() if k.startswith('assert_')})

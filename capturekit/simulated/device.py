@@ -7,9 +7,9 @@ captures at once behave was fitted to, and is held against, recorded driver trac
 
 Work is a Python callable. On a stream that is not captured it runs at once, in the caller's thread. On a captured
 stream it becomes a node, and a launch runs the nodes in a random order among those that the edges allow (from a seed),
-so that a missing edge shows as a wrong number. Handles are ints; 0 and 1 are the legacy default stream, 2 the
-per-thread one. Refused calls raise :class:`~capturekit.errors.CudaCallError` with ``code``. Safe to call from
-several threads (one lock).
+so that a missing edge shows as a wrong number. An IF node runs its body, in such an order of its own, if its condition
+is not zero when its turn comes. Handles are ints; 0 and 1 are the legacy default stream, 2 the per-thread one. Refused
+calls raise :class:`~capturekit.errors.CudaCallError` with ``code``. Safe to call from several threads (one lock).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -40,11 +40,38 @@ class _Node:
     kind: str
     after: frozenset[_Node]
     handle: int
+    condition: int = 0
+    body: _Graph | None = None
 
 
 @dataclass(eq=False)
 class _Graph:
+    handle: int
     nodes: list[_Node] = field(default_factory=list)
+    #: Handle of each condition created on this graph -> its value when a launch begins.
+    conditions: dict[int, int] = field(default_factory=dict)
+    is_body: bool = False
+
+
+@dataclass(eq=False)
+class _Executable:
+    """A graph as it was when it was instantiated, with its bodies."""
+
+    nodes: list[_Node]
+    bodies: dict[_Node, _Executable]
+    conditions: dict[int, int]
+
+    @classmethod
+    def of(cls, graph: _Graph) -> _Executable:
+        bodies = {n: cls.of(n.body) for n in graph.nodes if n.body is not None}
+        conditions = dict(graph.conditions)
+        for body in bodies.values():
+            conditions.update(body.conditions)
+        return cls(list(graph.nodes), bodies, conditions)
+
+    def used(self) -> set[int]:
+        """Conditions that IF nodes ask for."""
+        return {n.condition for n in self.bodies}.union(*(body.used() for body in self.bodies.values()))
 
 
 @dataclass(eq=False)
@@ -53,7 +80,9 @@ class _Capture:
     origin: int
     mode: Mode
     thread: int
-    graph: _Graph = field(default_factory=_Graph)
+    graph: _Graph
+    #: True when the capture made its graph, False when it adds to one that was there.
+    made_graph: bool = True
     status: CaptureStatus = CaptureStatus.ACTIVE
     streams: set[int] = field(default_factory=set)
     orphans: set[_Node] = field(default_factory=set)
@@ -85,7 +114,8 @@ class SimulatedDevice:
         self._per_thread: dict[int, _Stream] = {}
         self._events: dict[int, _Event] = {}
         self._graphs: dict[int, _Graph] = {}
-        self._execs: dict[int, _Graph] = {}
+        self._execs: dict[int, _Executable] = {}
+        self._running = threading.local()
         self._captures: list[_Capture] = []
         self._captures_opened = 0
         self._thread_modes: dict[int, Mode] = {}
@@ -93,6 +123,8 @@ class SimulatedDevice:
         self._addresses = 0x7F0000000000
         self.launches = 0
         self.spare_streams: dict[Any, list[Any]] = {}
+        #: Where the bytes behind addresses are found: each stand-in for CuPy on this device adds its own.
+        self.address_spaces: list[Any] = []
 
     # -- state ------------------------------------------------------------------------------------------------
 
@@ -237,7 +269,7 @@ class SimulatedDevice:
             stream = self._stream(s)
             assert stream.capture is not None
             dependencies = tuple(sorted(n.handle for n in stream.after))
-            return CaptureInfo(status, stream.capture.number, id(stream.capture.graph), dependencies)
+            return CaptureInfo(status, stream.capture.number, stream.capture.graph.handle, dependencies)
 
     def stream_wait_event(self, s: int, e: int, external: bool = False) -> None:
         """``cudaStreamWaitEvent``: orders, forks, joins, or is refused."""
@@ -422,20 +454,29 @@ class SimulatedDevice:
     def begin_capture(self, s: int, mode: Mode = Mode.RELAXED) -> None:
         """``cudaStreamBeginCapture``."""
         with self._lock:
-            if s in LEGACY:
-                self._legacy('beginCapture')
-                self._fail(Code.cudaErrorStreamCaptureUnsupported, 'beginCapture')
-            stream = self._stream(s)
-            if stream.capture is not None:
-                self._fail(Code.cudaErrorIllegalState, 'beginCapture')
-            self._captures_opened += 1
-            capture = _Capture(self._captures_opened, s, Mode(mode), threading.get_ident())
-            self._captures.append(capture)
-            self._enter(stream, s, capture)
-            stream.after = frozenset()
+            self._begin(s, mode, None)
+
+    def begin_capture_to(self, s: int, g: int, mode: Mode = Mode.RELAXED) -> None:
+        """``cudaStreamBeginCaptureToGraph`` without dependencies: add to a graph, the body of an IF node, say."""
+        with self._lock:
+            self._begin(s, mode, self._graph(g))
+
+    def _begin(self, s: int, mode: Mode, graph: _Graph | None) -> None:
+        if s in LEGACY:
+            self._legacy('beginCapture')
+            self._fail(Code.cudaErrorStreamCaptureUnsupported, 'beginCapture')
+        stream = self._stream(s)
+        if stream.capture is not None:
+            self._fail(Code.cudaErrorIllegalState, 'beginCapture')
+        self._captures_opened += 1
+        to = _Graph(self._handle()) if graph is None else graph
+        capture = _Capture(self._captures_opened, s, Mode(mode), threading.get_ident(), to, graph is None)
+        self._captures.append(capture)
+        self._enter(stream, s, capture)
+        stream.after = frozenset()
 
     def end_capture(self, s: int) -> int:
-        """``cudaStreamEndCapture``: return the graph's handle."""
+        """``cudaStreamEndCapture``: return the graph's handle, which :meth:`capture_info` has told before."""
         with self._lock:
             if s in LEGACY:
                 self._legacy('endCapture')
@@ -449,10 +490,11 @@ class SimulatedDevice:
             code = self._ending(stream, capture)
             self._release(capture)
             if code is not Code.cudaSuccess:
+                if capture.made_graph:
+                    self._forget(capture.graph)
                 self._fail(code, 'endCapture')
-            g = self._handle()
-            self._graphs[g] = capture.graph
-            return g
+            self._graphs[capture.graph.handle] = capture.graph
+            return capture.graph.handle
 
     def _ending(self, origin: _Stream, capture: _Capture) -> Code:
         if capture.status is CaptureStatus.INVALIDATED:
@@ -501,17 +543,76 @@ class SimulatedDevice:
         if g in self._graphs:
             return self._graphs[g]
         for capture in self._captures:
-            if id(capture.graph) == g:
+            if capture.graph.handle == g:
                 return capture.graph
         raise CudaCallError(Code.cudaErrorInvalidValue, 'graph')
 
+    def graph_create(self) -> int:
+        """``cudaGraphCreate``: an empty graph."""
+        with self._lock:
+            g = self._handle()
+            self._graphs[g] = _Graph(g)
+            return g
+
+    def _new_node(
+        self, g: int, after: Sequence[int], work: Callable[[], None], name: str, kind: str
+    ) -> tuple[_Graph, _Node]:
+        graph = self._graph(g)
+        known = {n.handle: n for n in graph.nodes}
+        if len(set(after)) != len(after) or not known.keys() >= set(after):
+            raise CudaCallError(Code.cudaErrorInvalidValue, f'dependencies of a node of kind {kind!r}')
+        node = _Node(work, name, kind, frozenset(known[a] for a in after), self._handle())
+        return graph, node
+
+    def condition_create(self, g: int, default: int = 0) -> int:
+        """``cudaGraphConditionalHandleCreate``: a value that each launch of ``g`` begins with the default."""
+        with self._lock:
+            graph = self._graph(g)
+            condition = self._handle()
+            graph.conditions[condition] = default
+            return condition
+
+    def condition_set(self, condition: int, value: int) -> None:
+        """``cudaGraphSetConditional``, which a kernel calls while it runs in a launch of the condition's graph.
+
+        Raises InvalidValue anywhere else, where CUDA would do what it likes.
+        """
+        for values in reversed(self._launching()):
+            if condition in values:
+                values[condition] = value & 0xFFFFFFFF
+                return
+        raise CudaCallError(Code.cudaErrorInvalidValue, f'condition {condition:#x} is of no graph that runs here')
+
+    def add_if(self, g: int, after: Sequence[int], condition: int) -> tuple[int, int]:
+        """``cudaGraphAddNode`` with an IF node: return the node, and the body graph, which is the node's."""
+        with self._lock:
+            graph, node = self._new_node(g, after, lambda: None, 'if', 'conditional')
+            node.condition = condition
+            node.body = _Graph(self._handle(), is_body=True)
+            self._graphs[node.body.handle] = node.body
+            graph.nodes.append(node)
+            return node.handle, node.body.handle
+
+    def add_child(self, g: int, after: Sequence[int], child: int) -> int:
+        """``cudaGraphAddChildGraphNode``: a node that runs a copy of ``child`` as it is now."""
+        with self._lock:
+            copy = _Executable.of(self._graph(child))
+            if any(n.kind in ('conditional', 'memAlloc', 'memFree') for n in copy.nodes):
+                raise CudaCallError(Code.cudaErrorNotSupported, 'addChildGraphNode')
+            graph, node = self._new_node(g, after, lambda: self._run(copy, {}), 'child', 'graph')
+            graph.nodes.append(node)
+            return node.handle
+
     def graph_instantiate(self, g: int) -> int:
-        """``cudaGraphInstantiate``."""
+        """``cudaGraphInstantiate``; a body alone is refused."""
         with self._lock:
             self._unsafe('graphInstantiate')
-            x = self._handle()
             graph = self._graph(g)
-            self._execs[x] = _Graph(list(graph.nodes))
+            executable = _Executable.of(graph)
+            if graph.is_body or not executable.conditions.keys() >= executable.used():
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphInstantiate')
+            x = self._handle()
+            self._execs[x] = executable
             return x
 
     def graph_launch(self, x: int, s: int) -> None:
@@ -521,18 +622,41 @@ class SimulatedDevice:
                 self._legacy('graphLaunch')
             else:
                 self._conflict(self._stream(s), Operation.GRAPH_LAUNCH)
-            order = self._order(self._exec(x))
+            executable = self._exec(x)
             self.launches += 1
-        for node in order:
-            node.work()
+        values = dict(executable.conditions)
+        launching = self._launching()
+        launching.append(values)
+        try:
+            self._run(executable, values)
+        finally:
+            launching.pop()
 
-    def _exec(self, x: int) -> _Graph:
+    def _launching(self) -> list[dict[int, int]]:
+        """The values of conditions in the launches that this thread is in."""
+        try:
+            found: list[dict[int, int]] = self._running.values
+        except AttributeError:
+            found = self._running.values = []
+        return found
+
+    def _run(self, executable: _Executable, values: dict[int, int]) -> None:
+        with self._lock:
+            order = self._order(executable)
+        for node in order:
+            body = executable.bodies.get(node)
+            if body is None:
+                node.work()
+            elif values[node.condition]:
+                self._run(body, values)
+
+    def _exec(self, x: int) -> _Executable:
         try:
             return self._execs[x]
         except KeyError:
             raise CudaCallError(Code.cudaErrorInvalidValue, 'executable graph') from None
 
-    def _order(self, graph: _Graph) -> list[_Node]:
+    def _order(self, graph: _Executable) -> list[_Node]:
         waiting = {n: len(n.after) for n in graph.nodes}
         followers: dict[_Node, list[_Node]] = {n: [] for n in graph.nodes}
         for n in graph.nodes:
@@ -561,10 +685,19 @@ class SimulatedDevice:
             self._exec(x)
 
     def graph_destroy(self, g: int) -> None:
-        """``cudaGraphDestroy``."""
+        """``cudaGraphDestroy``: also of the bodies of its IF nodes, which can't be destroyed alone."""
         with self._lock:
-            self._graph(g)
-            self._graphs.pop(g, None)
+            graph = self._graph(g)
+            if graph.is_body:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphDestroy')
+            if all(capture.graph is not graph for capture in self._captures):
+                self._forget(graph)
+
+    def _forget(self, graph: _Graph) -> None:
+        self._graphs.pop(graph.handle, None)
+        for node in graph.nodes:
+            if node.body is not None:
+                self._forget(node.body)
 
     def graph_exec_destroy(self, x: int) -> None:
         """``cudaGraphExecDestroy``: unsafe, so kept away by modes that do."""
@@ -575,10 +708,7 @@ class SimulatedDevice:
 
     def graph_dot(self, g: int, flags: int = 0) -> str:
         """The graph in DOT."""
-        graph = self._graph(g)
-        lines = [f'  "{n.handle:#x}" [label="{n.kind}\\n{n.name}"];' for n in graph.nodes]
-        lines += [f'  "{a:#x}" -> "{b:#x}";' for a, b in self.graph_edges(g)]
-        return 'digraph capturekit {\n' + '\n'.join(lines) + '\n}\n'
+        return 'digraph capturekit {\n' + '\n'.join(_dot(self._graph(g))) + '\n}\n'
 
     # -- memory -----------------------------------------------------------------------------------------------
 
@@ -622,3 +752,15 @@ def _ancestors(nodes: Iterable[_Node]) -> set[_Node]:
             seen.add(node)
             stack.extend(node.after)
     return seen
+
+
+def _dot(graph: _Graph, indent: str = '  ') -> list[str]:
+    lines = [f'{indent}"{n.handle:#x}" [label="{n.kind}\\n{n.name}"];' for n in graph.nodes]
+    lines += [f'{indent}"{a.handle:#x}" -> "{n.handle:#x}";' for n in graph.nodes for a in n.after]
+    for n in graph.nodes:
+        if n.body is not None:
+            lines.append(f'{indent}subgraph "cluster {n.body.handle:#x}" {{')
+            lines.append(f'{indent}  label="body of {n.handle:#x}";')
+            lines += _dot(n.body, indent + '  ')
+            lines.append(f'{indent}}}')
+    return lines

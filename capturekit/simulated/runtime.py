@@ -79,6 +79,7 @@ def bind(device: SimulatedDevice) -> None:
     """Set the device that every call goes to."""
     global _bound
     _bound = device
+    device.address_spaces += [_device_memory, _pinned_memory]
 
 
 def _device() -> SimulatedDevice:

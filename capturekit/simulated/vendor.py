@@ -1,7 +1,7 @@
 """``cupy_backends.cuda.libs``: the vendor's libraries, as far as they refuse to be captured.
 
 Each has its own ``streamIsCapturing``, as CuPy's modules bind one at import; where that answers False, the library's
-work is recorded like any other.
+work is recorded like any other. What draws random numbers is in :mod:`curand`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ def _library(name: str, spoken: str) -> Any:
 
 cublas = _library('cublas', 'cuBLAS')
 cusolver = _library('cusolver', 'cuSOLVER')
-curand = _library('curand', 'cuRAND')
 cusparse = _library('cusparse', 'cuSPARSE')
 
 

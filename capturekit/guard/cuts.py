@@ -1,0 +1,145 @@
+"""Cutting an open capture in two, where something has to happen between the parts at every launch.
+
+At a cut all lanes are joined, so that what comes after is ordered behind what came before. The driver's capture on the
+origin ends there and a new one begins on the same stream: into the body of a conditional node, where the device decides
+whether the rest runs, or into a graph of its own, where the host does. Other streams leave the capture at a cut and come
+back when they are next used (adapting), or forked.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from capturekit import errors
+from capturekit.checks import Checks
+from capturekit.guard.live import Live
+from capturekit.guard.uploads import Uploads
+from capturekit.places import Place
+from capturekit.plan import Part, Plan
+from capturekit.topology import Mark
+
+
+class Cuts(Uploads):
+    """Cutting an open capture in two, where something has to happen between the parts at every launch."""
+
+    def plan_of(self, live: Live) -> Plan:
+        """The plan that the capture's graph will follow; made when it is first needed."""
+        if live.plan is None:
+            live.plan = Plan(live.platform)
+            live.part = Part()
+        return live.plan
+
+    def part_of(self, live: Live) -> Part:
+        """The part being recorded."""
+        self.plan_of(live)
+        assert live.part is not None
+        return live.part
+
+    def checks_of(self, live: Live) -> Checks:
+        """The checks of the capture's graph."""
+        plan = self.plan_of(live)
+        if plan.checks is None:
+            assert live.memory is not None
+            with self.inside():
+                plan.checks = Checks(live.platform, live.memory, lambda values: self.aside(live, values))
+        return plan.checks
+
+    def cut_on_device(self, live: Live, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
+        """Record a check of ``array`` and go on in the body of a node that runs if it holds."""
+        device = live.platform.device
+        part, checks = self.part_of(live), self.checks_of(live)
+        before = self._leave_lanes(live, at)
+        with self.inside():
+            info = device.capture_info(live.origin.ptr)
+            part.graph = part.graph or info.graph
+            condition = device.condition_create(part.graph)
+            with live.origin:
+                checks.record(array, value, at, condition)
+            part.checks = len(checks.made)
+            after = device.capture_info(live.origin.ptr).dependencies if not live.node else (live.node,)
+            self._end_segment(live)
+            live.node, body = device.add_if(part.graph, after, condition)
+            device.begin_capture_to(live.origin.ptr, body, live.capture.mode)
+        self._begin_segment(live, before, at)
+
+    def cut_on_host(self, live: Live, at: Place | None) -> Part:
+        """End this part, and go on in a graph of its own; return the part that ended."""
+        before = self._leave_lanes(live, at)
+        ended = self.end_part(live)
+        with self.inside():
+            live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
+        self._begin_segment(live, before, at)
+        return ended
+
+    def check_on_host(self, live: Live, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
+        """Record a check of ``array`` whose verdict the host waits for before it launches what follows."""
+        checks = self.checks_of(live)
+        before = self._leave_lanes(live, at)
+        with self.inside(), live.origin:
+            checks.record(array, value, at, 0)
+        self.end_part(live)
+        with self.inside():
+            live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
+        self._begin_segment(live, before, at)
+
+    def end_part(self, live: Live) -> Part:
+        """End the driver's capture of this part, and the part; the next is not begun yet."""
+        plan, part = self.plan_of(live), self.part_of(live)
+        with self.inside():
+            graph = self._end_segment(live)
+        part.graph = part.graph or graph
+        part.checks = len(plan.checks.made) if plan.checks is not None else 0
+        plan.steps.append(part)
+        live.part, live.node = Part(), 0
+        return part
+
+    def _leave_lanes(self, live: Live, at: Place | None) -> Any:
+        """Join all lanes; return the stream that is current."""
+        self.check(live)
+        self.find_work(live)
+        if live.capture.unjoined():
+            if live.strict:
+                raise errors.HostReadError(
+                    'A host read while lanes are open',
+                    location=at,
+                    rule='What was read is checked before anything else runs, so that all lanes have to be joined.',
+                    remedy='Join them first: `cap.join(stream)`; or open the capture with strict=False.',
+                )
+            self.join_all(live)
+        return live.platform.cupy.cuda.get_current_stream()
+
+    def _end_segment(self, live: Live) -> int:
+        device, capture = live.platform.device, live.capture
+        info = device.capture_info(live.origin.ptr)
+        live.recording.nodes += device.graph_node_count(info.graph)
+        live.recording.edges += device.graph_edge_count(info.graph)
+        graph = int(device.end_capture(live.origin.ptr))
+        with self.lock:
+            live.past.append(capture)
+            self.topology.end(capture)
+        return graph
+
+    def _begin_segment(self, live: Live, before: Any, at: Place | None) -> None:
+        """The driver's next capture on the origin has begun: so has the ledger's."""
+        old = live.capture
+        with self.lock:
+            blocking = old.origin.blocking
+            capture = self.topology.begin(live.origin.ptr, old.mode, threading.get_ident(), blocking=blocking, at=at)
+            self.lives.pop(old, None)
+            self.lives[capture] = live
+            live.capture, live.floor = capture, None
+            assert live.memory is not None
+            live.memory.opened(capture)
+            live.note('cut', capture.origin, f'part {len(live.past) + 1} begins', at)
+            if before.ptr == live.origin.ptr:
+                capture.origin.current = 1
+            elif before.ptr in {lane.stream for lane in old.lanes}:
+                self._adapt_fork(live, before, at, capture.origin)
+            self.refresh()
+
+    def passed(self, live: Live | None, mark: Mark | None) -> bool:
+        """True for an event of an earlier part of this capture: all it stands for lies before."""
+        return live is not None and mark is not None and mark.capture in live.past

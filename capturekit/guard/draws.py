@@ -1,0 +1,158 @@
+"""Random numbers of the legacy generators: drawn by the host at every launch, as eager code draws them.
+
+cuRAND's generators count on the host, so a recorded draw would not follow the sequence, nor a new seed; some would give
+the same numbers at every launch. A draw in a capture is therefore not recorded: a copy from memory of the graph's own
+is, and at each launch, before the part that needs them, the numbers are drawn into that memory by the very call. Seeds
+and state then behave as in eager code. (``cupy.random.Generator`` keeps its state on the device: it just records.)
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from capturekit import errors
+from capturekit.guard.arrays import Arrays
+from capturekit.guard.live import Live
+from capturekit.places import here
+from capturekit.plan import Feed
+
+_DEVICE_TO_DEVICE = 3
+#: Bytes of one number by what the draw's name ends with.
+_BYTES = {'Double': 8, 'LongLong': 8}
+
+
+class Draws(Arrays):
+    """Random numbers of the legacy generators: drawn by the host at every launch, as eager code draws them."""
+
+    def curand_draw(
+        self, call: str, original: Callable[..., Any], generator: int, ptr: int, size: int, *params: Any
+    ) -> Any:
+        signature = (call, generator, size, params)
+        drawn = self._drawn_before(signature)
+        if drawn is not None:
+            return drawn.take(ptr)
+        live = self.mine()
+        if live is None or live.memory is None:
+            return original(generator, ptr, size, *params)
+        nbytes = size * next((n for end, n in _BYTES.items() if call.rstrip('()').endswith(end)), 4)
+        memory, copy = self._memory(live), self.installation.originals['cupy.cuda.runtime.memcpyAsync']
+        with self.lock:
+            self.check(live)
+            self._before_feed(live)
+            buffer = memory.grow(nbytes)
+            memory.keep(_owner(generator))
+
+            def take(to: int) -> None:
+                stream = self.platform.cupy.cuda.get_current_stream().ptr
+                with self.inside():
+                    copy(to, buffer.ptr, nbytes, _DEVICE_TO_DEVICE, stream)
+
+            def go() -> None:
+                with self.inside():
+                    original(generator, buffer.ptr, size, *params)
+
+            self._feed(live, Feed(signature, go, take), f'{call}: {size} numbers are drawn by the host at every launch')
+        return take(ptr)
+
+    def random_seed_given(self, original: Callable[..., Any], state: Any, size: int) -> Any:
+        """A seed that CuPy hands from the host to a kernel: the kernel reads it from the device instead."""
+        signature = ('seed for a kernel', id(state), int(size))
+        drawn = self._drawn_before(signature)
+        if drawn is not None:
+            return drawn.take(None)
+        live = self.mine()
+        if live is None or live.memory is None:
+            return original(state, size)
+        caller = sys._getframe(2).f_code.co_name
+        if caller == 'choice':
+            raise errors.UnsupportedCallError(
+                'cupy.random.choice(..., replace=False)',
+                location=here(),
+                rule='CuPy computes its order on the host, from a seed that every launch would need anew.',
+                remedy='Draw before the capture; or use cupy.random.permutation(n)[:size].',
+            )
+        with self.lock:
+            self.check(live)
+            self._before_feed(live)
+            memory = self._memory(live)
+            with self.inside():
+                buffer = self.platform.cupy.ndarray((), np.uint64, memory.grow(8))
+            memory.keep(state)
+            given: list[int] = []
+
+            def go() -> None:
+                with self.inside():
+                    given[:] = [int(original(state, size))]
+                    buffer.fill(given[0])
+
+            text = 'a seed is drawn by the host at every launch'
+            self._feed(live, Feed(signature, go, lambda _to: given[0]), text)
+        return buffer
+
+    def random_seeded(self, original: Callable[..., Any], state: Any, seed: Any = None) -> Any:
+        """``RandomState.seed`` in a capture happens at every launch."""
+        signature = ('seeding', id(state), repr(seed))
+        if self._drawn_before(signature) is not None:
+            return None
+        live = self.mine()
+        if live is None or live.memory is None:
+            return original(state, seed)
+        with self.lock:
+            self.check(live)
+            self._before_feed(live)
+            self._memory(live).keep(state)
+            if not hasattr(state, '_rk_seed'):
+                original(state, seed)
+
+            def go() -> None:
+                with self.inside():
+                    original(state, seed)
+
+            self._feed(live, Feed(signature, go, lambda _to: None), 'a generator is seeded by the host at every launch')
+        return None
+
+    def bit_generator_made(self, original: Callable[..., Any], generator: Any, seed: Any = None) -> Any:
+        """A generator on the device is seeded by what is recorded: a seed of the system's would be baked in."""
+        live = self.mine()
+        if live is not None and live.memory is not None and seed is None:
+            raise errors.UnsupportedCallError(
+                f'{type(generator).__name__}() without a seed',
+                location=here(),
+                rule='Its seed, taken from the system once, would be baked in: every launch would draw the same numbers.',
+                remedy='Make the generator before the capture; its state then goes on from launch to launch.',
+            )
+        return original(generator, seed)
+
+    def _before_feed(self, live: Live) -> None:
+        """What the host gives a part is given before the part is launched: no check may lie open in it."""
+        if live.node:
+            self.cut_on_host(live, here())
+
+    def _feed(self, live: Live, feed: Feed, text: str) -> None:
+        self.part_of(live).feeds.append(feed)
+        live.note('drawn', self._current_lane(live), text, here())
+
+    def _drawn_before(self, signature: tuple[Any, ...]) -> Feed | None:
+        """In an eager run that takes over from a launch: what that launch was given already, for the same call."""
+        drawn = self.redraws.get(threading.get_ident())
+        if drawn:
+            for number, feed in enumerate(drawn):
+                if feed.signature == signature:
+                    return drawn.pop(number)
+        return None
+
+
+def _owner(generator: int) -> Any:
+    """The RandomState that a draw under way belongs to: the generator is destroyed with it."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        state = frame.f_locals.get('self')
+        if getattr(state, '_generator', None) == generator:
+            return state
+        frame = frame.f_back  # type: ignore[assignment]
+    return None

@@ -1,0 +1,124 @@
+"""Calls that no capture can hold: refused by name before they start, or made by the host between two parts.
+
+The table :data:`SEAMS` names them. Each loses a capture (it waits for the stream, or allocates, inside a library), or
+computes on the host, from work that has not run, what it does next; a test on the GPU keeps the table honest.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from capturekit import errors
+from capturekit.containers import put_together, take_apart
+from capturekit.guard.draws import Draws
+from capturekit.guard.live import Live
+from capturekit.places import Place, here
+from capturekit.plan import Seam
+from capturekit.rules import Code
+
+
+class Seams(Draws):
+    """Calls that no capture can hold: refused by name before they start, or made by the host between two parts."""
+
+    def seam(self, name: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        live = self.mine()
+        if live is None or live.memory is None:
+            return original(*args, **kwargs)
+        at = here()
+        if live.seams_on is None:
+            self.check(live)
+            raise errors.UnsupportedCallError(
+                f'{name}()',
+                stream=live.origin.ptr,
+                location=at,
+                rule='Its library waits for the stream inside, or decides on the host by values that are not computed '
+                f'yet: no capture can hold it ({Code.cudaErrorStreamCaptureInvalidated.name} would follow).',
+                remedy='Call it before the capture or between two graphs; @ck.graphed does that by itself.',
+                cuda_error=Code.cudaErrorStreamCaptureInvalidated.name,
+            )
+        return self._between(live, name, at, lambda: original(*args, **kwargs), (args, kwargs))
+
+    def _between(self, live: Live, name: str, at: Place | None, call: Callable[[], Any], given: Any) -> Any:
+        """End this part and run it; make the call on what it computed; go on in a new part."""
+        before = self._leave_lanes(live, at)
+        plan, part = self.plan_of(live), self.end_part(live)
+        try:
+            with self._outside_capture(live):
+                plan.complete(part)
+                if live.launch is None:
+                    live.launch = plan.start()
+                plan.go(part, live.seams_on)
+                plan.settle(live.launch, part.checks, live.seams_on)
+                result, seam = self._joint(live, name, at, call, given)
+                plan.steps.append(seam)
+        finally:
+            with self.inside():
+                live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
+            self._begin_segment(live, before, at)
+        live.note('seam', None, f'{name}() is called by the host at every launch, between two parts', at)
+        return result
+
+    def _joint(
+        self, live: Live, name: str, at: Place | None, call: Callable[[], Any], given: Any
+    ) -> tuple[Any, Seam]:
+        """Make the call for the first time. Its results get places of the graph's own, which later calls fill again."""
+        cupy, memory = live.platform.cupy, self._memory(live)
+        is_array = lambda value: isinstance(value, cupy.ndarray)  # noqa: E731
+        leaves, form = take_apart(call(), is_array)
+        inside = {id(leaf) for leaf in take_apart(given, is_array)[0]}
+        places = []
+        for leaf in leaves:
+            own = id(leaf) in inside or memory.owns(leaf.data.mem)
+            places.append(leaf if own else memory.place_for(leaf))
+        shapes = [(leaf.shape, leaf.dtype, leaf.strides) for leaf in leaves]
+
+        def fill(found: list[Any]) -> None:
+            for place, leaf, own in zip(places, found, leaves):
+                if place is not own:
+                    place[...] = leaf
+
+        def again() -> None:
+            with self.inside():
+                found, now = take_apart(call(), is_array)
+                if now != form or [(leaf.shape, leaf.dtype, leaf.strides) for leaf in found] != shapes:
+                    error = errors.AssumptionError(
+                        f'The result of {name}()',
+                        location=at,
+                        rule='It has another form in this launch than when it was recorded.',
+                        remedy='Record again on these inputs, or use @ck.graphed, which does.',
+                    )
+                    raise error
+                fill(found)
+
+        fill(leaves)
+        return put_together(form, places), Seam(name, at, again)
+
+    def _outside_capture(self, live: Live) -> Any:
+        return _Outside(self, live)
+
+
+class _Outside:
+    """While the host works between two parts, this thread has no capture, and its own allocator."""
+
+    def __init__(self, guard: Seams, live: Live) -> None:
+        self._guard = guard
+        self._live = live
+
+    def __enter__(self) -> None:
+        guard, live = self._guard, self._live
+        with guard.lock:
+            guard.lives.pop(live.capture, None)
+            guard.threads[threading.get_ident()].remove(live)
+            guard.restore_allocator()
+            inside = guard.installation.inside
+            inside.depth += 1
+        live.seams_on.__enter__()
+
+    def __exit__(self, *_exc: object) -> None:
+        guard, live = self._guard, self._live
+        live.seams_on.__exit__(None, None, None)
+        with guard.lock:
+            guard.installation.inside.depth -= 1
+            guard.threads.setdefault(threading.get_ident(), []).append(live)

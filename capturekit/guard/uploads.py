@@ -1,0 +1,40 @@
+"""Values of the host put on the device at once, aside from the capture."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from capturekit.guard.joins import Joins
+from capturekit.guard.live import Live
+from capturekit.rules import Mode
+
+
+class Uploads(Joins):
+    """Values of the host put on the device at once, aside from the capture."""
+
+    def aside(self, live: Live, values: Any) -> Any:
+        """A NumPy array put on the device at once, past the capture, for as long as the graph lives."""
+        original = self.installation.originals['cupy._core.array']
+        return self._uploaded(live, functools.partial(original, values))
+
+    def _uploaded(self, live: Live, make: Callable[[], Any]) -> Any:
+        cupy = self.platform.cupy
+        device = self.platform.device
+        memory = self._memory(live)
+        set_allocator = self.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
+        before = cupy.cuda.memory._get_thread_local_allocator()
+        with self.inside():
+            if live.upload is None:
+                live.upload = cupy.cuda.Stream(non_blocking=True)
+            old = device.exchange_thread_mode(Mode.RELAXED)
+            set_allocator(memory.grow)
+            try:
+                with live.upload:
+                    array = make()
+                live.upload.synchronize()
+            finally:
+                set_allocator(before)
+                device.exchange_thread_mode(old)
+        return array

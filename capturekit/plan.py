@@ -1,0 +1,162 @@
+"""What one launch does, step by step, where it is more than launching one executable graph.
+
+A recorded program falls into parts where something has to happen between them at every launch: numbers drawn from a
+host-side generator before a part, a verdict to be waited for, a call that no capture can hold (a *seam*). Each part is
+an executable graph; all share the graph's memory, and run on one stream, one after the other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from capturekit.checks import Checks
+from capturekit.cuda import Platform
+from capturekit.places import Place
+
+
+@dataclass
+class Feed:
+    """Something that a part is given at every launch: drawn or computed by the host, on the launching stream.
+
+    ``signature`` tells what is drawn; ``take`` copies to an address what the last launch was given.
+    """
+
+    signature: tuple[Any, ...]
+    go: Callable[[], None]
+    take: Callable[[Any], Any]
+    fed: bool = False
+
+
+@dataclass
+class Part:
+    """A definition and, once it is complete, its executable graph; ``checks``: how many are done after it."""
+
+    graph: int = 0
+    executable: int = 0
+    feeds: list[Feed] = field(default_factory=list)
+    checks: int = 0
+
+
+@dataclass
+class Seam:
+    """A call made by the host at every launch, between two parts. ``seconds`` is what the calls took in all."""
+
+    name: str
+    at: Place | None
+    go: Callable[[], None]
+    calls: int = 0
+    seconds: float = 0.0
+
+    @property
+    def microseconds(self) -> float:
+        """What one call costs, waiting for the work before it included, on the average."""
+        return self.seconds / self.calls * 1e6 if self.calls else 0.0
+
+    def __str__(self) -> str:
+        at = f' at {self.at}' if self.at is not None else ''
+        return f'{self.name}{at}: {self.microseconds:.0f} us a call'
+
+
+class Plan:
+    """The steps of a launch, the checks among them, and the streams they ran on."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self.steps: list[Part | Seam] = []
+        self.checks: Checks | None = None
+        self._last: Any = None
+
+    @property
+    def parts(self) -> list[Part]:
+        return [step for step in self.steps if isinstance(step, Part)]
+
+    @property
+    def seams(self) -> list[Seam]:
+        return [step for step in self.steps if isinstance(step, Seam)]
+
+    @property
+    def fed(self) -> bool:
+        """True when the host has more to do than to launch one graph."""
+        return len(self.steps) > 1 or any(part.feeds for part in self.parts)
+
+    def complete(self, part: Part) -> None:
+        """Instantiate a part, if that has not been done."""
+        if not part.executable:
+            part.executable = self._platform.device.graph_instantiate(part.graph)
+
+    def start(self) -> int:
+        """A launch begins: return its number (0 without checks)."""
+        for part in self.parts:
+            for feed in part.feeds:
+                feed.fed = False
+        return self.checks.launched() if self.checks is not None else 0
+
+    def run_on(self, handle: int) -> int:
+        """Make a launch on any stream, by its handle."""
+        with self._platform.cupy.cuda.Stream.from_external(_Handle(handle)):
+            return self.run()
+
+    def run(self, wait: bool = True) -> int:
+        """Make a launch on CuPy's current stream; return its number.
+
+        ``wait``: see to the checks before returning. Raises AssumptionError: one has failed; nothing after it ran.
+        """
+        stream = self._platform.cupy.cuda.get_current_stream()
+        launch = self.start()
+        if self._last is not None:
+            stream.wait_event(self._last)
+        for number, step in enumerate(self.steps):
+            self.go(step, stream)
+            if isinstance(step, Part) and (wait or number < len(self.steps) - 1):
+                self.settle(launch, step.checks, stream)
+        if self.fed:
+            self._last = self._last or self._platform.cupy.cuda.Event(disable_timing=True)
+            self._last.record(stream)
+        return launch
+
+    def go(self, step: Part | Seam, stream: Any) -> None:
+        """Do one step on ``stream``, which is current."""
+        if isinstance(step, Seam):
+            start = time.perf_counter()
+            step.go()
+            step.calls += 1
+            step.seconds += time.perf_counter() - start
+            return
+        for feed in step.feeds:
+            feed.go()
+            feed.fed = True
+        self._platform.device.graph_launch(step.executable, stream.ptr)
+
+    def settle(self, launch: int, upto: int, stream: Any) -> None:
+        """Wait until the first ``upto`` checks of a launch are done; raise AssumptionError if one has failed."""
+        if self.checks is not None and upto:
+            error = self.checks.wait(launch, upto, stream.synchronize)
+            if error is not None:
+                raise error
+
+    def drawn(self) -> list[Feed]:
+        """What the last launch was given, in order, as far as it came."""
+        return [feed for part in self.parts for feed in part.feeds if feed.fed]
+
+    def close(self) -> None:
+        """Destroy the graphs."""
+        steps, self.steps = self.parts, []
+        device = self._platform.device
+        for part in steps:
+            if part.executable:
+                device.graph_exec_destroy(part.executable)
+            if part.graph:
+                device.graph_destroy(part.graph)
+
+
+class _Handle:
+    """A bare handle, in the form of the stream protocol."""
+
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.ptr)
