@@ -3,6 +3,7 @@
 ``with ck.capture() as cap: ...`` records a block; ``cap.graph.launch()`` runs it. See README.md.
 """
 
+from capturekit.cache import Graphed, graphed
 from capturekit.errors import (
     AssumptionError,
     CaptureError,
@@ -39,6 +40,7 @@ __all__ = [
     'EscapedWorkError',
     'GeneratorError',
     'Graph',
+    'Graphed',
     'HostReadError',
     'InvalidatedError',
     'IsolationError',
@@ -54,5 +56,6 @@ __all__ = [
     'WrongThreadError',
     'capture',
     'fork',
+    'graphed',
     'rehearse',
 ]

@@ -89,17 +89,20 @@ class Check:
 
 
 class Checks:
-    """The checks of one graph. ``upload`` puts a NumPy array on the device at once, for as long as the graph lives."""
+    """The checks of one graph. ``upload`` puts a NumPy array on the device at once, for as long as the graph lives.
+
+    ``state`` is four words on the device: the number of the launch under way, the failed check's, and two for the
+    kernels' own use. The first check counts the launch, unless something before it does and gives its ``state``.
+    """
 
     def __init__(
-        self, platform: Platform, memory: GraphMemory, upload: Callable[[NDArray[Any]], Any], opened: bool = False
+        self, platform: Platform, memory: GraphMemory, upload: Callable[[NDArray[Any]], Any], state: Any = None
     ) -> None:
         self._platform = platform
         self._upload: Callable[[NDArray[Any]], Any] | None = upload
-        self._opened = opened
+        self._opened = state is not None
         self.made: list[Check] = []
-        self.launches = 0
-        self.state = upload(np.zeros(4, np.uint64))
+        self.state = upload(np.zeros(4, np.uint64)) if state is None else state
         self._pinned = platform.cupy.cuda.alloc_pinned_memory(RING * _WORDS * 8)
         self._ring: NDArray[np.uint64] = np.frombuffer(self._pinned, np.uint64, RING * _WORDS)
         self._ring[:] = 0
@@ -128,11 +131,6 @@ class Checks:
     def complete(self) -> None:
         """No check will be added."""
         self._upload = None
-
-    def launched(self) -> int:
-        """Note a launch; return its number. The verdict of one :data:`RING` launches ago is written over."""
-        self.launches += 1
-        return self.launches
 
     def done(self, launch: int, upto: int) -> bool:
         """True when the first ``upto`` checks of a launch are done, or one of them has failed."""

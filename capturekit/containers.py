@@ -15,6 +15,7 @@ import fractions
 import functools
 import pathlib
 import re
+import struct
 import types
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -47,6 +48,7 @@ _CONTAINERS = frozenset({list, tuple, OrderedDict, defaultdict, Counter, dict, s
 
 _OBJECT, _DERIVED, _ARRAY, _PARTIAL = 'object', 'derived', 'objects in an array', 'partial'
 _ATTRIBUTE = '.{}'.format
+_WORD = struct.calcsize('P')
 _HEAP, _NO_INSTANCES = 1 << 9, 1 << 7
 
 
@@ -66,14 +68,35 @@ def dictionary_of_class(cls: type) -> Any:
 
 
 _FACTORY: Any = defaultdict.__dict__['default_factory']
+_MAXLEN: Any = vars(deque)['maxlen'].__get__
 _CLASS_DICT = type.__dict__['__dict__'].__get__
 _CLASS_MRO = type.__dict__['__mro__'].__get__
+_CLASS_NAME = type.__dict__['__name__'].__get__
+_CLASS_FLAGS, _CLASS_SIZE, _DICT_AT, _WEAK_AT = (
+    type.__dict__[name].__get__ for name in ('__flags__', '__basicsize__', '__dictoffset__', '__weakrefoffset__')
+)
 
 
 def bases_of(cls: type) -> tuple[type, ...]:
     """``cls.__mro__``, whatever its metaclass says."""
     mro: tuple[type, ...] = _CLASS_MRO(cls)
     return mro
+
+
+def name_of(cls: type) -> str:
+    """``cls.__name__``, whatever its metaclass says."""
+    name: str = _CLASS_NAME(cls)
+    return name
+
+
+def made_by_class_statement(cls: type) -> bool:
+    """True for classes made at run time; a few of those are written in C."""
+    return bool(_CLASS_FLAGS(cls) & _HEAP)
+
+
+def among(cls: type, group: Iterable[type]) -> bool:
+    """``cls in group`` by identity: a metaclass may have an ``__eq__`` or ``__hash__`` of its own."""
+    return any(cls is one for one in group)
 
 
 class Layout(NamedTuple):
@@ -99,7 +122,7 @@ def layout_of(cls: type) -> Layout:
         if not decided and '__dict__' in members:
             decided = True
             found = members['__dict__']
-            if type(found) in (types.GetSetDescriptorType, types.MemberDescriptorType):
+            if among(type(found), (types.GetSetDescriptorType, types.MemberDescriptorType)):
                 dictionary = found.__get__
         for name, member in members.items():
             if type(member) is types.MemberDescriptorType and name != '__dict__':
@@ -108,13 +131,22 @@ def layout_of(cls: type) -> Layout:
 
 
 def _solid_base(cls: type) -> type:
-    """The innermost base whose instances Python code can't make with ``object.__new__``, or object."""
-    for base in bases_of(cls):
+    """The innermost base whose instances ``object.__new__`` does not make as Python does, or object."""
+    bases = bases_of(cls)
+    for base in bases:
         new = dictionary_of_class(base).get('__new__')
         made_in_c = type(new) is types.BuiltinFunctionType and new.__self__ is base
-        if not base.__flags__ & _HEAP or base.__flags__ & _NO_INSTANCES or made_in_c:
-            return base
-    return object
+        if not made_by_class_statement(base) or _CLASS_FLAGS(base) & _NO_INSTANCES or made_in_c:
+            if base is not object:
+                return base
+            break
+    members = sum(type(member) is types.MemberDescriptorType for base in bases for member in _members(base))
+    words = members + (_DICT_AT(cls) > 0) + (_WEAK_AT(cls) > 0)
+    return object if _CLASS_SIZE(cls) <= object.__basicsize__ + words * _WORD else cls
+
+
+def _members(cls: type) -> list[Any]:
+    return list(dictionary_of_class(cls).values())
 
 
 def plain_key(value: object) -> Hashable | None:
@@ -123,6 +155,10 @@ def plain_key(value: object) -> Hashable | None:
     Equal for nan and nan; different for 1, 1.0 and True, and for 0.0 and -0.0.
     """
     cls = type(value)
+    if type(cls) is not type:
+        if issubclass(cls, np.dtype):
+            return (np.dtype, value)
+        return (enum.Enum, id(value)) if issubclass(type(cls), enum.EnumMeta) else None
     if cls in _BY_EQUALITY:
         return (cls, value)
     if cls is float:
@@ -133,13 +169,7 @@ def plain_key(value: object) -> Hashable | None:
         parts: Any = value
         keys = (plain_key(parts.start), plain_key(parts.stop), plain_key(parts.step))
         return None if None in keys else (slice, *keys)
-    if issubclass(cls, np.generic):
-        return _scalar_key(value)
-    if issubclass(cls, np.dtype):
-        return (np.dtype, value)
-    if issubclass(type(cls), enum.EnumMeta):
-        return (enum.Enum, id(value))
-    return None
+    return _scalar_key(value) if issubclass(cls, np.generic) else None
 
 
 def _scalar_key(value: Any) -> Hashable | None:
@@ -209,7 +239,7 @@ def take_apart(
         nodes: list[Any] = [tuple]
         for item in value:
             cls = type(item)
-            if cls in _BY_EQUALITY:
+            if type(cls) is type and cls in _BY_EQUALITY:
                 nodes.append((cls, item))
             elif cls is float:
                 nodes.append((float, item) if item and item == item else (float, repr(item)))
@@ -243,7 +273,8 @@ class _Taking:
 
     def node(self, value: Any) -> Any:
         cls = type(value)
-        if cls in _BY_EQUALITY:
+        ordinary = type(cls) is type
+        if ordinary and cls in _BY_EQUALITY:
             return (cls, value)
         if cls is float:
             return plain_key(value)
@@ -252,15 +283,16 @@ class _Taking:
             if number == len(self.leaves):
                 self.leaves.append(value)
             return number
-        if cls not in _CONTAINERS:
+        contains = ordinary and cls in _CONTAINERS
+        if not contains:
             key = plain_key(value)
             if key is not None:
                 return _Held(key, value)
         if id(value) in self.open:
-            raise _Indescribable(f'holds itself: {_article(cls.__name__)} in a cycle')
+            raise _Indescribable(f'holds itself: {_article(name_of(cls))} in a cycle')
         self.open.add(id(value))
         try:
-            return self._container(value, cls) if cls in _CONTAINERS else self._compound(value, cls)
+            return self._container(value, cls) if contains else self._compound(value, cls)
         finally:
             self.open.discard(id(value))
 
@@ -313,13 +345,13 @@ class _Taking:
     def _key(self, key: Any, where: str) -> Any:
         if self.is_array(key):
             raise _Indescribable(f'has an array in {where}')
-        if type(key) in (tuple, frozenset):
+        if among(type(key), (tuple, frozenset)):
             return (type(key), *[self._key(part, where) for part in key]) if type(key) is tuple else (
                 frozenset, frozenset([self._key(part, where) for part in key]))  # fmt: skip
         plain = plain_key(key)
         if plain is None:
             return _by_identity(key)
-        return plain if type(key) in _BY_EQUALITY or type(key) is float else _Held(plain, key)
+        return plain if among(type(key), _BY_EQUALITY) or type(key) is float else _Held(plain, key)
 
     def _numpy(self, value: Any) -> Any:
         if value.dtype.hasobject:
@@ -334,12 +366,12 @@ class _Taking:
         attributes = layout.dictionary(value) if layout.dictionary is not None else {}
         if solid is object or solid is types.SimpleNamespace:
             head: tuple[Any, ...] = (_OBJECT, _by_identity(cls))
-        elif solid in _CONTAINERS:
+        elif among(solid, _CONTAINERS):
             head = (_DERIVED, _by_identity(cls), self._container(value, solid))
-        elif solid in _PAYLOADS and not attributes and not layout.slots.keys() - _C_MEMBERS:
+        elif among(solid, _PAYLOADS) and not attributes and not layout.slots.keys() - _C_MEMBERS:
             return _Held((id(cls), plain_key(_payload(value, solid))), value)
         else:
-            raise _Indescribable(f'is {_article(cls.__name__)}')
+            raise _Indescribable(f'is {_article(name_of(cls))}')
         slots = [(name, layout.read_slot(value, name)) for name in layout.slots if solid is object]
         slots = [(name, item) for name, item in slots if item is not MISSING]
         names = tuple(attributes), tuple([name for name, _ in slots])
@@ -565,12 +597,12 @@ class Keeper:
                 kept.labels.append(self._keep_member(label))
             for item in items:
                 kept.parts.append(self._keep(item))
-        if type(value) not in _EXACT:
+        if not among(type(value), _EXACT):
             self._meet(value)
         return kept
 
     def _keep_member(self, member: Any) -> _Held:
-        if plain_key(member) is None and type(member) not in (tuple, frozenset):
+        if plain_key(member) is None and not among(type(member), (tuple, frozenset)):
             self._meet(member)
         return member_key(member)
 
@@ -586,7 +618,7 @@ class Keeper:
 
 def member_key(member: Any) -> _Held:
     """A key of a dict, or a member of a set, by value where it is simple and by identity where not."""
-    if type(member) in (tuple, frozenset):
+    if among(type(member), (tuple, frozenset)):
         return _Held((type(member), type(member)([member_key(part) for part in member])), member)
     key = plain_key(member)
     return _Held(key, member) if key is not None else _by_identity(member)
@@ -597,10 +629,11 @@ def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
     cls = type(value)
     if issubclass(cls, (list, tuple, deque)):
         base: Any = list if issubclass(cls, list) else tuple if issubclass(cls, tuple) else deque
-        return 'items', [], list(base.__iter__(value)), None
+        return 'items', [], list(base.__iter__(value)), _MAXLEN(value) if base is deque else None
     if issubclass(cls, dict):
         pairs = items_of_dict(value)
-        return 'dict', [key for key, _ in pairs], [item for _, item in pairs], None
+        factory = _by_identity(_FACTORY.__get__(value)) if issubclass(cls, defaultdict) else None
+        return 'dict', [key for key, _ in pairs], [item for _, item in pairs], factory
     if issubclass(cls, (set, frozenset)):
         kind: Any = set if issubclass(cls, set) else frozenset
         return 'set', [], list(kind.__iter__(value)), None
@@ -615,7 +648,7 @@ def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
         return 'items', [], [], bytes(value)
     if cls is array.array:
         return 'items', [], [], (value.typecode, value.tobytes())
-    if cls is types.BuiltinMethodType and type(value.__self__) not in (types.ModuleType, type, type(None)):
+    if cls is types.BuiltinMethodType and not issubclass(type(value.__self__), (types.ModuleType, type, type(None))):
         return 'items', [], [value.__self__], value.__name__
     if cls is functools.partial:
         return 'items', [], [value.func, value.args, value.keywords], None
@@ -679,12 +712,12 @@ def difference(kept: Kept, value: Any, seen: set[tuple[int, int]] | None = None)
         if frozenset([member_key(item) for item in items]) == kept.data:
             return None
         return _length(len(items), len(kept.data)) or Difference('', 'does not have the members that it had')
-    if kept.kind == 'dict':
-        return _entries(kept, labels, items, seen, _index, member_key)
     if data != kept.data:
-        if type(data) is tuple and data[:-1] != kept.data[:-1] and type(value) is not array.array:
+        if issubclass(type(value), np.ndarray) and data[:2] != kept.data[:2]:
             return Difference('', f'is of {data[0]}, shape {data[1]} and was of {kept.data[0]}, shape {kept.data[1]}')
         return Difference('', 'does not hold the values that it held')
+    if kept.kind == 'dict':
+        return _entries(kept, labels, items, seen, _index, member_key)
     if len(items) != len(kept.parts):
         return _length(len(items), len(kept.parts))
     for number, (part, item) in enumerate(zip(kept.parts, items)):
@@ -734,7 +767,7 @@ def _other(value: Any, kept: Kept) -> Difference:
         return Difference('', f'is {show(value)} and was not there')
     now, before = show(value), show(kept.value)
     if now == before:
-        return Difference('', f'is not the {type(value).__name__} that it was')
+        return Difference('', f'is not the {name_of(type(value))} that it was')
     return Difference('', f'is {now} and was {before}')
 
 
@@ -743,8 +776,8 @@ def show(value: Any) -> str:
     cls = type(value)
     if issubclass(type(cls), enum.EnumMeta):
         name = attributes_of(value).get('_name_')
-        return f'{cls.__name__}.{name}'
-    if cls in (tuple, frozenset) and all(plain_key(part) is not None for part in value):
+        return f'{name_of(cls)}.{name}'
+    if (cls is tuple or cls is frozenset) and all(plain_key(part) is not None for part in value):
         inner = ', '.join(show(part) for part in value)
         inner += ',' if cls is tuple and len(value) == 1 else ''
         text = f'({inner})' if cls is tuple else f'frozenset({{{inner}}})'
@@ -753,11 +786,11 @@ def show(value: Any) -> str:
     elif issubclass(cls, types.FunctionType):
         return f'function {value.__name__}'
     elif issubclass(cls, type):
-        return f'class {type.__dict__["__name__"].__get__(value)}'
-    elif cls in _EXACT:
-        return _article(cls.__name__)
+        return f'class {name_of(value)}'
+    elif among(cls, _EXACT):
+        return _article(name_of(cls))
     else:
-        return _article(f'{cls.__name__} object')
+        return _article(f'{name_of(cls)} object')
     return text if len(text) <= 60 else text[:57] + '...'
 
 

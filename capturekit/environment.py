@@ -36,11 +36,14 @@ from capturekit.containers import (
     Keeper,
     Kept,
     Layout,
+    among,
     bases_of,
     contents_of,
     dictionary_of_class,
     difference,
     layout_of,
+    made_by_class_statement,
+    name_of,
 )
 from capturekit.places import is_foreign
 
@@ -59,7 +62,8 @@ _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO, io.
 _GENERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
 _SEARCHED = 1_000
-_HEAP = 1 << 9
+#: Python 3.12 freezes some hundred objects of its own when it starts; gc.freeze() freezes thousands.
+_FROZEN_AT_START = 2_000
 _RANDOM = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
@@ -342,12 +346,12 @@ class _Insides:
         if kept.kind == 'big' or contents is None:
             return False
         _, labels, items, data = contents
-        if cls in _DICTS:
+        if among(cls, _DICTS):
             self.sequences.append((value, labels))
             self.sequences.append((value.values(), items))
         elif cls is np.ndarray and not value.dtype.hasobject:
             self.numbers.append((value, data[:2], data[2]))
-        elif cls in (list, deque, set):
+        elif among(cls, (list, deque, set)):
             self.sequences.append((value, items))
         elif not issubclass(cls, _UNCHANGING):
             return False
@@ -363,7 +367,7 @@ def _no_dictionary(value: object) -> None:
 
 
 def _a(cls: type) -> str:
-    name = cls.__name__
+    name = name_of(cls)
     return f'{"an" if name[:1].lower() in "aeiou" else "a"} {name} object'
 
 
@@ -439,14 +443,11 @@ class Watch:
     def __enter__(self) -> Watch:
         self._existing = set(map(id, gc.get_objects()))
         self._created: set[int] = set()
-        self._frozen = gc.get_freeze_count() > 0
+        self._frozen = gc.get_freeze_count() > _FROZEN_AT_START
         self._randomness = {name: Keeper(_never).keep(state()) for name, state in _HOST_RANDOMNESS.items()}
         function: Any = self._fn
-        while type(function) is not FunctionType:
-            inner = getattr(function, '__func__', None) or getattr(function, 'func', None)
-            if inner is None:
-                break
-            function = inner
+        while among(type(function), (types.MethodType, functools.partial)):
+            function = function.__func__ if type(function) is types.MethodType else function.func
         if type(function) is FunctionType:
             self._function(function)
         self._previous = sys.getprofile()
@@ -517,12 +518,16 @@ class Watch:
             return False
         if id(value) in self._existing:
             return True
-        return self._frozen and not any(other is value for other in gc.get_objects())
+        if self._frozen and not any(other is value for other in gc.get_objects()):
+            self._existing.add(id(value))  # frozen objects are not listed
+            return True
+        self._created.add(id(value))
+        return False
 
     def _argument(self, value: Any) -> None:
         """Watch an argument that is an object, or the objects in a container."""
         cls = type(value)
-        if cls in (list, tuple, dict):
+        if among(cls, (list, tuple, dict)):
             items = value.values() if cls is dict else value
             for _, item in zip(range(_SEARCHED), items):
                 if not (self._ignore is not None and self._ignore(item)):
@@ -534,7 +539,7 @@ class Watch:
         cls = type(value)
         if issubclass(cls, (FunctionType, ModuleType, np.ndarray, np.generic)) or self._is_array(value):
             return
-        if self._existed(value):
+        if gc.is_tracked(value) and self._existed(value):
             self._meet(value)
 
     # Code and functions
@@ -585,7 +590,7 @@ class Watch:
         return type(file) is str and self._skip(file)
 
     def _is_foreign_class(self, cls: type) -> bool:
-        return not cls.__flags__ & _HEAP or self._foreign_name(dictionary_of_class(cls).get('__module__'), None)
+        return not made_by_class_statement(cls) or self._foreign_name(dictionary_of_class(cls).get('__module__'), None)
 
     def _find(self, frame: FrameType, code: CodeType, variables: Any) -> None:
         """Find the function that runs, whose defaults and closure are watched."""
@@ -617,7 +622,7 @@ class Watch:
         classes = bases_of(first) if issubclass(type(first), type) else bases_of(type(first))
         for cls in classes:
             found = dictionary_of_class(cls).get(code.co_name)
-            inner = found.__func__ if type(found) in (classmethod, staticmethod) else found
+            inner = found.__func__ if among(type(found), (classmethod, staticmethod)) else found
             if type(inner) is property:
                 inner = inner.fget
             if type(inner) is FunctionType and inner.__code__ is code:
@@ -685,10 +690,10 @@ class Watch:
                 self._suspended.setdefault(id(frame), (frame, self._at))
         elif issubclass(cls, random.SystemRandom):
             self._unwatchable.append(f'{self._at} is or holds {_a(cls)}, whose draws leave no trace')
-        elif cls in _FILES or issubclass(cls, _RANDOM):
+        elif among(cls, _FILES) or issubclass(cls, _RANDOM):
             if id(value) not in self._states:
                 self._states[id(value)] = (value, Keeper(_never).keep(_state(value)), self._at)
-        elif not cls.__flags__ & _HEAP and any('__next__' in dictionary_of_class(base) for base in bases_of(cls)):
+        elif _is_iterator(cls):
             self._unwatchable.append(f"{self._at} is or holds {_a(cls)}: what is left in it can't be compared")
         if cls is FunctionType:
             self._know(value)
@@ -818,7 +823,7 @@ class Watch:
     def _class_attribute(self, cls: type, name: str, value: Any) -> None:
         if type(value) is types.MemberDescriptorType or self._is_foreign_class(cls):
             return
-        where = ('attribute', f' of class {cls.__name__}')
+        where = ('attribute', f' of class {name_of(cls)}')
         self._watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
 
     # The end
@@ -860,7 +865,7 @@ class Watch:
         for cls, before in self._classes.values():
             new = (dictionary_of_class(cls).keys() - before) & self._attributes
             if new:
-                return f'the function creates attribute {min(new)} of class {cls.__name__}'
+                return f'the function creates attribute {min(new)} of class {name_of(cls)}'
         for holder in self._holders.values():
             created = self._new_attribute(holder)
             if created is not None:
@@ -869,7 +874,7 @@ class Watch:
             return f'the function advances a generator: {self._resumed}'
         for value, kept, where in self._states.values():
             if difference(kept, _state(value)) is not None:
-                if type(value) in _FILES:
+                if among(type(value), _FILES):
                     return f'the function reads or writes a file: {where}'
                 return f'the function draws from {_a(type(value))} on the host: {where}'
         for name, kept in self._randomness.items():
@@ -891,6 +896,14 @@ class Watch:
 
 
 _ABSENT = Kept('same', MISSING)
+
+
+def _is_iterator(cls: type) -> bool:
+    """True for iterators written in C, which have a place that nothing tells."""
+    for base in bases_of(cls):
+        if '__next__' in dictionary_of_class(base):
+            return type(dictionary_of_class(base)['__next__']) is types.WrapperDescriptorType
+    return False
 
 
 def _never(value: object) -> bool:

@@ -168,6 +168,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry('cupy.random._generator.RandomState', '_get_seed', 'random_seed_given'),
     Entry('cupy.random._generator.RandomState', 'seed', 'random_seeded'),
     Entry('cupy.random._bit_generator.BitGenerator', '__init__', 'bit_generator_made', optional=True),
+    Entry('cupy.random._bit_generator._cuRANDGenerator', 'state', 'generator_state', optional=True),
     *(Entry(name.rpartition('.')[0], name.rpartition('.')[2], 'seam', 'code', optional=True) for name in SEAMS),
     *_functions('runtime_malloc_async', 'mallocAsync'),
     *_functions('runtime_free_async', 'freeAsync'),

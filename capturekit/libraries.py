@@ -39,9 +39,7 @@ class Libraries:
     ``workspace(stream)``: address and bytes for cuBLAS on a stream, or None.
     """
 
-    def __init__(
-        self, hides: Callable[[int], bool], workspace: Callable[[int], tuple[int, int] | None]
-    ) -> None:
+    def __init__(self, hides: Callable[[int], bool], workspace: Callable[[int], tuple[int, int] | None]) -> None:
         self._hides = hides
         self._workspace = workspace
         self._cupy: Any = None

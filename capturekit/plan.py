@@ -60,6 +60,18 @@ class Seam:
         return f'{self.name}{at}: {self.microseconds:.0f} us a call'
 
 
+@dataclass
+class Backup:
+    """An array from outside that a launch may write, and where the launch keeps what it was.
+
+    Kept after ``checks`` checks: a launch stopped by an earlier one has not come so far.
+    """
+
+    array: Any
+    kept: Any
+    checks: int
+
+
 class Plan:
     """The steps of a launch, the checks among them, and the streams they ran on."""
 
@@ -67,6 +79,7 @@ class Plan:
         self._platform = platform
         self.steps: list[Part | Seam] = []
         self.checks: Checks | None = None
+        self.launches = 0
         self._last: Any = None
 
     @property
@@ -88,11 +101,12 @@ class Plan:
             part.executable = self._platform.device.graph_instantiate(part.graph)
 
     def start(self) -> int:
-        """A launch begins: return its number (0 without checks)."""
+        """A launch begins: return its number, counted from 1."""
         for part in self.parts:
             for feed in part.feeds:
                 feed.fed = False
-        return self.checks.launched() if self.checks is not None else 0
+        self.launches += 1
+        return self.launches
 
     def run_on(self, handle: int) -> int:
         """Make a launch on any stream, by its handle."""
@@ -108,14 +122,21 @@ class Plan:
         launch = self.start()
         if self._last is not None:
             stream.wait_event(self._last)
-        for number, step in enumerate(self.steps):
+        try:
+            self.follow(launch, 0, stream, wait)
+        finally:
+            if self.fed:
+                self._last = self._last or self._platform.cupy.cuda.Event(disable_timing=True)
+                self._last.record(stream)
+        return launch
+
+    def follow(self, launch: int, first: int, stream: Any, wait: bool = True) -> None:
+        """Do the steps of a launch from the one numbered ``first`` on."""
+        for number in range(first, len(self.steps)):
+            step = self.steps[number]
             self.go(step, stream)
             if isinstance(step, Part) and (wait or number < len(self.steps) - 1):
                 self.settle(launch, step.checks, stream)
-        if self.fed:
-            self._last = self._last or self._platform.cupy.cuda.Event(disable_timing=True)
-            self._last.record(stream)
-        return launch
 
     def go(self, step: Part | Seam, stream: Any) -> None:
         """Do one step on ``stream``, which is current."""

@@ -35,10 +35,11 @@ class Read:
 
 @dataclass
 class Rehearsal:
-    """What an eager run gave: ``result``, and the host ``reads`` in order."""
+    """What an eager run gave: ``result``, the host ``reads`` in order, and the calls that no capture can hold."""
 
     result: Any = None
     reads: list[Read] = field(default_factory=list)
+    seams: list[str] = field(default_factory=list)
 
     def add(self, value: Any, at: Place | None, signature: Signature) -> None:
         """Remember a read."""

@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 import numpy
 
 from capturekit import errors
-from capturekit.guard.live import Live
 from capturekit.guard.cuts import Cuts
+from capturekit.guard.live import Live
 from capturekit.places import here
 from capturekit.rehearsal import signature
-from capturekit.rules import RULES, Code, Mode, Operation, Rule
+from capturekit.rules import RULES, Code, Operation, Rule
 from capturekit.topology import LEGACY_HANDLES
 
 _O = Operation

@@ -44,7 +44,7 @@ class Cuts(Uploads):
         if plan.checks is None:
             assert live.memory is not None
             with self.inside():
-                plan.checks = Checks(live.platform, live.memory, lambda values: self.aside(live, values))
+                plan.checks = Checks(live.platform, live.memory, lambda values: self.aside(live, values), live.state)
         return plan.checks
 
     def cut_on_device(self, live: Live, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:

@@ -19,7 +19,7 @@ from capturekit import errors
 from capturekit.guard.arrays import Arrays
 from capturekit.guard.live import Live
 from capturekit.places import here
-from capturekit.plan import Feed
+from capturekit.plan import Backup, Feed
 
 _DEVICE_TO_DEVICE = 3
 #: Bytes of one number by what the draw's name ends with.
@@ -127,6 +127,24 @@ class Draws(Arrays):
                 remedy='Make the generator before the capture; its state then goes on from launch to launch.',
             )
         return original(generator, seed)
+
+    def generator_state(self, original: Callable[..., Any], generator: Any) -> Any:
+        """A generator on the device is about to draw, and to write its state: it is kept, should a check fail later."""
+        live = self.mine()
+        if live is not None and live.given is not None:
+            self.back_up(live, generator._state)
+        return original(generator)
+
+    def back_up(self, live: Live, array: Any) -> None:
+        """Record, once for each array, a copy of what it is now, so that a launch that fails a check leaves no trace."""
+        memory = self._memory(live)
+        if memory.owns(array.data.mem) or any(kept.array is array for kept in live.backups):
+            return
+        made = len(live.plan.checks.made) if live.plan is not None and live.plan.checks is not None else 0
+        kept = memory.place_for(array)
+        live.backups.append(Backup(array, kept, made))
+        with self.inside():
+            kept[...] = array
 
     def _before_feed(self, live: Live) -> None:
         """What the host gives a part is given before the part is launched: no check may lie open in it."""

@@ -8,8 +8,8 @@ from typing import Any
 
 from capturekit import errors
 from capturekit.errors import CudaCallError
-from capturekit.guard.seams import Seams
 from capturekit.guard.live import Live, new_recording
+from capturekit.guard.seams import Seams
 from capturekit.places import here
 from capturekit.rules import CaptureStatus, Code, Mode, Operation, Rule
 

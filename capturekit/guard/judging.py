@@ -89,8 +89,8 @@ class Judging:
                     self.topology.outside.clear()
 
     @contextmanager
-    def rehearsing(self, platform: Platform, rehearsal: Rehearsal) -> Iterator[None]:
-        """Keep what this thread's host reads give, for a block."""
+    def rehearsing(self, platform: Platform, rehearsal: Rehearsal, drawn: list[Feed] | None = None) -> Iterator[None]:
+        """Keep what this thread's host reads give, for a block; draw anew only what is not ``drawn`` already."""
         me = threading.get_ident()
         if self.mine() is not None:
             raise errors.UnmatchedError(
@@ -102,9 +102,12 @@ class Judging:
         self.install(platform)
         before = self.rehearsals.get(me)
         self.rehearsals[me] = rehearsal
+        if drawn:
+            self.redraws[me] = drawn
         try:
             yield
         finally:
+            self.redraws.pop(me, None)
             if before is None:
                 del self.rehearsals[me]
             else:

@@ -8,9 +8,9 @@ from typing import Any
 from capturekit.cuda import Platform
 from capturekit.memory import GraphMemory
 from capturekit.places import Place
-from capturekit.plan import Part, Plan
-from capturekit.rehearsal import Answers
+from capturekit.plan import Backup, Feed, Part, Plan
 from capturekit.recording import LaneRecord, Recording, Step
+from capturekit.rehearsal import Answers
 from capturekit.rules import Mode
 from capturekit.topology import Capture, Lane
 
@@ -43,6 +43,14 @@ class Live:
     gates: str = 'device'
     seams_on: Any = None
     launch: int | None = None
+    state: Any = None
+    opening: Any = None
+    backups: list[Backup] = field(default_factory=list)
+
+    @property
+    def drawn(self) -> list[Feed]:
+        """What the parts that ran while recording were given."""
+        return [] if self.plan is None else self.plan.drawn()
 
     def note(self, kind: str, lane: Lane | None, text: str, at: Place | None = None, **more: Any) -> None:
         """Append a step to the recording."""

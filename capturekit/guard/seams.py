@@ -25,6 +25,9 @@ class Seams(Draws):
     def seam(self, name: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         live = self.mine()
         if live is None or live.memory is None:
+            rehearsal = self.rehearsals.get(threading.get_ident())
+            if rehearsal is not None:
+                rehearsal.seams.append(name)
             return original(*args, **kwargs)
         at = here()
         if live.seams_on is None:
@@ -49,6 +52,8 @@ class Seams(Draws):
                 plan.complete(part)
                 if live.launch is None:
                     live.launch = plan.start()
+                    if live.opening is not None:
+                        live.opening(live.launch)
                 plan.go(part, live.seams_on)
                 plan.settle(live.launch, part.checks, live.seams_on)
                 result, seam = self._joint(live, name, at, call, given)
@@ -60,9 +65,7 @@ class Seams(Draws):
         live.note('seam', None, f'{name}() is called by the host at every launch, between two parts', at)
         return result
 
-    def _joint(
-        self, live: Live, name: str, at: Place | None, call: Callable[[], Any], given: Any
-    ) -> tuple[Any, Seam]:
+    def _joint(self, live: Live, name: str, at: Place | None, call: Callable[[], Any], given: Any) -> tuple[Any, Seam]:
         """Make the call for the first time. Its results get places of the graph's own, which later calls fill again."""
         cupy, memory = live.platform.cupy, self._memory(live)
         is_array = lambda value: isinstance(value, cupy.ndarray)  # noqa: E731

@@ -158,6 +158,8 @@ class SingleDeviceMemoryPool:
         self._lock = threading.RLock()
         self._total = 0
         self._in_use = 0
+        # Held here as well as by the arrays: what only garbage holds is finalized with it, though a pool takes it back.
+        self._taken: set[_Chunk] = set()
         self._limit = 0
         self._device_id = runtime.getDevice()
         self.set_limit(**_parse_limit_string())
@@ -180,6 +182,7 @@ class SingleDeviceMemoryPool:
             if chunk is None:
                 chunk = _Chunk(self._from_device(size), 0, size, ident)
             self._in_use += chunk.size
+            self._taken.add(chunk)
         return MemoryPointer(PooledMemory(chunk, weakref.ref(self)), 0)
 
     def _from_device(self, size: int) -> BaseMemory:
@@ -215,6 +218,7 @@ class SingleDeviceMemoryPool:
     def _free(self, chunk: _Chunk) -> None:
         with self._lock:
             self._in_use -= chunk.size
+            self._taken.discard(chunk)
             self._arenas[chunk.ident].give(chunk)
 
     def free_all_blocks(self, stream: Any = None) -> None:

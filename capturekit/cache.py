@@ -1,0 +1,434 @@
+"""``@graphed``: a function of CuPy code, run eagerly once, then recorded, then launched.
+
+The first call of a kind runs eagerly, and is the rehearsal: it answers, and shows which host values the function reads.
+The second is recorded, with arguments in the graph's own memory, and launched; further ones only launch. What a launch
+would not do again is either compared at each call (the values of globals, of closures, of attributes and of arguments
+that are no arrays), checked on the device (host reads), or reason enough to stay eager, which is always right.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import types
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, overload
+
+from capturekit import errors
+from capturekit.containers import shape_of_change, snapshot, take_apart
+from capturekit.cuda import Platform, current
+from capturekit.environment import Watch
+from capturekit.errors import CaptureError, CudaCallError
+from capturekit.guard import GUARD
+from capturekit.places import Place
+from capturekit.plan import Feed
+from capturekit.rehearsal import Rehearsal
+from capturekit.variant import Recorder, Variant, opaque
+
+LOG = logging.getLogger('capturekit')
+#: Calls in a row that did not fit what was recorded, after which a kind of call stays eager.
+PATIENCE = 8
+
+
+class _Busy(threading.local):
+    """Whether this thread is in a graphed function already: inner ones are then part of the outer one's work."""
+
+    depth = 0
+
+
+_BUSY = _Busy()
+
+
+class _Kind:
+    """Calls of one kind: same shapes, dtypes, strides, and values of what is no array."""
+
+    def __init__(self) -> None:
+        self.variants: list[Variant] = []
+        self.misses = 0
+        self.lock = threading.RLock()
+
+
+class Call:
+    """A call answered by a launch whose checks nobody has waited for (``checks='later'``)."""
+
+    def __init__(self, variant: Variant, launch: int, stream: Any) -> None:
+        self._variant = variant
+        self._launch = launch
+        self._stream = stream
+        self._error: errors.AssumptionError | None = None
+        self._settled = False
+
+    def settle(self) -> None:
+        """Wait for the checks of this call. Raises AssumptionError: one failed, and the results hold nothing."""
+        plan = self._variant.plan
+        if not self._settled and plan is not None and plan.checks is not None:
+            made = len(plan.checks.made)
+            self._error = plan.checks.wait(self._launch, made, self._stream.synchronize)
+            if self._error is not None:
+                with self._stream:
+                    self._variant.restore(self._error)
+        self._settled = True
+        if self._error is not None:
+            raise self._error
+
+    def holds(self) -> bool:
+        """Wait for the checks; True if the results are right."""
+        try:
+            self.settle()
+        except errors.AssumptionError:
+            return False
+        return True
+
+
+class Graphed:
+    """A function that launches graphs of itself; made by :func:`graphed`. Calls from several threads take turns."""
+
+    def __init__(self, fn: Callable[..., Any], strict: bool, checks: str, pieces: bool, limit: int, pool: Any) -> None:
+        functools.update_wrapper(self, fn)
+        self.__wrapped__ = fn
+        self._strict = strict
+        self._later = checks == 'later'
+        self._pieces = pieces
+        self._limit = limit
+        self._pool = pool
+        self._lock = threading.RLock()
+        self._kinds: OrderedDict[Any, _Kind] = OrderedDict()
+        self._platform: Platform | None = None
+        self._said: set[str] = set()
+        self._local = threading.local()
+
+    @property
+    def variants(self) -> list[Variant]:
+        """What has been rehearsed and recorded so far, by kind of call, the last used first."""
+        with self._lock:
+            return [variant for kind in reversed(self._kinds.values()) for variant in kind.variants]
+
+    @property
+    def last(self) -> Call | None:
+        """The last call of this thread that was launched with ``checks='later'``."""
+        found: Call | None = getattr(self._local, 'last', None)
+        return found
+
+    def clear(self) -> None:
+        """Forget everything recorded, and give its memory back. Waits for the device."""
+        with self._lock:
+            kinds, self._kinds = self._kinds, OrderedDict()
+            self._said.clear()
+        for kind in kinds.values():
+            with kind.lock:
+                for variant in kind.variants:
+                    variant.close()
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f'<graphed {self.__wrapped__!r}, {len(self.variants)} variants>'
+
+    # -- a call -----------------------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        fn = self.__wrapped__
+        if _BUSY.depth or (GUARD.lives and GUARD.mine() is not None):
+            return fn(*args, **kwargs)
+        platform = self._platform
+        if platform is None or platform.simulated or GUARD.lives:
+            platform = self._current()
+        array = platform.cupy.ndarray
+        try:
+            leaves, form = take_apart((args, kwargs), lambda value: isinstance(value, array), opaque)
+        except TypeError as error:
+            self._say(f'its arguments can not be compared: {error}')
+            return fn(*args, **kwargs)
+        key = (form, *[(a.shape, a.strides, a.dtype) for a in leaves], platform.cupy.cuda.get_device_id())
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._new_kind(key)
+        return self._answer(platform, kind, args, kwargs, leaves, form)
+
+    def _current(self) -> Platform:
+        platform = current()
+        if self._platform is None or self._platform.cupy is not platform.cupy:
+            self.clear()
+            self._platform = platform
+        return platform
+
+    def _new_kind(self, key: Any) -> _Kind:
+        with self._lock:
+            kind = self._kinds.setdefault(key, _Kind())
+            while len(self._kinds) > self._limit:
+                _key, old = self._kinds.popitem(last=False)
+                with old.lock:
+                    for variant in old.variants:
+                        variant.close()
+            return kind
+
+    def _answer(self, platform: Platform, kind: _Kind, args: Any, kwargs: Any, leaves: list[Any], form: Any) -> Any:
+        with kind.lock:
+            for number, variant in enumerate(kind.variants):
+                environment = variant.environment
+                if environment is not None and environment.changed() is not None:
+                    continue
+                if number:
+                    kind.variants.insert(0, kind.variants.pop(number))
+                variant.calls += 1
+                if variant.run is not None:
+                    return self._launch(platform, kind, variant, args, kwargs, leaves, form)
+                if variant.state == 'rehearsed' and _distinct(leaves):
+                    return self._record(platform, kind, variant, args, kwargs, leaves, form)
+                break
+            else:
+                return self._rehearse(platform, kind, args, kwargs)
+        return self.__wrapped__(*args, **kwargs)
+
+    def _launch(
+        self, platform: Platform, kind: _Kind, variant: Variant, args: Any, kwargs: Any, leaves: list[Any], form: Any
+    ) -> Any:
+        tried = [variant]
+        while True:
+            assert variant.run is not None
+            try:
+                result = variant.run(leaves, not self._later)
+            except errors.AssumptionError as error:
+                other = _fitting(kind, tried, error)
+                if other is None:
+                    return self._take_over(platform, kind, variant, error, args, kwargs)
+                variant.restore(error)
+                _to_front(kind, other)
+                other.calls += 1
+                if other.run is None:
+                    return self._record(platform, kind, other, args, kwargs, leaves, form)
+                variant = other
+                tried.append(other)
+            else:
+                kind.misses = 0
+                if self._later and variant.plan is not None:
+                    stream = platform.cupy.cuda.get_current_stream()
+                    self._local.last = Call(variant, variant.plan.launches, stream)
+                return result
+
+    def _take_over(
+        self, platform: Platform, kind: _Kind, variant: Variant, error: errors.AssumptionError, args: Any, kwargs: Any
+    ) -> Any:
+        """An assumption failed: nothing has happened as far as the caller can see, and the eager run answers."""
+        variant.restore(error)
+        kind.misses += 1
+        LOG.info('%s: %s; this call runs eagerly', self._name, str(error).replace('\n ', ''))
+        drawn = variant.drawn()
+        if kind.misses >= PATIENCE:
+            at = f' at {error.location}' if error.location else ''
+            kind.misses = 0
+            self._stay_eager(kind, variant, f'the host read{at} gives another value at nearly each call')
+        return self._rehearse(platform, kind, args, kwargs, drawn)
+
+    def _stay_eager(self, kind: _Kind, variant: Variant, reason: str) -> None:
+        for other in kind.variants:
+            if other is not variant:
+                other.close()
+        kind.variants[:] = [variant]
+        variant.give_up(reason)
+        self._say(reason)
+
+    def _rehearse(
+        self, platform: Platform, kind: _Kind, args: Any, kwargs: Any, drawn: list[Feed] | None = None
+    ) -> Any:
+        """Run eagerly, and see what a launch would not do again."""
+        fn = self.__wrapped__
+        if kind.variants and kind.variants[0].state == 'eager' and drawn is not None:
+            with GUARD.rehearsing(platform, Rehearsal(), drawn):
+                return fn(*args, **kwargs)
+        array = platform.cupy.ndarray
+        is_array = lambda value: isinstance(value, array)  # noqa: E731
+        before = snapshot((args, kwargs), is_array, opaque)
+        rehearsal = Rehearsal()
+        _BUSY.depth += 1
+        try:
+            with GUARD.rehearsing(platform, rehearsal, drawn), Watch(fn, is_array=is_array, ignore=_compared) as watch:
+                result = fn(*args, **kwargs)
+        finally:
+            _BUSY.depth -= 1
+        environment = watch.environment
+        reason = environment.written() or shape_of_change(before, (args, kwargs), is_array)
+        if reason is None:
+            try:
+                take_apart(result, is_array, opaque, name='the result')
+            except TypeError as error:
+                reason = str(error)
+        same = next((v for v in kind.variants if reason is None and _same_way(v, rehearsal)), None)
+        if same is not None:
+            _to_front(kind, same)
+            return result
+        variant = Variant(environment, rehearsal, reason or '')
+        variant.calls = 1
+        kind.variants.insert(0, variant)
+        if reason is not None:
+            self._say(reason)
+        for old in kind.variants[self._limit :]:
+            old.close()
+        del kind.variants[self._limit :]
+        return result
+
+    def _record(
+        self, platform: Platform, kind: _Kind, variant: Variant, args: Any, kwargs: Any, leaves: list[Any], form: Any
+    ) -> Any:
+        """Record, and answer this call by it; what can't be recorded runs eagerly, now and from now on."""
+        drawn: list[Feed] = []
+        reason = ''
+        for gates in ('device', 'host'):
+            recorder = Recorder(platform, self.__wrapped__, variant, gates, self._pool)
+            _BUSY.depth += 1
+            try:
+                return recorder.record(leaves, form, self._pieces)
+            except errors.AssumptionError as error:
+                return self._take_over(platform, kind, variant, error, args, kwargs)
+            except CaptureError as error:
+                reason = ' '.join(str(error).split())
+                break
+            except (CudaCallError, RuntimeError, NotImplementedError, TypeError, ValueError, MemoryError) as error:
+                reason = f'{type(error).__name__}: {error}'
+            finally:
+                _BUSY.depth -= 1
+                drawn = recorder.drawn
+            if drawn or not variant.assumptions:
+                break
+        if self._strict:
+            variant.give_up(reason)
+            raise errors.UnsupportedCallError(
+                f'{self._name} can not be recorded',
+                rule=reason,
+                remedy='Change that line, or leave strict=True out: the function then runs eagerly.',
+            )
+        variant.give_up(reason)
+        self._say(reason)
+        with GUARD.rehearsing(platform, Rehearsal(), drawn):
+            return self.__wrapped__(*args, **kwargs)
+
+    @property
+    def _name(self) -> str:
+        return str(getattr(self.__wrapped__, '__qualname__', repr(self.__wrapped__)))
+
+    def _say(self, reason: str) -> None:
+        """Say once why calls run eagerly."""
+        if reason not in self._said:
+            self._said.add(reason)
+            code = getattr(self.__wrapped__, '__code__', None)
+            at = '' if code is None else f' ({Place(code.co_filename, code.co_firstlineno, "").short})'
+            LOG.warning('%s%s runs eagerly: %s', self._name, at, reason)
+
+
+def _to_front(kind: _Kind, variant: Variant) -> None:
+    kind.variants.remove(variant)
+    kind.variants.insert(0, variant)
+
+
+def _fitting(kind: _Kind, tried: list[Variant], error: errors.AssumptionError) -> Variant | None:
+    """Another variant that assumes what the failed launch found, and all that held before."""
+    found = tried[-1].drawn()
+    if error.index is None or error.actual is None or found or tried[-1].plan is None:
+        return None
+    checks = tried[-1].plan.checks
+    assert checks is not None
+    values = [check.value for check in checks.made[: error.index]] + [error.actual]
+    for variant in kind.variants:
+        usable = variant.run is not None or variant.state == 'rehearsed'
+        if variant in tried or not usable or (variant.environment and variant.environment.changed() is not None):
+            continue
+        mine = variant.plan.checks if variant.plan is not None else None
+        assumed = [c.value for c in mine.made] if mine is not None else [r.value for r in variant.assumptions]
+        if len(assumed) >= len(values) and all(_same(a, b) for a, b in zip(assumed, values)):
+            return variant
+    return None
+
+
+def _same_way(variant: Variant, rehearsal: Rehearsal) -> bool:
+    """Whether a variant that fits now was made from a run that read the same values in the same places."""
+    if variant.state not in ('rehearsed', 'recorded', 'pieces') or len(variant.assumptions) != len(rehearsal.reads):
+        return False
+    if variant.environment is not None and variant.environment.changed() is not None:
+        return False
+    pairs = zip(variant.assumptions, rehearsal.reads)
+    return all(a.signature == b.signature and _same(a.value, b.value) for a, b in pairs)
+
+
+def _same(a: Any, b: Any) -> bool:
+    return bool(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes())
+
+
+def _compared(value: Any) -> bool:
+    """Objects whose insides are compared as arguments."""
+    return not opaque(value)
+
+
+def _distinct(leaves: list[Any]) -> bool:
+    """False while arguments share memory: which do is not part of a call's kind, so that such calls run eagerly."""
+    from capturekit.memory import extent
+
+    spans = sorted(extent(leaf) for leaf in leaves if leaf.size)
+    return all(end <= start for (_low, end), (start, _high) in zip(spans, spans[1:]))
+
+
+@overload
+def graphed(fn: Callable[..., Any]) -> Graphed: ...
+
+
+@overload
+def graphed(
+    fn: None = None,
+    *,
+    strict: bool = False,
+    checks: str = 'now',
+    pieces: bool = True,
+    limit: int = 16,
+    pool: Any = None,
+) -> Callable[[Callable[..., Any]], Graphed]: ...
+
+
+def graphed(
+    fn: Callable[..., Any] | None = None,
+    *,
+    strict: bool = False,
+    checks: str = 'now',
+    pieces: bool = True,
+    limit: int = 16,
+    pool: Any = None,
+) -> Any:
+    """Make a function of CuPy code launch a recorded graph of itself: ``@ck.graphed``.
+
+    The first call of a kind runs eagerly, the second is recorded, from then on it is launched. Arguments may hold arrays
+    anywhere in nested containers; what is no array is compared by value, objects of one's own by identity (their
+    attributes that the function uses are watched). Arrays changed in place are the caller's own; results are new arrays
+    at each call. Host reads are checked at every launch: where one gives another value, that call runs eagerly. What
+    can't be recorded runs eagerly, and a warning to the logger ``capturekit`` says once why. A launch does not repeat
+    what the function does besides CuPy's work: printing, appending to lists of others, writing files.
+
+    Args:
+        fn: the function; methods work.
+        strict: True: what can't be recorded raises UnsupportedCallError instead of running eagerly.
+        checks: 'now' waits for the checks of host reads before returning (functions without host reads never wait);
+            'later' returns at once, and ``fn.last.holds()`` tells whether the result is right.
+        pieces: whether calls that no capture can hold (svd, eigh ...) are made by the host between graphs.
+        limit: how many kinds of calls, and variants of each, are kept; the least recently used go first.
+        pool: a ``cupy.cuda.MemoryPool`` to share between functions that never run at the same time.
+
+    Raises:
+        TypeError, ValueError: an argument is none of these.
+
+    Threads: calls of one kind take turns. Streams: launched on CuPy's current stream.
+    """
+    if fn is None:
+        return functools.partial(graphed, strict=strict, checks=checks, pieces=pieces, limit=limit, pool=pool)
+    if not callable(fn):
+        raise TypeError(f'graphed takes a function, got {type(fn).__name__}')
+    if checks not in ('now', 'later'):
+        raise ValueError(f"checks must be 'now' or 'later', got {checks!r}")
+    if not isinstance(strict, bool) or not isinstance(pieces, bool):
+        raise TypeError('strict and pieces must be True or False')
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise TypeError(f'limit must be a whole number, got {limit!r}')
+    if limit < 1:
+        raise ValueError(f'limit must be 1 or more, got {limit}')
+    if pool is not None and not callable(getattr(pool, 'malloc', None)):
+        raise TypeError(f'pool must be a cupy.cuda.MemoryPool or None, got {type(pool).__name__}')
+    return Graphed(fn, strict, checks, pieces, limit, pool)
