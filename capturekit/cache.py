@@ -12,16 +12,18 @@ import functools
 import logging
 import threading
 import types
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, overload
 
 from capturekit import errors
-from capturekit.containers import shape_of_change, snapshot, take_apart
+from capturekit.containers import held_in, shape_of_change, snapshot, take_apart
 from capturekit.cuda import Platform, current
 from capturekit.environment import Watch
-from capturekit.errors import CaptureError, CudaCallError
+from capturekit.errors import CaptureError
 from capturekit.guard import GUARD
+from capturekit.memory import extent
 from capturekit.places import Place
 from capturekit.plan import Feed
 from capturekit.rehearsal import Rehearsal
@@ -30,6 +32,8 @@ from capturekit.variant import Recorder, Variant, opaque
 LOG = logging.getLogger('capturekit')
 #: Calls in a row that did not fit what was recorded, after which a kind of call stays eager.
 PATIENCE = 8
+#: Host reads up to which the device decides whether to go on: a launch of many conditional nodes costs more than asking.
+CHAIN = 16
 
 
 class _Busy(threading.local):
@@ -66,7 +70,7 @@ class Call:
         if not self._settled and plan is not None and plan.checks is not None:
             made = len(plan.checks.made)
             self._error = plan.checks.wait(self._launch, made, self._stream.synchronize)
-            if self._error is not None:
+            if self._error is not None and plan.launches == self._launch:
                 with self._stream:
                     self._variant.restore(self._error)
         self._settled = True
@@ -98,6 +102,8 @@ class Graphed:
         self._platform: Platform | None = None
         self._said: set[str] = set()
         self._local = threading.local()
+        #: A call that may yet turn out to have failed, and has to be undone then before the next.
+        self._pending: Call | None = None
 
     @property
     def variants(self) -> list[Variant]:
@@ -142,7 +148,7 @@ class Graphed:
         except TypeError as error:
             self._say(f'its arguments can not be compared: {error}')
             return fn(*args, **kwargs)
-        key = (form, *[(a.shape, a.strides, a.dtype) for a in leaves], platform.cupy.cuda.get_device_id())
+        key = (form, *[(a.__class__, a.shape, a.strides, a.dtype) for a in leaves], platform.cupy.cuda.get_device_id())
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._new_kind(key)
@@ -167,6 +173,9 @@ class Graphed:
 
     def _answer(self, platform: Platform, kind: _Kind, args: Any, kwargs: Any, leaves: list[Any], form: Any) -> Any:
         with kind.lock:
+            if self._pending is not None:
+                self._pending.holds()
+                self._pending = None
             for number, variant in enumerate(kind.variants):
                 environment = variant.environment
                 if environment is not None and environment.changed() is not None:
@@ -174,9 +183,11 @@ class Graphed:
                 if number:
                     kind.variants.insert(0, kind.variants.pop(number))
                 variant.calls += 1
+                if not _apart(leaves, variant.outside):
+                    break
                 if variant.run is not None:
                     return self._launch(platform, kind, variant, args, kwargs, leaves, form)
-                if variant.state == 'rehearsed' and _distinct(leaves):
+                if variant.state == 'rehearsed':
                     return self._record(platform, kind, variant, args, kwargs, leaves, form)
                 break
             else:
@@ -202,21 +213,30 @@ class Graphed:
                     return self._record(platform, kind, other, args, kwargs, leaves, form)
                 variant = other
                 tried.append(other)
+            except Exception as error:  # a call between two parts raised: so does the eager run, as if only it had run
+                LOG.info('%s: %r; this call runs eagerly', self._name, error)
+                variant.restore()
+                return self._again(platform, args, kwargs, variant.drawn())
+            except BaseException:
+                variant.restore()
+                raise
             else:
                 kind.misses = 0
                 if self._later and variant.plan is not None:
                     stream = platform.cupy.cuda.get_current_stream()
                     self._local.last = Call(variant, variant.plan.launches, stream)
+                    self._pending = self._local.last if variant.backups else None
                 return result
 
     def _take_over(
-        self, platform: Platform, kind: _Kind, variant: Variant, error: errors.AssumptionError, args: Any, kwargs: Any
-    ) -> Any:
+        self, platform: Platform, kind: _Kind, variant: Variant, error: errors.AssumptionError, args: Any, kwargs: Any,
+        drawn: list[Feed] | None = None,
+    ) -> Any:  # fmt: skip
         """An assumption failed: nothing has happened as far as the caller can see, and the eager run answers."""
         variant.restore(error)
         kind.misses += 1
         LOG.info('%s: %s; this call runs eagerly', self._name, str(error).replace('\n ', ''))
-        drawn = variant.drawn()
+        drawn = drawn or variant.drawn()
         if kind.misses >= PATIENCE:
             at = f' at {error.location}' if error.location else ''
             kind.misses = 0
@@ -237,8 +257,7 @@ class Graphed:
         """Run eagerly, and see what a launch would not do again."""
         fn = self.__wrapped__
         if kind.variants and kind.variants[0].state == 'eager' and drawn is not None:
-            with GUARD.rehearsing(platform, Rehearsal(), drawn):
-                return fn(*args, **kwargs)
+            return self._again(platform, args, kwargs, drawn)
         array = platform.cupy.ndarray
         is_array = lambda value: isinstance(value, array)  # noqa: E731
         before = snapshot((args, kwargs), is_array, opaque)
@@ -253,7 +272,7 @@ class Graphed:
         reason = environment.written() or shape_of_change(before, (args, kwargs), is_array)
         if reason is None:
             try:
-                take_apart(result, is_array, opaque, name='the result')
+                _leaves, held = take_apart(result, is_array, opaque, name='the result')
             except TypeError as error:
                 reason = str(error)
         same = next((v for v in kind.variants if reason is None and _same_way(v, rehearsal)), None)
@@ -262,6 +281,8 @@ class Graphed:
             return result
         variant = Variant(environment, rehearsal, reason or '')
         variant.calls = 1
+        if reason is None:
+            variant.held = held_in(held)
         kind.variants.insert(0, variant)
         if reason is not None:
             self._say(reason)
@@ -276,17 +297,17 @@ class Graphed:
         """Record, and answer this call by it; what can't be recorded runs eagerly, now and from now on."""
         drawn: list[Feed] = []
         reason = ''
-        for gates in ('device', 'host'):
+        for gates in ('device', 'host') if len(variant.assumptions) <= CHAIN else ('host',):
             recorder = Recorder(platform, self.__wrapped__, variant, gates, self._pool)
             _BUSY.depth += 1
             try:
                 return recorder.record(leaves, form, self._pieces)
             except errors.AssumptionError as error:
-                return self._take_over(platform, kind, variant, error, args, kwargs)
+                return self._take_over(platform, kind, variant, error, args, kwargs, recorder.drawn)
             except CaptureError as error:
                 reason = ' '.join(str(error).split())
                 break
-            except (CudaCallError, RuntimeError, NotImplementedError, TypeError, ValueError, MemoryError) as error:
+            except Exception as error:
                 reason = f'{type(error).__name__}: {error}'
             finally:
                 _BUSY.depth -= 1
@@ -302,8 +323,16 @@ class Graphed:
             )
         variant.give_up(reason)
         self._say(reason)
-        with GUARD.rehearsing(platform, Rehearsal(), drawn):
-            return self.__wrapped__(*args, **kwargs)
+        return self._again(platform, args, kwargs, drawn)
+
+    def _again(self, platform: Platform, args: Any, kwargs: Any, drawn: list[Feed]) -> Any:
+        """Run eagerly, with the numbers that a launch or a recording which came to nothing has drawn already."""
+        _BUSY.depth += 1
+        try:
+            with GUARD.rehearsing(platform, Rehearsal(), drawn):
+                return self.__wrapped__(*args, **kwargs)
+        finally:
+            _BUSY.depth -= 1
 
     @property
     def _name(self) -> str:
@@ -361,12 +390,19 @@ def _compared(value: Any) -> bool:
     return not opaque(value)
 
 
-def _distinct(leaves: list[Any]) -> bool:
-    """False while arguments share memory: which do is not part of a call's kind, so that such calls run eagerly."""
-    from capturekit.memory import extent
+def _apart(leaves: list[Any], outside: list[tuple[int, int]]) -> bool:
+    """False while arguments share memory, or lie on arrays that the function reaches otherwise (their extents, sorted).
 
+    Which do is not part of a call's kind, so that such calls run eagerly.
+    """
+    if len(leaves) < 2 and not outside:
+        return True
     spans = sorted(extent(leaf) for leaf in leaves if leaf.size)
-    return all(end <= start for (_low, end), (start, _high) in zip(spans, spans[1:]))
+    if not all(end <= start for (_low, end), (start, _high) in zip(spans, spans[1:])):
+        return False
+    return not outside or all(
+        outside[found - 1][1] <= low if (found := bisect_left(outside, (high,))) else True for low, high in spans
+    )
 
 
 @overload

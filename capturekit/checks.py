@@ -150,7 +150,18 @@ class Checks:
                     synchronize()
                     break
         failed = self._failed(launch)
+        if failed == 0 and upto and any(int(self._ring[launch % RING * _WORDS + n]) >> 16 > launch for n in (0, 1)):
+            return self._too_late(launch)
         return None if failed == 0 else self._error(self.made[failed - 1], launch)
+
+    @staticmethod
+    def _too_late(launch: int) -> errors.AssumptionError:
+        """Nothing is known any more: what can't be vouched for is taken for wrong."""
+        return errors.AssumptionError(
+            'A launch whose checks were asked for too late',
+            rule=f'Launch {launch} was followed by {RING} others or more, and what its checks found is not kept so long.',
+            remedy='Ask sooner.',
+        )
 
     def _error(self, check: Check, launch: int) -> errors.AssumptionError:
         value = check.value

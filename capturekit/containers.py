@@ -393,6 +393,20 @@ def _payload(value: Any, base: Any) -> object:
     return base.__pos__(value)
 
 
+def held_in(form: Form) -> list[Any]:
+    """The values in a form that are kept by identity, or are bound to what is."""
+    found: list[Any] = []
+    if isinstance(form, (tuple, frozenset)):
+        for node in form:
+            found += held_in(node)
+    elif type(form) is _Held and (type(form.key) is int or among(type(form.value), _BOUND)):
+        found.append(form.value)
+    return found
+
+
+_BOUND = (types.MethodType, types.BuiltinMethodType)
+
+
 def items_of_dict(value: Any) -> list[tuple[Any, Any]]:
     """Keys and values of a dict or of an instance of a derived class."""
     if issubclass(type(value), OrderedDict):

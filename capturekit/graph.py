@@ -23,6 +23,7 @@ from capturekit.plan import Plan
 from capturekit.recording import Recording
 from capturekit.rules import Mode
 from capturekit.topology import Topology
+from capturekit.unloading import UNLOADING
 
 _CLOSED = 'Its executable graph and its memory were given back by close()'
 
@@ -257,6 +258,7 @@ class Graph:
                 self._memory.release()
         finally:
             self._device.exchange_thread_mode(old)
+            UNLOADING.release()
 
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not _finalizing() and getattr(self, '_made', None) is not None:

@@ -70,12 +70,17 @@ SEAMS = (
     'cupy.linalg.matrix_rank',
     'cupy.polyfit',
     'cupy.roots',
-    'cupyx.cusparse.csrgeam',
-    'cupyx.cusparse.csrgeam2',
-    'cupyx.cusparse.spgeam',
-    'cupyx.cusparse.csrgemm',
-    'cupyx.cusparse.csrgemm2',
-    'cupyx.cusparse.spgemm',
+    'cupyx.scipy.sparse.linalg.spsolve',
+    'cupyx.scipy.sparse.linalg.spsolve_triangular',
+    'cupyx.scipy.sparse.linalg.lsqr',
+    *(
+        f'cupyx.cusparse.{name}'
+        for name in (
+            'csrgeam', 'csrgeam2', 'spgeam', 'csrgemm', 'csrgemm2', 'spgemm', 'csrsort', 'cscsort', 'coosort', 'csr2csc',
+            'csr2cscEx2', 'csc2csr', 'csc2csrEx2', 'dense2csc', 'dense2csr', 'csr2csr_compress', 'csrsm2', 'csrilu02',
+            'denseToSparse', 'spsm',
+        )
+    ),
 )
 
 ENTRIES: tuple[Entry, ...] = (

@@ -14,6 +14,7 @@ from typing import Any
 
 from capturekit.checks import Checks
 from capturekit.cuda import Platform
+from capturekit.errors import AssumptionError
 from capturekit.places import Place
 
 
@@ -32,12 +33,14 @@ class Feed:
 
 @dataclass
 class Part:
-    """A definition and, once it is complete, its executable graph; ``checks``: how many are done after it."""
+    """A definition and, once it is complete, its executable graph; ``checks``: how many are done after it; ``launched``:
+    the number of its last launch."""
 
     graph: int = 0
     executable: int = 0
     feeds: list[Feed] = field(default_factory=list)
     checks: int = 0
+    launched: int = 0
 
 
 @dataclass
@@ -64,12 +67,13 @@ class Seam:
 class Backup:
     """An array from outside that a launch may write, and where the launch keeps what it was.
 
-    Kept after ``checks`` checks: a launch stopped by an earlier one has not come so far.
+    Kept after ``checks`` checks in ``part`` (None: the first): a launch stopped before them has not come so far.
     """
 
     array: Any
     kept: Any
     checks: int
+    part: Part | None = None
 
 
 class Plan:
@@ -80,6 +84,10 @@ class Plan:
         self.steps: list[Part | Seam] = []
         self.checks: Checks | None = None
         self.launches = 0
+        self.first: Part | None = None
+        self.given: list[Feed] = []
+        #: The launch's number on the device, first of these words.
+        self.state: Any = None
         self._last: Any = None
 
     @property
@@ -124,11 +132,22 @@ class Plan:
             stream.wait_event(self._last)
         try:
             self.follow(launch, 0, stream, wait)
+        except AssumptionError:
+            raise
+        except BaseException:
+            self._recount(stream)
+            raise
         finally:
             if self.fed:
                 self._last = self._last or self._platform.cupy.cuda.Event(disable_timing=True)
                 self._last.record(stream)
         return launch
+
+    def _recount(self, stream: Any) -> None:
+        """A launch broke off, perhaps before the device heard of it: go on with the device's own number."""
+        if self.state is not None:
+            stream.synchronize()
+            self.launches = int(self.state.get()[0])
 
     def follow(self, launch: int, first: int, stream: Any, wait: bool = True) -> None:
         """Do the steps of a launch from the one numbered ``first`` on."""
@@ -150,6 +169,7 @@ class Plan:
             feed.go()
             feed.fed = True
         self._platform.device.graph_launch(step.executable, stream.ptr)
+        step.launched = self.launches
 
     def settle(self, launch: int, upto: int, stream: Any) -> None:
         """Wait until the first ``upto`` checks of a launch are done; raise AssumptionError if one has failed."""
@@ -160,7 +180,14 @@ class Plan:
 
     def drawn(self) -> list[Feed]:
         """What the last launch was given, in order, as far as it came."""
-        return [feed for part in self.parts for feed in part.feeds if feed.fed]
+        return self.given or [feed for part in self.parts for feed in part.feeds if feed.fed]
+
+    def put_back(self, backups: list[Backup], index: int | None) -> None:
+        """Undo what the last launch has written outside; ``index`` is that of the check that stopped it, if one did."""
+        for kept in backups:
+            part = kept.part or self.first
+            if part is not None and part.launched == self.launches and (index is None or index >= kept.checks):
+                kept.array[...] = kept.kept
 
     def close(self) -> None:
         """Destroy the graphs."""

@@ -27,6 +27,7 @@ from capturekit.rehearsal import Answers, Rehearsal
 from capturekit.rules import CaptureStatus, Code, Mode, Operation
 from capturekit.suspension import forbid_suspension
 from capturekit.topology import LEGACY_HANDLES, PER_THREAD_HANDLE
+from capturekit.unloading import UNLOADING
 from capturekit.undo import GARBAGE, Undo, add_note, uninterrupted
 
 _MODES = {mode.name.lower(): mode for mode in Mode}
@@ -78,6 +79,8 @@ class Capture:
         origin = self._origin(platform)
         GARBAGE.hold()
         undo.push(GARBAGE.release)
+        UNLOADING.hold(platform)
+        undo.push(UNLOADING.release)
         GUARD.install(platform)
         undo.push(GUARD.uninstall)
         with GUARD.lock:
@@ -188,9 +191,15 @@ class Capture:
             fault = left
         except BaseException as found:
             fault = found
+        if made is not None:
+            UNLOADING.hold(live.platform)  # for the graph, which gives it back when it is closed
         failure = self._undo.run()
         fault = fault or failure
-        self._finish(live, made, fault, error)
+        try:
+            self._finish(live, made, fault, error)
+        finally:
+            if made is not None and self._graph is None:
+                UNLOADING.release()
 
     def _end(self, live: Live, aborted: bool) -> Any:
         """Check, and end the capture; return what CuPy makes of it, instantiated. What goes wrong is raised."""
@@ -266,6 +275,8 @@ class Capture:
                 if self._live is None or not self._live.node:  # the body of a node goes with the graph around it
                     device.graph_destroy(graph)
             except CudaCallError:
+                if self._live is not None:
+                    self._live.lost = True
                 if device.stream_status(origin.ptr) is not CaptureStatus.NONE:
                     raise
 
@@ -443,6 +454,7 @@ def _drop(live: Live) -> None:
     assert plan is not None
     if live.part is not None and live.part.graph and live.part not in plan.steps:
         live.platform.device.graph_destroy(live.part.graph)
+    plan.given = plan.drawn()
     plan.close()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from capturekit import errors
-from capturekit.containers import put_together, take_apart
+from capturekit.containers import held_in, put_together, take_apart
 from capturekit.cuda import Platform
 from capturekit.environment import Environment
 from capturekit.graph import Graph
@@ -46,6 +46,14 @@ class Variant:
         self.lock = threading.Lock()
         self.run: Callable[[Sequence[Any], bool], Any] | None = None
         self.backups: list[Backup] = []
+        #: Extents of the arrays that the function reaches otherwise than as arguments, sorted, none in another.
+        self.outside: list[tuple[int, int]] = []
+        for low, high in sorted(extent(a) for a in (environment.arrays() if environment else ()) if a.size):
+            if self.outside and low < self.outside[-1][1]:
+                low, high = self.outside[-1][0], max(high, self.outside.pop()[1])
+            self.outside.append((low, high))
+        #: What a result of the rehearsal held by identity.
+        self.held: list[Any] = []
 
     @property
     def plan(self) -> Plan | None:
@@ -68,11 +76,10 @@ class Variant:
         if graph is not None:
             graph.close()
 
-    def restore(self, error: errors.AssumptionError) -> None:
-        """Put back what a launch that was stopped at a check has written outside of its own memory."""
-        for kept in self.backups:
-            if error.index is None or error.index >= kept.checks:
-                kept.array[...] = kept.kept
+    def restore(self, error: errors.AssumptionError | None = None) -> None:
+        """Put back what the last launch, which was stopped, has written outside of its own memory."""
+        if self.plan is not None:
+            self.plan.put_back(self.backups, None if error is None else error.index)
 
     def drawn(self) -> list[Feed]:
         """What the last launch was given by generators on the host."""
@@ -165,7 +172,13 @@ class Recorder:
         memory = live.memory
         cupy = self.platform.cupy
         assert memory is not None and self.ports is not None
-        arrays, self.form = take_apart(result, lambda value: isinstance(value, cupy.ndarray), opaque, name='the result')
+        held = self.variant.held
+        known_object = lambda value: opaque(value) and any(value is one for one in held)  # noqa: E731
+        is_array = lambda value: isinstance(value, cupy.ndarray)  # noqa: E731
+        arrays, self.form = take_apart(result, is_array, known_object, name='the result')
+        for value in held_in(self.form):
+            if not any(value is one for one in held) and not isinstance(value, type):
+                raise TypeError(f'the result holds {type(value).__name__} {value!r}, another one at each call')
         with GUARD.lock:
             GUARD.check(live)
             GUARD.find_work(live)
@@ -230,9 +243,9 @@ class Recorder:
 
     def _take_back(self, live: Live, stream: Any) -> None:
         """The recording failed after parts of it ran: what they wrote outside is put back."""
+        assert live.plan is not None
         with stream:
-            for kept in live.backups:
-                kept.array[...] = kept.kept
+            live.plan.put_back(live.backups, None)
 
     def _allocate(self) -> list[Any]:
         return [block_like(self.platform.cupy, block) for block in self.blocks]

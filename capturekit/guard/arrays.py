@@ -134,7 +134,10 @@ class Arrays(Cuts):
                 return original(self._exchanged(mine, obj), *args, **kwargs)
             if _is_scalar(obj) or _holds_arrays(obj, self.platform.cupy.ndarray):
                 return original(obj, *args, **kwargs)
-            return self._constant(mine, lambda: original(obj, *args, **kwargs), 'cupy.array()')
+            array = self._constant(mine, lambda: original(obj, *args, **kwargs), 'cupy.array()')
+            if mine.given is None:
+                return array
+        return array.copy(order='K')  # the work may change it, and every launch is to start from what was uploaded
 
     def _constant(self, live: Live, make: Callable[[], Any], call: str) -> Any:
         """Upload a host value on a stream of its own and wait for it. Its memory stays taken as long as the graph."""

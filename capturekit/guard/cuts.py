@@ -29,7 +29,8 @@ class Cuts(Uploads):
         """The plan that the capture's graph will follow; made when it is first needed."""
         if live.plan is None:
             live.plan = Plan(live.platform)
-            live.part = Part()
+            live.plan.state = live.state
+            live.part = live.plan.first = Part()
         return live.plan
 
     def part_of(self, live: Live) -> Part:
@@ -45,6 +46,7 @@ class Cuts(Uploads):
             assert live.memory is not None
             with self.inside():
                 plan.checks = Checks(live.platform, live.memory, lambda values: self.aside(live, values), live.state)
+            plan.state = plan.checks.state
         return plan.checks
 
     def cut_on_device(self, live: Live, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:

@@ -142,7 +142,7 @@ class Draws(Arrays):
             return
         made = len(live.plan.checks.made) if live.plan is not None and live.plan.checks is not None else 0
         kept = memory.place_for(array)
-        live.backups.append(Backup(array, kept, made))
+        live.backups.append(Backup(array, kept, made, live.part))
         with self.inside():
             kept[...] = array
 

@@ -39,6 +39,7 @@ class Live:
     plan: Plan | None = None
     part: Part | None = None
     node: int = 0
+    lost: bool = False
     given: Answers | None = None
     gates: str = 'device'
     seams_on: Any = None

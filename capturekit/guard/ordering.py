@@ -103,6 +103,11 @@ class Ordering(Work):
                 mine.note('adapted', lane, f'{call} of the legacy stream was moved to lane {lane.number}', here())
                 ptr, stream = lane.stream, mine.streams[lane.stream]
                 go = lambda: self.own('cupy.cuda.runtime.streamWaitEvent', ptr, event)  # noqa: E731
+            if self.passed(mine, self.topology.marks.get(event)):
+                assert mine is not None
+                if self._outside(ptr):
+                    self._adapt_fork(mine, stream or self._wrapped(ptr), here(), mine.capture.origin)
+                return  # a cut lies between: what the event stands for comes before all that is recorded now
             verdict = self.judge(_O.WAIT_EVENT, stream=ptr, event=event)
             blocking = False
             forks = verdict.allowed and self.topology.lane(ptr) is None and event in self.topology.marks

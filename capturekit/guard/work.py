@@ -96,6 +96,7 @@ class Work(Switches):
                 stream._graph_host_funcargs = []  # another object for the lane's stream: CuPy must find a list
             return original(stream, callback, arg)
 
+        self._out_of_body(stream.ptr)
         answer = self._on_stream(_O.LAUNCH_HOST_FUNC, 'Stream.launch_host_func()', stream.ptr, go)
         lane = self.topology.lane(stream.ptr)
         if lane is not None and lane.capture in self.lives:
@@ -105,6 +106,13 @@ class Work(Switches):
                 stream._graph_host_funcargs.clear()
             live.note('host', lane, f'host function {getattr(callback, "__name__", callback)!s}', here())
         return answer
+
+    def _out_of_body(self, ptr: int) -> None:
+        """Before work that the body of a conditional node can't hold: go on in a part of its own."""
+        mine = self.mine()
+        if mine is not None and mine.node and (not mine.strict or self.topology.lane(ptr) is not None):
+            with self.lock:
+                self.cut_on_host(mine, here())
 
     def runtime_host_func(self, original: Callable[..., Any], stream: int, *args: Any) -> Any:
         call = 'cupy.cuda.runtime.launchHostFunc()'
@@ -140,6 +148,7 @@ class Work(Switches):
     def runtime_malloc_async(self, original: Callable[..., Any], size: int, stream: int) -> Any:
         if self.topology.lane(stream) is None:
             return self.unsafe('runtime.mallocAsync()', original, size, stream)
+        self._out_of_body(stream)
         return self._on_stream(
             _O.MALLOC_ASYNC, 'cupy.cuda.runtime.mallocAsync()', stream, lambda: original(size, stream)
         )

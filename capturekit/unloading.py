@@ -1,0 +1,94 @@
+"""Kernels and plans that recorded work still needs, although nobody holds them any more.
+
+A graph's nodes name functions of loaded modules, and cuFFT's kernels belong to plans. CuPy unloads a module and destroys
+a plan with its last reference; a graph made of them would crash when it is instantiated or launched. While captures are
+open or graphs live, such calls of CuPy's are put off; the last graph's end makes them.
+
+CuPy's calls go through pointers in its extension modules (:mod:`capturekit.linkage`). Where these can't be found nothing
+is put off, and :attr:`Unloading.unable` says why.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from capturekit.cuda import Platform
+from capturekit.linkage import Object, Pointer, loaded
+
+_Handle = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_Plan = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+
+
+class Unloading:
+    """What is put off while somebody holds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._holders = 0
+        self._cupy: Any = None
+        self._pointers: list[tuple[Pointer, int]] = []
+        self._alive: list[Any] = []
+        self._later: list[Callable[[], Any]] = []
+        self.unable: dict[str, str] = {}
+
+    def hold(self, platform: Platform) -> None:
+        """Put off what CuPy unloads from now on (counted)."""
+        with self._lock:
+            if self._cupy is not platform.cupy:
+                self._find(platform)
+            if self._holders == 0:
+                for pointer, value in self._pointers:
+                    pointer.replace(value)
+            self._holders += 1
+
+    def release(self) -> None:
+        """Count back; the last time, do what was put off."""
+        with self._lock:
+            self._holders -= 1
+            if self._holders:
+                return
+            for pointer, _value in self._pointers:
+                pointer.restore()
+            later, self._later = self._later, []
+        for call in later:
+            call()
+
+    def _find(self, platform: Platform) -> None:
+        self._cupy, self._pointers, self.unable = platform.cupy, [], {}
+        if platform.simulated:
+            return
+        try:
+            library = ctypes.CDLL(loaded('libcuda.so'))
+            path = importlib.import_module('cupy_backends.cuda.api.driver').__file__
+            unload = library.cuModuleUnload
+            places = Object(str(path)).holding(int(ctypes.cast(unload, ctypes.c_void_p).value or 0))
+            if not places:
+                raise LookupError('CuPy keeps no pointer to cuModuleUnload')
+            unload.argtypes = [ctypes.c_void_p]
+            self._replace(places, _Handle(lambda handle: self._put_off(unload, handle)))
+        except (LookupError, OSError, ImportError) as error:
+            self.unable['modules'] = str(error)
+        try:
+            path = importlib.import_module('cupy.cuda.cufft').__file__
+            place = Object(str(path)).jump('cufftDestroy')
+            destroy = ctypes.CDLL(loaded('libcufft.so')).cufftDestroy
+            self._replace([place], _Plan(lambda plan: self._put_off(destroy, plan)))
+        except (LookupError, OSError, ImportError) as error:
+            self.unable['plans'] = str(error)
+
+    def _replace(self, places: list[int], mine: Any) -> None:
+        self._alive.append(mine)
+        address = int(ctypes.cast(mine, ctypes.c_void_p).value or 0)
+        self._pointers += [(Pointer(place), address) for place in places]
+
+    def _put_off(self, call: Callable[[Any], Any], handle: Any) -> int:
+        with self._lock:
+            self._later.append(lambda: call(handle))
+        return 0
+
+
+UNLOADING = Unloading()

@@ -1,0 +1,148 @@
+"""The cases of tests/gpu/coverage, as far as they can be judged without a GPU, and the page that is made of them."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.gpu.coverage import cases
+from tests.gpu.coverage.table import page
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / 'tests' / 'gpu' / 'coverage'
+RESULTS = FOLDER / 'results.json'
+ALL = {**cases.GIVEN, **cases.MORE}
+
+#: Reads dotted names as JSON and prints CuPy's version and those that don't exist. Of a package that can't be imported
+#: without the CUDA libraries it reads the names that its ``__init__.py`` imports or defines.
+RESOLVE = r"""
+import ast, importlib, json, pathlib, sys, warnings
+warnings.simplefilter('ignore')
+import cupy, cupyx
+
+def exported(path):
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == '*':
+            yield from exported(path.parent / f'{node.module.rpartition(".")[2]}.py')
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from ((name.asname or name.name).split('.')[0] for name in node.names)
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+
+missing = []
+for module, names in json.load(sys.stdin):
+    try:
+        found = importlib.import_module(module)
+    except ImportError:
+        path = pathlib.Path(cupyx.__file__).parent.joinpath(*module.split('.')[1:], '__init__.py')
+        if names[0] not in set(exported(path)):
+            missing.append([module, *names])
+        continue
+    for name in names:
+        if not hasattr(found, name):
+            missing.append([module, *names])
+            break
+        found = getattr(found, name)
+print(json.dumps([cupy.__version__, missing]))
+"""
+
+
+def chains(tree: ast.AST) -> Iterator[tuple[str, list[str]]]:
+    """Names that begin with one of the modules: ``cp.linalg.svd`` is ``('cupy', ['linalg', 'svd'])``."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        while isinstance(node, ast.Attribute):
+            names.insert(0, node.attr)
+            node = node.value
+        if isinstance(node, ast.Name) and node.id in cases.MODULES and names:
+            yield cases.MODULES[node.id], names
+
+
+@functools.cache
+def helpers() -> ast.Module:
+    return ast.parse((FOLDER / 'names.py').read_text())
+
+
+def defined() -> set[str]:
+    """What names.py defines or imports at its top level."""
+    found: set[str] = set()
+    for node in helpers().body:
+        if isinstance(node, ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            found |= {alias.asname or alias.name for alias in node.names}
+    return found
+
+
+def test_there_are_the_given_cases_and_at_least_340_more() -> None:
+    assert len(cases.GIVEN) == 106
+    assert len(cases.MORE) >= 340
+    assert len(ALL) == len(cases.GIVEN) + len(cases.MORE)
+    assert len(set(cases.MORE.values())) == len(cases.MORE)
+
+
+def test_no_label_is_used_twice() -> None:
+    tree = ast.parse((FOLDER / 'cases.py').read_text())
+    given = next(node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == 'GIVEN')
+    labels = [key.value for key in given.keys]
+    labels += [
+        line.strip().partition(': ')[0] for text in cases.SECTIONS.values() for line in text.strip().splitlines()
+    ]
+    assert len(labels) == len(set(labels))
+
+
+def test_random_cases_are_cases() -> None:
+    assert cases.FRESH <= cases.RANDOM <= ALL.keys()
+
+
+def test_every_name_of_a_case_is_one_of_python_or_of_names_py() -> None:
+    known = defined() | cases.MODULES.keys() | set(dir(builtins))
+    for label, expression in ALL.items():
+        tree = ast.parse(expression, mode='eval')
+        bound = {argument.arg for node in ast.walk(tree) if isinstance(node, ast.arguments) for argument in node.args}
+        bound |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert used <= known | bound, label
+
+
+def test_names_py_calls_modules_by_the_same_short_names() -> None:
+    aliases = [alias for node in helpers().body if isinstance(node, ast.Import) for alias in node.names if alias.asname]
+    assert len(aliases) >= 4
+    for alias in aliases:
+        assert cases.MODULES[alias.asname] == alias.name
+
+
+def test_every_function_of_a_case_exists_in_cupy() -> None:
+    trees = [ast.parse(expression, mode='eval') for expression in ALL.values()]
+    asked = sorted({(module, *names) for tree in [*trees, helpers()] for module, names in chains(tree)})
+    assert len(asked) > 300
+    told = subprocess.run(
+        [sys.executable, '-c', RESOLVE],
+        input=json.dumps([[module, names] for module, *names in asked]),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if 'No module named' in told.stderr and 'cupy' in told.stderr:
+        pytest.skip('CuPy is not installed')
+    assert told.returncode == 0, told.stderr
+    version, missing = json.loads(told.stdout)
+    if not version.startswith('14.'):
+        pytest.skip(f'the cases are written for CuPy 14, this is {version}')
+    assert missing == []
+
+
+def test_the_committed_page_is_what_the_committed_results_make() -> None:
+    if not RESULTS.exists():
+        pytest.skip('there are no results yet: run tests.gpu.coverage.run on a GPU')
+    assert (ROOT / 'docs' / 'coverage.md').read_text() == page(json.loads(RESULTS.read_text()))

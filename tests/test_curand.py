@@ -1,0 +1,336 @@
+"""Random numbers of the stand-in: drawn by the functions and with the seeds that CuPy draws by, at the same times."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def curand(sim: Any) -> Any:
+    return importlib.import_module('cupy_backends.cuda.libs.curand')
+
+
+@pytest.fixture
+def recording(curand: Any) -> Iterator[Any]:
+    """cuRAND let record, as capturekit does it."""
+    curand.streamIsCapturing = lambda stream: False
+    return curand
+
+
+def capture(sim: Any, work: Callable[[], Any]) -> tuple[Any, Any, Any]:
+    side = sim.cuda.Stream(non_blocking=True)
+    with side:
+        side.begin_capture()
+        try:
+            made = work()
+        finally:
+            graph = side.end_capture()
+    return made, graph, side
+
+
+#: What a method draws by: functions of cuRAND, 'seed' for a kernel with one.
+DRAWS: dict[str, tuple[list[str], Callable[[Any], Any]]] = {
+    'random_sample': (['generateUniformDouble'], lambda r: r.random_sample(4)),
+    'random_sample f4': (['generateUniform'], lambda r: r.random_sample((2, 2), 'f')),
+    'rand': (['generateUniformDouble'], lambda r: r.rand(3)),
+    'uniform': (['generateUniformDouble'], lambda r: r.uniform(1, 2, 3)),
+    'normal': (['generateNormalDouble'], lambda r: r.normal(1, 2, 3)),
+    'normal f4': (['generateNormal'], lambda r: r.normal(1, 2, 4, 'f')),
+    'randn': (['generateNormalDouble'], lambda r: r.randn(3)),
+    'standard_normal': (['generateNormal'], lambda r: r.standard_normal((3, 3), 'f')),
+    'lognormal': (['generateLogNormalDouble'], lambda r: r.lognormal(size=3)),
+    'lognormal f4': (['generateLogNormal'], lambda r: r.lognormal(size=4, dtype='f')),
+    'randint': (['generate'], lambda r: r.randint(0, 8, 5)),
+    'tomaxint': (['generate'], lambda r: r.tomaxint(3)),
+    'choice': (['generate'], lambda r: r.choice(16, 3)),
+    'choice p': (['generateUniformDouble'], lambda r: r.choice(2, 3, p=[0.5, 0.5])),
+    'choice without replacement': (['seed 24'], lambda r: r.choice(9, 3, replace=False)),
+    'permutation': (['generate'], lambda r: r.permutation(6)),
+    'exponential': (['generateUniformDouble'], lambda r: r.exponential(2.0, 3)),
+    'wald': (['generateNormalDouble', 'generateUniformDouble'], lambda r: r.wald(1.0, 2.0, 4)),
+    'poisson': (['seed 3'], lambda r: r.poisson(4.0, 3)),
+    'gamma': (['seed 6'], lambda r: r.gamma(2.0, 3.0, (2, 3))),
+    'beta': (['seed 2'], lambda r: r.beta(1.0, 2.0, 2)),
+    'binomial': (['seed 1'], lambda r: r.binomial(5, 0.5)),
+    'logistic': (['seed 3'], lambda r: r.logistic(size=3)),
+    'dirichlet': (['seed 4'], lambda r: r.dirichlet([1.0, 2.0], 2)),
+    'negative_binomial': (['seed 3', 'seed 3'], lambda r: r.negative_binomial(3, 0.5, 3)),
+}
+
+
+@pytest.mark.parametrize('name', DRAWS)
+def test_methods_draw_by_what_cupys_draw_by(sim: Any, curand: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    wanted, draw = DRAWS[name]
+    state, seen = sim.random.RandomState(7), []
+    expected = draw(sim.random.RandomState(7)).tolist()
+    for function in [n for n in vars(curand) if n.startswith('generate')]:
+        real = getattr(curand, function)
+
+        def replaced(generator: int, ptr: int, n: int, *rest: Any, real: Any = real, name: str = function) -> None:
+            assert generator == state._generator
+            seen.append(name)
+            real(generator, ptr, n, *rest)
+
+        monkeypatch.setattr(curand, function, replaced)
+    of_seeds = sim.random._generator.RandomState._get_seed
+
+    def get_seed(self: Any, size: int) -> Any:
+        seen.append(f'seed {size}')
+        return of_seeds(self, size)
+
+    monkeypatch.setattr(sim.random._generator.RandomState, '_get_seed', get_seed)
+    assert draw(state).tolist() == expected
+    assert seen == wanted
+
+
+def test_a_seed_gives_the_same_numbers_again(sim: Any) -> None:
+    def some() -> list[Any]:
+        r = sim.random
+        drawn = [
+            r.rand(3),
+            r.randn(2, 3),
+            r.randint(10, size=5),
+            r.gamma(2.0, size=3),
+            r.permutation(5),
+            r.poisson(3.0, 4),
+        ]
+        return [d.tolist() for d in drawn]
+
+    sim.random.seed(11)
+    first, second = some(), some()
+    assert all(a != b for a, b in zip(first, second))
+    sim.random.seed(11)
+    assert [some(), some()] == [first, second]
+    state = sim.random.RandomState(11)
+    before = sim.random.get_random_state()
+    sim.random.set_random_state(state)
+    assert sim.random.get_random_state() is state
+    assert some() == first
+    with pytest.raises(TypeError, match='must be an instance of RandomState'):
+        sim.random.set_random_state(None)
+    sim.random.set_random_state(before)
+    sim.random.reset_states()
+    assert sim.random.get_random_state() is not before
+
+
+def test_the_environment_gives_the_first_seed(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('CUPY_SEED', '5')
+    assert sim.random.rand(3).tolist() == sim.random.RandomState(5).rand(3).tolist()
+
+
+def test_seeds_are_checked_as_cupy_does(sim: Any) -> None:
+    state = sim.random.RandomState(np.array([1, 2]))
+    assert state.rand(2).tolist() == sim.random.RandomState(np.array([1, 2])).rand(2).tolist()
+    assert sim.random.RandomState(True)._rk_seed == 1
+    assert sim.random.RandomState()._rk_seed != sim.random.RandomState()._rk_seed
+    with pytest.raises(TypeError, match='Seed must be an integer'):
+        state.seed(1.5)
+    for wrong in (-1, 1 << 64):
+        with pytest.raises((ValueError, TypeError)):
+            state.seed(wrong)
+    state.seed((1 << 64) - 1)
+    assert state._get_seed(5) == (1 << 64) - 1
+    assert state._get_seed(1) == 5
+
+
+def test_the_numbers_are_of_their_distributions(sim: Any) -> None:
+    r, n = sim.random.RandomState(1), 40_000
+    means: dict[str, tuple[float, Any]] = {
+        'uniform': (1, r.uniform(-1, 3, n)),
+        'normal': (2, r.normal(2, 3, n)),
+        'lognormal': (1.133, r.lognormal(0, 0.5, n)),
+        'randint': (4.5, r.randint(10, size=n)),
+        'randint of 64 bits': (0.5, r.randint(3 << 60, size=n).astype(float) / (3 << 60)),
+        'randint of arrays': (3, r.randint(sim.zeros(n, 'i8'), sim.full(n, 7, 'i8'))),
+        'randint of small arrays': (3, r.randint(sim.zeros(n, 'i4'), sim.full(n, 7, 'i4'))),
+        'choice': (1.6, r.choice(3, n, p=[0.1, 0.2, 0.7])),
+        'gamma': (6, r.gamma(2.0, 3.0, n)),
+        'beta': (0.25, r.beta(1.0, 3.0, n)),
+        'binomial': (3, r.binomial(10, 0.3, n)),
+        'poisson': (4, r.poisson(4.0, n)),
+        'exponential': (2, r.exponential(2.0, n)),
+        'wald': (1, r.wald(1.0, 2.0, n)),
+        'triangular': (2, r.triangular(0, 1, 5, n)),
+        'laplace': (2, r.laplace(2.0, 1.0, n)),
+        'gumbel': (0.5772, r.gumbel(0.0, 1.0, n)),
+        'power': (2 / 3, r.power(2.0, n)),
+        'rayleigh': (1.2533, r.rayleigh(1.0, n)),
+        'weibull': (1, r.weibull(1.0, n)),
+        'geometric': (4, r.geometric(0.25, n)),
+        'logistic': (1, r.logistic(1.0, 1.0, n)),
+        'chisquare': (3, r.chisquare(3.0, n)),
+    }
+    for name, (mean, drawn) in means.items():
+        assert abs(float(drawn.mean()) - mean) < 0.05 * max(1, mean) + 0.02, name
+    assert r.randint(-5, 5, (2, 3), 'i1').dtype == np.int8
+    assert sorted(r.permutation(50).tolist()) == list(range(50))
+    assert len(set(r.choice(50, 20, replace=False).tolist())) == 20
+    x = sim.arange(30).reshape(10, 3)
+    r.shuffle(x)
+    assert sorted(x.tolist()) == np.arange(30).reshape(10, 3).tolist()
+    assert r.permutation(x).shape == x.shape
+    assert sim.random.multinomial(20, [0.5, 0.5], size=(2, 2)).sum(axis=-1).tolist() == [[20, 20]] * 2
+    drawn = r.multivariate_normal([1.0, 2.0], [[2.0, 1.0], [1.0, 2.0]], n)
+    assert np.allclose(np.cov(drawn.get().T), [[2, 1], [1, 2]], atol=0.1)
+
+
+def test_a_capture_refuses_what_cupy_refuses(sim: Any) -> None:
+    state, a = sim.random.RandomState(0), sim.ones(3)
+
+    def refused() -> None:
+        for draw in (lambda: state.rand(3), lambda: state.normal(a), lambda: state.permutation(3)):
+            with pytest.raises(NotImplementedError, match='calling cuRAND API during stream capture'):
+                draw()
+        with pytest.raises(RuntimeError, match='D2H transfers are disallowed'):
+            state.exponential(a)
+
+    _, graph, _ = capture(sim, refused)
+    graph.launch()
+    assert state.rand(3).tolist() == sim.random.RandomState(0).rand(3).tolist()
+
+
+def test_recorded_draws_draw_at_each_launch(sim: Any, recording: Any) -> None:
+    state, same = sim.random.RandomState(3), sim.random.RandomState(3)
+    x, graph, side = capture(sim, lambda: state.rand(4))
+    for _ in range(3):
+        graph.launch(side)
+        assert x.tolist() == same.rand(4).tolist()
+    assert state.rand(2).tolist() == same.rand(2).tolist()
+
+
+def test_draws_go_to_the_current_stream(sim: Any, recording: Any) -> None:
+    side, state, x = sim.cuda.Stream(non_blocking=True), sim.random.RandomState(0), sim.zeros(4)
+    with side:
+        side.begin_capture()
+        recording.generateUniformDouble(state._generator, x.data.ptr, 4)
+        graph = side.end_capture()
+    assert x.tolist() == [0] * 4
+    graph.launch(side)
+    assert all(0 < v <= 1 for v in x.tolist())
+
+
+def test_a_recorded_kernel_repeats_its_seed_and_reads_one_from_the_device(sim: Any) -> None:
+    state, same = sim.random.RandomState(3), sim.random.RandomState(3)
+    x, graph, side = capture(sim, lambda: state.gamma(2.0, size=4))
+    first = same.gamma(2.0, size=4).tolist()
+    for _ in range(2):
+        graph.launch(side)
+        assert x.tolist() == first
+    seed = sim.array(0, dtype=np.uint64)
+    state._get_seed = lambda size: seed
+    drawn, graph, side = capture(
+        sim, lambda: (state.gamma(2.0, size=4), state.beta(1.0, 2.0, 4), state.binomial(9, sim.full(4, 0.5)))
+    )
+    for number in (3, 99, (1 << 64) - 2):
+        seed[...] = number
+        graph.launch(side)
+        same.seed(number)
+        same._get_seed = lambda size, number=number: number
+        expected = same.gamma(2.0, size=4), same.beta(1.0, 2.0, 4), same.binomial(9, sim.full(4, 0.5))
+        assert [d.tolist() for d in drawn] == [e.tolist() for e in expected]
+
+
+def test_curand_itself(sim: Any, curand: Any) -> None:
+    g = curand.createGenerator(curand.CURAND_RNG_PSEUDO_DEFAULT)
+    curand.setPseudoRandomGeneratorSeed(g, 4)
+    side = sim.cuda.Stream(non_blocking=True)
+    curand.setStream(g, side.ptr)
+    words, longs, counts = sim.zeros(5, 'u4'), sim.zeros(5, 'u8'), sim.zeros(1000, 'u4')
+    curand.generate(g, words.data.ptr, 5)
+    curand.generateLongLong(g, longs.data.ptr, 5)
+    curand.generatePoisson(g, counts.data.ptr, 1000, 3.0)
+    assert len(set(words.tolist())) == len(set(longs.tolist())) == 5
+    assert max(longs.tolist()) > 1 << 32
+    assert 2 < float(counts.mean()) < 4
+    first = words.tolist()
+    curand.setGeneratorOffset(g, 0)
+    curand.generate(g, words.data.ptr, 5)
+    assert words.tolist() == first
+    curand.setGeneratorOffset(g, 8)
+    curand.generate(g, words.data.ptr, 5)
+    assert words.tolist() != first
+    curand.setGeneratorOrdering(g, curand.CURAND_ORDERING_PSEUDO_DEFAULT)
+    assert curand.getVersion() > 0
+    normal = sim.zeros(4)
+    curand.generateNormalDouble(g, normal.data.ptr, 4, 0.1, 0)
+    assert normal.tolist() == [float(np.float32(0.1))] * 4  # CuPy hands the mean on as a C float
+    for name in ('Normal', 'NormalDouble', 'LogNormal', 'LogNormalDouble'):
+        with pytest.raises(ValueError, match=f'curandGenerate{name} can only generate even number'):
+            getattr(curand, f'generate{name}')(g, normal.data.ptr, 3, 0, 1)
+    curand.destroyGenerator(g)
+    for call in (
+        lambda: curand.destroyGenerator(g),
+        lambda: curand.generate(g, words.data.ptr, 5),
+        lambda: curand.createGenerator(3),
+        lambda: curand.check_status(101),
+    ):
+        with pytest.raises(curand.CURANDError, match='CURAND_STATUS') as info:
+            call()
+    assert pickle.loads(pickle.dumps(info.value)).status == 101
+    with pytest.raises(NotImplementedError, match='quasi-random'):
+        curand.createGenerator(curand.CURAND_RNG_QUASI_DEFAULT)
+    assert sim.cuda.curand is curand
+
+
+def test_generators_go_with_their_states(sim: Any, curand: Any) -> None:
+    state = sim.random.RandomState(0, curand.CURAND_RNG_PSEUDO_MT19937)
+    handle = state._generator
+    assert handle in curand._generators
+    del state
+    gc.collect()
+    assert handle not in curand._generators
+
+
+def test_the_names_are_cupys(sim: Any) -> None:
+    found = importlib.import_module('cupy.random._generator')
+    assert found.RandomState is sim.random.RandomState
+    assert found.RandomState.__module__ == 'cupy.random._generator'
+    assert importlib.import_module('cupy.random._kernels').beta_kernel.name == 'cupy_beta_kernel'
+    state = found.RandomState(1)
+    assert isinstance(state._generator, int)
+    assert state._rk_seed == 1
+    assert state.method == 100
+
+
+# -- what of cuSOLVER waits inside ----------------------------------------------------------------------------------
+
+SOLVERS: dict[str, Callable[[Any, Any], Any]] = {
+    'svd': lambda linalg, a: linalg.svd(a),
+    'eigh': lambda linalg, a: linalg.eigh(a),
+    'eigvalsh': lambda linalg, a: linalg.eigvalsh(a),
+    'lstsq': lambda linalg, a: linalg.lstsq(a, a[0]),
+}
+
+
+@pytest.mark.parametrize('name', SOLVERS)
+def test_solvers_that_wait_are_found_by_name_and_lose_a_capture(
+    sim: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    call, matrix = SOLVERS[name], np.array([[2.0, 1.0], [1.0, 3.0]])
+    a = sim.asarray(matrix)
+    found, wanted = call(sim.linalg, a), call(np.linalg, matrix)
+    for ours, theirs in zip(*((v if isinstance(v, tuple) else (v,)) for v in (found, wanted))):
+        np.testing.assert_allclose(ours.get(), theirs)
+    assert type(found) in (tuple, sim.ndarray)
+    side = sim.cuda.Stream(non_blocking=True)
+    with side:
+        side.begin_capture()
+        with pytest.raises(NotImplementedError, match='calling cuSOLVER API during stream capture'):
+            call(sim.linalg, a)
+        side.end_capture()
+        cusolver = importlib.import_module('cupy_backends.cuda.libs.cusolver')
+        monkeypatch.setattr(cusolver, 'streamIsCapturing', lambda stream: False)
+        side.begin_capture()
+        with pytest.raises(sim.cuda.runtime.CUDARuntimeError, match='StreamCaptureUnsupported'):
+            call(sim.linalg, a)
+        with pytest.raises(sim.cuda.runtime.CUDARuntimeError, match='StreamCaptureInvalidated'):
+            side.end_capture()
+    monkeypatch.setattr(sim.linalg, name, lambda *args: 'replaced')
+    assert call(sim.linalg, a) == 'replaced'
