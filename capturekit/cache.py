@@ -46,9 +46,13 @@ _BUSY = _Busy()
 
 
 class _Kind:
-    """Calls of one kind: same shapes, dtypes, strides, and values of what is no array."""
+    """Calls of one kind: same shapes, dtypes, strides, and values of what is no array.
 
-    def __init__(self) -> None:
+    ``reach``: for each array the bytes from its first element down to its lowest and up to its end.
+    """
+
+    def __init__(self, leaves: list[Any]) -> None:
+        self.reach = [(low - leaf.data.ptr, high - leaf.data.ptr) for leaf in leaves for low, high in (extent(leaf),)]
         self.variants: list[Variant] = []
         self.misses = 0
         self.lock = threading.RLock()
@@ -143,15 +147,21 @@ class Graphed:
         if platform is None or platform.simulated or GUARD.lives:
             platform = self._current()
         array = platform.cupy.ndarray
-        try:
-            leaves, form = take_apart((args, kwargs), lambda value: isinstance(value, array), opaque)
-        except TypeError as error:
-            self._say(f'its arguments can not be compared: {error}')
-            return fn(*args, **kwargs)
-        key = (form, *[(a.__class__, a.shape, a.strides, a.dtype) for a in leaves], platform.cupy.cuda.get_device_id())
+        leaves: list[Any]
+        form: Any
+        count = len(args)
+        if not kwargs and all([type(arg) is array for arg in args]) and (count < 2 or len({*map(id, args)}) == count):
+            leaves, form = list(args), count  # the quick way to say the same
+        else:
+            try:
+                leaves, form = take_apart((args, kwargs), lambda value: isinstance(value, array), opaque)
+            except TypeError as error:
+                self._say(f'its arguments can not be compared: {error}')
+                return fn(*args, **kwargs)
+        key = (form, platform.cupy.cuda.get_device_id(), *[(type(a), a.shape, a.strides, a.dtype) for a in leaves])
         kind = self._kinds.get(key)
         if kind is None:
-            kind = self._new_kind(key)
+            kind = self._new_kind(key, leaves)
         return self._answer(platform, kind, args, kwargs, leaves, form)
 
     def _current(self) -> Platform:
@@ -161,9 +171,9 @@ class Graphed:
             self._platform = platform
         return platform
 
-    def _new_kind(self, key: Any) -> _Kind:
+    def _new_kind(self, key: Any, leaves: list[Any]) -> _Kind:
         with self._lock:
-            kind = self._kinds.setdefault(key, _Kind())
+            kind = self._kinds.setdefault(key, _Kind(leaves))
             while len(self._kinds) > self._limit:
                 _key, old = self._kinds.popitem(last=False)
                 with old.lock:
@@ -183,7 +193,8 @@ class Graphed:
                 if number:
                     kind.variants.insert(0, kind.variants.pop(number))
                 variant.calls += 1
-                if not _apart(leaves, variant.outside):
+                pointers = [leaf.data.ptr for leaf in leaves]
+                if not _apart(pointers, kind.reach, variant.outside):
                     break
                 if variant.run is not None:
                     return self._launch(platform, kind, variant, args, kwargs, leaves, form)
@@ -297,6 +308,8 @@ class Graphed:
         """Record, and answer this call by it; what can't be recorded runs eagerly, now and from now on."""
         drawn: list[Feed] = []
         reason = ''
+        if isinstance(form, int):
+            leaves, form = take_apart((args, kwargs), lambda value: isinstance(value, platform.cupy.ndarray), opaque)
         for gates in ('device', 'host') if len(variant.assumptions) <= CHAIN else ('host',):
             recorder = Recorder(platform, self.__wrapped__, variant, gates, self._pool)
             _BUSY.depth += 1
@@ -390,15 +403,19 @@ def _compared(value: Any) -> bool:
     return not opaque(value)
 
 
-def _apart(leaves: list[Any], outside: list[tuple[int, int]]) -> bool:
+def _apart(pointers: list[int], reach: list[tuple[int, int]], outside: list[tuple[int, int]]) -> bool:
     """False while arguments share memory, or lie on arrays that the function reaches otherwise (their extents, sorted).
 
     Which do is not part of a call's kind, so that such calls run eagerly.
     """
-    if len(leaves) < 2 and not outside:
-        return True
-    spans = sorted(extent(leaf) for leaf in leaves if leaf.size)
-    if not all(end <= start for (_low, end), (start, _high) in zip(spans, spans[1:])):
+    if not outside:
+        if len(pointers) < 2:
+            return True
+        if len(pointers) == 2:
+            (p, q), ((a, b), (c, d)) = pointers, reach
+            return p + b <= q + c or q + d <= p + a or a == b or c == d
+    spans = sorted([(p + low, p + high) for p, (low, high) in zip(pointers, reach) if low != high])
+    if not all([spans[n][1] <= spans[n + 1][0] for n in range(len(spans) - 1)]):
         return False
     return not outside or all(
         outside[found - 1][1] <= low if (found := bisect_left(outside, (high,))) else True for low, high in spans

@@ -67,8 +67,8 @@ extern "C" __global__ void capturekit_check(
         for (int i = 0; i < KEPT / 8; i++) slot[2 + i] = ((unsigned long long*)kept)[i];
         __threadfence_system();
         slot[1] = tag | (index + 1);
+        __threadfence_system();
     }
-    __threadfence_system();
     slot[0] = tag | (index + 1);
     if (condition) cudaGraphSetConditional(condition, !failed);
 }

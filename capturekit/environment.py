@@ -24,6 +24,7 @@ import sysconfig
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, compress, starmap, tee
 from types import CellType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
@@ -441,7 +442,7 @@ class Watch:
         return self._environment
 
     def __enter__(self) -> Watch:
-        self._existing = set(map(id, gc.get_objects()))
+        self._existing = _known_to_the_collector()
         self._created: set[int] = set()
         self._frozen = gc.get_freeze_count() > _FROZEN_AT_START
         self._randomness = {name: Keeper(_never).keep(state()) for name, state in _HOST_RANDOMNESS.items()}
@@ -518,7 +519,7 @@ class Watch:
             return False
         if id(value) in self._existing:
             return True
-        if self._frozen and not any(other is value for other in gc.get_objects()):
+        if self._frozen and id(value) not in _known_to_the_collector():
             self._existing.add(id(value))  # frozen objects are not listed
             return True
         self._created.add(id(value))
@@ -604,7 +605,7 @@ class Watch:
             self._add_known(code, [named, wrapped, *self._methods(code, variables)])
             likely = any(_runs(function, variables) for function in candidates)
             if not likely and (code.co_freevars or id(code) not in self._inside):
-                self._add_known(code, gc.get_referrers(code))
+                self._add_known(code, _functions_of(code))
         for function in candidates:
             if id(function) not in self._functions and _runs(function, variables) and self._existed(function):
                 self._function(function)
@@ -896,6 +897,21 @@ class Watch:
 
 
 _ABSENT = Kept('same', MISSING)
+
+
+# What the collector lists may be a tuple that another thread is just making, and that thread fails if somebody else
+# holds it. So nothing of it is ever held where threads can switch: each of the two works in one call into C.
+
+
+def _known_to_the_collector() -> set[int]:
+    """The ids of all objects that the garbage collector knows."""
+    return set(map(id, chain.from_iterable(starmap(gc.get_objects, [()]))))
+
+
+def _functions_of(code: CodeType) -> list[FunctionType]:
+    """The functions with this code."""
+    objects, same = tee(chain.from_iterable(starmap(gc.get_referrers, [(code,)])))
+    return list(compress(objects, map(functools.partial(operator.is_, FunctionType), map(type, same))))
 
 
 def _is_iterator(cls: type) -> bool:

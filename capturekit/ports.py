@@ -88,10 +88,15 @@ __device__ bool last_block(u64* state)
 extern "C" __global__ void capturekit_fetch(
     const u64* ports, u64 count, const volatile u64* table, u64 columns, u64* state, volatile u64* begun)
 {
-    u64 launch = ((volatile u64*)state)[0] + 1;
+    __shared__ u64 launch, found;
+    const u64* d = ports + blockIdx.y * WORDS;
+    if (threadIdx.x == 0) {  // one read from the host's memory for each block, not for each thread
+        launch = ((volatile u64*)state)[0] + 1;
+        if (blockIdx.y < count) found = table[launch % RING * columns + d[0]];
+    }
+    __syncthreads();
     if (blockIdx.y < count) {
-        const u64* d = ports + blockIdx.y * WORDS;
-        const char* from = (const char*)table[launch % RING * columns + d[0]];
+        const char* from = (const char*)found;
         if (d[2]) piece((char*)d[1], from, d[2], false);
         else elements((char*)d[1], from, d, false);
     }
@@ -99,15 +104,17 @@ extern "C" __global__ void capturekit_fetch(
         state[0] = launch;
         state[1] = 0;
         *begun = launch;
-        __threadfence_system();
     }
 }
 
 extern "C" __global__ void capturekit_store(
     const u64* ports, const volatile u64* table, u64 columns, const u64* state)
 {
+    __shared__ u64 found;
     const u64* d = ports + blockIdx.y * WORDS;
-    char* to = (char*)table[state[0] % RING * columns + d[0]];
+    if (threadIdx.x == 0) found = table[state[0] % RING * columns + d[0]];
+    __syncthreads();
+    char* to = (char*)found;
     if (d[2]) piece(to, (const char*)d[1], d[2], d[22]);
     else elements(to, (const char*)d[1], d, d[22]);
 }
@@ -146,7 +153,7 @@ class Ports:
         self._pinned = platform.cupy.cuda.alloc_pinned_memory(size)
         self._bytes = memoryview(self._pinned).cast('B')[:size]
         self._bytes[:] = bytes(size)
-        self._begun: NDArray[np.uint64] = np.frombuffer(self._pinned, np.uint64, 1)
+        self.begun = self._bytes[:8].cast('Q')
         self._kernels = _compiled(platform)
         memory.keep(self._pinned)
         self.lock = threading.Lock()
@@ -189,7 +196,7 @@ class Ports:
     def free(self, launch: int, synchronize: Callable[[], Any]) -> None:
         """Wait until the row of a launch can be written: the one :data:`RING` before has ended."""
         deadline = time.perf_counter() + 0.002
-        while int(self._begun[0]) < launch - RING + 1:
+        while self.begun[0] < launch - RING + 1:
             if time.perf_counter() > deadline:
                 synchronize()
                 return

@@ -15,7 +15,7 @@ from capturekit.graph import Graph
 from capturekit.guard import GUARD, Live
 from capturekit.memory import extent
 from capturekit.plan import Backup, Feed, Plan, Seam
-from capturekit.ports import Ports, from_low
+from capturekit.ports import RING, Ports, from_low
 from capturekit.recorder import Capture
 from capturekit.rehearsal import Read, Rehearsal
 from capturekit.rules import Mode
@@ -269,9 +269,10 @@ class Recorder:
         ports, plan = self.ports, graph._plan
         assert ports is not None
         write = ports.writer(len(self.places) + len(self.blocks))
-        begun, free, launch, lock = ports._begun, ports.free, graph.launch, self.variant.lock
-        offsets = [from_low(place) for place in self.places]
+        begun, free, launch, lock = ports.begun, ports.free, graph.launch, self.variant.lock
+        ins = [from_low(place) for place in self.places]
         outs = [from_low(block) for block in self.blocks]
+        shifted = any(ins) or any(outs)
         current = self.platform.cupy.cuda.get_current_stream
         allocate, answer, variant = self._allocate, self._answer, self.variant
         inside = GUARD.inside
@@ -280,13 +281,17 @@ class Recorder:
 
         def run(leaves: Sequence[Any], wait: bool) -> Any:
             nonlocal count
-            blocks = [simple()] if simple is not None else allocate()
-            addresses = [leaf.data.ptr - offset for leaf, offset in zip(leaves, offsets)]
-            addresses += [block.data.ptr - offset for block, offset in zip(blocks, outs)]
+            blocks = allocate() if simple is None else [simple()]
+            if shifted:
+                addresses = [leaf.data.ptr - offset for leaf, offset in zip(leaves, ins)]
+                addresses += [block.data.ptr - offset for block, offset in zip(blocks, outs)]
+            else:
+                addresses = [array.data.ptr for array in leaves]
+                addresses += [array.data.ptr for array in blocks]
             with lock:
                 if plan is None:
                     count += 1
-                    if begun[0] + 63 < count:
+                    if begun[0] < count - _AHEAD:
                         free(count, current().synchronize)
                     write(count, *addresses)
                     launch()
@@ -297,9 +302,13 @@ class Recorder:
                     with inside():
                         plan.run(wait)
             variant.launches += 1
-            return blocks[0] if simple is not None else answer(leaves, blocks)
+            return answer(leaves, blocks) if simple is None else blocks[0]
 
         return run
+
+
+#: A launch may write its row in the table when the launch this many before it has begun.
+_AHEAD = RING - 1
 
 
 def _simple(cupy: Any, results: list[_Result], blocks: list[Any], form: Any) -> Callable[[], Any] | None:

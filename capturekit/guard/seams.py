@@ -6,12 +6,13 @@ computes on the host, from work that has not run, what it does next; a test on t
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from capturekit import errors
-from capturekit.containers import put_together, take_apart
+from capturekit.containers import take_apart
 from capturekit.guard.draws import Draws
 from capturekit.guard.live import Live
 from capturekit.places import Place, here
@@ -65,12 +66,14 @@ class Seams(Draws):
         live.note('seam', None, f'{name}() is called by the host at every launch, between two parts', at)
         return result
 
-    def _joint(self, live: Live, name: str, at: Place | None, call: Callable[[], Any], given: Any) -> tuple[Any, Seam]:
+    def _joint(
+        self, live: Live, name: str, at: Place | None, call: Callable[[], Any], given: Any
+    ) -> tuple[Any, Seam]:
         """Make the call for the first time. Its results get places of the graph's own, which later calls fill again."""
         cupy, memory = live.platform.cupy, self._memory(live)
-        is_array = lambda value: isinstance(value, cupy.ndarray)  # noqa: E731
-        leaves, form = take_apart(call(), is_array)
-        inside = {id(leaf) for leaf in take_apart(given, is_array)[0]}
+        first = call()
+        leaves, form = _parts(first, cupy.ndarray)
+        inside = {id(leaf) for leaf in _parts(given, cupy.ndarray)[0]}
         places = []
         for leaf in leaves:
             own = id(leaf) in inside or memory.owns(leaf.data.mem)
@@ -84,22 +87,60 @@ class Seams(Draws):
 
         def again() -> None:
             with self.inside():
-                found, now = take_apart(call(), is_array)
+                found, now = _parts(call(), cupy.ndarray)
                 if now != form or [(leaf.shape, leaf.dtype, leaf.strides) for leaf in found] != shapes:
-                    error = errors.AssumptionError(
+                    raise errors.AssumptionError(
                         f'The result of {name}()',
                         location=at,
                         rule='It has another form in this launch than when it was recorded.',
                         remedy='Record again on these inputs, or use @ck.graphed, which does.',
                     )
-                    raise error
                 fill(found)
 
         fill(leaves)
-        return put_together(form, places), Seam(name, at, again)
+        return _with(first, dict(zip(map(id, leaves), places))), Seam(name, at, again)
 
     def _outside_capture(self, live: Live) -> Any:
         return _Outside(self, live)
+
+
+def _sparse(value: Any) -> bool:
+    return type(value).__module__.startswith('cupyx.scipy.sparse')
+
+
+def _parts(value: Any, array: type) -> tuple[list[Any], Any]:
+    """The arrays in a call's result, each once, and all else of it, comparable: sparse matrices by class and shape."""
+
+    def skeleton(part: Any) -> Any:
+        if _sparse(part):
+            known = {k: skeleton(v) for k, v in vars(part).items() if isinstance(v, (array, tuple, int, str))}
+            return (type(part), tuple(sorted(known)), tuple(known[k] for k in sorted(known)))
+        if type(part) in (tuple, list):
+            return type(part)(skeleton(inner) for inner in part)
+        if isinstance(part, tuple):
+            return (type(part), *(skeleton(inner) for inner in part))
+        if type(part) is dict:
+            return {k: skeleton(v) for k, v in part.items()}
+        return part
+
+    return take_apart(skeleton(value), lambda part: isinstance(part, array), lambda _part: True)
+
+
+def _with(value: Any, places: dict[int, Any]) -> Any:
+    """The same result with other arrays; what is no container and no sparse matrix stays the object that it is."""
+    if id(value) in places:
+        return places[id(value)]
+    if _sparse(value):
+        made = copy.copy(value)
+        made.__dict__.update({k: _with(v, places) for k, v in vars(value).items()})
+        return made
+    if type(value) in (tuple, list):
+        return type(value)(_with(part, places) for part in value)
+    if isinstance(value, tuple):
+        return type(value)(*(_with(part, places) for part in value))
+    if type(value) is dict:
+        return {k: _with(v, places) for k, v in value.items()}
+    return value
 
 
 class _Outside:

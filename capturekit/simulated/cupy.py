@@ -275,6 +275,7 @@ def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
     add('cupy.fft', parts.functions.fft())
     add('cupy.random._generator', {}, parts.randomstate)
     add('cupy.random._kernels', {}, parts.randomstate._kernels)
+    add('cupy.random._bit_generator', {}, parts.randoms)
     add('cupy.random', parts.randoms.names())
     add('cupy.exceptions', _exceptions())
     add('cupy.testing', {k: v for k, v in vars(parts.extras).items() if k.startswith('assert_')})

@@ -7,12 +7,13 @@ NumPy's, not cuRAND's.
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from . import launches, randomstate
+from . import conversions, launches, randomstate
 from .functions import declarations, declared
 from .surface import RANDOM
 
@@ -43,17 +44,48 @@ def _function(name: str, signature: inspect.Signature) -> Callable[..., Any]:
 
 
 class BitGenerator:
-    """A source of bits on the device."""
+    """A source of bits."""
 
     def __init__(self, seed: Any = None) -> None:
-        self._numpy = np.random.Generator(np.random.PCG64(seed))
+        self.lock = threading.Lock()
 
 
-class XORWOW(BitGenerator):
-    """cuRAND's XORWOW by name."""
+class _cuRANDGenerator(BitGenerator):
+    """A source of bits whose state lies on the device: what draws asks for it first, and writes it back."""
 
     def __init__(self, seed: Any = None, *, size: int = -1) -> None:
         super().__init__(seed)
+        self._state = conversions.array(_words(np.random.PCG64(seed)))
+
+    def state(self) -> int:
+        """Return the address of the state."""
+        return int(self._state.data.ptr)
+
+
+_HALF = (1 << 64) - 1
+
+
+def _words(bits: np.random.PCG64) -> NDArray[np.uint64]:
+    """Return a generator's state as numbers."""
+    now: Any = bits.state
+    inner = now['state']
+    wide = [inner['state'] >> 64, inner['state'] & _HALF, inner['inc'] >> 64, inner['inc'] & _HALF]
+    return np.array([*wide, now['has_uint32'], now['uinteger']], np.uint64)
+
+
+def _generator(words: NDArray[np.uint64]) -> tuple[np.random.Generator, np.random.PCG64]:
+    """Return NumPy's generator in a state."""
+    bits = np.random.PCG64(0)
+    w = [int(word) for word in words]
+    bits.state = {
+        'bit_generator': 'PCG64', 'state': {'state': w[0] << 64 | w[1], 'inc': w[2] << 64 | w[3]},
+        'has_uint32': w[4] & 1, 'uinteger': w[5] & 0xFFFFFFFF,
+    }  # fmt: skip
+    return np.random.Generator(bits), bits
+
+
+class XORWOW(_cuRANDGenerator):
+    """cuRAND's XORWOW by name."""
 
 
 class MRG32k3a(XORWOW):
@@ -93,14 +125,28 @@ class Generator:
         self.bit_generator = bit_generator
 
     def _draw(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        fn = getattr(self.bit_generator._numpy, name)
+        bits: Any = self.bit_generator
+        bits.state()
+
+        def fn(words: NDArray[np.uint64], *a: Any, **k: Any) -> Any:
+            return getattr(_generator(words)[0], name)(*a, **k)
+
+        def moved_on(words: NDArray[np.uint64], *a: Any, **k: Any) -> Any:
+            generator, state = _generator(words)
+            getattr(generator, name)(*a, **k)
+            return _words(state)
+
+        args = (bits._state, *args)
         out = kwargs.pop('out', None)
         dtype = kwargs.pop('dtype', None) if name in ('beta', 'uniform') else None
+        if out is not None:
+            kwargs['size'] = out.shape
+            kwargs['dtype'] = out.dtype
+        found = _drawn(fn, args, kwargs, dtype, name)
+        bits._state[...] = _drawn(moved_on, args, kwargs, None, f'{name}_state')
         if out is None:
-            return _drawn(fn, args, kwargs, dtype, name)
-        kwargs['size'] = out.shape
-        kwargs['dtype'] = out.dtype
-        out[...] = _drawn(fn, args, kwargs, None, name)
+            return found
+        out[...] = found
         return out
 
 
