@@ -27,6 +27,7 @@ from capturekit.memory import extent
 from capturekit.places import Place
 from capturekit.plan import Feed
 from capturekit.rehearsal import Rehearsal
+from capturekit.sparse import packed
 from capturekit.variant import Recorder, Variant, opaque
 
 LOG = logging.getLogger('capturekit')
@@ -154,7 +155,7 @@ class Graphed:
             leaves, form = list(args), count  # the quick way to say the same
         else:
             try:
-                leaves, form = take_apart((args, kwargs), lambda value: isinstance(value, array), opaque)
+                leaves, form = take_apart(packed((args, kwargs)), lambda value: isinstance(value, array), opaque)
             except TypeError as error:
                 self._say(f'its arguments can not be compared: {error}')
                 return fn(*args, **kwargs)
@@ -283,7 +284,7 @@ class Graphed:
         reason = environment.written() or shape_of_change(before, (args, kwargs), is_array)
         if reason is None:
             try:
-                _leaves, held = take_apart(result, is_array, opaque, name='the result')
+                _leaves, held = take_apart(packed(result), is_array, opaque, name='the result')
             except TypeError as error:
                 reason = str(error)
         same = next((v for v in kind.variants if reason is None and _same_way(v, rehearsal)), None)
@@ -309,7 +310,9 @@ class Graphed:
         drawn: list[Feed] = []
         reason = ''
         if isinstance(form, int):
-            leaves, form = take_apart((args, kwargs), lambda value: isinstance(value, platform.cupy.ndarray), opaque)
+            leaves, form = take_apart(
+                packed((args, kwargs)), lambda value: isinstance(value, platform.cupy.ndarray), opaque
+            )
         for gates in ('device', 'host') if len(variant.assumptions) <= CHAIN else ('host',):
             recorder = Recorder(platform, self.__wrapped__, variant, gates, self._pool)
             _BUSY.depth += 1

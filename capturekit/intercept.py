@@ -76,9 +76,26 @@ SEAMS = (
     *(
         f'cupyx.cusparse.{name}'
         for name in (
-            'csrgeam', 'csrgeam2', 'spgeam', 'csrgemm', 'csrgemm2', 'spgemm', 'csrsort', 'cscsort', 'coosort', 'csr2csc',
-            'csr2cscEx2', 'csc2csr', 'csc2csrEx2', 'dense2csc', 'dense2csr', 'csr2csr_compress', 'csrsm2', 'csrilu02',
-            'denseToSparse', 'spsm',
+            'csrgeam',
+            'csrgeam2',
+            'spgeam',
+            'csrgemm',
+            'csrgemm2',
+            'spgemm',
+            'csrsort',
+            'cscsort',
+            'coosort',
+            'csr2csc',
+            'csr2cscEx2',
+            'csc2csr',
+            'csc2csrEx2',
+            'dense2csc',
+            'dense2csr',
+            'csr2csr_compress',
+            'csrsm2',
+            'csrilu02',
+            'denseToSparse',
+            'spsm',
         )
     ),
 )

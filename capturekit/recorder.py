@@ -27,8 +27,8 @@ from capturekit.rehearsal import Answers, Rehearsal
 from capturekit.rules import CaptureStatus, Code, Mode, Operation
 from capturekit.suspension import forbid_suspension
 from capturekit.topology import LEGACY_HANDLES, PER_THREAD_HANDLE
-from capturekit.unloading import UNLOADING
 from capturekit.undo import GARBAGE, Undo, add_note, uninterrupted
+from capturekit.unloading import UNLOADING
 
 _MODES = {mode.name.lower(): mode for mode in Mode}
 

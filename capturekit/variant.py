@@ -19,6 +19,7 @@ from capturekit.ports import RING, Ports, from_low
 from capturekit.recorder import Capture
 from capturekit.rehearsal import Read, Rehearsal
 from capturekit.rules import Mode
+from capturekit.sparse import packed, unpacked
 
 
 class Variant:
@@ -136,7 +137,7 @@ class Recorder:
                 live = capture._live
                 assert live is not None and live.memory is not None
                 self._open(live, leaves)
-                args, kwargs = put_together(form, self.places)
+                args, kwargs = unpacked(put_together(form, self.places))
                 result = self.fn(*args, **kwargs)
                 self._close(live, result)
             return self._first_call(capture.graph, live, leaves, stream)
@@ -175,7 +176,7 @@ class Recorder:
         held = self.variant.held
         known_object = lambda value: opaque(value) and any(value is one for one in held)  # noqa: E731
         is_array = lambda value: isinstance(value, cupy.ndarray)  # noqa: E731
-        arrays, self.form = take_apart(result, is_array, known_object, name='the result')
+        arrays, self.form = take_apart(packed(result), is_array, known_object, name='the result')
         for value in held_in(self.form):
             if not any(value is one for one in held) and not isinstance(value, type):
                 raise TypeError(f'the result holds {type(value).__name__} {value!r}, another one at each call')
@@ -262,7 +263,7 @@ class Recorder:
                 source = leaves[result.source] if result.of == 'own' else blocks[result.source]
                 like = result.array
                 found.append(cupy.ndarray(like.shape, like.dtype, source.data + result.offset, like.strides))
-        return put_together(self.form, found)
+        return unpacked(put_together(self.form, found))
 
     def _runner(self, graph: Graph) -> Callable[[Sequence[Any], bool], Any]:
         """The function that answers a call: with all it needs bound to it, for it is called very often."""

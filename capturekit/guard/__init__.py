@@ -11,7 +11,7 @@ is thrown away, so that work sent to them neither runs nor goes missing unseen. 
 and an allocation for such work is refused at its own line.
 
 How it is cut: each file adds the verbs of one kind to the class of the file below it. From the ground up: judging,
-allocators, lanes, switches, work, ordering, waits, arrays, endings.
+allocators, lanes, joins, uploads, cuts, switches, work, ordering, waits, arrays, draws, seams, endings.
 """
 
 from __future__ import annotations

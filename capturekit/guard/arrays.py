@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 import numpy
 
 from capturekit import errors
-from capturekit.guard.cuts import Cuts
 from capturekit.guard.live import Live
+from capturekit.guard.waits import Waits
 from capturekit.places import here
 from capturekit.rehearsal import signature
 from capturekit.rules import RULES, Code, Operation, Rule
@@ -20,7 +20,7 @@ from capturekit.topology import LEGACY_HANDLES
 _O = Operation
 
 
-class Arrays(Cuts):
+class Arrays(Waits):
     """Values going between host and device: reads refused, constants uploaded aside, exchange with other libraries."""
 
     def array_get(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from capturekit import errors
+from capturekit.guard.lanes import Lanes
 from capturekit.guard.live import Live
-from capturekit.guard.waits import Waits
 from capturekit.places import Place, here
 from capturekit.rules import RULES, Code
 from capturekit.topology import Lane
 
 
-class Joins(Waits):
+class Joins(Lanes):
     """At the end of a capture, or of a part of one: who was not joined, and joining what is left."""
 
     def find_work(self, live: Live) -> None:

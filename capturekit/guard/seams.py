@@ -6,7 +6,6 @@ computes on the host, from work that has not run, what it does next; a test on t
 
 from __future__ import annotations
 
-import copy
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +17,7 @@ from capturekit.guard.live import Live
 from capturekit.places import Place, here
 from capturekit.plan import Seam
 from capturekit.rules import Code
+from capturekit.sparse import packed, unpacked
 
 
 class Seams(Draws):
@@ -66,9 +66,7 @@ class Seams(Draws):
         live.note('seam', None, f'{name}() is called by the host at every launch, between two parts', at)
         return result
 
-    def _joint(
-        self, live: Live, name: str, at: Place | None, call: Callable[[], Any], given: Any
-    ) -> tuple[Any, Seam]:
+    def _joint(self, live: Live, name: str, at: Place | None, call: Callable[[], Any], given: Any) -> tuple[Any, Seam]:
         """Make the call for the first time. Its results get places of the graph's own, which later calls fill again."""
         cupy, memory = live.platform.cupy, self._memory(live)
         first = call()
@@ -98,42 +96,21 @@ class Seams(Draws):
                 fill(found)
 
         fill(leaves)
-        return _with(first, dict(zip(map(id, leaves), places))), Seam(name, at, again)
+        return unpacked(_with(packed(first), dict(zip(map(id, leaves), places)))), Seam(name, at, again)
 
     def _outside_capture(self, live: Live) -> Any:
         return _Outside(self, live)
 
 
-def _sparse(value: Any) -> bool:
-    return type(value).__module__.startswith('cupyx.scipy.sparse')
-
-
 def _parts(value: Any, array: type) -> tuple[list[Any], Any]:
-    """The arrays in a call's result, each once, and all else of it, comparable: sparse matrices by class and shape."""
-
-    def skeleton(part: Any) -> Any:
-        if _sparse(part):
-            known = {k: skeleton(v) for k, v in vars(part).items() if isinstance(v, (array, tuple, int, str))}
-            return (type(part), tuple(sorted(known)), tuple(known[k] for k in sorted(known)))
-        if type(part) in (tuple, list):
-            return type(part)(skeleton(inner) for inner in part)
-        if isinstance(part, tuple):
-            return (type(part), *(skeleton(inner) for inner in part))
-        if type(part) is dict:
-            return {k: skeleton(v) for k, v in part.items()}
-        return part
-
-    return take_apart(skeleton(value), lambda part: isinstance(part, array), lambda _part: True)
+    """The arrays in a call's result, each once, and all else of it, comparable."""
+    return take_apart(packed(value), lambda part: isinstance(part, array), lambda _part: True)
 
 
 def _with(value: Any, places: dict[int, Any]) -> Any:
-    """The same result with other arrays; what is no container and no sparse matrix stays the object that it is."""
+    """A packed result with other arrays; what is neither container nor array stays the object that it is."""
     if id(value) in places:
         return places[id(value)]
-    if _sparse(value):
-        made = copy.copy(value)
-        made.__dict__.update({k: _with(v, places) for k, v in vars(value).items()})
-        return made
     if type(value) in (tuple, list):
         return type(value)(_with(part, places) for part in value)
     if isinstance(value, tuple):

@@ -155,6 +155,8 @@ class PinnedMemoryPool:
     def __init__(self, allocator: Callable[[int], Any] = _malloc) -> None:
         self._alloc = allocator
         self._free: dict[int, list[PinnedMemory]] = {}
+        # Held here as well as by who uses it: what only garbage holds is finalized with it, though a pool takes it back.
+        self._used: dict[int, PinnedMemory] = {}
         self._lock = threading.RLock()
 
     def malloc(self, size: int) -> PinnedMemoryPointer:
@@ -165,6 +167,7 @@ class PinnedMemoryPool:
         with self._lock:
             free = self._free.get(size)
             mem = free.pop() if free else self._from_host(size)
+            self._used[mem.ptr] = mem
         return PinnedMemoryPointer(PooledPinnedMemory(mem, weakref.ref(self)), 0)
 
     def _from_host(self, size: int) -> PinnedMemory:
@@ -179,6 +182,7 @@ class PinnedMemoryPool:
 
     def _put(self, mem: PinnedMemory) -> None:
         with self._lock:
+            self._used.pop(mem.ptr, None)
             self._free.setdefault(mem.size, []).append(mem)
 
     def free_all_blocks(self) -> None:
