@@ -151,7 +151,7 @@ class Graphed:
         leaves: list[Any]
         form: Any
         count = len(args)
-        if not kwargs and all([type(arg) is array for arg in args]) and (count < 2 or len({*map(id, args)}) == count):
+        if not kwargs and {*map(type, args)} == {array} and (count < 2 or len({*map(id, args)}) == count):
             leaves, form = list(args), count  # the quick way to say the same
         else:
             try:
@@ -163,6 +163,15 @@ class Graphed:
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._new_kind(key, leaves)
+        elif self._pending is None:
+            with kind.lock:
+                first = kind.variants[0] if kind.variants else None
+                if first is not None and first.quick is not None and first.changed() is None:
+                    pointers = [leaf.data.ptr for leaf in leaves]
+                    if _apart(pointers, kind.reach, first.outside):
+                        first.calls += 1
+                        kind.misses = 0
+                        return first.quick(leaves, pointers)
         return self._answer(platform, kind, args, kwargs, leaves, form)
 
     def _current(self) -> Platform:

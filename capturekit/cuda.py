@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from capturekit.errors import CudaCallError
+from capturekit.nodes import Reader
 from capturekit.rules import CaptureStatus, Code, Mode
 from capturekit.topology import CaptureInfo, EventState
 
@@ -118,8 +119,19 @@ class CudaDevice:
             runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal,
             runtime.cudaStreamCaptureMode.cudaStreamCaptureModeRelaxed,
         ]
+        self._reader: Reader | None = None
         self._launch = cupy.cuda.runtime.graphLaunch
         self.graph_launch = self._launch
+
+    @property
+    def reader(self) -> Reader | None:
+        """Reads what nodes were given; None where the driver's library can't be reached."""
+        if self._reader is None:
+            try:
+                self._reader = Reader()
+            except (LookupError, OSError):
+                return None
+        return self._reader
 
     def _ask(self, answer: tuple[Any, ...], call: str) -> Any:
         """The values of an answer; raises if it is an error."""
@@ -362,6 +374,14 @@ class CudaDevice:
                 return f.read()
         finally:
             os.remove(path)
+
+    def graph_scalars(self, graphs: list[int]) -> list[tuple[str, int, str, Any]]:
+        """Scalar arguments of CuPy's kernels in graphs: kernel, argument's number, dtype, value."""
+        reader = self.reader
+        if reader is None:
+            return []
+        kernels = [kernel for graph in graphs for kernel in reader.kernels(graph)[0]]
+        return [(kernel.name, *scalar) for kernel in kernels for scalar in kernel.scalars()]
 
     def mem_get_info(self) -> tuple[int, int]:
         """Free and total bytes."""

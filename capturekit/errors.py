@@ -130,6 +130,10 @@ class UpdateError(CaptureError):
     """An executable graph could not take over another graph (910)."""
 
 
+class FreedMemoryError(CaptureError):
+    """Recorded work reads or writes memory whose array is gone: a launch would meet somebody else's values there."""
+
+
 class AssumptionError(CaptureError):
     """A value assumed while recording turned out different at launch.
 

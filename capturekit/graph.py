@@ -205,6 +205,28 @@ class Graph:
             for executable in parts:
                 self._device.graph_upload(executable, ptr)
 
+    def constants(self) -> list[dict[str, Any]]:
+        """What came from the host and is the same at every launch.
+
+        Uploaded arrays with ``'kind': 'upload'``, ``'at'`` (file, line, function) and ``'nbytes'``; scalar arguments of
+        CuPy's kernels with ``'kind': 'scalar'``, ``'kernel'``, ``'argument'``, ``'dtype'`` and ``'value'``. Reads the
+        nodes, so it takes some microseconds for each. Raises ClosedError on a closed graph.
+        """
+        with self._lock:
+            if self._made is None:
+                raise _closed('Graph.constants()')
+            found: list[dict[str, Any]] = [
+                {'kind': 'upload', 'text': step.text, 'at': step.at, 'nbytes': step.nbytes}
+                for step in self.recording.constants
+            ]
+            if self._plan is None:
+                graphs = [int(self._made.graph)]
+            else:
+                graphs = [g for part in self._plan.parts for g in (part.graph, *part.bodies)]
+            for name, number, dtype, value in self._device.graph_scalars(graphs):
+                found.append({'kind': 'scalar', 'kernel': name, 'argument': number, 'dtype': dtype, 'value': value})
+            return found
+
     def debug_dot_str(self, flags: int = 0) -> str:
         """Return the graph in DOT (``cudaGraphDebugDotPrint``). Raises ClosedError on a closed graph."""
         with self._lock:

@@ -126,9 +126,11 @@ class GraphMemory:
 
     def __init__(self, cupy: Any, pool: Any = None, worked: Callable[[Lane], bool] = lambda lane: True) -> None:
         self.private = pool is None
-        self.pool = cupy.cuda.MemoryPool() if pool is None else pool
+        self._malloc = cupy.cuda.memory._malloc
+        self._chunks: list[tuple[int, int]] = []
+        self.pool = cupy.cuda.MemoryPool(self._chunk) if pool is None else pool
         # blocks dropped while lanes are open lie free in `pool`: what `grow` hands out must not be one of them
-        self._fresh = cupy.cuda.MemoryPool() if pool is None else pool
+        self._fresh = cupy.cuda.MemoryPool(self._chunk) if pool is None else pool
         self.unowned = cupy.cuda.UnownedMemory
         self.pointer = cupy.cuda.MemoryPointer
         self._lanes = _Lanes(self)
@@ -147,6 +149,19 @@ class GraphMemory:
         self._capture = capture
         self._active = {0: self.tick}
         self.settle()
+
+    def _chunk(self, size: int) -> Any:
+        """A piece of the device's memory for the pools."""
+        pointer = self._malloc(size)
+        self._chunks.append((int(pointer.ptr), int(pointer.ptr) + size))
+        return pointer
+
+    def holds(self, address: int) -> bool:
+        """True for an address in this memory."""
+        if not self.private:
+            blocks = (pointer.mem for pointer in self._held if hasattr(pointer, 'mem'))
+            return any(block.ptr <= address < block.ptr + block.size for block in blocks)
+        return any(start <= address < end for start, end in self._chunks)
 
     def keep(self, thing: Any) -> None:
         """Hold something for as long as the graph lives."""

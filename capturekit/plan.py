@@ -40,6 +40,7 @@ class Part:
     executable: int = 0
     feeds: list[Feed] = field(default_factory=list)
     checks: int = 0
+    bodies: list[int] = field(default_factory=list)
     launched: int = 0
 
 

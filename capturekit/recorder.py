@@ -19,6 +19,7 @@ from capturekit.cuda import Platform, current
 from capturekit.errors import CudaCallError
 from capturekit.forks import LANE_STREAMS, Fork
 from capturekit.graph import Graph
+from capturekit.keeping import held_by, keep
 from capturekit.guard import GUARD, Live, close_recording, new_recording
 from capturekit.memory import GraphMemory
 from capturekit.places import here
@@ -148,6 +149,8 @@ class Capture:
         live = Live(platform, capture, self._strict, origin, memory, recording, threading.get_ident(), at)
         live.active_at = at
         live.gates, live.seams_on = self._gates, self._seams_on
+        if not platform.simulated:
+            live.held = held_by(frame, platform.cupy.ndarray)
         if self._rehearsal is not None:
             live.given = Answers(self._rehearsal.reads)
         self._live = live
@@ -216,14 +219,37 @@ class Capture:
                     raise GUARD.unjoined(live)
                 GUARD.join_all(live)
             if live.plan is not None:
-                return self._complete(live)
+                made = self._complete(live)
+                self._keep(live, [g for part in live.plan.parts for g in (part.graph, *part.bodies)])
+                return made
             device = live.platform.device
             with GUARD.inside():
                 info = device.capture_info(live.origin.ptr)
                 live.recording.nodes = device.graph_node_count(info.graph)
                 live.recording.edges = device.graph_edge_count(info.graph)
             live.capture.status = CaptureStatus.NONE
-        return GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin)
+        made = GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin)
+        self._keep(live, [made.graph])
+        return made
+
+    @staticmethod
+    def _keep(live: Live, graphs: list[int]) -> None:
+        """Keep what the graph uses from outside; in a strict capture nothing of that may be gone already."""
+        reader = None if live.platform.simulated else live.platform.device.reader
+        if reader is None or live.memory is None:
+            return
+        held, live.held = live.held, []
+        lost = keep(reader, graphs, live.memory, held, live.platform.cupy.ndarray)
+        for kernel, address in lost:
+            text = f'{kernel} uses memory at {address:#x} whose array is gone already'
+            live.note('note', None, text, live.at)
+        if lost and live.strict:
+            raise errors.FreedMemoryError(
+                f'{lost[0][0]} uses memory at {lost[0][1]:#x}',
+                location=live.at,
+                rule='The array that it was is gone already, and its memory may be given to somebody else before a launch.',
+                remedy='Keep a name for every array that the block reads, outside of the block.',
+            )
 
     @staticmethod
     def _complete(live: Live) -> _Made:

@@ -50,5 +50,5 @@ def unpacked(value: Any) -> Any:
     made = object.__new__(value.kind)
     made.__dict__.update(zip(value.names, value.values))
     if value.described is not None:
-        made.__dict__['_descr'] = value.described.create()  # type: ignore[attr-defined]
+        made.__dict__['_descr'] = value.described.create()
     return made

@@ -45,7 +45,9 @@ class Variant:
         self.rehearsal = rehearsal
         self.graph: Graph | None = None
         self.lock = threading.Lock()
+        self.changed = (lambda: None) if environment is None else environment.changed
         self.run: Callable[[Sequence[Any], bool], Any] | None = None
+        self.quick: Callable[[Sequence[Any], Sequence[int]], Any] | None = None
         self.backups: list[Backup] = []
         #: Extents of the arrays that the function reaches otherwise than as arguments, sorted, none in another.
         self.outside: list[tuple[int, int]] = []
@@ -71,7 +73,7 @@ class Variant:
 
     def close(self) -> None:
         """Give the graph and its memory back."""
-        graph, self.graph, self.run = self.graph, None, None
+        graph, self.graph, self.run, self.quick = self.graph, None, None, None
         self.state = 'closed'
         self.backups = []
         if graph is not None:
@@ -280,31 +282,43 @@ class Recorder:
         simple = _simple(self.platform.cupy, self.results, self.blocks, self.form)
         count = plan.launches if plan is not None else 0
 
-        def run(leaves: Sequence[Any], wait: bool) -> Any:
+        def quick(leaves: Sequence[Any], pointers: Sequence[int]) -> Any:
             nonlocal count
-            blocks = allocate() if simple is None else [simple()]
-            if shifted:
-                addresses = [leaf.data.ptr - offset for leaf, offset in zip(leaves, ins)]
-                addresses += [block.data.ptr - offset for block, offset in zip(blocks, outs)]
+            if simple is None:
+                blocks = allocate()
+                targets: Sequence[int] = [block.data.ptr for block in blocks]
             else:
-                addresses = [array.data.ptr for array in leaves]
-                addresses += [array.data.ptr for array in blocks]
+                block = simple()
+                targets = (block.data.ptr,)
+            if shifted:
+                pointers = [pointer - offset for pointer, offset in zip(pointers, ins)]
+                targets = [target - offset for target, offset in zip(targets, outs)]
             with lock:
-                if plan is None:
-                    count += 1
-                    if begun[0] < count - _AHEAD:
-                        free(count, current().synchronize)
-                    write(count, *addresses)
-                    launch()
-                else:
-                    number = plan.launches + 1
-                    free(number, current().synchronize)
-                    write(number, *addresses)
-                    with inside():
-                        plan.run(wait)
-            variant.launches += 1
-            return answer(leaves, blocks) if simple is None else blocks[0]
+                count += 1
+                if begun[0] < count - _AHEAD:
+                    free(count, current().synchronize)
+                write(count, *pointers, *targets)
+                launch()
+                variant.launches += 1
+            return block if simple is not None else answer(leaves, blocks)
 
+        def run(leaves: Sequence[Any], wait: bool) -> Any:
+            if plan is None:
+                return quick(leaves, [leaf.data.ptr for leaf in leaves])
+            blocks = allocate()
+            addresses = [leaf.data.ptr - offset for leaf, offset in zip(leaves, ins)]
+            addresses += [block.data.ptr - offset for block, offset in zip(blocks, outs)]
+            with lock:
+                number = plan.launches + 1
+                free(number, current().synchronize)
+                write(number, *addresses)
+                with inside():
+                    plan.run(wait)
+                variant.launches += 1
+            return answer(leaves, blocks)
+
+        if plan is None:
+            variant.quick = quick
         return run
 
 

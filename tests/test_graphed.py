@@ -217,7 +217,7 @@ def test_numpy_arguments_count_by_value(sim: Any) -> None:
 
     def make(cp: Any) -> Any:
         def fn(x: Any, host: Any) -> Any:
-            return x + cp.asarray(host), host
+            return x + cp.asarray(host), host.copy()
 
         return fn
 

@@ -64,6 +64,7 @@ class Cuts(Uploads):
             after = device.capture_info(live.origin.ptr).dependencies if not live.node else (live.node,)
             self._end_segment(live)
             live.node, body = device.add_if(part.graph, after, condition)
+            part.bodies.append(body)
             device.begin_capture_to(live.origin.ptr, body, live.capture.mode)
         self._begin_segment(live, before, at)
 

@@ -40,6 +40,7 @@ class Live:
     part: Part | None = None
     node: int = 0
     lost: bool = False
+    held: list[Any] = field(default_factory=list)
     given: Answers | None = None
     gates: str = 'device'
     seams_on: Any = None

@@ -730,6 +730,10 @@ class SimulatedDevice:
             if self._memory.pop(ptr, None) is None:
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'free')
 
+    def graph_scalars(self, graphs: list[int]) -> list[tuple[str, int, str, Any]]:
+        """The simulated device's nodes are Python functions: what they hold can't be read."""
+        return []
+
     def mem_get_info(self) -> tuple[int, int]:
         """Free and total bytes."""
         return _TOTAL_MEMORY - sum(self._memory.values()), _TOTAL_MEMORY

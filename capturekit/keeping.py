@@ -1,0 +1,105 @@
+"""Arrays from outside that a graph reads or writes: kept as long as it lives.
+
+A recorded node holds an address; the array that it was may be dropped any time, in the block itself even
+(``x = x * 2``), and its memory given to somebody else. So the arrays that the user's frames hold when the block is
+entered are held until its end; there the addresses among the nodes' arguments are looked up, and what lies there is
+kept for the graph. An address in one of CuPy's own kernels whose array nobody holds any more is reported.
+"""
+
+from __future__ import annotations
+
+import gc
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+from capturekit.memory import GraphMemory
+from capturekit.nodes import Kernel, Reader
+
+#: Values below are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
+_LOWEST = 1 << 32
+
+
+def held_by(frame: FrameType | None, array: type) -> list[Any]:
+    """The arrays that the variables of a frame and of its callers hold, at most one container deep."""
+    found: dict[int, Any] = {}
+    modules: set[int] = set()
+    while frame is not None:
+        spaces = [frame.f_locals]
+        if id(frame.f_globals) not in modules:
+            modules.add(id(frame.f_globals))
+            spaces.append(frame.f_globals)
+        for space in spaces:
+            for value in list(space.values()):
+                for one in _inside(value, array):
+                    found[id(one)] = one
+        frame = frame.f_back
+    return list(found.values())
+
+
+def _inside(value: Any, array: type) -> Iterable[Any]:
+    if isinstance(value, array):
+        return (value,)
+    if type(value) in (list, tuple):
+        return [one for one in value if isinstance(one, array)] if len(value) < 1000 else ()
+    inner = value if type(value) is dict else getattr(value, '__dict__', None)
+    if type(inner) is dict and not isinstance(value, type) and len(inner) < 1000:
+        return [one for one in list(inner.values()) if isinstance(one, array)]
+    return ()
+
+
+class Blocks:
+    """Memory blocks of arrays, found by any address in them."""
+
+    def __init__(self, arrays: Iterable[Any], memory: GraphMemory) -> None:
+        blocks = {}
+        for one in arrays:
+            if one.size and not memory.owns(one.data.mem):
+                blocks[int(one.data.mem.ptr)] = one.data
+        self._starts = sorted(blocks)
+        self._data = [blocks[start] for start in self._starts]
+
+    def at(self, address: int) -> Any:
+        """The memory pointer of an array around an address, or None."""
+        found = bisect_right(self._starts, address) - 1
+        if found < 0:
+            return None
+        data = self._data[found]
+        return data if address < self._starts[found] + data.mem.size else None
+
+
+def keep(
+    reader: Reader, graphs: Iterable[int], memory: GraphMemory, held: list[Any], array: type
+) -> list[tuple[str, int]]:
+    """Keep for the graph what its kernels use from outside; return (kernel, address) of what nobody holds any more."""
+    kernels = [kernel for graph in graphs for kernel in reader.kernels(graph)[0]]
+    blocks = Blocks(held, memory)
+    kept: dict[int, Any] = {}
+    open_ = {}
+    for kernel, address in _addresses(kernels, memory):
+        data = blocks.at(address)
+        if data is not None:
+            kept[id(data)] = data
+        else:
+            open_[address] = kernel
+    lost = []
+    real = {address: kernel for address, kernel in open_.items() if reader.is_device_memory(address)}
+    if real:
+        everything = Blocks([one for one in gc.get_objects() if isinstance(one, array)], memory)
+        for address, kernel in real.items():
+            data = everything.at(address)
+            if data is not None:
+                kept[id(data)] = data
+            elif kernel.name.startswith('cupy_'):
+                lost.append((kernel.name, address))
+    memory.keep(list(kept.values()))
+    return lost
+
+
+def _addresses(kernels: list[Kernel], memory: GraphMemory) -> Iterator[tuple[Kernel, int]]:
+    for kernel in kernels:
+        words = kernel.words()
+        for address in words[words > _LOWEST].tolist():
+            if not memory.holds(address):
+                yield kernel, address

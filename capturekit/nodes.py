@@ -1,0 +1,132 @@
+"""What the nodes of a graph were given: kernel names, arguments, the device addresses among them.
+
+The driver hands out a kernel node's arguments as bytes, and for each kernel where each argument lies. CuPy passes an
+array as a structure that begins with its address, a scalar as it is, and names its kernels after the types, so that
+scalars can be read back. CUDA Driver API, "Graph Management": ``cuGraphKernelNodeGetParams``, ``cuFuncGetParamInfo``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capturekit.linkage import loaded
+
+
+class _Params(ctypes.Structure):
+    """``CUDA_KERNEL_NODE_PARAMS_v2``."""
+
+    _fields_ = [
+        ('func', ctypes.c_void_p),
+        ('grid', ctypes.c_uint * 3),
+        ('block', ctypes.c_uint * 3),
+        ('shared', ctypes.c_uint),
+        ('args', ctypes.POINTER(ctypes.c_void_p)),
+        ('extra', ctypes.c_void_p),
+        ('kern', ctypes.c_void_p),
+        ('ctx', ctypes.c_void_p),
+    ]
+
+
+@dataclass
+class Kernel:
+    """One kernel of a graph's: its name, where its arguments lie, and the bytes of each node's."""
+
+    name: str
+    layout: list[tuple[int, int]]
+    nodes: list[bytes] = field(default_factory=list)
+
+    def words(self) -> NDArray[np.uint64]:
+        """All aligned 8-byte words of all nodes' arguments, once each."""
+        size = len(self.nodes[0]) // 8 * 8
+        flat = b''.join([node[:size] for node in self.nodes])
+        return np.unique(np.frombuffer(flat, np.uint64))
+
+    def scalars(self) -> Iterable[tuple[int, str, Any]]:
+        """Scalars of CuPy's own kernels: (argument's number, dtype, value), once each."""
+        types = self.name.rpartition('__')[2].split('_') if '__' in self.name else []
+        first = self.layout[0][0] if self.layout else 0
+        for number, (offset, size) in enumerate(self.layout):
+            dtype = _dtype(types[number]) if number < len(types) else None
+            if dtype is None or dtype.itemsize != size:
+                continue
+            values = {node[offset - first : offset - first + size] for node in self.nodes}
+            for value in sorted(values):
+                yield number, str(dtype), np.frombuffer(value, dtype)[0].item()
+
+
+def _dtype(name: str) -> np.dtype[Any] | None:
+    try:
+        return np.dtype({'float': 'float64', 'int': 'int64', 'complex': 'complex128'}.get(name, name))
+    except TypeError:
+        return None
+
+
+class Reader:
+    """Reads graphs of the driver's. Raises LookupError where the driver's library is not loaded."""
+
+    def __init__(self) -> None:
+        self._cuda = ctypes.CDLL(loaded('libcuda.so'))
+        self._get = self._cuda.cuGraphKernelNodeGetParams_v2
+        self._get.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        self._layouts: dict[tuple[int, int], tuple[str, list[tuple[int, int]]]] = {}
+
+    def kernels(self, graph: int) -> tuple[list[Kernel], list[int]]:
+        """The kernels of a graph, and the handles of its other nodes."""
+        count = ctypes.c_size_t()
+        self._cuda.cuGraphGetNodes(ctypes.c_void_p(graph), None, ctypes.byref(count))
+        handles = (ctypes.c_void_p * count.value)()
+        self._cuda.cuGraphGetNodes(ctypes.c_void_p(graph), handles, ctypes.byref(count))
+        found: dict[tuple[int, int], Kernel] = {}
+        others: list[int] = []
+        params = _Params()
+        reference, get, string_at = ctypes.byref(params), self._get, ctypes.string_at
+        for handle in handles:
+            if get(handle, reference):
+                others.append(int(handle or 0))
+                continue
+            key = (params.func or 0, params.kern or 0)
+            kernel = found.get(key)
+            if kernel is None:
+                kernel = found[key] = Kernel(*self._described(key))
+            if kernel.layout and params.args:
+                (first, _), (last, size) = kernel.layout[0], kernel.layout[-1]
+                start = params.args[0]
+                if len(kernel.layout) == 1 or params.args[len(kernel.layout) - 1] - start == last - first:
+                    kernel.nodes.append(string_at(start, last + size - first))
+                else:
+                    kernel.nodes.append(self._scattered(kernel, params, first, last + size))
+        return [kernel for kernel in found.values() if kernel.nodes], others
+
+    @staticmethod
+    def _scattered(kernel: Kernel, params: _Params, first: int, end: int) -> bytes:
+        data = bytearray(end - first)
+        for number, (offset, size) in enumerate(kernel.layout):
+            data[offset - first : offset - first + size] = ctypes.string_at(params.args[number], size)
+        return bytes(data)
+
+    def _described(self, key: tuple[int, int]) -> tuple[str, list[tuple[int, int]]]:
+        if key not in self._layouts:
+            func, kern = key
+            handle = ctypes.c_void_p(func or kern)
+            prefix = 'cuFunc' if func else 'cuKernel'
+            name = ctypes.c_char_p()
+            getattr(self._cuda, f'{prefix}GetName')(ctypes.byref(name), handle)
+            layout: list[tuple[int, int]] = []
+            offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+            ask = getattr(self._cuda, f'{prefix}GetParamInfo')
+            while not ask(handle, ctypes.c_size_t(len(layout)), ctypes.byref(offset), ctypes.byref(size)):
+                layout.append((offset.value, size.value))
+            self._layouts[key] = ((name.value or b'').decode(), layout)
+        return self._layouts[key]
+
+    def is_device_memory(self, address: int) -> bool:
+        """True for an address inside a live allocation on a device."""
+        base, size = ctypes.c_void_p(), ctypes.c_size_t()
+        ask = self._cuda.cuMemGetAddressRange_v2
+        return not ask(ctypes.byref(base), ctypes.byref(size), ctypes.c_void_p(address))
