@@ -33,7 +33,7 @@ from capturekit.variant import Recorder, Variant, opaque
 LOG = logging.getLogger('capturekit')
 #: Calls in a row that did not fit what was recorded, after which a kind of call stays eager.
 PATIENCE = 8
-#: Host reads up to which the device decides whether to go on: a launch of many conditional nodes costs more than asking.
+#: Host reads up to which the device decides whether to go on: a launch of many conditional nodes costs more.
 CHAIN = 16
 
 
@@ -55,7 +55,8 @@ class _Kind:
     def __init__(self, leaves: list[Any]) -> None:
         self.reach = [(low - leaf.data.ptr, high - leaf.data.ptr) for leaf in leaves for low, high in (extent(leaf),)]
         self.variants: list[Variant] = []
-        self.misses = 0
+        #: Calls in a row that no launch answered: because a check failed, because nothing fitted.
+        self.misses = self.strange = 0
         self.lock = threading.RLock()
 
 
@@ -170,7 +171,7 @@ class Graphed:
                     pointers = [leaf.data.ptr for leaf in leaves]
                     if _apart(pointers, kind.reach, first.outside):
                         first.calls += 1
-                        kind.misses = 0
+                        kind.misses = kind.strange = 0
                         return first.quick(leaves, pointers)
         return self._answer(platform, kind, args, kwargs, leaves, form)
 
@@ -242,7 +243,7 @@ class Graphed:
                 variant.restore()
                 raise
             else:
-                kind.misses = 0
+                kind.misses = kind.strange = 0
                 if self._later and variant.plan is not None:
                     stream = platform.cupy.cuda.get_current_stream()
                     self._local.last = Call(variant, variant.plan.launches, stream)
@@ -300,8 +301,15 @@ class Graphed:
         if same is not None:
             _to_front(kind, same)
             return result
-        variant = Variant(environment, rehearsal, reason or '')
+        kind.strange += 1
+        lasting = kind.strange > self._limit + PATIENCE
+        if lasting:
+            reason = reason or 'what it depends on besides its arguments is different at nearly each call'
+        variant = Variant(None if lasting else environment, rehearsal, reason or '')
         variant.calls = 1
+        if lasting:
+            self._stay_eager(kind, variant, variant.reason)
+            return result
         if reason is None:
             variant.held = held_in(held)
         kind.variants.insert(0, variant)
@@ -427,7 +435,7 @@ def _apart(pointers: list[int], reach: list[tuple[int, int]], outside: list[tupl
             (p, q), ((a, b), (c, d)) = pointers, reach
             return p + b <= q + c or q + d <= p + a or a == b or c == d
     spans = sorted([(p + low, p + high) for p, (low, high) in zip(pointers, reach) if low != high])
-    if not all([spans[n][1] <= spans[n + 1][0] for n in range(len(spans) - 1)]):
+    if not all(spans[n][1] <= spans[n + 1][0] for n in range(len(spans) - 1)):
         return False
     return not outside or all(
         outside[found - 1][1] <= low if (found := bisect_left(outside, (high,))) else True for low, high in spans
@@ -461,7 +469,7 @@ def graphed(
 ) -> Any:
     """Make a function of CuPy code launch a recorded graph of itself: ``@ck.graphed``.
 
-    The first call of a kind runs eagerly, the second is recorded, from then on it is launched. Arguments may hold arrays
+    The first call of a kind runs eagerly, the second is recorded, later ones are launched. Arguments may hold arrays
     anywhere in nested containers; what is no array is compared by value, objects of one's own by identity (their
     attributes that the function uses are watched). Arrays changed in place are the caller's own; results are new arrays
     at each call. Host reads are checked at every launch: where one gives another value, that call runs eagerly. What

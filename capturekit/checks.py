@@ -159,7 +159,7 @@ class Checks:
         """Nothing is known any more: what can't be vouched for is taken for wrong."""
         return errors.AssumptionError(
             'A launch whose checks were asked for too late',
-            rule=f'Launch {launch} was followed by {RING} others or more, and what its checks found is not kept so long.',
+            rule=f'Launch {launch} was followed by {RING} others or more: what its checks found is not kept so long.',
             remedy='Ask sooner.',
         )
 

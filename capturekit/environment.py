@@ -65,7 +65,6 @@ _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
 _SEARCHED = 1_000
 #: Python 3.12 freezes some hundred objects of its own when it starts; gc.freeze() freezes thousands.
 _FROZEN_AT_START = 2_000
-_RANDOM = (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 _PACKAGES = ('numpy', 'scipy', 'cuda')
@@ -691,7 +690,7 @@ class Watch:
                 self._suspended.setdefault(id(frame), (frame, self._at))
         elif issubclass(cls, random.SystemRandom):
             self._unwatchable.append(f'{self._at} is or holds {_a(cls)}, whose draws leave no trace')
-        elif among(cls, _FILES) or issubclass(cls, _RANDOM):
+        elif among(cls, _FILES) or issubclass(cls, _random_types()):
             if id(value) not in self._states:
                 self._states[id(value)] = (value, Keeper(_never).keep(_state(value)), self._at)
         elif _is_iterator(cls):
@@ -970,7 +969,12 @@ def _state(value: Any) -> Any:
         return str(error)
 
 
+def _random_types() -> tuple[type, ...]:
+    # numpy.random is an import of its own, which `import capturekit` need not pay for.
+    return (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
+
+
 _HOST_RANDOMNESS: dict[str, Callable[[], Any]] = {
     'random': random.getstate,
-    'numpy.random': functools.partial(np.random.get_state, legacy=False),
+    'numpy.random': lambda: np.random.get_state(legacy=False),
 }

@@ -184,7 +184,8 @@ ENTRIES: tuple[Entry, ...] = (
     *(
         Entry('cupy_backends.cuda.libs.curand', f'generate{name}', 'curand_draw', 'function', optional=True)
         for name in (
-            '', 'LongLong', 'Uniform', 'UniformDouble', 'Normal', 'NormalDouble', 'LogNormal', 'LogNormalDouble', 'Poisson',
+            '', 'LongLong', 'Uniform', 'UniformDouble', 'Normal', 'NormalDouble', 'LogNormal', 'LogNormalDouble',
+            'Poisson',
         )
     ),
     Entry('cupy.random._generator.RandomState', '_get_seed', 'random_seed_given'),

@@ -70,10 +70,14 @@ class Libraries:
             self._undo.pop()()
 
     def _find(self, platform: Any) -> None:
-        self._cupy, self._pointers, self._simulated, self.late = platform.cupy, [], [], {}
+        self._cupy, self._pointers, self._simulated, self.late = None, [], [], {}
         if platform.simulated:
             self._simulated = [sys.modules[f'{_PACKAGE}.{name}'] for name in NAMES]
-            return
+        else:
+            self._find_pointers()
+        self._cupy = platform.cupy
+
+    def _find_pointers(self) -> None:
         runtime = importlib.import_module('cupy_backends.cuda.api.runtime')
         real = address_of(runtime.__pyx_capi__['streamIsCapturing'])
         asked = runtime.streamIsCapturing

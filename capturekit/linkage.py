@@ -9,8 +9,11 @@ be read, replaced and put back at any time, so that it doesn't matter when the m
 from __future__ import annotations
 
 import ctypes
+import mmap
+import os
 import struct
 import sys
+from collections.abc import Iterator
 
 _LOAD, _DYNAMIC, _WRITABLE = 1, 2, 2
 _END, _PLT_SIZE, _STRINGS, _SYMBOLS, _JUMPS = 0, 2, 5, 6, 23
@@ -24,26 +27,28 @@ class Object:
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path = os.path.realpath(path)  # as the list of loaded objects has it
         if not sys.platform.startswith('linux') or struct.calcsize('P') != 8:
             raise LookupError(f'pointers of {path} can only be found on 64-bit Linux')
-        with open(path, 'rb') as f:
-            head = f.read(64)
-            if head[:5] != b'\x7fELF\x02':
-                raise LookupError(f'{path} is no 64-bit ELF object')
-            offset = struct.unpack_from('<Q', head, 32)[0]
-            size, count = struct.unpack_from('<HH', head, 54)
-            f.seek(offset)
-            table = f.read(size * count)
+        try:
+            with open(path, 'rb') as f:
+                head = f.read(64)
+                if head[:5] != b'\x7fELF\x02':
+                    raise LookupError(f'{path} is no 64-bit ELF object')
+                offset = struct.unpack_from('<Q', head, 32)[0]
+                size, count = struct.unpack_from('<HH', head, 54)
+                f.seek(offset)
+                table = f.read(size * count)
+        except OSError as error:
+            raise LookupError(f'{path} can not be read ({error})') from None
         rows = [struct.unpack_from('<IIQQQQQQ', table, i * size) for i in range(count)]
-        lowest = min(row[3] - row[2] for row in rows if row[0] == _LOAD)
-        self.base = self._mapped() - lowest
+        lowest = min(row[3] for row in rows if row[0] == _LOAD)
+        self.base = self._mapped() - lowest // mmap.PAGESIZE * mmap.PAGESIZE
         self._writable = [(self.base + row[3], row[6]) for row in rows if row[0] == _LOAD and row[1] & _WRITABLE]
         self._dynamic = next(self.base + row[3] for row in rows if row[0] == _DYNAMIC)
 
     def _mapped(self) -> int:
-        with open('/proc/self/maps', encoding='utf-8', errors='surrogateescape') as f:
-            starts = [int(line.split('-')[0], 16) for line in f if line.rstrip('\n').endswith(f' {self.path}')]
+        starts = [start for start, _end, _rights, path in _mappings() if path == self.path]
         if not starts:
             raise LookupError(f'{self.path} is not loaded')
         return min(starts)
@@ -90,22 +95,42 @@ class Object:
 
 
 class Pointer:
-    """One pointer in memory: replaced and put back."""
+    """One pointer in memory: replaced and put back.
+
+    An object linked with ``-z now`` has its jump table sealed when it is loaded: the page is opened for each write.
+    """
 
     def __init__(self, address: int) -> None:
         self._cell = ctypes.c_uint64.from_address(address)
+        self._page = address // mmap.PAGESIZE * mmap.PAGESIZE
+        self._sealed = _sealed(address)
         self._before: int | None = None
 
     def replace(self, value: int) -> None:
-        """Write ``value``; remember what was there."""
+        """Write ``value``; remember what was there the first time."""
         before = self._cell.value
-        self._cell.value = value
-        self._before = before
+        self._write(value)
+        if self._before is None:
+            self._before = before
 
     def restore(self) -> None:
         """Put back what was there before :meth:`replace`."""
         if self._before is not None:
-            self._cell.value, self._before = self._before, None
+            self._write(self._before)
+            self._before = None
+
+    def _write(self, value: int) -> None:
+        if self._sealed:
+            self._protect(mmap.PROT_READ | mmap.PROT_WRITE)
+        self._cell.value = value
+        if self._sealed:
+            self._protect(mmap.PROT_READ)
+
+    def _protect(self, rights: int) -> None:
+        call = ctypes.CDLL(None, use_errno=True).mprotect
+        call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        if call(self._page, mmap.PAGESIZE, rights):
+            raise OSError(ctypes.get_errno(), f'the page at {self._page:#x} can not be written')
 
 
 def address_of(capsule: object) -> int:
@@ -124,12 +149,27 @@ def name_of(capsule: object) -> bytes:
 
 def loaded(part: str) -> str:
     """The path of a loaded object whose file name begins with ``part``. LookupError if there is none."""
+    for _start, _end, _rights, path in _mappings():
+        if path.rpartition('/')[2].startswith(part):
+            return path
+    raise LookupError(f'no object named {part}... is loaded')
+
+
+def _mappings() -> Iterator[tuple[int, int, str, str]]:
+    """This process's memory: start, end, rights, path. LookupError where the system does not tell."""
     try:
         with open('/proc/self/maps', encoding='utf-8', errors='surrogateescape') as f:
             for line in f:
-                path = line.rstrip('\n')[73:].strip()
-                if path.rpartition('/')[2].startswith(part):
-                    return path
+                span, rights, _offset, _device, _inode, *path = line.rstrip('\n').split(None, 5)
+                start, _dash, end = span.partition('-')
+                yield int(start, 16), int(end, 16), rights, path[0] if path else ''
     except OSError as error:
         raise LookupError(f'no list of loaded objects on this platform ({error})') from None
-    raise LookupError(f'no object named {part}... is loaded')
+
+
+def _sealed(address: int) -> bool:
+    """True for an address on a page that can't be written."""
+    try:
+        return any(start <= address < end and rights[1] != 'w' for start, end, rights, _path in _mappings())
+    except LookupError:
+        return False

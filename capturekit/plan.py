@@ -33,8 +33,10 @@ class Feed:
 
 @dataclass
 class Part:
-    """A definition and, once it is complete, its executable graph; ``checks``: how many are done after it; ``launched``:
-    the number of its last launch."""
+    """A definition and, once it is complete, its executable graph.
+
+    ``checks``: how many are done after it; ``launched``: the number of its last launch.
+    """
 
     graph: int = 0
     executable: int = 0

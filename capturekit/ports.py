@@ -1,9 +1,9 @@
 """Arguments in, results out, inside the graph.
 
 A graph works on addresses that were recorded; its caller's arrays lie elsewhere at each call. So the graph's first node
-fetches the arguments into memory of its own, and its last node stores the results. Both find the caller's addresses in a
-table in pinned memory, of which each of the last :data:`RING` launches has a row of its own: a call writes a few words
-there and launches one graph.
+fetches the arguments into memory of its own, and its last node stores the results. Both find the caller's addresses
+in a table in pinned memory, of which each of the last :data:`RING` launches has a row of its own: a call writes a few
+words there and launches one graph.
 
 An argument is stored back where the work has changed it, and only there. Only elements are copied, never what lies
 between them. CUDA C++ Programming Guide, "Page-Locked Host Memory, Mapped Memory".
@@ -29,9 +29,9 @@ _WORDS = 24
 _DIMENSIONS = 8
 _THREADS, _BLOCKS = 256, 512
 
-#: A descriptor's words: 0 the table's column, 1 the address in the graph's memory, 2 bytes in one piece or 0, 3 bytes of
-#: an element, 4 dimensions, 5 to 12 the shape, 13 to 20 the strides in bytes, 21 elements, 22 whether to store only what
-#: differs, 23 nothing.
+#: A descriptor's words: 0 the table's column, 1 the address in the graph's memory, 2 bytes in one piece or 0, 3 bytes
+#: of an element, 4 dimensions, 5 to 12 the shape, 13 to 20 the strides in bytes, 21 elements, 22 whether to store only
+#: what differs, 23 nothing.
 _SOURCE = r"""
 typedef unsigned long long u64;
 
@@ -69,8 +69,10 @@ __device__ void elements(char* to, const char* from, const u64* d, bool differin
         for (u64 b = 0; b < d[3]; b += unit) {
             char* t = to + offset + b;
             const char* f = from + offset + b;
-            if (wide) { if (!differing || *(unsigned int*)t != *(const unsigned int*)f) *(unsigned int*)t = *(const unsigned int*)f; }
-            else if (!differing || *t != *f) *t = *f;
+            if (wide) {
+                const unsigned int word = *(const unsigned int*)f;
+                if (!differing || *(unsigned int*)t != word) *(unsigned int*)t = word;
+            } else if (!differing || *t != *f) *t = *f;
         }
     }
 }
@@ -128,8 +130,8 @@ def descriptor(column: int, array: Any, differing: bool) -> list[int]:
     pad = [0] * (_DIMENSIONS - array.ndim)
     address = low if dense else int(array.data.ptr)
     return [
-        column, address, high - low if dense else 0, array.itemsize, array.ndim, *array.shape, *pad, *array.strides, *pad,
-        array.size, int(differing), 0,
+        column, address, high - low if dense else 0, array.itemsize, array.ndim,
+        *array.shape, *pad, *array.strides, *pad, array.size, int(differing), 0,
     ]  # fmt: skip
 
 

@@ -19,8 +19,8 @@ from capturekit.cuda import Platform, current
 from capturekit.errors import CudaCallError
 from capturekit.forks import LANE_STREAMS, Fork
 from capturekit.graph import Graph
-from capturekit.keeping import held_by, keep
 from capturekit.guard import GUARD, Live, close_recording, new_recording
+from capturekit.keeping import held_by, keep
 from capturekit.memory import GraphMemory
 from capturekit.places import here
 from capturekit.recording import Recording
@@ -247,7 +247,7 @@ class Capture:
             raise errors.FreedMemoryError(
                 f'{lost[0][0]} uses memory at {lost[0][1]:#x}',
                 location=live.at,
-                rule='The array that it was is gone already, and its memory may be given to somebody else before a launch.',
+                rule='The array that it was is gone already: its memory may be given to somebody else before a launch.',
                 remedy='Keep a name for every array that the block reads, outside of the block.',
             )
 

@@ -8,6 +8,7 @@ behind each.
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from capturekit.places import Place, is_foreign
 
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 #: Where a read came from: the lines from CuPy's own out to the first of the user's.
 Signature = tuple[tuple[str, int], ...]
 
@@ -67,10 +69,9 @@ def signature() -> Signature:
     """Where the read under way comes from."""
     found = []
     frame = sys._getframe(1)
-    own = frame.f_code.co_filename.rpartition('rehearsal')[0]
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(own):
+        if not code.co_filename.startswith(_OURS):
             found.append((code.co_filename, frame.f_lineno))
             if not is_foreign(code.co_filename):
                 break

@@ -1,7 +1,7 @@
 """CuPy's sparse matrices among arguments and results: taken to pieces that can be compared, and made again.
 
-A matrix is its class, its arrays and a few plain values. The descriptor that cuSPARSE wants beside them is a handle that
-its owner destroys: it is left out of the comparison, and each matrix that is made gets one of its own.
+A matrix is its class, its arrays and a few plain values. The descriptor that cuSPARSE wants beside them is a handle
+that its owner destroys: it is left out of the comparison, and each matrix that is made gets one of its own.
 """
 
 from __future__ import annotations

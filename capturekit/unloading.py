@@ -1,11 +1,11 @@
 """Kernels and plans that recorded work still needs, although nobody holds them any more.
 
-A graph's nodes name functions of loaded modules, and cuFFT's kernels belong to plans. CuPy unloads a module and destroys
-a plan with its last reference; a graph made of them would crash when it is instantiated or launched. While captures are
-open or graphs live, such calls of CuPy's are put off; the last graph's end makes them.
+A graph's nodes name functions of loaded modules, and cuFFT's kernels belong to plans. CuPy unloads a module and
+destroys a plan with its last reference; a graph made of them would crash when it is instantiated or launched. While
+captures are open or graphs live, such calls of CuPy's are put off; the last graph's end makes them.
 
-CuPy's calls go through pointers in its extension modules (:mod:`capturekit.linkage`). Where these can't be found nothing
-is put off, and :attr:`Unloading.unable` says why.
+CuPy's calls go through pointers in its extension modules (:mod:`capturekit.linkage`). Where these can't be found
+nothing is put off, and :attr:`Unloading.unable` says why.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Unloading:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._holders = 0
-        self._cupy: Any = None
+        self._known: list[Any] = []
         self._pointers: list[tuple[Pointer, int]] = []
         self._alive: list[Any] = []
         self._later: list[Callable[[], Any]] = []
@@ -38,15 +38,15 @@ class Unloading:
     def hold(self, platform: Platform) -> None:
         """Put off what CuPy unloads from now on (counted)."""
         with self._lock:
-            if self._cupy is not platform.cupy:
-                self._find(platform)
-            if self._holders == 0:
-                for pointer, value in self._pointers:
-                    pointer.replace(value)
+            if not platform.simulated and not any(cupy is platform.cupy for cupy in self._known):
+                self._find()
+                self._known.append(platform.cupy)
+            for pointer, value in self._pointers:
+                pointer.replace(value)
             self._holders += 1
 
     def release(self) -> None:
-        """Count back; the last time, do what was put off."""
+        """Count back; the last time, do what was put off: all of it, and then raise the first error, if any."""
         with self._lock:
             self._holders -= 1
             if self._holders:
@@ -54,13 +54,17 @@ class Unloading:
             for pointer, _value in self._pointers:
                 pointer.restore()
             later, self._later = self._later, []
+        failure: BaseException | None = None
         for call in later:
-            call()
+            try:
+                call()
+            except BaseException as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
-    def _find(self, platform: Platform) -> None:
-        self._cupy, self._pointers, self.unable = platform.cupy, [], {}
-        if platform.simulated:
-            return
+    def _find(self) -> None:
+        self.unable = {}
         try:
             library = ctypes.CDLL(loaded('libcuda.so'))
             path = importlib.import_module('cupy_backends.cuda.api.driver').__file__
@@ -87,8 +91,10 @@ class Unloading:
 
     def _put_off(self, call: Callable[[Any], Any], handle: Any) -> int:
         with self._lock:
-            self._later.append(lambda: call(handle))
-        return 0
+            if self._holders:
+                self._later.append(lambda: call(handle))
+                return 0
+        return int(call(handle))  # another thread's, on its way here when the last one let go
 
 
 UNLOADING = Unloading()

@@ -160,7 +160,10 @@ def test_dtypes_and_misaligned_views(sim: Any, dtype: str) -> None:
     twins(
         sim,
         make,
-        [lambda cp, v=v: ((cp.arange(9) + v).astype(dtype)[1:6], (cp.arange(9) * v).astype(dtype)[3:8]) for v in range(4)],  # type: ignore[misc]
+        [
+            lambda cp, v=v: ((cp.arange(9) + v).astype(dtype)[1:6], (cp.arange(9) * v).astype(dtype)[3:8])
+            for v in range(4)
+        ],  # type: ignore[misc]
     )
 
 
@@ -201,7 +204,17 @@ def test_nested_arguments_and_results(sim: Any) -> None:
     assert [v.launches for v in fn.variants] == [3, 3]
 
 
-@pytest.mark.parametrize('values', [[1, 1.0, True], [0.0, -0.0], [float('nan')], [None, 'a', b'a'], [1 << 70, -1], [np.float32(1), np.float64(1), 1.0]])
+@pytest.mark.parametrize(
+    'values',
+    [
+        [1, 1.0, True],
+        [0.0, -0.0],
+        [float('nan')],
+        [None, 'a', b'a'],
+        [1 << 70, -1],
+        [np.float32(1), np.float64(1), 1.0],
+    ],
+)
 def test_what_is_no_array_counts_by_value_and_type(sim: Any, values: list[Any]) -> None:
     def make(_cp: Any) -> Any:
         def fn(x: Any, v: Any) -> Any:
@@ -876,7 +889,7 @@ def test_seams_fail_like_eager_calls(sim: Any) -> None:
 
         return fn, lambda: w
 
-    calls = [lambda cp, v=v: (cp.full((3, 3), v) + cp.eye(3)) for v in (1.0, 2.0, 3.0, np.nan, 2.0, np.nan, 1.0)]  # type: ignore[misc]
+    calls = [lambda cp, v=v: cp.full((3, 3), v) + cp.eye(3) for v in (1.0, 2.0, 3.0, np.nan, 2.0, np.nan, 1.0)]  # type: ignore[misc]
     twins(sim, make, calls)
     twins(sim, make, [calls[0], calls[3], *calls])
     twins(sim, make, [calls[3], calls[3], *calls])
@@ -1048,7 +1061,8 @@ def test_eight_threads(sim: Any, assuming: bool) -> None:
         stream = sim.cuda.Stream(non_blocking=True)
         try:
             with stream:
-                for v in range(40):
+                for call in range(16):
+                    v = call * 8 % 32
                     x = sim.arange(16.0) + v
                     y = fn(x, number % 2)
                     stream.synchronize()
@@ -1078,3 +1092,24 @@ def test_functions_that_allocate_much(sim: Any) -> None:
         return fn
 
     twins(sim, make, seq(*range(5), n=1000))
+
+
+@pytest.mark.parametrize('by', ['itself', 'others'])
+def test_what_differs_at_every_call_stays_eager_in_the_end(sim: Any, by: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Counter:
+        n = 0
+
+        @ck.graphed
+        def step(self, x: Any) -> Any:
+            if by == 'itself':
+                self.n += 1
+            return x * self.n
+
+    counter = Counter()
+    for i in range(1, 60):
+        if by == 'others':
+            counter.n += 1
+        assert counter.step(sim.arange(3.0)).tolist() == [0, i, 2 * i]
+    (variant,) = Counter.step.variants
+    assert variant.state == 'eager' and variant.calls > 30 and variant.reason in caplog.text
+    assert len(caplog.records) < 20

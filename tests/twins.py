@@ -25,7 +25,10 @@ def plain(value: Any, cp: Any, seen: dict[int, int] | None = None) -> Any:
     if isinstance(value, (list, tuple)):
         return (type(value).__name__, [plain(item, cp, seen) for item in value])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return (type(value).__name__, plain({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, cp, seen))
+        return (
+            type(value).__name__,
+            plain({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, cp, seen),
+        )
     if isinstance(value, float):
         return ('float', repr(value))
     if isinstance(value, (set, frozenset, str, bytes, int, complex, type(None))):
@@ -33,7 +36,9 @@ def plain(value: Any, cp: Any, seen: dict[int, int] | None = None) -> Any:
     return (type(value).__name__, plain(vars(value), cp, seen) if hasattr(value, '__dict__') else None)
 
 
-def story(cp: Any, fn: Callable[..., Any], calls: Sequence[Callable[[Any], Any]], state: Callable[[], Any]) -> list[Any]:
+def story(
+    cp: Any, fn: Callable[..., Any], calls: Sequence[Callable[[Any], Any]], state: Callable[[], Any]
+) -> list[Any]:
     """What calls give, one after the other, and at the end once more what the first ones gave."""
     cp.random.seed(7)
     np.random.seed(7)
@@ -55,9 +60,7 @@ def story(cp: Any, fn: Callable[..., Any], calls: Sequence[Callable[[Any], Any]]
     return told
 
 
-def twins(
-    cp: Any, make: Callable[[Any], Any], calls: Sequence[Callable[[Any], Any]], **options: Any
-) -> ck.Graphed:
+def twins(cp: Any, make: Callable[[Any], Any], calls: Sequence[Callable[[Any], Any]], **options: Any) -> ck.Graphed:
     """``make(cp)`` gives a function, or a function and one that tells its state. Returns the graphed one."""
     stories = []
     graphed: Any = None

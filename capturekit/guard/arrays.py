@@ -68,7 +68,7 @@ class Arrays(Waits):
             raise errors.HostReadError(
                 'ndarray.get()',
                 location=at,
-                rule=f'The rehearsal has no read of {array.dtype}{list(array.shape)} here: the program went another way.',
+                rule=f'The rehearsal has no read of {array.dtype}{list(array.shape)} here: it went another way.',
                 remedy='Rehearse on the inputs that are recorded, in the same state of caches and generators.',
             )
         lane = self._current_lane(live)
@@ -176,7 +176,31 @@ class Arrays(Waits):
 
     def array_setitem(self, original: Callable[..., Any], array: Any, key: Any, value: Any) -> Any:
         mine = self.mine()
+        if (mine is not None and mine.memory is not None) or threading.get_ident() in self.rehearsals:
+            mask = self._whole_mask(array, key)
+            if mask is not None and (one := self._one_value(array, value)) is not None:
+                # CuPy counts the mask on the host even where one value goes to all that it selects.
+                cupy = self.platform.cupy
+                wide = mask.reshape(mask.shape + (1,) * (array.ndim - mask.ndim))
+                cupy.copyto(array, one, where=cupy.broadcast_to(wide, array.shape))
+                return None
         return original(array, key if mine is None else self._index(mine, key), value)
+
+    def _whole_mask(self, array: Any, key: Any) -> Any:
+        """The mask of the device's that is all of an index and fits the array's first axes; else None."""
+        if isinstance(key, tuple) and len(key) == 1:
+            key = key[0]
+        if not isinstance(key, self.platform.cupy.ndarray) or key.dtype.kind != 'b' or not key.ndim:
+            return None
+        return key if key.shape == array.shape[: key.ndim] and array.dtype.fields is None else None
+
+    def _one_value(self, array: Any, value: Any) -> Any:
+        """A value that goes to every element alike, as an array without axes of the same dtype; else None."""
+        if _is_scalar(value):
+            return self.platform.cupy.full((), value, array.dtype)
+        if isinstance(value, self.platform.cupy.ndarray) and value.ndim == 0:
+            return value.astype(array.dtype)  # a copy: it may be an element of the array
+        return None
 
     def _index(self, live: Live, key: Any) -> Any:
         """Lists, inner tuples and NumPy arrays in an index are uploaded; a mask takes one place for each axis."""

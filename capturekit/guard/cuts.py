@@ -1,9 +1,9 @@
 """Cutting an open capture in two, where something has to happen between the parts at every launch.
 
 At a cut all lanes are joined, so that what comes after is ordered behind what came before. The driver's capture on the
-origin ends there and a new one begins on the same stream: into the body of a conditional node, where the device decides
-whether the rest runs, or into a graph of its own, where the host does. Other streams leave the capture at a cut and come
-back when they are next used (adapting), or forked.
+origin ends there and a new one begins on the same stream: into the body of a conditional node, where the device
+decides whether the rest runs, or into a graph of its own, where the host does. Other streams
+leave the capture at a cut and come back when they are next used (adapting), or forked.
 """
 
 from __future__ import annotations

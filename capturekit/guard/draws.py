@@ -123,7 +123,7 @@ class Draws(Arrays):
             raise errors.UnsupportedCallError(
                 f'{type(generator).__name__}() without a seed',
                 location=here(),
-                rule='Its seed, taken from the system once, would be baked in: every launch would draw the same numbers.',
+                rule='Its seed, taken from the system once, would be baked in: all launches would draw the same.',
                 remedy='Make the generator before the capture; its state then goes on from launch to launch.',
             )
         return original(generator, seed)
@@ -136,7 +136,7 @@ class Draws(Arrays):
         return original(generator)
 
     def back_up(self, live: Live, array: Any) -> None:
-        """Record, once for each array, a copy of what it is now, so that a launch that fails a check leaves no trace."""
+        """Record, once for each array, a copy of it as it is, so that a launch that fails a check leaves no trace."""
         memory = self._memory(live)
         if memory.owns(array.data.mem) or any(kept.array is array for kept in live.backups):
             return

@@ -155,8 +155,10 @@ class PinnedMemoryPool:
     def __init__(self, allocator: Callable[[int], Any] = _malloc) -> None:
         self._alloc = allocator
         self._free: dict[int, list[PinnedMemory]] = {}
-        # Held here as well as by who uses it: what only garbage holds is finalized with it, though a pool takes it back.
+        # Held here as well as by who uses it: what only garbage holds is finalized, though a pool takes it back.
         self._used: dict[int, PinnedMemory] = {}
+        # One for all: a weak reference that only garbage holds is dead before the garbage is finalized.
+        self._itself = weakref.ref(self)
         self._lock = threading.RLock()
 
     def malloc(self, size: int) -> PinnedMemoryPointer:
@@ -168,7 +170,7 @@ class PinnedMemoryPool:
             free = self._free.get(size)
             mem = free.pop() if free else self._from_host(size)
             self._used[mem.ptr] = mem
-        return PinnedMemoryPointer(PooledPinnedMemory(mem, weakref.ref(self)), 0)
+        return PinnedMemoryPointer(PooledPinnedMemory(mem, self._itself), 0)
 
     def _from_host(self, size: int) -> PinnedMemory:
         try:

@@ -160,6 +160,8 @@ class SingleDeviceMemoryPool:
         self._in_use = 0
         # Held here as well as by the arrays: what only garbage holds is finalized with it, though a pool takes it back.
         self._taken: set[_Chunk] = set()
+        # One for all: a weak reference that only garbage holds is dead before the garbage is finalized.
+        self._itself = weakref.ref(self)
         self._limit = 0
         self._device_id = runtime.getDevice()
         self.set_limit(**_parse_limit_string())
@@ -183,7 +185,7 @@ class SingleDeviceMemoryPool:
                 chunk = _Chunk(self._from_device(size), 0, size, ident)
             self._in_use += chunk.size
             self._taken.add(chunk)
-        return MemoryPointer(PooledMemory(chunk, weakref.ref(self)), 0)
+        return MemoryPointer(PooledMemory(chunk, self._itself), 0)
 
     def _from_device(self, size: int) -> BaseMemory:
         tidying: tuple[Callable[[], Any], ...] = (self.free_all_blocks, gc.collect, self.free_all_blocks)
