@@ -28,6 +28,8 @@ NAMES = ('cublas', 'cusolver', 'curand', 'cusparse')
 _PACKAGE = 'cupy_backends.cuda.libs'
 #: Whether pointers can be found in loaded objects, so that the order of imports doesn't matter.
 _FINDS = sys.platform.startswith('linux')
+#: What CuPy makes a CUBLASError of: ``CUBLAS_STATUS_ALLOC_FAILED``.
+_ALLOC_FAILED = 3
 _Answer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ssize_t, ctypes.c_int)
 _SetStream = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -64,6 +66,13 @@ class Libraries:
     def _answer(self, asked: Callable[[int], Any], stream: int) -> int:
         return 0 if self._hides(stream) else int(asked(stream))
 
+    def _answer_to_c(self, asked: Callable[[int], Any], stream: int) -> int:
+        """No exception gets through C: a stream that can't be asked counts as captured, so that CuPy refuses it."""
+        try:
+            return self._answer(asked, stream)
+        except Exception:
+            return 1
+
     def close(self) -> None:
         """Put everything back."""
         while self._undo:
@@ -81,8 +90,7 @@ class Libraries:
         runtime = importlib.import_module('cupy_backends.cuda.api.runtime')
         real = address_of(runtime.__pyx_capi__['streamIsCapturing'])
         asked = runtime.streamIsCapturing
-
-        mine = _Answer(lambda stream, _skip: self._answer(asked, stream))
+        mine = _Answer(lambda stream, _skip: self._answer_to_c(asked, stream))
         self._alive.append(mine)
         for name in NAMES:
             early = f'{_PACKAGE}.{name}' in sys.modules
@@ -114,7 +122,10 @@ class Libraries:
 
         def set_both(handle: int, stream: int | None) -> int:
             code = int(set_stream(handle, stream))
-            space = self._workspace(stream or 0) if code == 0 else None
+            try:
+                space = self._workspace(stream or 0) if code == 0 else None
+            except Exception:
+                return _ALLOC_FAILED
             return code if space is None else int(set_workspace(handle, *space))
 
         mine = _SetStream(set_both)
@@ -128,7 +139,8 @@ def _bound(runtime: Any, name: str, answer: Any) -> Any:
     before = exports['streamIsCapturing']
     make = ctypes.pythonapi.PyCapsule_New
     make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-    exports['streamIsCapturing'] = make(_address(answer), name_of(before), None)
+    signature = name_of(before)  # a capsule does not keep its name alive
+    exports['streamIsCapturing'] = make(_address(answer), signature, None)
     try:
         return importlib.import_module(f'{_PACKAGE}.{name}')
     finally:

@@ -1,8 +1,9 @@
 """What the nodes of a graph were given: kernel names, arguments, the device addresses among them.
 
 The driver hands out a kernel node's arguments as bytes, and for each kernel where each argument lies. CuPy passes an
-array as a structure that begins with its address, a scalar as it is, and names its kernels after the types, so that
-scalars can be read back. CUDA Driver API, "Graph Management": ``cuGraphKernelNodeGetParams``, ``cuFuncGetParamInfo``.
+array as a structure that begins with its address, a scalar as it is, and names the kernels of its ufuncs after the
+types (``cupy_multiply__float32_float_float32``; a scalar's without its size), so that scalars can be read back.
+CUDA Driver API, "Graph Management": ``cuGraphKernelNodeGetParams``, ``cuFuncGetParamInfo``.
 """
 
 from __future__ import annotations
@@ -33,6 +34,10 @@ class _Params(ctypes.Structure):
     ]
 
 
+#: What a scalar is, by its name in a kernel's and its size. Names of arrays have digits; an array of bools is larger.
+_SCALARS = {(str(t).rstrip('0123456789'), t.itemsize): t for t in map(np.dtype, '?bhilBHILefdFD')}
+
+
 @dataclass
 class Kernel:
     """One kernel of a graph's: its name, where its arguments lie, and the bytes of each node's."""
@@ -49,22 +54,16 @@ class Kernel:
 
     def scalars(self) -> Iterable[tuple[int, str, Any]]:
         """Scalars of CuPy's own kernels: (argument's number, dtype, value), once each."""
-        types = self.name.rpartition('__')[2].split('_') if '__' in self.name else []
+        known = self.name.startswith('cupy_') and '__' in self.name
+        types = self.name.rpartition('__')[2].split('_') if known else []
         first = self.layout[0][0] if self.layout else 0
         for number, (offset, size) in enumerate(self.layout):
-            dtype = _dtype(types[number]) if number < len(types) else None
-            if dtype is None or dtype.itemsize != size:
+            dtype = _SCALARS.get((types[number], size)) if number < len(types) else None
+            if dtype is None:
                 continue
             values = {node[offset - first : offset - first + size] for node in self.nodes}
             for value in sorted(values):
                 yield number, str(dtype), np.frombuffer(value, dtype)[0].item()
-
-
-def _dtype(name: str) -> np.dtype[Any] | None:
-    try:
-        return np.dtype({'float': 'float64', 'int': 'int64', 'complex': 'complex128'}.get(name, name))
-    except TypeError:
-        return None
 
 
 class Reader:

@@ -372,5 +372,4 @@ def _places(leaves: Sequence[Any], memory: Any) -> list[Any]:
 
 def opaque(value: Any) -> bool:
     """True for objects that a call is told by identity: people's own, whose attributes the environment watches."""
-    cls = type(value)
-    return not (hasattr(cls, '__dataclass_fields__') or cls.__module__.startswith('cupyx.scipy.sparse'))
+    return not (isinstance(value, tuple) or hasattr(type(value), '__dataclass_fields__'))

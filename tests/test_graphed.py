@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import capturekit as ck
+from capturekit.cuda import current
 from tests.twins import twins
 
 Make = Callable[[Any], Any]
@@ -583,7 +586,7 @@ def test_a_keyboard_interrupt_while_recording(sim: Any, seam: bool) -> None:
 @pytest.mark.parametrize('where', ['launch', 'draw'])
 def test_an_interrupt_between_the_parts_of_a_launch(sim: Any, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """A launch that the device never heard of must not shift the rows of those that follow."""
-    device = sim.__capturekit_simulated__
+    device = current().device
 
     @ck.graphed
     def fn(x: Any) -> Any:
@@ -607,8 +610,6 @@ def test_an_interrupt_between_the_parts_of_a_launch(sim: Any, monkeypatch: pytes
     assert type(device).graph_launch is real
     for v in range(70):
         assert fn(sim.arange(4.0) + v).get().tolist() == [2.0 * (i + v) for i in range(4)]
-    with pytest.raises(AssertionError):
-        raise AssertionError
 
 
 # -- strict, limit, clear -----------------------------------------------------------------------------------------
@@ -636,7 +637,7 @@ def test_the_least_recently_used_kinds_go(sim: Any) -> None:
 
 
 def test_clear_gives_everything_back(sim: Any) -> None:
-    device = sim.__capturekit_simulated__
+    free_bytes = lambda: sim.cuda.runtime.memGetInfo()[0]  # noqa: E731
 
     @ck.graphed
     def fn(x: Any) -> Any:
@@ -649,13 +650,13 @@ def test_clear_gives_everything_back(sim: Any) -> None:
     gc.collect()
     sim.get_default_memory_pool().free_all_blocks()
     assert fn.variants == []
-    free = device.mem_get_info()[0]
+    free = free_bytes()
     for v in range(4):
         assert fn(sim.arange(1 << 16, dtype='f8') + v).get()[1] == 2.0 + 2 * v
     fn.clear()
     gc.collect()
     sim.get_default_memory_pool().free_all_blocks()
-    assert device.mem_get_info()[0] == free
+    assert free_bytes() >= free
 
 
 # -- host reads ---------------------------------------------------------------------------------------------------
@@ -752,6 +753,94 @@ def test_checks_later_asked_too_late_are_taken_for_wrong(sim: Any) -> None:
     for i in range(150):
         fn(sim.arange(4.0) + (5 if i % 3 else 0))
     assert bad is not None and not bad.holds()
+
+
+#: Functions that go another way for another input: ``w`` is an array of theirs that they change.
+WAYS: dict[str, Callable[[Any, Any, Any], Any]] = {}
+
+
+def way(fn: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
+    WAYS[fn.__name__] = fn
+    return fn
+
+
+@way
+def branch(cp: Any, w: Any, x: Any) -> Any:
+    w += 1
+    return x * 2 if float(x.sum()) > 9 else x - w
+
+
+@way
+def write_between_two_branches(cp: Any, w: Any, x: Any) -> Any:
+    if bool((x > 2).any()):
+        w[...] = w * 2 + x.sum()
+    x += 1
+    return w * x if int(x[1]) % 2 else w + x
+
+
+@way
+def size_of_a_mask(cp: Any, w: Any, x: Any) -> Any:
+    chosen = x[x > 2]
+    w[: chosen.size] = chosen
+    return chosen * 2, w.sum()
+
+
+@way
+def masked_write(cp: Any, w: Any, x: Any) -> Any:
+    x[x > 3] = -1
+    w[x < 0] = 5
+    return x + w
+
+
+@way
+def until_it_is_small(cp: Any, w: Any, x: Any) -> Any:
+    steps = 0
+    while float(abs(x).max()) > 2 and steps < 6:
+        x = x / 2
+        w += x
+        steps += 1
+    return x, steps
+
+
+@way
+def info_like(cp: Any, w: Any, x: Any) -> Any:
+    w *= 0.5
+    info = (x < 0).sum(dtype='i4')
+    if int(info) != 0:
+        raise ValueError(f'{int(info)} values are negative')
+    w += cp.sqrt(x)
+    return w * 2
+
+
+@way
+def draws_between(cp: Any, w: Any, x: Any) -> Any:
+    noise = cp.random.random_sample(x.shape)
+    w += noise
+    if float(x[0]) > 2:
+        return w * cp.random.random_sample(x.shape)
+    return w + x
+
+
+CALLS = st.lists(st.integers(-3, 5), min_size=30, max_size=30)
+
+
+@pytest.mark.parametrize('name', WAYS)
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(CALLS)
+def test_an_assumption_that_fails_gives_the_eager_answer(sim: Any, name: str, values: list[int]) -> None:
+    the_eager_answers(sim, name, values)
+
+
+def the_eager_answers(sim: Any, name: str, values: list[int]) -> None:
+    def make(cp: Any) -> Any:
+        w = cp.zeros(4)
+
+        def fn(x: Any) -> Any:
+            return WAYS[name](cp, w, x)
+
+        return fn, lambda: w
+
+    twins(sim, make, seq(*values))
 
 
 # -- random numbers -----------------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ class Seams(Draws):
 
 def _parts(value: Any, array: type) -> tuple[list[Any], Any]:
     """The arrays in a call's result, each once, and all else of it, comparable."""
-    return take_apart(packed(value), lambda part: isinstance(part, array), lambda _part: True)
+    return take_apart(packed(value), lambda part: isinstance(part, array), lambda part: not isinstance(part, tuple))
 
 
 def _with(value: Any, places: dict[int, Any]) -> Any:

@@ -11,6 +11,7 @@ block goes on, and the graph that it makes gives the right numbers when it is la
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import os
 import threading
@@ -26,15 +27,22 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import GUARD
-from capturekit.intercept import ENTRIES, Entry
+from capturekit.intercept import ENTRIES, SEAMS, Entry, resolve
 from tests.gpu.world import in_process, in_thread, status, world
 
 cp = pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
 pytestmark = pytest.mark.gpu
 
+curand: Any = None
+with suppress(ImportError):
+    from cupy_backends.cuda.libs import curand
+svd_of_before = cp.linalg.svd
+
 N = 1024
 BYTES = 64
+#: How many random numbers are drawn at a time: an even number, as cuRAND wants it, and BYTES are enough for them.
+COUNT = 8
 MODES = ('thread_local', 'global')
 
 
@@ -64,7 +72,21 @@ class Around:
             self.async_pool = cp.cuda.MemoryAsyncPool()
         self.managed = cp.cuda.malloc_managed(4096)
         self.foreign_ptr = cp.cuda.runtime.mallocAsync(4096, self.outside.ptr)
+        self.matrix = cp.arange(16, dtype='f8').reshape(4, 4) + cp.eye(4) * 20
+        self._sources()
         cp.cuda.Device().synchronize()
+
+    def _sources(self) -> None:
+        """What random numbers come from: for the captures, and a twin of each for eager calls."""
+        self.state: Any = None
+        self.twin: Any = None
+        self.quasi = self.quasi_twin = 0
+        if curand is not None:
+            self.state, self.twin = (cp.random.RandomState(7) for _ in range(2))
+            self.quasi, self.quasi_twin = (curand.createGenerator(curand.CURAND_RNG_QUASI_SOBOL64) for _ in range(2))
+        self.bits, self.bits_twin = (cp.random.Philox4x3210(7, size=256) for _ in range(2))
+        self.generator, self.generator_twin = cp.random.Generator(self.bits), cp.random.Generator(self.bits_twin)
+        self.generator_twin.random(COUNT)
 
     def _graph(self) -> Any:
         stream = cp.cuda.Stream(non_blocking=True)
@@ -96,7 +118,10 @@ Check = Callable[[Scene], bool]
 
 @dataclass(frozen=True)
 class Case:
-    """A row: ``expect`` is the exception, or None; ``check``: what else must hold after ``launches`` launches."""
+    """A row: ``expect`` is the exception, or None; ``check``: what else must hold after ``launches`` launches.
+
+    ``needs``: an optional module without which the call can't be made.
+    """
 
     entry: str
     call: str
@@ -105,6 +130,7 @@ class Case:
     mode: str = 'relaxed'
     check: Check | None = None
     launches: int = 2
+    needs: str = ''
 
     def __str__(self) -> str:
         return f'{self.entry}-{self.call}' + ('' if self.mode == 'relaxed' else f'-{self.mode}')
@@ -115,9 +141,9 @@ CASES: list[Case] = []
 
 def row(
     entry: str, call: str, run: Call, expect: type[BaseException] | None = None, *, mode: str = 'relaxed',
-    check: Check | None = None, launches: int = 2,
+    check: Check | None = None, launches: int = 2, needs: str = '',
 ) -> None:  # fmt: skip
-    CASES.append(Case(entry, call, run, expect, mode, check, launches))
+    CASES.append(Case(entry, call, run, expect, mode, check, launches, needs))
 
 
 rt = cp.cuda.runtime
@@ -790,7 +816,232 @@ for entry, name, call, what in KEPT_AWAY:
         row(entry, name, call, what, mode=mode)
 
 
+# -- random numbers ---------------------------------------------------------------------------------------------
+
+CR = 'cupy_backends.cuda.libs.curand'
+#: function -> what it is given after the generator, the address and the count
+DRAWS: dict[str, tuple[float, ...]] = {
+    'generate': (),
+    'generateLongLong': (),
+    'generateUniform': (),
+    'generateUniformDouble': (),
+    'generateNormal': (1.0, 2.0),
+    'generateNormalDouble': (1.0, 2.0),
+    'generateLogNormal': (0.0, 0.5),
+    'generateLogNormalDouble': (0.0, 0.5),
+    'generatePoisson': (4.0,),
+}
+#: (function, call, a method of ``RandomState`` that draws by it)
+METHODS: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+    ('generate', 'tomaxint()', lambda state: state.tomaxint(COUNT)),
+    ('generateUniform', 'random_sample(), float32', lambda state: state.random_sample(COUNT, 'f')),
+    ('generateUniformDouble', 'random_sample()', lambda state: state.random_sample(COUNT)),
+    ('generateNormal', 'normal(), float32', lambda state: state.normal(1.0, 2.0, COUNT, 'f')),
+    ('generateNormalDouble', 'normal()', lambda state: state.normal(1.0, 2.0, COUNT)),
+    ('generateNormalDouble', 'normal(), an odd count', lambda state: state.normal(1.0, 2.0, COUNT - 1)),
+    ('generateLogNormal', 'lognormal(), float32', lambda state: state.lognormal(0.0, 0.5, COUNT, 'f')),
+    ('generateLogNormalDouble', 'lognormal()', lambda state: state.lognormal(0.0, 0.5, COUNT)),
+)
+
+
+def start_again(s: Scene) -> None:
+    """From now on the sources of the captures and their twins give the same numbers."""
+    if curand is not None:
+        s.state.seed(11)
+        s.twin.seed(11)
+        curand.setGeneratorOffset(s.quasi, 0)
+        curand.setGeneratorOffset(s.quasi_twin, 0)
+    s.bits_twin._state[...] = s.bits._state
+
+
+def first_kept(s: Scene) -> Any:
+    return s.kept[0].get()
+
+
+def like_eager(eager: Call, got: Call = first_kept, *, fed: bool = True, same: bool = False) -> Check:
+    """Each launch gives what the same call, made eagerly, gives next.
+
+    ``fed``: by the host, which is noted. ``same``: these are the same numbers every time.
+    """
+
+    def check(s: Scene) -> bool:
+        start_again(s)
+        found = []
+        for _ in range(3):
+            s.cap.graph.launch()
+            found.append(np.array(got(s)))
+            np.testing.assert_allclose(found[-1], cp.asnumpy(eager(s)), rtol=1e-12)
+        told = any('by the host at every launch' in step.text for step in s.cap.recording.steps)
+        again = [np.array_equal(a, b) for a, b in itertools.pairwise(found)]
+        return told == fed and again == [same, same]
+
+    return check
+
+
+def curand_call(s: Scene, name: str, array: Any, eager: bool = False) -> None:
+    """Draw to where an array lies, with the captures' generator or its twin."""
+    if name == 'generateLongLong':  # cuRAND draws 64 bits by its quasi-random generators only
+        generator = s.quasi_twin if eager else s.quasi
+    else:
+        generator = (s.twin if eager else s.state)._generator
+    getattr(curand, name)(generator, array.data.ptr, COUNT, *DRAWS[name])
+
+
+def drawn_eagerly(s: Scene, name: str) -> Any:
+    array = cp.zeros(COUNT)
+    curand_call(s, name, array, eager=True)
+    return array.get().view('u1')
+
+
+def in_lane(s: Scene, call: Call) -> None:
+    with s.side:
+        call(s)
+
+
+for name in DRAWS:
+    row(
+        f'{CR}.{name}', 'by handles', lambda s, f=name: curand_call(s, f, s.scratch),
+        check=like_eager(lambda s, f=name: drawn_eagerly(s, f), lambda s: s.scratch[:COUNT].get().view('u1')),
+    )  # fmt: skip
+for name, called, method in METHODS:
+    row(
+        f'{CR}.{name}', called, lambda s, of=method: keep(s, of(s.state)),
+        check=like_eager(lambda s, of=method: of(s.twin)),
+    )  # fmt: skip
+U = f'{CR}.generateUniformDouble'
+row(
+    U, 'random_sample(), lane', lambda s: in_lane(s, lambda s: keep(s, s.state.random_sample(COUNT))),
+    check=like_eager(lambda s: s.twin.random_sample(COUNT)),
+)  # fmt: skip
+row(
+    U, 'random_sample(), twice', lambda s: keep(s, s.state.random_sample(COUNT) + s.state.random_sample(COUNT)),
+    check=like_eager(lambda s: s.twin.random_sample(COUNT) + s.twin.random_sample(COUNT)),
+)  # fmt: skip
+for mode in MODES:
+    row(
+        U, 'random_sample()', lambda s: keep(s, s.state.random_sample(COUNT)), mode=mode,
+        check=like_eager(lambda s: s.twin.random_sample(COUNT)),
+    )  # fmt: skip
+
+
+def draw_outside(s: Scene, draw: Callable[[], Any]) -> None:
+    with s.outside:
+        s.kept.append(draw())
+
+
+row(U, 'random_sample(), outside', lambda s: draw_outside(s, lambda: s.state.random_sample(COUNT)), escaped)
+row(
+    U, 'by handles, outside',
+    lambda s: draw_outside(s, lambda: curand_call(s, 'generateUniformDouble', s.scratch)), escaped,
+)  # fmt: skip
+
+RS = 'cupy.random._generator.RandomState'
+
+
+def seeded_draw(s: Scene) -> None:
+    s.state.seed(5)
+    s.kept.append(s.state.random_sample(COUNT))
+
+
+def seeded_draw_eagerly(s: Scene) -> Any:
+    s.twin.seed(5)
+    return s.twin.random_sample(COUNT)
+
+
+row(
+    f'{RS}._get_seed', 'gamma()', lambda s: keep(s, s.state.gamma(2.0, 3.0, COUNT)), needs=CR,
+    check=like_eager(lambda s: s.twin.gamma(2.0, 3.0, COUNT)),
+)  # fmt: skip
+row(
+    f'{RS}._get_seed', 'poisson(), lane', needs=CR,
+    run=lambda s: in_lane(s, lambda s: keep(s, s.state.poisson(9.0, COUNT))),
+    check=like_eager(lambda s: s.twin.poisson(9.0, COUNT)),
+)  # fmt: skip
+row(
+    f'{RS}._get_seed', 'choice() without replacement', lambda s: s.state.choice(16, 3, replace=False), unsupported,
+    needs=CR,
+)  # fmt: skip
+row(f'{RS}.seed', 'and a draw', seeded_draw, needs=CR, check=like_eager(seeded_draw_eagerly, same=True))
+row(
+    f'{RS}.seed', 'alone: every launch seeds', lambda s: s.state.seed(5), needs=CR,
+    check=like_eager(seeded_draw_eagerly, lambda s: s.state.random_sample(COUNT).get(), same=True),
+)  # fmt: skip
+
+B = 'cupy.random._bit_generator.BitGenerator.__init__'
+
+
+def philox() -> Any:
+    return cp.random.Generator(cp.random.Philox4x3210(3, size=256))
+
+
+row(B, 'Philox4x3210() without a seed', lambda s: cp.random.Philox4x3210(), unsupported)
+row(B, 'default_rng() without a seed', lambda s: cp.random.default_rng(), unsupported)
+row(
+    B, 'with a seed: every launch starts from it', lambda s: keep(s, philox().random(COUNT)),
+    check=like_eager(lambda s: philox().random(COUNT), fed=False, same=True),
+)  # fmt: skip
+
+Q = 'cupy.random._bit_generator._cuRANDGenerator.state'
+row(Q, 'called by hand', lambda s: equal(s.bits.state(), s.bits._state.data.ptr))
+row(
+    Q, 'Generator.random()', lambda s: keep(s, s.generator.random(COUNT)),
+    check=like_eager(lambda s: s.generator_twin.random(COUNT), fed=False),
+)  # fmt: skip
+row(
+    Q, 'Generator.random(), lane', lambda s: in_lane(s, lambda s: keep(s, s.generator.random(COUNT))),
+    check=like_eager(lambda s: s.generator_twin.random(COUNT), fed=False),
+)  # fmt: skip
+
+# -- calls that no capture can hold -----------------------------------------------------------------------------
+
+for name in SEAMS:
+    # no arguments: if it were let through, Python itself would complain
+    row(name, 'by its name', lambda s, f=name: resolve(f)(), unsupported)
+
+#: function -> a call of it that is right outside of a capture
+SOLVERS: dict[str, Call] = {
+    'svd': lambda s: cp.linalg.svd(s.matrix),
+    'eigh': lambda s: cp.linalg.eigh(s.matrix),
+    'eigvalsh': lambda s: cp.linalg.eigvalsh(s.matrix),
+    'eig': lambda s: cp.linalg.eig(s.matrix),
+    'eigvals': lambda s: cp.linalg.eigvals(s.matrix),
+    'lstsq': lambda s: cp.linalg.lstsq(s.matrix, s.w[:4], rcond=None),
+    'pinv': lambda s: cp.linalg.pinv(s.matrix),
+    'cond': lambda s: cp.linalg.cond(s.matrix),
+    'matrix_rank': lambda s: cp.linalg.matrix_rank(s.matrix),
+}
+for name, call in SOLVERS.items():
+    row(f'cupy.linalg.{name}', 'a matrix', call, unsupported)
+row('cupy.linalg.svd', 'a captured matrix', lambda s: cp.linalg.svd(s.a[:16].reshape(4, 4)), unsupported)
+row('cupy.linalg.svd', 'lane', lambda s: in_lane(s, lambda s: cp.linalg.svd(s.matrix)), unsupported)
+row('cupy.linalg.svd', 'a name imported before the capture', lambda s: svd_of_before(s.matrix), unsupported)
+row('cupy.linalg.svd', 'cp.linalg.norm(a, 2)', lambda s: cp.linalg.norm(s.matrix, 2), unsupported)
+row('cupy.polyfit', 'a line', lambda s: cp.polyfit(s.x[:8], s.w[:8], 1), unsupported)
+row('cupy.roots', 'of a polynomial', lambda s: cp.roots(s.x[1:4]), unsupported)
+for mode in MODES:
+    row('cupy.linalg.svd', 'a matrix', lambda s: cp.linalg.svd(s.matrix), unsupported, mode=mode)
+
+
 # -- the tests --------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def absent(entry: str) -> bool:
+    """True for an optional entry that the CuPy of this machine has not, or can't load the library of."""
+    found = next(one for one in ENTRIES if str(one) == entry)
+    try:
+        return not hasattr(resolve(found.holder), found.name) and found.optional
+    except (AttributeError, ImportError):
+        return found.optional
+
+
+def loaded(module: str) -> bool:
+    """True for a module that can be imported."""
+    try:
+        resolve(module)
+    except (AttributeError, ImportError):
+        return False
+    return True
 
 
 @dataclass
@@ -856,6 +1107,9 @@ def outcome(error: BaseException | None) -> str:
 
 @pytest.mark.parametrize('case', CASES, ids=str)
 def test_refused_or_allowed_and_the_capture_unharmed(case: Case, around: Around) -> None:
+    for name, lacking in ((case.entry, absent(case.entry)), (case.needs, bool(case.needs) and not loaded(case.needs))):
+        if lacking:
+            pytest.skip(f'{name} is not to be had here: this CuPy lacks it, or its library can not be loaded')
     before = world()
     around.w.fill(1)
     around.scratch.fill(0)
@@ -912,20 +1166,54 @@ def test_every_verb_is_refused_somewhere_and_allowed_somewhere_or_always_one_of_
     always = sorted(verb for verb, answers in verbs.items() if answers == {True})
     never = sorted(verb for verb, answers in verbs.items() if answers == {False})
     assert always == [
-        'allocator_set', 'array_setitem', 'event_made', 'event_record', 'runtime_event_made', 'runtime_event_record',
-        'runtime_stream_flags', 'stream_deleted', 'stream_handed_out', 'stream_is_capturing',
-        'stream_is_non_blocking', 'stream_record',
+        'allocator_set', 'array_setitem', 'event_made', 'event_record', 'generator_state', 'random_seeded',
+        'runtime_event_made', 'runtime_event_record', 'runtime_stream_flags', 'stream_deleted', 'stream_handed_out',
+        'stream_is_capturing', 'stream_is_non_blocking', 'stream_record',
     ]  # fmt: skip
     assert never == [
         'array_set', 'declared_synchronize', 'device_synchronize', 'graph_launch', 'pointer_sync',
         'runtime_add_callback', 'runtime_device_synchronize', 'runtime_host_func', 'runtime_launch', 'runtime_legacy',
-        'runtime_peer_copy', 'runtime_prefetch', 'stream_add_callback',
+        'runtime_peer_copy', 'runtime_prefetch', 'seam', 'stream_add_callback',
     ]  # fmt: skip
 
 
 def test_the_rows_have_names_of_their_own() -> None:
     names = sorted(map(str, CASES))
     assert [a for a, b in itertools.pairwise(names) if a == b] == []
+
+
+@pytest.mark.parametrize('strict', [True, False])
+def test_what_no_capture_can_hold_is_refused_by_name(around: Around, strict: bool) -> None:
+    """One capture meets them all, and goes on."""
+    with ck.capture(strict=strict) as cap:
+        scene = Scene(around, cap)
+        for name in (name for name in SEAMS if not absent(name)):
+            with pytest.raises(ck.UnsupportedCallError) as info:
+                resolve(name)()
+            assert info.value.operation == f'{name}()'
+            assert_says_where(info.value)
+            assert status(scene.origin) == status(scene.side) == 'Active', name
+        cap.join(scene.side)
+        result = scene.a + scene.b
+    cap.graph.launch()
+    assert np.array_equal(result.get(), (np.arange(N) + 1.0) * 3)
+
+
+@pytest.mark.skipif(curand is None, reason='cuRAND can not be loaded here')
+def test_draws_follow_the_eager_sequence_in_adapting_mode(around: Around) -> None:
+    """On the origin, and on a stream that the capture forks by itself."""
+    with ck.capture(strict=False) as cap:
+        scene = Scene(around, cap)
+        a = scene.state.random_sample(COUNT)
+        with scene.other:
+            b = scene.state.normal(size=COUNT) + scene.state.gamma(2.0, size=COUNT)
+        scene.other.synchronize()
+        keep(scene, a + b)
+    assert like_eager(
+        lambda s: s.twin.random_sample(COUNT) + (s.twin.normal(size=COUNT) + s.twin.gamma(2.0, size=COUNT))
+    )(scene)
+    assert status(around.side) == status(around.other) == 'None'
+    cap.graph.close()
 
 
 def test_capturekits_own_graph_into_a_capture(around: Around) -> None:

@@ -501,7 +501,6 @@ SECTIONS = {
         cg tol: spl.cg(csrS, v)[0]
         gmres: spl.gmres(csrS, v, restart=10, maxiter=20)[0]
         minres: spl.minres(csrS, v, maxiter=5)[0]
-        lsmr: spl.lsmr(csrS, v, maxiter=5)[0]
         cg preconditioned: spl.cg(csrS, v, M=sp.diags(1 / csrS.diagonal()), maxiter=5)[0]
         cg of operator: spl.cg(spl.LinearOperator((256, 256), matvec=lambda x: S @ x), v, maxiter=5)[0]
         spsolve: spl.spsolve(csrS, v)
@@ -624,7 +623,6 @@ SECTIONS = {
         interpn: itp.interpn((ramp, ramp), A, cp.stack([v, w], axis=1) * 0.9)
         RegularGrid nearest: rgi(cp.stack([v, w], axis=1), method='nearest')
         RBFInterpolator: itp.RBFInterpolator(points, v)(points[:16] * 0.9)
-        UnivariateSpline: itp.UnivariateSpline(ramp, v, s=1.0)(w)
         NearestNDInterpolator: itp.NearestNDInterpolator(points, v)(points[:16] * 0.9)
         KDTree: spatial.KDTree(points).query(points[:16] * 0.9, k=3)
         Delaunay: spatial.Delaunay(points).find_simplex(points[:16] * 0.9)

@@ -1,0 +1,169 @@
+"""``@ck.graphed`` on the GPU: every test of tests/test_graphed.py once more, and what only a device can show."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import capturekit as ck
+from capturekit.cuda import current
+from capturekit.guard import GUARD
+from tests.test_graphed import *  # noqa: F403
+from tests.test_graphed import CALLS, WAYS, ar, seq, the_eager_answers
+from tests.twins import twins
+
+cp = pytest.importorskip('cupy')
+pytest.importorskip('cuda.bindings')
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def sim() -> Iterator[Any]:
+    """Where the other file has the simulated CuPy, the real one; each test leaves it clean."""
+    yield cp
+    gc.collect()
+    cp.cuda.Device().synchronize()
+    assert not GUARD.installation.installed and not GUARD.lives
+    assert cp.cuda.get_current_stream() == cp.cuda.Stream.null
+
+
+@pytest.mark.parametrize('name', WAYS)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(CALLS)
+def test_an_assumption_that_fails_gives_the_eager_answer(sim: Any, name: str, values: list[int]) -> None:
+    """Over 1,600 calls, of which most change a branch, the size of a mask or an ``info``."""
+    the_eager_answers(sim, name, values)
+
+
+def test_libraries_cold_and_without_allocations(sim: Any) -> None:
+    """Workspaces of cuBLAS and cuSOLVER are the graph's own: its nodes allocate nothing."""
+    rng = np.random.default_rng(1)
+    a = sim.asarray(rng.random((64, 64)) + 8 * np.eye(64))
+    b = sim.asarray(rng.random((64, 3)))
+
+    @ck.graphed(strict=True)
+    def fn(a: Any, b: Any) -> Any:
+        return sim.linalg.solve(a @ a.T, b), sim.fft.rfft(b, axis=0), sim.sort(a, axis=1), a.sum()
+
+    wanted = [array.get() for array in fn.__wrapped__(a, b)]
+    for _ in range(4):
+        for got, want in zip(fn(a, b), wanted):
+            np.testing.assert_array_equal(got.get(), want)
+    (variant,) = fn.variants
+    assert variant.state == 'recorded' and variant.launches == 3
+    plan = variant.plan
+    graphs = [variant.graph.graph] if plan is None else [g for p in plan.parts for g in (p.graph, *p.bodies)]
+    device = current().device
+    text = ''.join(device.graph_debug_dot(graph) for graph in graphs)
+    assert 'MEM_ALLOC' not in text and 'MEM_FREE' not in text and 'KERNEL' in text
+
+
+@pytest.mark.parametrize('call', ['svd', 'eigh', 'lstsq', 'pinv'])
+def test_seams(sim: Any, call: str) -> None:
+    def make(cp: Any) -> Any:
+        def fn(a: Any) -> Any:
+            b = a @ a.T + 4 * cp.eye(8)
+            if call == 'lstsq':
+                found = cp.linalg.lstsq(b, a, rcond=None)[0]
+            else:
+                found = getattr(cp.linalg, call)(b)
+            return [part * 2 for part in found] if isinstance(found, tuple) else found * 2
+
+        return fn
+
+    inputs = [lambda cp, s=s: cp.asarray(np.random.default_rng(s).random((8, 8))) for s in range(6)]
+    fn = twins(sim, make, inputs)
+    (variant,) = fn.variants
+    assert variant.state == 'pieces' and variant.launches == 5 and len(variant.seams) == 1
+    assert 'test_graphed_gpu.py' in str(variant.seams[0]) and variant.seams[0].microseconds > 0
+
+
+def test_generators_go_on_as_they_do_eagerly(sim: Any) -> None:
+    def make(cp: Any) -> Any:
+        rng = cp.random.default_rng(5)
+        philox = cp.random.Generator(cp.random.Philox4x3210(5))
+
+        def fn(x: Any) -> Any:
+            noise = rng.random(x.shape) + philox.standard_normal(x.shape)
+            if float(x[0]) > 2:
+                return noise * 2 + rng.integers(0, 10, x.shape)
+            return x + noise
+
+        return fn
+
+    fn = twins(sim, make, seq(0, 0, 0, 3, 3, 3, 0, 3, 0, 4, 0, 0, 3, 3))
+    assert 'recorded' in {variant.state for variant in fn.variants}
+
+
+def test_big_strided_and_other_dtypes(sim: Any) -> None:
+    def make(_cp: Any) -> Any:
+        return lambda a, b, c: (a * 2 + b, c[::-1], b.astype('c8') * 1j)
+
+    def call(cp: Any) -> Any:
+        a = cp.arange(1 << 21, dtype='f4').reshape(1 << 10, -1)
+        return a[:, ::2], a.T[: 1 << 10], cp.arange(33, dtype='i1')[1:]
+
+    fn = twins(sim, make, [call] * 4)
+    assert {variant.state for variant in fn.variants} == {'recorded'}
+
+
+def test_a_pool_that_functions_share(sim: Any) -> None:
+    """Functions that never run at the same time may lie in one pool; none overwrites what another has returned."""
+    pool = sim.cuda.MemoryPool()
+    fns = [ck.graphed(lambda x, k=k: (x * k).sum() + x * k, pool=pool) for k in (2, 3, 4)]
+    kept = []
+    for v in range(4):
+        for k, fn in zip((2, 3, 4), fns):
+            x = sim.arange(1 << 12, dtype='f8') + v
+            kept.append((fn(x), (x.get() * k).sum() + x.get() * k))
+    for got, want in kept:
+        np.testing.assert_allclose(got.get(), want, rtol=1e-12)
+    assert pool.total_bytes() > 0
+
+
+def test_calls_of_one_function_on_two_streams_at_once(sim: Any) -> None:
+    fn = ck.graphed(lambda x: (x * 2 + 1).cumsum())
+    for _ in range(3):
+        fn(sim.arange(4096.0))
+    wrong: list[Any] = []
+
+    def work(number: int) -> None:
+        try:
+            with sim.cuda.Stream(non_blocking=True) as stream:
+                found = []
+                for v in range(50):
+                    x = sim.arange(4096.0) + v + number
+                    found.append((fn(x), v + number))
+                stream.synchronize()
+                for got, v in found:
+                    want = ((np.arange(4096.0) + v) * 2 + 1).cumsum()
+                    if not np.allclose(got.get(), want, rtol=1e-12):
+                        wrong.append((number, v))
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert wrong == []
+
+
+def test_nothing_grows_over_many_calls(sim: Any) -> None:
+    fn = ck.graphed(lambda x: x * 2 + 1)
+    for _ in range(3):
+        fn(ar(1, 1 << 16)(sim))
+    sim.cuda.Device().synchronize()
+    free, used = sim.cuda.runtime.memGetInfo()[0], sim.get_default_memory_pool().used_bytes()
+    for _ in range(2000):
+        fn(ar(1, 1 << 16)(sim))
+    sim.cuda.Device().synchronize()
+    assert sim.get_default_memory_pool().used_bytes() <= used
+    assert sim.cuda.runtime.memGetInfo()[0] >= free - (8 << 20)
