@@ -47,10 +47,13 @@ class Kernel:
     nodes: list[bytes] = field(default_factory=list)
 
     def words(self) -> NDArray[np.uint64]:
-        """All aligned 8-byte words of all nodes' arguments, once each."""
+        """All aligned 8-byte words inside of all nodes' arguments, once each. What lies between them is anything."""
         size = len(self.nodes[0]) // 8 * 8
         flat = b''.join([node[:size] for node in self.nodes])
-        return np.unique(np.frombuffer(flat, np.uint64))
+        first = self.layout[0][0]
+        starts = [(-(-(offset - first) // 8) * 8, offset - first + length) for offset, length in self.layout]
+        columns = [at // 8 for start, end in starts for at in range(start, end - 7, 8)]
+        return np.unique(np.frombuffer(flat, np.uint64).reshape(len(self.nodes), size // 8)[:, columns])
 
     def scalars(self) -> Iterable[tuple[int, str, Any]]:
         """Scalars of CuPy's own kernels: (argument's number, dtype, value), once each."""

@@ -51,7 +51,7 @@ class Unloading:
             self._holders -= 1
             if self._holders:
                 return
-            for pointer, _value in self._pointers:
+            for pointer, _value in reversed(self._pointers):
                 pointer.restore()
             later, self._later = self._later, []
         failure: BaseException | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -39,10 +40,10 @@ WENT_WRONG = {
 }
 
 
-def run_sample(path: Path, *args: str, seed: int = 0) -> list[str]:
+def run_sample(path: Path, *args: str, seed: int = 0, said: Sequence[str] = ()) -> list[str]:
     ran = capturekit('run', '--simulate', '--seed', str(seed), str(path), *args)
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert errors(ran) == []
+    assert errors(ran) == [*said]
     return ran.stdout.splitlines()
 
 

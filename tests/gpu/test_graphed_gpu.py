@@ -59,9 +59,22 @@ def test_libraries_cold_and_without_allocations(sim: Any) -> None:
     assert variant.state == 'recorded' and variant.launches == 3
     plan = variant.plan
     graphs = [variant.graph.graph] if plan is None else [g for p in plan.parts for g in (p.graph, *p.bodies)]
-    device = current().device
-    text = ''.join(device.graph_debug_dot(graph) for graph in graphs)
-    assert 'MEM_ALLOC' not in text and 'MEM_FREE' not in text and 'KERNEL' in text
+    text = ''.join(current().device.graph_dot(graph) for graph in graphs).upper()
+    assert 'MEM_ALLOC' not in text and 'MEM_FREE' not in text and 'MEMALLOC' not in text and 'KERNEL' in text
+
+
+def test_what_came_from_the_host_is_listed(sim: Any) -> None:
+    x = sim.arange(8.0)
+    table = np.arange(8.0) * 2
+    with ck.capture() as cap:
+        y = x * 3.5 + sim.asarray(table)
+    cap.graph.launch()
+    np.testing.assert_array_equal(y.get(), np.arange(8.0) * 5.5)
+    found = cap.graph.constants()
+    (upload,) = [entry for entry in found if entry['kind'] == 'upload']
+    assert upload['nbytes'] == 64 and upload['at'].function == 'test_what_came_from_the_host_is_listed'
+    scalars = [entry for entry in found if entry['kind'] == 'scalar']
+    assert any(entry['value'] == 3.5 and 'multiply' in entry['kernel'] for entry in scalars), found
 
 
 @pytest.mark.parametrize('call', ['svd', 'eigh', 'lstsq', 'pinv'])
@@ -69,10 +82,7 @@ def test_seams(sim: Any, call: str) -> None:
     def make(cp: Any) -> Any:
         def fn(a: Any) -> Any:
             b = a @ a.T + 4 * cp.eye(8)
-            if call == 'lstsq':
-                found = cp.linalg.lstsq(b, a, rcond=None)[0]
-            else:
-                found = getattr(cp.linalg, call)(b)
+            found = cp.linalg.lstsq(b, a, rcond=None)[0] if call == 'lstsq' else getattr(cp.linalg, call)(b)
             return [part * 2 for part in found] if isinstance(found, tuple) else found * 2
 
         return fn
