@@ -8,9 +8,12 @@ kept for the graph. An address in one of CuPy's own kernels whose array nobody h
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -19,23 +22,51 @@ from capturekit.nodes import Kernel, Reader
 
 #: Values below are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
 _LOWEST = 1 << 32
+_get_var = getattr(ctypes.pythonapi, 'PyFrame_GetVar', None)
+#: Whether a function's variables can be read as ``f_locals``. Before Python 3.13 that keeps all of them alive until the
+#: function returns, and writes them into what it may have got from ``locals()``.
+_PLAIN = sys.version_info >= (3, 13)
+#: A flag of code: a function's, whose variables are not kept in a dictionary.
+_OPTIMIZED = 1
 
 
 def held_by(frame: FrameType | None, array: type) -> list[Any]:
-    """The arrays that the variables of a frame and of its callers hold, at most one container deep."""
+    """The arrays that the variables of a frame and of its callers hold, at most one container deep.
+
+    All arrays that there are where Python can't tell (before 3.12).
+    """
+    if not _PLAIN and _get_var is None:
+        return _all(array)
     found: dict[int, Any] = {}
     modules: set[int] = set()
     while frame is not None:
-        spaces = [frame.f_locals]
+        values = _variables(frame)
         if id(frame.f_globals) not in modules:
             modules.add(id(frame.f_globals))
-            spaces.append(frame.f_globals)
-        for space in spaces:
-            for value in list(space.values()):
-                for one in _inside(value, array):
-                    found[id(one)] = one
+            values += list(frame.f_globals.values())
+        for value in values:
+            for one in _inside(value, array):
+                found[id(one)] = one
         frame = frame.f_back
     return list(found.values())
+
+
+def _variables(frame: FrameType) -> list[Any]:
+    """The values of a frame's variables. Reading them leaves no trace."""
+    code = frame.f_code
+    if _PLAIN or not code.co_flags & _OPTIMIZED:
+        return list(frame.f_locals.values())
+    assert _get_var is not None
+    _get_var.restype, _get_var.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.py_object]
+    found = []
+    for name in {*code.co_varnames, *code.co_cellvars, *code.co_freevars}:
+        with suppress(NameError):  # not assigned yet
+            found.append(_get_var(frame, name))
+    return found
+
+
+def _all(array: type) -> list[Any]:
+    return [one for one in gc.get_objects() if isinstance(one, array)]
 
 
 def _inside(value: Any, array: type) -> Iterable[Any]:
@@ -86,7 +117,7 @@ def keep(
     lost = []
     real = {address: kernel for address, kernel in open_.items() if reader.is_device_memory(address)}
     if real:
-        everything = Blocks([one for one in gc.get_objects() if isinstance(one, array)], memory)
+        everything = Blocks(_all(array), memory)
         for address, kernel in real.items():
             data = everything.at(address)
             if data is not None:

@@ -25,13 +25,15 @@ from capturekit.cuda import Platform
 from capturekit.memory import GraphMemory, extent
 
 RING = 64
-_WORDS = 24
-_DIMENSIONS = 8
+#: CuPy's kernels take arrays of up to 25 axes.
+_DIMENSIONS = 32
+#: Where a descriptor's parts begin; the numbers of a view's elements and whether to compare follow the strides.
+_SHAPE, _STRIDES, _SIZE, _DIFFERING, _WORDS = 5, 5 + _DIMENSIONS, 5 + 2 * _DIMENSIONS, 6 + 2 * _DIMENSIONS, 72
 _THREADS, _BLOCKS = 256, 512
 
 #: A descriptor's words: 0 the table's column, 1 the address in the graph's memory, 2 bytes in one piece or 0, 3 bytes
-#: of an element, 4 dimensions, 5 to 12 the shape, 13 to 20 the strides in bytes, 21 elements, 22 whether to store only
-#: what differs, 23 nothing.
+#: of an element, 4 axes, then the shape, the strides in bytes, the number of elements, whether to store only what
+#: differs.
 _SOURCE = r"""
 typedef unsigned long long u64;
 
@@ -57,14 +59,14 @@ __device__ void elements(char* to, const char* from, const u64* d, bool differin
 {
     u64 step = gridDim.x * (u64)blockDim.x;
     bool wide = (((u64)to | (u64)from | d[3]) & 3) == 0;
-    for (int axis = 0; axis < (int)d[4]; axis++) wide = wide && (d[13 + axis] & 3) == 0;
+    for (int axis = 0; axis < (int)d[4]; axis++) wide = wide && (d[STRIDES + axis] & 3) == 0;
     u64 unit = wide ? 4 : 1;
-    for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < d[21]; i += step) {
+    for (u64 i = blockIdx.x * (u64)blockDim.x + threadIdx.x; i < d[SIZE]; i += step) {
         u64 rest = i;
         long long offset = 0;
         for (int axis = (int)d[4] - 1; axis >= 0; axis--) {
-            offset += (long long)(rest % d[5 + axis]) * (long long)d[13 + axis];
-            rest /= d[5 + axis];
+            offset += (long long)(rest % d[SHAPE + axis]) * (long long)d[STRIDES + axis];
+            rest /= d[SHAPE + axis];
         }
         for (u64 b = 0; b < d[3]; b += unit) {
             char* t = to + offset + b;
@@ -117,8 +119,8 @@ extern "C" __global__ void capturekit_store(
     if (threadIdx.x == 0) found = table[state[0] % RING * columns + d[0]];
     __syncthreads();
     char* to = (char*)found;
-    if (d[2]) piece(to, (const char*)d[1], d[2], d[22]);
-    else elements(to, (const char*)d[1], d, d[22]);
+    if (d[2]) piece(to, (const char*)d[1], d[2], d[DIFFERING]);
+    else elements(to, (const char*)d[1], d, d[DIFFERING]);
 }
 """
 
@@ -127,11 +129,14 @@ def descriptor(column: int, array: Any, differing: bool) -> list[int]:
     """The words that describe an array of the graph's to the kernels."""
     low, high = extent(array)
     dense = array.size * array.itemsize == high - low
+    if array.ndim > _DIMENSIONS:
+        raise ValueError(f'an array of {array.ndim} axes: {_DIMENSIONS} are the most')
     pad = [0] * (_DIMENSIONS - array.ndim)
+    spare = [0] * (_WORDS - _DIFFERING - 1)
     address = low if dense else int(array.data.ptr)
     return [
         column, address, high - low if dense else 0, array.itemsize, array.ndim,
-        *array.shape, *pad, *array.strides, *pad, array.size, int(differing), 0,
+        *array.shape, *pad, *array.strides, *pad, array.size, int(differing), *spare,
     ]  # fmt: skip
 
 
@@ -216,7 +221,9 @@ def _compiled(platform: Platform) -> tuple[Any, Any]:
             body = importlib.import_module('capturekit.simulated').body
             body('capturekit_fetch')(_fetch)
             body('capturekit_store')(_store)
-        source = f'#define RING {RING}\n#define WORDS {_WORDS}\n{_SOURCE}'
+        names = ('RING', 'WORDS', 'SHAPE', 'STRIDES', 'SIZE', 'DIFFERING')
+        numbers = zip(names, (RING, _WORDS, _SHAPE, _STRIDES, _SIZE, _DIFFERING))
+        source = ''.join(f'#define {name} {number}\n' for name, number in numbers) + _SOURCE
         kernels = tuple(platform.cupy.RawKernel(source, f'capturekit_{name}') for name in ('fetch', 'store'))
         found = _kernels[id(platform.cupy)] = (platform.cupy, kernels)
     return found[1]
@@ -232,7 +239,7 @@ def _view(address: int, words: NDArray[np.uint64]) -> NDArray[Any]:
     if d[2]:
         return memory_at(address, int(d[2]))  # type: ignore[no-any-return]
     rank = int(d[4])
-    shape, strides = [int(n) for n in d[5 : 5 + rank]], [int(n) for n in d[13 : 13 + rank]]
+    shape, strides = [int(n) for n in d[_SHAPE : _SHAPE + rank]], [int(n) for n in d[_STRIDES : _STRIDES + rank]]
     low = sum(min(0, (n - 1) * s) for n, s in zip(shape, strides))
     high = sum(max(0, (n - 1) * s) for n, s in zip(shape, strides)) + int(d[3])
     flat = memory_at(address + low, high - low)
@@ -259,7 +266,7 @@ def _store(_grid: Any, _block: Any, args: Any) -> None:
     row = memory_at(int(table) + int(state[0]) % RING * int(columns) * 8, int(columns) * 8).view(np.uint64)
     for words in ports.reshape(-1, _WORDS):
         now, then = _view(int(words[1]), words), _view(int(row[int(words[0])]), words)
-        if words[22]:
+        if words[_DIFFERING]:
             np.copyto(then, now, where=then != now)
         else:
             then[...] = now

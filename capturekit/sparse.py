@@ -38,6 +38,15 @@ def packed(value: Any) -> Any:
     return Packed(cls, described, names, tuple(inside[name] for name in names))
 
 
+def matrices(value: Any) -> list[Any]:
+    """The sparse matrices in the value, and in its tuples, lists and dicts."""
+    if type(value) in (tuple, list):
+        return [found for part in value for found in matrices(part)]
+    if type(value) is dict:
+        return [found for part in value.values() for found in matrices(part)]
+    return [value] if is_sparse(value) else []
+
+
 def unpacked(value: Any) -> Any:
     """The value with its sparse matrices made again."""
     cls = type(value)

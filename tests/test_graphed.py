@@ -133,7 +133,7 @@ def test_broadcast_empty_and_0d_arguments(sim: Any) -> None:
     twins(sim, make, [args(i) for i in range(5)])
 
 
-@pytest.mark.parametrize('ndim', [8, 9])
+@pytest.mark.parametrize('ndim', [8, 9, 11])
 @pytest.mark.parametrize('strided', [True, False])
 def test_many_dimensions(sim: Any, ndim: int, strided: bool) -> None:
     def make(_cp: Any) -> Any:
@@ -1002,6 +1002,26 @@ def test_an_assumption_behind_a_seam(sim: Any) -> None:
 
     twins(sim, make, square(0, 5, 0, 5, 5, 0, 0, 0, 5))
     twins(sim, make, square(0, 0, 0, 5, 0, 5))
+
+
+def test_many_reads_before_and_between_seams(sim: Any) -> None:
+    """So many that the host asks after each: all parts before a seam have run when its call is made."""
+
+    def steady(cp: Any) -> Any:
+        def fn(x: Any) -> Any:
+            for _ in range(24):
+                x = x * 2 if float(x[0, 0]) == 0 else x + 1
+                x[0, 0] = 0
+            s = cp.linalg.svd(x)[1]
+            for _ in range(24):
+                s = s + 1 if float(x[0, 0]) == 0 else s - 1
+            return cp.linalg.svd(x * s)[1]
+
+        return fn
+
+    fn = twins(sim, steady, square(0, 0, 0, 0, 0, 7, 0))
+    pieces = [variant for variant in fn.variants if variant.state == 'pieces']
+    assert max(variant.launches for variant in pieces) >= 4 and all(len(variant.seams) == 2 for variant in pieces)
 
 
 def test_a_seam_whose_result_changes_its_form(sim: Any) -> None:

@@ -64,8 +64,14 @@ static int info_of(Function* function, size_t index, size_t* offset, size_t* siz
 }
 int cuFuncGetName(const char** name, Function* f) { return f->of_library ? 400 : name_of(name, f); }
 int cuKernelGetName(const char** name, Function* f) { return f->of_library ? name_of(name, f) : 400; }
-int cuFuncGetParamInfo(Function* f, size_t i, size_t* at, size_t* n) { return f->of_library ? 400 : info_of(f, i, at, n); }
-int cuKernelGetParamInfo(Function* f, size_t i, size_t* at, size_t* n) { return f->of_library ? info_of(f, i, at, n) : 400; }
+int cuFuncGetParamInfo(Function* f, size_t index, size_t* offset, size_t* size)
+{
+    return f->of_library ? 400 : info_of(f, index, offset, size);
+}
+int cuKernelGetParamInfo(Function* f, size_t index, size_t* offset, size_t* size)
+{
+    return f->of_library ? info_of(f, index, offset, size) : 400;
+}
 int cuMemGetAddressRange_v2(size_t* base, size_t* size, size_t address)
 {
     if (address < 0x7f0000000000 || address >= 0x7f0000001000) return 1;

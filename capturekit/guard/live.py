@@ -45,6 +45,7 @@ class Live:
     gates: str = 'device'
     seams_on: Any = None
     launch: int | None = None
+    done: int = 0
     state: Any = None
     opening: Any = None
     backups: list[Backup] = field(default_factory=list)

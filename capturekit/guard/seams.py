@@ -17,7 +17,7 @@ from capturekit.guard.live import Live
 from capturekit.places import Place, here
 from capturekit.plan import Seam
 from capturekit.rules import Code
-from capturekit.sparse import packed, unpacked
+from capturekit.sparse import matrices, packed, unpacked
 
 
 class Seams(Draws):
@@ -42,23 +42,25 @@ class Seams(Draws):
                 remedy='Call it before the capture or between two graphs; @ck.graphed does that by itself.',
                 cuda_error=Code.cudaErrorStreamCaptureInvalidated.name,
             )
-        return self._between(live, name, at, lambda: original(*args, **kwargs), (args, kwargs))
+        return self._between(live, name, at, original, (args, kwargs))
 
-    def _between(self, live: Live, name: str, at: Place | None, call: Callable[[], Any], given: Any) -> Any:
-        """End this part and run it; make the call on what it computed; go on in a new part."""
+    def _between(self, live: Live, name: str, at: Place | None, original: Callable[..., Any], given: Any) -> Any:
+        """End this part; run what has not run yet; make the call on what that computed; go on in a new part."""
         before = self._leave_lanes(live, at)
-        plan, part = self.plan_of(live), self.end_part(live)
+        plan = self.plan_of(live)
+        self.end_part(live)
         try:
             with self._outside_capture(live):
-                plan.complete(part)
+                for part in plan.parts:
+                    plan.complete(part)
                 if live.launch is None:
                     live.launch = plan.start()
                     if live.opening is not None:
                         live.opening(live.launch)
-                plan.go(part, live.seams_on)
-                plan.settle(live.launch, part.checks, live.seams_on)
-                result, seam = self._joint(live, name, at, call, given)
+                plan.follow(live.launch, live.done, live.seams_on)
+                result, seam = self._joint(live, name, at, original, given)
                 plan.steps.append(seam)
+                live.done = len(plan.steps)
         finally:
             with self.inside():
                 live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
@@ -66,12 +68,21 @@ class Seams(Draws):
         live.note('seam', None, f'{name}() is called by the host at every launch, between two parts', at)
         return result
 
-    def _joint(self, live: Live, name: str, at: Place | None, call: Callable[[], Any], given: Any) -> tuple[Any, Seam]:
-        """Make the call for the first time. Its results get places of the graph's own, which later calls fill again."""
+    def _joint(
+        self, live: Live, name: str, at: Place | None, original: Callable[..., Any], given: Any
+    ) -> tuple[Any, Seam]:
+        """Make the call for the first time. Its results get places of the graph's own, which later calls fill again.
+
+        Results are what it returns and the arrays that it, or the code after it, puts into sparse matrices among its
+        arguments: later calls get matrices of their own, made of what these held at first.
+        """
         cupy, memory = live.platform.cupy, self._memory(live)
-        first = call()
+        args, kwargs = given
+        taken, kept = packed(given), matrices(given)
+        value = original(*args, **kwargs)
+        first = [value, kept]
         leaves, form = _parts(first, cupy.ndarray)
-        inside = {id(leaf) for leaf in _parts(given, cupy.ndarray)[0]}
+        inside = {id(leaf) for leaf in _parts(taken, cupy.ndarray)[0]}
         places = []
         for leaf in leaves:
             own = id(leaf) in inside or memory.owns(leaf.data.mem)
@@ -85,7 +96,8 @@ class Seams(Draws):
 
         def again() -> None:
             with self.inside():
-                found, now = _parts(call(), cupy.ndarray)
+                own_args, own_kwargs = own = unpacked(taken)
+                found, now = _parts([original(*own_args, **own_kwargs), matrices(own)], cupy.ndarray)
                 if now != form or [(leaf.shape, leaf.dtype, leaf.strides) for leaf in found] != shapes:
                     raise errors.AssumptionError(
                         f'The result of {name}()',
@@ -96,7 +108,11 @@ class Seams(Draws):
                 fill(found)
 
         fill(leaves)
-        return unpacked(_with(packed(first), dict(zip(map(id, leaves), places)))), Seam(name, at, again)
+        lasting = _with(packed(first), dict(zip(map(id, leaves), places)))
+        for matrix, parts in zip(kept, lasting[1]):
+            matrix.__dict__.update(zip(parts.names, parts.values))
+        same = next((matrix for matrix in kept if matrix is value), None)
+        return unpacked(lasting[0]) if same is None else same, Seam(name, at, again)
 
     def _outside_capture(self, live: Live) -> Any:
         return _Outside(self, live)
