@@ -108,6 +108,7 @@ class Graphed:
         self._platform: Platform | None = None
         self._said: set[str] = set()
         self._local = threading.local()
+        self._used: _Kind | None = None
         #: A call that may yet turn out to have failed, and has to be undone then before the next.
         self._pending: Call | None = None
 
@@ -126,7 +127,7 @@ class Graphed:
     def clear(self) -> None:
         """Forget everything recorded, and give its memory back. Waits for the device."""
         with self._lock:
-            kinds, self._kinds = self._kinds, OrderedDict()
+            kinds, self._kinds, self._used = self._kinds, OrderedDict(), None
             self._said.clear()
         for kind in kinds.values():
             with kind.lock:
@@ -149,22 +150,25 @@ class Graphed:
         if platform is None or platform.simulated or GUARD.lives:
             platform = self._current()
         array = platform.cupy.ndarray
-        leaves: list[Any]
+        leaves: Any
         form: Any
-        count = len(args)
-        if not kwargs and {*map(type, args)} == {array} and (count < 2 or len({*map(id, args)}) == count):
-            leaves, form = list(args), count  # the quick way to say the same
+        if not kwargs and _all_are(array, args):
+            leaves, form = args, len(args)  # the quick way to say the same
+            head: Any = form
         else:
             try:
                 leaves, form = take_apart(packed((args, kwargs)), lambda value: isinstance(value, array), opaque)
             except TypeError as error:
                 self._say(f'its arguments can not be compared: {error}')
                 return fn(*args, **kwargs)
-        key = (form, platform.cupy.cuda.get_device_id(), *[(type(a), a.shape, a.strides, a.dtype) for a in leaves])
+            head = (form, *map(type, leaves))
+        key = (head, platform.cupy.cuda.get_device_id(), *[(a.shape, a.strides, a.dtype) for a in leaves])
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._new_kind(key, leaves)
         elif self._pending is None:
+            if kind is not self._used:
+                self._touch(key, kind)
             with kind.lock:
                 first = kind.variants[0] if kind.variants else None
                 if first is not None and first.quick is not None and first.changed() is None:
@@ -174,6 +178,13 @@ class Graphed:
                         kind.misses = kind.strange = 0
                         return first.quick(leaves, pointers)
         return self._answer(platform, kind, args, kwargs, leaves, form)
+
+    def _touch(self, key: Any, kind: _Kind) -> None:
+        """This kind is the last used."""
+        with self._lock:
+            if key in self._kinds:
+                self._kinds.move_to_end(key)
+                self._used = kind
 
     def _current(self) -> Platform:
         platform = current()
@@ -378,6 +389,15 @@ class Graphed:
             code = getattr(self.__wrapped__, '__code__', None)
             at = '' if code is None else f' ({Place(code.co_filename, code.co_firstlineno, "").short})'
             LOG.warning('%s%s runs eagerly: %s', self._name, at, reason)
+
+
+def _all_are(array: type, args: tuple[Any, ...]) -> bool:
+    """Whether all arguments are arrays, and no two the same object."""
+    for one in args:
+        if type(one) is not array:
+            return False
+    count = len(args)
+    return count < 2 or (args[0] is not args[1] if count == 2 else len({*map(id, args)}) == count)
 
 
 def _to_front(kind: _Kind, variant: Variant) -> None:

@@ -240,14 +240,22 @@ class Environment:
                 if mapping[key] is not value:
                     break
             else:
-                if not self._more or self._same():
-                    return None
+                for function, code, defaults, keywords in self._functions:
+                    if (
+                        function.__code__ is not code
+                        or function.__defaults__ is not defaults
+                        or function.__kwdefaults__ is not keywords
+                    ):
+                        break
+                else:
+                    if not self._more or self._same():
+                        return None
         except (LookupError, ValueError, AttributeError, RuntimeError, TypeError):
             pass
         return self._compare()
 
     def _same(self) -> bool:
-        """The part of ``changed`` that is not needed for globals and plain values."""
+        """The part of ``changed`` that is not needed for globals, functions and plain values."""
         for value, cls, get, attributes in self._objects:
             if type(value) is not cls or get(value) is not attributes:
                 return False
@@ -259,13 +267,6 @@ class Environment:
                 return False
         for get, value, item in self._slots:
             if get(value) is not item:
-                return False
-        for function, code, defaults, keywords in self._functions:
-            if (
-                function.__code__ is not code
-                or function.__defaults__ is not defaults
-                or function.__kwdefaults__ is not keywords
-            ):
                 return False
         for sequence, items in self._sequences:
             if len(sequence) != len(items) or not all(map(_is, sequence, items)):
@@ -322,7 +323,7 @@ class Environment:
         self._rows, self._absent, self._cells, self._slots = rows, absent, cells, slots
         self._functions, self._slow = list(functions.values()), slow
         self._sequences, self._numbers = inner.sequences, inner.numbers
-        rest = (self._objects, absent, cells, slots, functions, slow, inner.sequences, inner.numbers)
+        rest = (self._objects, absent, cells, slots, slow, inner.sequences, inner.numbers)
         self._more = any(rest)
 
 

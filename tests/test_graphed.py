@@ -1021,7 +1021,7 @@ def test_many_reads_before_and_between_seams(sim: Any) -> None:
 
     fn = twins(sim, steady, square(0, 0, 0, 0, 0, 7, 0))
     pieces = [variant for variant in fn.variants if variant.state == 'pieces']
-    assert max(variant.launches for variant in pieces) >= 4 and all(len(variant.seams) == 2 for variant in pieces)
+    assert max(variant.launches for variant in pieces) >= 3 and all(len(variant.seams) == 2 for variant in pieces)
 
 
 def test_a_seam_whose_result_changes_its_form(sim: Any) -> None:
