@@ -57,6 +57,8 @@ class _Kind:
         self.variants: list[Variant] = []
         #: Calls in a row that no launch answered: because a check failed, because nothing fitted.
         self.misses = self.strange = 0
+        #: Whether a run has been taken for one that changes something a second time.
+        self.sure = False
         self.lock = threading.RLock()
 
 
@@ -302,7 +304,12 @@ class Graphed:
         finally:
             _BUSY.depth -= 1
         environment = watch.environment
-        reason = environment.written() or shape_of_change(before, (args, kwargs), is_array)
+        written = environment.written()
+        if written is not None and not kind.sure:
+            # An object that the run made may lie where one lay that has died since: seen once more, it is no chance.
+            kind.sure = True
+            return result
+        reason = written or shape_of_change(before, (args, kwargs), is_array)
         if reason is None:
             try:
                 _leaves, held = take_apart(packed(result), is_array, opaque, name='the result')
