@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import capturekit as ck
+from tests.benchmarks import graphed as benchmark
 from tests.benchmarks import wild
 from tests.test_samples import run_sample
 
@@ -267,3 +268,10 @@ def test_benchmark_rows(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for row in found:
         assert row.keys() == {'name', 'eager_us', 'graphed_us', 'ratio', 'state'}
         assert row['ratio'] == pytest.approx(row['graphed_us'] / row['eager_us'])
+
+
+def test_benchmark_lines_of_graphed_calls(sim: Any) -> None:
+    found = {line.name: line for line in benchmark.calls(sim)}
+    assert [name for name in found if 'torch' in name] == []
+    assert 'absent: torch' in found['graphed call, two arrays in, one out: host time / eager'].note
+    assert len(found) == 4 and all(line.ratio is not None and line.ratio > 0 for line in found.values())

@@ -41,7 +41,7 @@ def machine(cp: Any) -> dict[str, str]:
 
 
 def parts(cp: Any) -> dict[str, Callable[[], Iterator[Line]]]:
-    from tests.benchmarks import costs, jobs
+    from tests.benchmarks import costs, graphed, jobs, wild
 
     return {
         'beside': costs.beside,
@@ -49,13 +49,17 @@ def parts(cp: Any) -> dict[str, Callable[[], Iterator[Line]]]:
         'launching': lambda: costs.launching(cp),
         'nodes': lambda: costs.nodes(cp),
         'jobs': lambda: jobs.main_jobs(cp),
+        'graphed': lambda: graphed.calls(cp),
+        'wild': wild.lines,
     }
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(prog='python -m tests.benchmarks', description=ABOUT)
     arguments.add_argument('--json', metavar='PATH', help='write the machine and all lines to a file')
-    arguments.add_argument('--only', nargs='+', metavar='PART', help='beside, recording, launching, nodes or jobs')
+    arguments.add_argument(
+        '--only', nargs='+', metavar='PART', help='beside, recording, launching, nodes, jobs, graphed or wild'
+    )
     options = arguments.parse_args()
     try:
         import cupy as cp

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import capturekit as ck
-from tests.benchmarks.timing import in_turn, medians, no_garbage_collection
+from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection
 
 WILD = Path(__file__).parents[2] / 'samples' / 'wild'
 PROGRAMS = ('kmeans', 'conjugate_gradient', 'kalman', 'fdtd', 'mlp')
@@ -37,6 +37,18 @@ def rows(repeats: int = 5) -> list[dict[str, Any]]:
     """A row for each program: microseconds per call, graphed / eager as ``ratio``, and the states of the variants."""
     with wild_modules() as load:
         return [row(load, name, repeats) for name in PROGRAMS]
+
+
+def lines() -> Iterator[Line]:
+    """The rows as lines of the table."""
+    for found in rows():
+        yield Line(
+            f'{found["name"]}, per call: graphed / eager',
+            found['ratio'],
+            medians={'graphed': found['graphed_us'], 'eager': found['eager_us']},
+            note=f'{1e6 / found["graphed_us"]:,.0f} calls a second, {1 / found["ratio"]:.2f} times as fast; '
+            f'equal; variants: {found["state"]}',
+        )
 
 
 def row(load: Callable[[str], Any], name: str, repeats: int) -> dict[str, Any]:

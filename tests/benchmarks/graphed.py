@@ -1,0 +1,105 @@
+"""What a call of a ``ck.graphed`` function costs the host, beside the eager call, the bare launch, and torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import capturekit as ck
+from tests.benchmarks.costs import batch
+from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, seconds
+
+SIZE = 1000
+#: What a graphed call may cost the host beyond the bare launch of its graph, in microseconds.
+AIM = 5.0
+
+
+def scaled_sum(x: Any, y: Any) -> Any:
+    return x * 2 + y
+
+
+def positive_doubled(x: Any) -> Any:
+    return x * 2 if float(x.sum()) > 0 else x
+
+
+def torch_callable() -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """The same function by ``torch.cuda.make_graphed_callables``, and torch's eager one."""
+    import torch
+
+    x, y = (torch.rand(SIZE, device='cuda', dtype=torch.float64) for _ in range(2))
+    made = torch.cuda.make_graphed_callables(scaled_sum, (x.clone(), y.clone()))
+    assert bool((made(x, y) == scaled_sum(x, y)).all())
+    return lambda: made(x, y), lambda: scaled_sum(x, y)
+
+
+def calls(cp: Any) -> Iterator[Line]:
+    """Two arrays in, one out; then a function with one host read."""
+    x, y = cp.random.random_sample(SIZE), cp.random.random_sample(SIZE)
+    graphed = ck.graphed(scaled_sum)
+    with ck.capture() as cap:
+        out = scaled_sum(x, y)
+    for _ in range(3):
+        assert bool((graphed(x, y) == scaled_sum(x, y)).all())
+    assert [variant.state for variant in graphed.variants] == ['recorded']
+    timed: dict[str, Callable[[], Any]] = {
+        'graphed': lambda: graphed(x, y),
+        'eager': lambda: scaled_sum(x, y),
+        'bare launch': cap.graph.launch,
+        'a new array': lambda: cp.ndarray((SIZE,), x.dtype),
+    }
+    absent = ''
+    try:
+        timed['torch make_graphed_callables'], timed['torch eager'] = torch_callable()
+    except Exception as error:
+        absent = f'absent: torch ({type(error).__name__}: {error})'.splitlines()[0]
+    with no_garbage_collection():
+        found = medians(in_turn(40, {name: batch(cp, call, 40) for name, call in timed.items()}))
+    del out
+    over = found['graphed'] - found['bare launch']
+    yield Line(
+        'graphed call, two arrays in, one out: host time / eager',
+        found['graphed'] / found['eager'],
+        medians=found,
+        note=f'{over:.3g} us beyond the bare launch (aim: {AIM:.0f}), of which {found["a new array"]:.3g} us '
+        f'make the result. {absent}',
+    )
+    for name in ('bare launch', 'torch make_graphed_callables', 'torch eager'):
+        if name in found:
+            yield Line(f'graphed call, two arrays in, one out: host time / {name}', found['graphed'] / found[name])
+    yield from one_read(cp, x)
+    graphed.clear()
+
+
+def one_read(cp: Any, x: Any) -> Iterator[Line]:
+    """Both wait for the device: the eager call for the value, the graphed one for its check."""
+    graphed = ck.graphed(positive_doubled)
+    for _ in range(3):
+        graphed(x)
+    with no_garbage_collection():
+        found = medians(
+            in_turn(
+                40, {'graphed': batch(cp, lambda: graphed(x), 40), 'eager': batch(cp, lambda: positive_doubled(x), 40)}
+            )
+        )
+    yield Line('graphed call with one host read, checked / eager', found['graphed'] / found['eager'], medians=found)
+    fresh: list[Any] = []
+
+    def first() -> float:
+        fresh[:] = [ck.graphed(scaled_sum)]
+        return seconds(lambda: fresh[0](x, x + 1))
+
+    def second() -> float:
+        taken = seconds(lambda: fresh[0](x, x + 1))
+        fresh[0].clear()
+        return taken
+
+    eager = lambda: seconds(lambda: scaled_sum(x, x + 1))  # noqa: E731
+    once = [(first(), second(), eager()) for _ in range(20)]
+    samples = dict(zip(('first call: eager and watched', 'second call: recorded', 'eager'), map(list, zip(*once))))
+    found = medians(samples)
+    yield Line(
+        'the first two calls / two eager calls',
+        (sum(found.values()) - found['eager']) / 2 / found['eager'],
+        medians=found,
+    )
+    graphed.clear()
