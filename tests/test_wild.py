@@ -274,4 +274,4 @@ def test_benchmark_lines_of_graphed_calls(sim: Any) -> None:
     found = {line.name: line for line in benchmark.calls(sim)}
     assert [name for name in found if 'torch' in name] == []
     assert 'absent: torch' in found['graphed call, two arrays in, one out: host time / eager'].note
-    assert len(found) == 4 and all(line.ratio is not None and line.ratio > 0 for line in found.values())
+    assert len(found) == 5 and all(line.ratio is not None and line.ratio > 0 for line in found.values())

@@ -68,6 +68,33 @@ def calls(cp: Any) -> Iterator[Line]:
             yield Line(f'graphed call, two arrays in, one out: host time / {name}', found['graphed'] / found[name])
     yield from one_read(cp, x)
     graphed.clear()
+    yield memory(cp)
+
+
+def memory(cp: Any) -> Line:
+    """What a graph holds, against the most that the same code takes from a pool eagerly."""
+
+    def work(x: Any) -> Any:
+        parts = [x * k + 1 for k in range(8)]
+        for _ in range(20):
+            parts = [a * 0.5 + b for a, b in zip(parts, parts[1:] + parts[:1])]
+        return sum(parts)
+
+    x = cp.ones(1 << 18)
+    pool = cp.cuda.MemoryPool()
+    with cp.cuda.using_allocator(pool.malloc):
+        out = work(x)
+        peak = pool.total_bytes()
+    with ck.capture() as cap:
+        out = work(x)
+    held = cap.graph.memory_bytes
+    del out
+    return Line(
+        'memory of a graph of 336 operations / the eager peak',
+        held / peak,
+        medians={'graph': held / 1e6, 'eager': peak / 1e6},
+        unit='MB',
+    )
 
 
 def one_read(cp: Any, x: Any) -> Iterator[Line]:

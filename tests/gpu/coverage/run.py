@@ -11,6 +11,7 @@ import argparse
 import ctypes
 import faulthandler
 import gc
+import itertools
 import json
 import os
 import selectors
@@ -93,10 +94,12 @@ def written(pipe: int, value: Any) -> None:
         data = data[os.write(pipe, data) :]
 
 
-def start(job: Job, timeout: float) -> Running:
+def start(job: Job, timeout: float, gpu: str | None = None) -> Running:
     said = os.memfd_create('said')
 
     def work(pipe: int) -> None:
+        if gpu is not None:
+            os.environ['CUDA_VISIBLE_DEVICES'] = gpu
         os.dup2(said, 1)
         os.dup2(said, 2)
         faulthandler.enable()
@@ -127,13 +130,14 @@ def row_of(child: Running) -> dict[str, Any]:
     return {**vars(child.job), 'outcome': 'died', 'error': end, 'text': text}
 
 
-def rows(jobs: list[Job], at_once: int, timeout: float) -> Iterator[dict[str, Any]]:
-    """Run the jobs, so many at a time, and yield each one's row as it comes."""
+def rows(jobs: list[Job], at_once: int, timeout: float, gpus: list[str]) -> Iterator[dict[str, Any]]:
+    """Run the jobs, so many at a time, on these GPUs in turn, and yield each one's row as it comes."""
     waiting, running = list(reversed(jobs)), {}
+    turn = itertools.cycle(gpus or [None])
     selector = selectors.DefaultSelector()
     while waiting or running:
         while waiting and len(running) < at_once:
-            child = start(waiting.pop(), timeout)
+            child = start(waiting.pop(), timeout, next(turn))
             running[child.pipe] = child
             selector.register(child.pipe, selectors.EVENT_READ)
         for key, _ in selector.select(timeout=0.5):
@@ -150,7 +154,9 @@ def rows(jobs: list[Job], at_once: int, timeout: float) -> Iterator[dict[str, An
                 os.kill(child.pid, signal.SIGKILL)
 
 
-def serve(jobs: list[Job], at_once: int, timeout: float, with_capturekit: bool) -> Callable[[int], None]:
+def serve(
+    jobs: list[Job], at_once: int, timeout: float, gpus: list[str], with_capturekit: bool
+) -> Callable[[int], None]:
     """The work of a server: import, check that CUDA is untouched, run the jobs and pass on their rows."""
 
     def work(pipe: int) -> None:
@@ -163,7 +169,7 @@ def serve(jobs: list[Job], at_once: int, timeout: float, with_capturekit: bool) 
             raise RuntimeError('an import has initialized CUDA: no child could use it after a fork')
         gc.collect()
         gc.freeze()
-        for row in rows(jobs, at_once, timeout):
+        for row in rows(jobs, at_once, timeout, gpus):
             written(pipe, row)
 
     return work
@@ -175,14 +181,14 @@ def lines(pipe: int) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def results(jobs: list[Job], at_once: int, timeout: float) -> Iterator[dict[str, Any]]:
+def results(jobs: list[Job], at_once: int, timeout: float, gpus: list[str]) -> Iterator[dict[str, Any]]:
     """Every job's row, from a server for the bare column and one for the others."""
     for bare in (True, False):
         mine = [job for job in jobs if (job.column == 'bare') == bare]
         if not mine:
             continue
         begun, missing = time.monotonic(), set(mine)
-        pid, pipe = forked(serve(mine, at_once, timeout, with_capturekit=not bare))
+        pid, pipe = forked(serve(mine, at_once, timeout, gpus, with_capturekit=not bare))
         for row in lines(pipe):
             missing.discard(Job(row['label'], row['column'], row['temperature']))
             yield row
@@ -288,6 +294,8 @@ def main() -> None:
     parser.add_argument('--given', action='store_true', help='the given cases only')
     parser.add_argument('--columns', nargs='+', choices=COLUMNS, default=COLUMNS)
     parser.add_argument('--temperatures', nargs='+', choices=TEMPERATURES, default=TEMPERATURES)
+    parser.add_argument('--gpus', nargs='+', default=[], metavar='N', help='spread over these GPUs of the machine')
+    parser.add_argument('--more', action='store_true', help='the cases that are not given only')
     parser.add_argument('--timeout', type=float, default=60, metavar='S', help='seconds for one process')
     parser.add_argument('--date', default='', help='written into the JSON')
     parser.add_argument(
@@ -299,7 +307,7 @@ def main() -> None:
     if given.combine:
         machine, found = combined(given.combine)
     else:
-        labels = given.only or (cases.GIVEN if given.given else ALL)
+        labels = given.only or (cases.GIVEN if given.given else cases.MORE if given.more else ALL)
         jobs = [
             Job(label, column, temperature)
             for column in given.columns
@@ -307,7 +315,7 @@ def main() -> None:
             for label in labels
         ]
         machine = {**about_the_machine(), 'date': given.date}
-        found = settle(list(results(jobs, given.jobs, given.timeout)))
+        found = settle(list(results(jobs, given.jobs, given.timeout, given.gpus)))
     Path(given.out).write_text(json.dumps({'machine': machine, 'rows': found}, indent=1, sort_keys=True) + '\n')
     print('\n'.join(summary(found)))
 
