@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -935,6 +936,18 @@ def on_device_behind_a_seam(cp: Any) -> Any:
 @pytest.mark.parametrize('values', [(0, 0, 0, 5, 0, 5, 5, 0), (0, 5, 0, 5, 5, 0, 0), (0,) * 12])
 def test_random_sequences_are_the_eager_ones(sim: Any, make: Make, values: Any) -> None:
     twins(sim, make, seq(*values))
+
+
+@pytest.mark.parametrize(('seed', 'error'), [(1.5, TypeError), (-1, ValueError), (2**64, ValueError)])
+def test_a_seed_that_cupy_refuses_is_refused_at_its_line(sim: Any, seed: Any, error: type[Exception]) -> None:
+    for where in (lambda: None, ck.capture):
+        cap = where()
+        with cap if cap is not None else contextlib.nullcontext():
+            with pytest.raises(error, match='Seed must be an integer'):
+                sim.random.seed(seed)
+            y = sim.zeros(3) + 1
+    cap.graph.launch()
+    assert y.get().tolist() == [1.0] * 3
 
 
 def test_reseeding_between_calls(sim: Any) -> None:

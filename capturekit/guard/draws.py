@@ -104,6 +104,7 @@ class Draws(Arrays):
             return original(state, seed)
         with self.lock:
             self.check(live)
+            _check_seed(seed)
             self._before_feed(live)
             self._memory(live).keep(state)
             if not hasattr(state, '_rk_seed'):
@@ -174,3 +175,14 @@ def _owner(generator: int) -> Any:
             return state
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def _check_seed(seed: Any) -> None:
+    """Raise what CuPy would raise: the call itself comes only with the first launch."""
+    if seed is None or isinstance(seed, np.ndarray):
+        return
+    found = np.asarray(seed)
+    if found.dtype.kind not in 'biu':
+        raise TypeError('Seed must be an integer.')
+    if not 0 <= int(found) < 2**64:
+        raise ValueError('Seed must be an integer between 0 and 2**64 - 1')
