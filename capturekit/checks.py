@@ -29,6 +29,8 @@ from capturekit.places import Place
 RING = 64
 _WORDS = 16
 _KEPT = 64
+#: Checks are numbered in 16 bits.
+_MOST = (1 << 16) - 1
 _BLOCKS, _THREADS = 64, 256
 #: Seconds of asking pinned memory before the stream is synchronised instead, which also brings CUDA's errors.
 _PATIENCE = 0.002
@@ -115,6 +117,13 @@ class Checks:
 
     def record(self, array: Any, value: NDArray[Any], at: Place | None, condition: int) -> Check:
         """Record, on the current stream, the check that ``array`` (contiguous) holds ``value``."""
+        if len(self.made) >= _MOST:
+            raise errors.HostReadError(
+                'ndarray.get()',
+                location=at,
+                rule=f'A graph checks up to {_MOST} host reads.',
+                remedy='Read larger arrays, fewer times.',
+            )
         made = Check(len(self.made), at, value)
         self.made.append(made)
         assert self._upload is not None

@@ -122,7 +122,7 @@ def keep(
             data = everything.at(address)
             if data is not None:
                 kept[id(data)] = data
-            elif kernel.name.startswith('cupy_'):
+            elif kernel.name.startswith('cupy_') and address in kernel.firsts():
                 lost.append((kernel.name, address))
     memory.keep(list(kept.values()))
     return lost

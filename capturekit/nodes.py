@@ -9,6 +9,7 @@ CUDA Driver API, "Graph Management": ``cuGraphKernelNodeGetParams``, ``cuFuncGet
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +55,14 @@ class Kernel:
         starts = [(-(-(offset - first) // 8) * 8, offset - first + length) for offset, length in self.layout]
         columns = [at // 8 for start, end in starts for at in range(start, end - 7, 8)]
         return np.unique(np.frombuffer(flat, np.uint64).reshape(len(self.nodes), size // 8)[:, columns])
+
+    def firsts(self) -> set[int]:
+        """The first words of all arguments: addresses, where they are arrays of CuPy's.
+
+        The structure in which CuPy passes an index has room for what the kernel computes, and that is never written.
+        """
+        places = [offset - self.layout[0][0] for offset, size in self.layout if size >= 8]
+        return {int.from_bytes(node[at : at + 8], sys.byteorder) for node in self.nodes for at in places}
 
     def scalars(self) -> Iterable[tuple[int, str, Any]]:
         """Scalars of CuPy's own kernels: (argument's number, dtype, value), once each."""

@@ -72,7 +72,7 @@ def test_what_came_from_the_host_is_listed(sim: Any) -> None:
     np.testing.assert_array_equal(y.get(), np.arange(8.0) * 5.5)
     found = cap.graph.constants()
     (upload,) = [entry for entry in found if entry['kind'] == 'upload']
-    assert upload['nbytes'] == 64 and upload['at'].function == 'test_what_came_from_the_host_is_listed'
+    assert upload['nbytes'] == 64 and upload['at'][2] == 'test_what_came_from_the_host_is_listed'
     scalars = [entry for entry in found if entry['kind'] == 'scalar']
     assert any(entry['value'] == 3.5 and 'multiply' in entry['kernel'] for entry in scalars), found
 
@@ -90,7 +90,7 @@ def test_seams(sim: Any, call: str) -> None:
     inputs = [lambda cp, s=s: cp.asarray(np.random.default_rng(s).random((8, 8))) for s in range(6)]
     fn = twins(sim, make, inputs)
     (variant,) = fn.variants
-    assert variant.state == 'pieces' and variant.launches == 5 and len(variant.seams) == 1
+    assert variant.state == 'pieces' and variant.launches == 4 and len(variant.seams) == 1
     assert 'test_graphed_gpu.py' in str(variant.seams[0]) and variant.seams[0].microseconds > 0
 
 
@@ -117,7 +117,7 @@ def test_big_strided_and_other_dtypes(sim: Any) -> None:
 
     def call(cp: Any) -> Any:
         a = cp.arange(1 << 21, dtype='f4').reshape(1 << 10, -1)
-        return a[:, ::2], a.T[: 1 << 10], cp.arange(33, dtype='i1')[1:]
+        return a[:, ::2], a.copy().T[: 1 << 10], cp.arange(33, dtype='i1')[1:]
 
     fn = twins(sim, make, [call] * 4)
     assert {variant.state for variant in fn.variants} == {'recorded'}
