@@ -146,7 +146,7 @@ class Graphed:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         fn = self.__wrapped__
-        if _BUSY.depth or (GUARD.lives and GUARD.mine() is not None):
+        if _BUSY.depth or ((GUARD.rehearsals or GUARD.lives) and GUARD.occupied()):
             return fn(*args, **kwargs)
         platform = self._platform
         if platform is None or platform.simulated or GUARD.lives:

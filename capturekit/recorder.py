@@ -340,8 +340,10 @@ class Capture:
             elif isinstance(error, RuntimeError) and 'the current stream is capturing' in str(error):
                 add_note(error, 'capturekit: a copy between host and device was tried in the block: make it outside')
             elif isinstance(error, NotImplementedError) and 'stream capture' in str(error):
+                late = ''.join(f' ({reason})' for reason in GUARD.libraries.late.values())
                 add_note(
-                    error, 'capturekit: CuPy refuses this library in a capture. Call it before the block, or after.'
+                    error,
+                    f'capturekit: CuPy refuses this library in a capture{late}. Call it before the block, or after.',
                 )
             return
         if fault is not None:

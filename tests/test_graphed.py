@@ -1235,3 +1235,31 @@ def test_what_differs_at_every_call_stays_eager_in_the_end(sim: Any, by: str, ca
     (variant,) = Counter.step.variants
     assert variant.state == 'eager' and variant.calls > 10 and variant.reason in caplog.text
     assert len(caplog.records) < 5
+
+
+def test_inside_of_a_rehearsal_its_reads_are_the_rehearsals(sim: Any) -> None:
+    inner = ck.graphed(lambda x: x * 2 if float(x.sum()) > 3 else x + 1)
+    x = sim.arange(4.0)
+    for _ in range(3):
+        inner(x)
+    rehearsal = ck.rehearse(lambda: inner(x) + 1)
+    assert [read.value.item() for read in rehearsal.reads] == [6.0]
+    with ck.capture(rehearsal=rehearsal) as cap:
+        y = inner(x) + 1
+    cap.graph.launch()
+    assert y.get().tolist() == [1.0, 3.0, 5.0, 7.0]
+    x *= 0
+    with pytest.raises(ck.AssumptionError):
+        cap.graph.launch()
+
+
+@pytest.mark.parametrize('order', ['C', 'F', 'A'])
+def test_reads_keep_their_order(sim: Any, order: str) -> None:
+    def make(cp: Any) -> Any:
+        def fn(x: Any) -> Any:
+            host = x.T.get(order=order)
+            return x + float(host.flags.c_contiguous) + 2 * float(host.flags.f_contiguous)
+
+        return fn
+
+    twins(sim, make, square(1, 1, 1, 1))

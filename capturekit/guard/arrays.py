@@ -80,7 +80,7 @@ class Arrays(Waits):
                 self.cut_on_device(live, flat, found.value, at)
             else:
                 self.check_on_host(live, flat, found.value, at)
-        value = found.value.copy(order='F' if order == 'F' else 'C')
+        value = found.value.copy('C' if order == 'C' else 'F' if order == 'F' else 'K')
         if out is not None:
             out[...] = value
             return out

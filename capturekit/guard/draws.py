@@ -132,7 +132,7 @@ class Draws(Arrays):
     def generator_state(self, original: Callable[..., Any], generator: Any) -> Any:
         """A generator on the device is about to draw, and to write its state: it is kept, should a check fail later."""
         live = self.mine()
-        if live is not None and live.given is not None:
+        if live is not None and live.opening is not None:  # only such a launch is taken back
             self.back_up(live, generator._state)
         return original(generator)
 

@@ -138,6 +138,10 @@ class Judging:
         stack = self.threads.get(threading.get_ident())
         return stack[-1] if stack else None
 
+    def occupied(self) -> bool:
+        """Whether this thread has a capture open, or is in a rehearsal."""
+        return self.mine() is not None or threading.get_ident() in self.rehearsals
+
     def live_of(self, lane: Lane) -> Live:
         return self.lives[lane.capture]
 

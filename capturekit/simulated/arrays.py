@@ -317,7 +317,9 @@ class _ndarray_base(Operators):
             indices = conversions.array(indices, dtype=int)
 
         def wrapping(a: Any, i: Any, out: Any = None) -> Any:
-            return np.take(a, i, axis, out, 'wrap')
+            length = a.size if axis is None else a.shape[axis]
+            # Reduced first: NumPy wraps one length at a time, and indices that nothing has computed yet are anything.
+            return np.take(a, np.asarray(i) % length if length else i, axis, out, 'wrap')
 
         return launches.launch('cupy_take', wrapping, (self, indices), out=out)
 
