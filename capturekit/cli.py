@@ -7,6 +7,7 @@ in the script is shown as the script's own: a refused call by its message, anyth
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import runpy
 import sys
@@ -23,6 +24,9 @@ from capturekit.errors import CaptureError
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep
 _RUNPY = ('<frozen runpy>', runpy.__file__)
+
+#: Modules of capturekit.commands, in the order in which --help names them: each has ``add(commands)``.
+COMMANDS: tuple[str, ...] = ()
 
 _DESCRIPTION = 'Record CuPy work into CUDA graphs, across streams, and refuse what would break the capture.'
 _EPILOG = """\
@@ -51,7 +55,8 @@ examples:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (``sys.argv[1:]`` if None) and return the exit status."""
     given = _parser().parse_args(argv)
-    return _run(given.script, given.args, simulate=given.simulate, seed=given.seed, whole=given.full_traceback)
+    status: int = given.go(given)
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,10 +88,17 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument('--full-traceback', action='store_true', help="show capturekit's own frames, too")
     run.add_argument('script', help='the Python file to run')
     run.add_argument('args', nargs=argparse.REMAINDER, help="the script's own arguments")
+    run.set_defaults(go=_run_given)
+    for name in COMMANDS:
+        importlib.import_module(f'capturekit.commands.{name}').add(commands)
     return parser
 
 
 # -- run ------------------------------------------------------------------------------------------------------
+
+
+def _run_given(given: argparse.Namespace) -> int:
+    return _run(given.script, given.args, simulate=given.simulate, seed=given.seed, whole=given.full_traceback)
 
 
 def _run(script: str, args: list[str], *, simulate: bool, seed: int, whole: bool) -> int:

@@ -44,8 +44,36 @@ class Step:
 
 
 @dataclass
+class Span:
+    """Nodes made one after the other by one line on one lane: ``first`` is the first one's number, from 0."""
+
+    first: int
+    count: int
+    lane: int | None
+    at: list[Any] | None = None
+
+
+@dataclass
+class NodeRecord:
+    """A node: ``kind`` is kernel, memcpy, memset, host, graph, empty, event record, event wait, conditional ...
+
+    ``name`` is a kernel's or function's; ``detail`` holds what else is known by name: grid, block, bytes, arguments.
+    """
+
+    kind: str
+    name: str = ''
+    lane: int | None = None
+    at: list[Any] | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
 class Recording:
-    """The whole story of one capture."""
+    """The whole story of one capture.
+
+    ``spans`` says which line made which nodes, by their numbers in the order in which they were made. ``graph`` and
+    ``arrows``, pairs of numbers (from, to), hold each node and edge where somebody asked for them; else they are empty.
+    """
 
     version: int = VERSION
     capturekit: str = ''
@@ -59,6 +87,9 @@ class Recording:
     edges: int = 0
     memory_bytes: int = 0
     outcome: str = 'open'
+    spans: list[Span] = field(default_factory=list)
+    graph: list[NodeRecord] = field(default_factory=list)
+    arrows: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def adaptations(self) -> list[Step]:
@@ -93,6 +124,9 @@ class Recording:
         known = {k: v for k, v in data.items() if k in cls.__dataclass_fields__}
         known['lanes'] = [LaneRecord(**lane) for lane in data.get('lanes', [])]
         known['steps'] = [Step(**step) for step in data.get('steps', [])]
+        known['spans'] = [Span(**span) for span in data.get('spans', [])]
+        known['graph'] = [NodeRecord(**node) for node in data.get('graph', [])]
+        known['arrows'] = [(a, b) for a, b in data.get('arrows', [])]
         return cls(**known)
 
     def save(self, path: str | os.PathLike[str]) -> None:
