@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -292,6 +292,17 @@ class CudaDevice:
     def graph_node_count(self, g: int) -> int:
         """How many nodes a graph has."""
         return int(self._ask(self._rt.cudaGraphGetNodes(self._rt.cudaGraph_t(g)), 'graphGetNodes')[1])
+
+    def node_counter(self, s: int) -> Callable[[], int]:
+        """A function that tells how many nodes the graph has that ``s`` is captured into; -1 if there is none."""
+        if self.reader is not None:
+            return self.reader.counter(s)
+
+        def now() -> int:
+            info = self.capture_info(s)
+            return self.graph_node_count(info.graph) if info.status is CaptureStatus.ACTIVE else -1
+
+        return now
 
     def graph_edge_count(self, g: int) -> int:
         """How many edges a graph has."""

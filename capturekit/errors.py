@@ -121,9 +121,14 @@ class UnsupportedCallError(CaptureError):
 
 
 class InvalidatedError(CaptureError):
-    """Something below Python lost the capture. ``active_at`` is the last line after which it was still good."""
+    """Something below Python lost the capture.
+
+    ``active_at`` is the last line after which it was still good, ``lost_at`` the one after which it was not (None where
+    lines are not followed).
+    """
 
     active_at: Place | None = None
+    lost_at: Place | None = None
 
 
 class UpdateError(CaptureError):

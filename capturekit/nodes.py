@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capturekit.linkage import loaded
+
+#: ``CU_STREAM_CAPTURE_STATUS_ACTIVE``.
+_ACTIVE = 1
 
 
 class _Params(ctypes.Structure):
@@ -135,6 +138,22 @@ class Reader:
                 layout.append((offset.value, size.value))
             self._layouts[key] = ((name.value or b'').decode(), layout)
         return self._layouts[key]
+
+    def counter(self, stream: int) -> Callable[[], int]:
+        """A function that tells how many nodes the graph has that a stream is captured into; -1 if there is none."""
+        status, number, graph, count = ctypes.c_int(), ctypes.c_ulonglong(), ctypes.c_void_p(), ctypes.c_size_t()
+        asked = (
+            ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), ctypes.byref(graph), None, None,
+        )  # fmt: skip
+        nodes, into = self._cuda.cuGraphGetNodes, ctypes.byref(count)
+        info = self._cuda.cuStreamGetCaptureInfo_v2
+
+        def now() -> int:
+            if info(*asked) or status.value != _ACTIVE or nodes(graph, None, into):
+                return -1
+            return count.value
+
+        return now
 
     def is_device_memory(self, address: int) -> bool:
         """True for an address inside a live allocation on a device."""

@@ -16,13 +16,14 @@ from typing import Any
 
 from capturekit import errors
 from capturekit.cuda import Platform, current
-from capturekit.errors import CudaCallError
+from capturekit.errors import CaptureError, CudaCallError
 from capturekit.forks import LANE_STREAMS, Fork
 from capturekit.graph import Graph
 from capturekit.guard import GUARD, Live, close_recording, new_recording
 from capturekit.keeping import held_by, keep
 from capturekit.memory import GraphMemory
 from capturekit.places import here
+from capturekit.provenance import TRACING, Trace
 from capturekit.recording import Recording
 from capturekit.rehearsal import Answers, Rehearsal
 from capturekit.rules import CaptureStatus, Code, Mode, Operation
@@ -42,12 +43,15 @@ class Capture:
     ``cap.recording`` its story. One use each, in the thread that entered it.
     """
 
-    def __init__(self, stream: Any, strict: bool, mode: Mode, pool: Any, rehearsal: Rehearsal | None = None) -> None:
+    def __init__(
+        self, stream: Any, strict: bool, mode: Mode, pool: Any, rehearsal: Rehearsal | None = None, lines: bool = True
+    ) -> None:
         self._given = stream
         self._strict = strict
         self._mode = mode
         self._pool = pool
         self._rehearsal = rehearsal
+        self._lines = lines
         self._gates = 'device'
         self._seams_on: Any = None
         self._state = 'new'
@@ -159,6 +163,10 @@ class Capture:
         capture.origin.current = 1
         memory.opened(capture)
         GUARD.opened(live)
+        if self._lines:
+            trace = live.trace = Trace(device.node_counter(origin.ptr), lambda: GUARD.lane_number(live), at)
+            self._undo.push(lambda: TRACING.close(trace))
+            TRACING.open(trace, frame)
 
     # -- out --------------------------------------------------------------------------------------------------
 
@@ -194,6 +202,8 @@ class Capture:
             fault = left
         except BaseException as found:
             fault = found
+        if live.trace is not None:
+            live.trace.stop()
         if made is not None:
             UNLOADING.hold(live.platform)  # for the graph, which gives it back when it is closed
         failure = self._undo.run()
@@ -208,6 +218,7 @@ class Capture:
         """Check, and end the capture; return what CuPy makes of it, instantiated. What goes wrong is raised."""
         with GUARD.lock:
             escaped = self._spring_traps(live)
+            live.poll()
             if aborted:
                 return None
             GUARD.check(live)
@@ -337,6 +348,8 @@ class Capture:
         if error is not None:
             if fault is not None:
                 add_note(error, f'capturekit: {fault}')
+            elif live.trace is not None and live.trace.lost is not None and not isinstance(error, CaptureError):
+                add_note(error, f'capturekit: {GUARD.invalidated(live)}')
             elif isinstance(error, RuntimeError) and 'the current stream is capturing' in str(error):
                 add_note(error, 'capturekit: a copy between host and device was tried in the block: make it outside')
             elif isinstance(error, NotImplementedError) and 'stream capture' in str(error):
@@ -507,6 +520,7 @@ def capture(
     mode: str | Mode = 'relaxed',
     pool: Any = None,
     rehearsal: Rehearsal | None = None,
+    lines: bool = True,
 ) -> Capture:
     """Record the CuPy work of a block into a CUDA graph.
 
@@ -523,6 +537,8 @@ def capture(
             from it stays taken while the graph lives.
         rehearsal: of the same code, from :func:`rehearse`: its host reads are answered as they were then, and each is
             checked on the device at every launch.
+        lines: whether to follow which line makes which nodes (``cap.recording.spans``): some tenths of a recorded
+            operation's time.
 
     Raises:
         TypeError, ValueError: an argument is none of these, or the stream is the legacy one or of another device.
@@ -549,7 +565,9 @@ def capture(
         raise TypeError(f'pool must be a cupy.cuda.MemoryPool or None, got {type(pool).__name__}')
     if rehearsal is not None and not isinstance(rehearsal, Rehearsal):
         raise TypeError(f'rehearsal must come from ck.rehearse(), got {type(rehearsal).__name__}')
-    return Capture(stream, strict, mode, pool, rehearsal)
+    if not isinstance(lines, bool):
+        raise TypeError(f'lines must be True or False, got {lines!r}')
+    return Capture(stream, strict, mode, pool, rehearsal, lines)
 
 
 def rehearse(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Rehearsal:

@@ -296,6 +296,30 @@ def test_event_state_of_a_lost_capture(bench: Bench, timing: bool) -> None:
 # -- captures and graphs --------------------------------------------------------------------------------------------
 
 
+def test_nodes_are_counted_while_capturing(bench: Bench) -> None:
+    """The origin's counter knows of all lanes; new nodes stand behind the old ones."""
+    d, origin = bench.device, bench.stream()
+    count = d.node_counter(origin)
+    assert count() == -1
+    d.begin_capture(origin, Mode.RELAXED)
+    seen = []
+    bench.work(origin)
+    assert count() == 1
+    seen.append(d.capture_info(origin).dependencies)
+    lane, e = bench.stream(), d.event_create()
+    d.event_record(e, origin)
+    d.stream_wait_event(lane, e)
+    for stream in (lane, origin, lane):
+        bench.work(stream)
+        seen.append(d.capture_info(stream).dependencies)
+        assert count() == len(seen)
+    assert [(node,) for node in d.graph_nodes(d.capture_info(origin).graph)] == seen
+    refused(Code.cudaErrorStreamCaptureUnsupported, d.device_synchronize)
+    assert count() == -1
+    refused(Code.cudaErrorStreamCaptureInvalidated, d.end_capture, origin)
+    assert count() == -1
+
+
 def test_a_capture_and_what_is_told_of_it(bench: Bench) -> None:
     d = bench.device
     origin, lane = bench.stream(), bench.stream()

@@ -104,7 +104,7 @@ def test_lost_below_python(sim: Any) -> None:
             lose(sim)
         assert info.value.active_at is not None
         assert info.value.active_at.file == __file__
-        assert 'was still good at test_exit.py' in str(info.value)
+        assert 'Active after test_exit.py' in str(info.value)
 
 
 def test_lost_below_python_is_told_at_the_next_call(sim: Any) -> None:

@@ -79,6 +79,17 @@ int cuMemGetAddressRange_v2(size_t* base, size_t* size, size_t address)
     *size = 0x1000;
     return 0;
 }
+int captured = 0;
+Graph* into = 0;
+int cuStreamGetCaptureInfo_v2(
+    size_t stream, int* status, unsigned long long* id, Graph** graph, const Node*** nodes, size_t* count)
+{
+    if (stream != 0x1100 || nodes || count) return 400;
+    *status = captured;
+    *id = 7;
+    if (captured == 1) *graph = into;
+    return 0;
+}
 """
 
 
@@ -231,6 +242,20 @@ def test_functions_and_kernels_of_libraries(driver: Driver) -> None:
     for _ in range(2):
         assert [(k.name, len(k.nodes)) for k in reader.kernels(graph)[0]] == [('of a module', 3), ('of a library', 3)]
     assert driver.asked == before + 2
+
+
+def test_nodes_are_counted_while_a_stream_is_captured(driver: Driver) -> None:
+    status = ctypes.c_int.in_dll(driver.library, 'captured')
+    into = ctypes.c_void_p.in_dll(driver.library, 'into')
+    count, other = Reader().counter(0x1100), Reader().counter(0x2200)
+    assert count() == other() == -1
+    status.value = 1
+    for many in range(3):
+        into.value = driver.graph(*[driver.node(driver.function('k', (0, 8)), [words(n)]) for n in range(many)])
+        assert count() == many
+    assert other() == -1
+    status.value = 2
+    assert count() == -1
 
 
 def test_device_memory(driver: Driver) -> None:

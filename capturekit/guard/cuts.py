@@ -116,10 +116,13 @@ class Cuts(Uploads):
 
     def _end_segment(self, live: Live) -> int:
         device, capture = live.platform.device, live.capture
+        live.poll()
         info = device.capture_info(live.origin.ptr)
         live.recording.nodes += device.graph_node_count(info.graph)
         live.recording.edges += device.graph_edge_count(info.graph)
         graph = int(device.end_capture(live.origin.ptr))
+        if live.trace is not None:
+            live.trace.next_part()
         with self.lock:
             live.past.append(capture)
             self.topology.end(capture)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -200,20 +201,28 @@ class Judging:
 
     def invalidated(self, live: Live) -> errors.InvalidatedError:
         """The error that says a capture was lost below Python."""
-        since = (
-            f'The capture was still good at {live.active_at}' if live.active_at else 'The capture was good when begun'
-        )
+        live.poll()
+        trace = live.trace
+        good = trace.good if trace is not None else live.active_at
+        lost = trace.lost if trace is not None else None
+        told = f'Active after {good}' if good else 'Active when begun'
+        if lost is not None:
+            thread = next((t.name for t in threading.enumerate() if t.ident == live.thread), str(live.thread))
+            told += f', Invalidated after {lost} (thread {thread}){_source(lost)}'
+        else:
+            told += ', Invalidated now'
         error = errors.InvalidatedError(
             'The capture was lost by a call that capturekit did not see',
             stream=live.origin.ptr,
             lane=0,
-            location=here(),
-            rule=f'{since} and is lost now (cudaErrorStreamCaptureInvalidated): a C library, another library or '
-            'another thread made a call that no capture can hold.',
-            remedy='Move the library call between these two lines out of the block.',
+            location=lost or here(),
+            rule=f'{told}. Something below Python made a call that no capture can hold: a C library, another library, '
+            'a destructor, or meanwhile another thread.',
+            remedy='Move that call out of the block: most often it waits for the device, allocates, or uses the legacy '
+            'stream.',
             cuda_error=Code.cudaErrorStreamCaptureInvalidated.name,
         )
-        error.active_at = live.active_at
+        error.active_at, error.lost_at = good, lost
         return error
 
     def refuse(self, verdict: Verdict, call: str, ptr: int | None = None, rule: Rule | None = None) -> NoReturn:
@@ -306,3 +315,9 @@ class Judging:
             self._start()
             verdict = self.judge(_O.UNSAFE)
         return self._pass(verdict, call, None, lambda: original(*args, **kwargs))
+
+
+def _source(at: Place) -> str:
+    """The text of a line, where it can be had."""
+    text = linecache.getline(at.file, at.line).strip()
+    return f': `{text}`' if text else ''

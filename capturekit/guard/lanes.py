@@ -21,6 +21,11 @@ class Lanes(Allocators):
         stream = self.platform.cupy.cuda.get_current_stream()
         return live.lane_of(stream) or live.capture.origin
 
+    def lane_number(self, live: Live) -> int | None:
+        """The number of the lane that is current in this thread; None where the current stream is outside."""
+        lane = live.lane_of(self.platform.cupy.cuda.get_current_stream())
+        return None if lane is None else lane.number
+
     def worked(self, lane: Lane) -> bool:
         """Ask the driver whether a lane got work, or waited for some, since an event was last recorded on it."""
         with self.inside():

@@ -9,6 +9,7 @@ from capturekit.cuda import Platform
 from capturekit.memory import GraphMemory
 from capturekit.places import Place
 from capturekit.plan import Backup, Feed, Part, Plan
+from capturekit.provenance import Trace
 from capturekit.recording import LaneRecord, Recording, Step
 from capturekit.rehearsal import Answers
 from capturekit.rules import Mode
@@ -49,11 +50,17 @@ class Live:
     state: Any = None
     opening: Any = None
     backups: list[Backup] = field(default_factory=list)
+    trace: Trace | None = None
 
     @property
     def drawn(self) -> list[Feed]:
         """What the parts that ran while recording were given."""
         return [] if self.plan is None else self.plan.drawn()
+
+    def poll(self) -> None:
+        """Whatever was recorded since belongs to the current line and the current lane."""
+        if self.trace is not None:
+            self.trace.poll()
 
     def note(self, kind: str, lane: Lane | None, text: str, at: Place | None = None, **more: Any) -> None:
         """Append a step to the recording."""
@@ -86,6 +93,8 @@ def close_recording(live: Live, outcome: str) -> None:
         return at.to_json() if isinstance(at, Place) else None
 
     live.recording.outcome = outcome
+    if live.trace is not None:
+        live.recording.spans = live.trace.spans
     live.recording.lanes = [
         LaneRecord(
             lane.number, lane.stream, lane.parent, json(lane.forked_at), json(lane.joined_at), json(lane.last_use)

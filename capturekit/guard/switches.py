@@ -29,6 +29,7 @@ class Switches(Cuts):
 
     def _switch(self, original: Callable[..., Any], stream: Any, call: str) -> None:
         with self.lock:
+            self.polled()
             chosen = self._choose(stream, call)
             before = self.platform.cupy.cuda.get_current_stream()
             if before.ptr != chosen.ptr:
@@ -39,6 +40,7 @@ class Switches(Cuts):
 
     def stream_exit(self, original: Callable[..., Any], stream: Any, *exc: Any) -> Any:
         with self.lock:
+            self.polled()
             before = self.platform.cupy.cuda.get_current_stream()
             answer = original(stream, *exc)
             now = self.platform.cupy.cuda.get_current_stream()
@@ -52,6 +54,12 @@ class Switches(Cuts):
             elif escaped is not None:
                 raise escaped
         return answer
+
+    def polled(self) -> None:
+        """Before another stream becomes current: what was recorded so far is the present lane's."""
+        mine = self.mine()
+        if mine is not None:
+            mine.poll()
 
     def _choose(self, stream: Any, call: str) -> Any:
         """The stream that is really made current: in adapting mode the legacy one gives way to the current lane."""

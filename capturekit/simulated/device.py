@@ -526,6 +526,15 @@ class SimulatedDevice:
         """How many nodes a graph has."""
         return len(self._graph(g).nodes)
 
+    def node_counter(self, s: int) -> Callable[[], int]:
+        """A function that tells how many nodes the graph has that ``s`` is captured into; -1 if there is none."""
+
+        def now() -> int:
+            info = self.capture_info(s)
+            return self.graph_node_count(info.graph) if info.status is CaptureStatus.ACTIVE else -1
+
+        return now
+
     def graph_edge_count(self, g: int) -> int:
         """How many edges a graph has."""
         return sum(len(n.after) for n in self._graph(g).nodes)

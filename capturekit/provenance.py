@@ -1,0 +1,220 @@
+"""Which line of the user's code made which nodes, and between which two lines a capture was lost.
+
+While a capture is open, the lines of the user's code in its thread are followed; whenever one ends, the driver is
+asked how many nodes there are now: those that are new are its. Python 3.12 and later tell by ``sys.monitoring``
+(PEP 669), which leaves debuggers and coverage tools alone. Before, ``sys.settrace`` does, where nobody else traces;
+else only the calls that the guard sees are known.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+from capturekit.places import Place, is_foreign
+from capturekit.recording import Span
+
+#: What a counter answers when the capture is no longer good.
+LOST = -1
+#: None before Python 3.12.
+_monitoring: Any = getattr(sys, 'monitoring', None)
+_TOOL = 'capturekit'
+
+
+class Trace:
+    """The lines of one capture.
+
+    ``count`` tells how many nodes the graph under capture has, or :data:`LOST`; ``lane`` the lane that is current.
+    """
+
+    def __init__(self, count: Callable[[], int], lane: Callable[[], int | None], at: Place | None) -> None:
+        self.spans: list[Span] = []
+        #: The last line after which the capture was good, and the one after which it was not.
+        self.good: Place | None = at
+        self.lost: Place | None = None
+        self._count = count
+        self._lane = lane
+        self._file, self._line, self._function = (at.file, at.line, at.function) if at is not None else ('', 0, '')
+        self._seen = 0
+        self._before = 0
+        self._was_lost = False
+
+    @property
+    def at(self) -> Place | None:
+        """The line that runs."""
+        return Place(self._file, self._line, self._function) if self._file else None
+
+    def poll(self) -> None:
+        """What is new is the current line's."""
+        now = self._count()
+        if now == self._seen:
+            return
+        if now == LOST:
+            if not self._was_lost:
+                self._was_lost, self.lost = True, self.at
+            return
+        at = [self._file, self._line, self._function] if self._file else None
+        lane = self._lane()
+        last = self.spans[-1] if self.spans else None
+        if last is not None and (last.at, last.lane, last.first + last.count) == (at, lane, self._before + self._seen):
+            last.count += now - self._seen
+        else:
+            self.spans.append(Span(self._before + self._seen, now - self._seen, lane, at))
+        self._seen = now
+
+    def step(self, code: CodeType, line: int) -> None:
+        """The line that ran has ended, and another begins."""
+        self.poll()
+        if not self._was_lost:
+            self.good = self.at
+        self._file, self._line, self._function = code.co_filename, line, code.co_name
+
+    def stop(self) -> None:
+        """The capture has ended, and the driver is not asked any more."""
+        seen = self._seen
+        self._count = lambda: seen
+
+    def next_part(self) -> None:
+        """The graph under capture has ended, and another begins: numbers go on."""
+        self._before, self._seen = self._before + self._seen, 0
+
+
+class Tracing:
+    """The captures of this process that are followed, by thread; the innermost of a thread is."""
+
+    def __init__(self) -> None:
+        self._traces: dict[int, list[Trace]] = {}
+        self._codes: dict[CodeType, int] = {}
+        self._lock = threading.Lock()
+        self._tool: int | None = None
+        self._undo: dict[int, Callable[[], None]] = {}
+
+    def open(self, trace: Trace, frame: FrameType | None) -> None:
+        """Follow the lines of this thread from now on: of ``frame``, its callers and what they call."""
+        me = threading.get_ident()
+        with self._lock:
+            self._traces.setdefault(me, []).append(trace)
+            if _monitoring is not None:
+                self._monitor(frame)
+            elif len(self._traces[me]) == 1:
+                self._undo[me] = _settrace(self._top, frame)
+
+    def close(self, trace: Trace) -> None:
+        """Follow this capture no more. Again is no error."""
+        me = next((thread for thread, traces in self._traces.items() if trace in traces), None)
+        if me is None:
+            return
+        with self._lock:
+            self._traces[me].remove(trace)
+            if self._traces[me]:
+                return
+            del self._traces[me]
+            if _monitoring is None:
+                self._undo.pop(me)()
+            elif not self._traces:
+                self._stop()
+
+    def _top(self) -> Trace | None:
+        traces = self._traces.get(threading.get_ident())
+        return traces[-1] if traces else None
+
+    # -- Python 3.12 and later ----------------------------------------------------------------------------------
+
+    def _monitor(self, frame: FrameType | None) -> None:
+        events = _monitoring.events
+        if self._tool is None:
+            free = [number for number in (3, 4, 5, 2, 1, 0) if _monitoring.get_tool(number) is None]
+            if not free:
+                return
+            self._tool = free[0]
+            _monitoring.use_tool_id(self._tool, _TOOL)
+            for event, callback in (
+                (events.PY_START, self._started),
+                (events.PY_RESUME, self._started),
+                (events.LINE, self._at_line),
+                (events.PY_RETURN, self._returned),
+                (events.PY_YIELD, self._returned),
+            ):
+                _monitoring.register_callback(self._tool, event, callback)
+            _monitoring.set_events(self._tool, events.PY_START | events.PY_RESUME)
+        while frame is not None:
+            self._follow(frame.f_code)
+            frame = frame.f_back
+
+    def _follow(self, code: CodeType) -> None:
+        if code not in self._codes and not is_foreign(code.co_filename):
+            events = _monitoring.events
+            self._codes[code] = events.LINE | events.PY_RETURN | events.PY_YIELD
+            _monitoring.set_local_events(self._tool, code, self._codes[code])
+
+    def _stop(self) -> None:
+        tool, self._tool = self._tool, None
+        if tool is None:
+            return
+        _monitoring.set_events(tool, 0)
+        for code in self._codes:
+            _monitoring.set_local_events(tool, code, 0)
+        self._codes.clear()
+        _monitoring.free_tool_id(tool)
+
+    def _started(self, code: CodeType, _offset: int) -> Any:
+        if self._tool is not None:
+            self._follow(code)
+        return _monitoring.DISABLE  # once for each function
+
+    def _at_line(self, code: CodeType, line: int) -> Any:
+        trace = self._top()
+        if trace is not None:
+            trace.step(code, line)
+
+    def _returned(self, _code: CodeType, _offset: int, _value: Any) -> Any:
+        trace = self._top()
+        if trace is not None:
+            _back_to(trace, sys._getframe(1).f_back)
+
+
+def _back_to(trace: Trace, frame: FrameType | None) -> None:
+    """A function of the user's has returned: the rest of its caller's line goes on."""
+    while frame is not None and is_foreign(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is not None and frame.f_lineno is not None:
+        trace.step(frame.f_code, frame.f_lineno)
+
+
+def _settrace(top: Callable[[], Trace | None], frame: FrameType | None) -> Callable[[], None]:
+    """Follow this thread by ``sys.settrace``; return the way back. Does nothing where somebody traces already."""
+    if sys.gettrace() is not None:
+        return lambda: None
+
+    def local(frame: FrameType, event: str, _argument: Any) -> Any:
+        trace = top()
+        if trace is not None and event == 'line':
+            trace.step(frame.f_code, frame.f_lineno)
+        elif trace is not None and event == 'return':
+            _back_to(trace, frame.f_back)
+        return local
+
+    def called(frame: FrameType, _event: str, _argument: Any) -> Any:
+        return None if is_foreign(frame.f_code.co_filename) else local
+
+    followed: list[tuple[FrameType, Any]] = []
+    while frame is not None:
+        if not is_foreign(frame.f_code.co_filename):
+            followed.append((frame, frame.f_trace))
+            frame.f_trace = local
+        frame = frame.f_back
+
+    def undo() -> None:
+        if sys.gettrace() is called:
+            sys.settrace(None)
+        for one, before in followed:
+            one.f_trace = before
+
+    sys.settrace(called)
+    return undo
+
+
+TRACING = Tracing()
