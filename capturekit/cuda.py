@@ -16,28 +16,13 @@ from types import ModuleType
 from typing import Any
 
 from capturekit.errors import CudaCallError
-from capturekit.nodes import Reader
+from capturekit.nodes import KINDS, NodeInfo, Reader
 from capturekit.rules import CaptureStatus, Code, Mode
 from capturekit.topology import CaptureInfo, EventState
 
 _EXTERNAL = 1
 _NON_BLOCKING = 1
 _ASSIGN_DEFAULT = 1
-_KINDS = {
-    0: 'kernel',
-    1: 'memcpy',
-    2: 'memset',
-    3: 'host',
-    4: 'graph',
-    5: 'empty',
-    6: 'wait event',
-    7: 'event record',
-    8: 'semaphore signal',
-    9: 'semaphore wait',
-    10: 'mem alloc',
-    11: 'mem free',
-    13: 'conditional',
-}
 
 
 @dataclass(frozen=True)
@@ -323,7 +308,13 @@ class CudaDevice:
     def node_kind(self, g: int, node: int) -> tuple[str, str]:
         """A node's kind, and its name where one is known."""
         kind = int(self._ask(self._rt.cudaGraphNodeGetType(self._rt.cudaGraphNode_t(node)), 'graphNodeGetType'))
-        return _KINDS.get(kind, str(kind)), ''
+        return KINDS.get(kind, str(kind)), ''
+
+    def node_infos(self, g: int) -> list[NodeInfo]:
+        """What is known of each node, in the order in which they were made."""
+        if self.reader is not None:
+            return self.reader.infos(g)
+        return [NodeInfo(node, *self.node_kind(g, node)) for node in self.graph_nodes(g)]
 
     def graph_create(self) -> int:
         """``cudaGraphCreate``: an empty graph."""

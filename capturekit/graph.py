@@ -17,6 +17,7 @@ from typing import Any
 
 from capturekit.cuda import Platform, stream_handle
 from capturekit.errors import ClosedError
+from capturekit.looking import Look, Node, fill
 from capturekit.memory import GraphMemory
 from capturekit.places import here
 from capturekit.plan import Plan
@@ -226,6 +227,31 @@ class Graph:
             for name, number, dtype, value in self._device.graph_scalars(graphs):
                 found.append({'kind': 'scalar', 'kernel': name, 'argument': number, 'dtype': dtype, 'value': value})
             return found
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Every node, in the order of recording: kind, name, line, lane, arguments. Asks the driver each time.
+
+        Some microseconds for each node. Raises ClosedError on a closed graph.
+        """
+        return self._look('Graph.nodes').nodes
+
+    @property
+    def edges(self) -> list[tuple[int, int]]:
+        """Pairs (from, to) of nodes' numbers. Raises ClosedError on a closed graph."""
+        return self._look('Graph.edges').edges
+
+    def describe(self) -> Recording:
+        """Write all nodes and edges into ``recording``, for saving and drawing, and return it. Errors as ``nodes``."""
+        fill(self.recording, self._look('Graph.describe()'))
+        return self.recording
+
+    def _look(self, call: str) -> Look:
+        with self._lock:
+            if self._made is None:
+                raise _closed(call)
+            parts = [(self._made.graph, [])] if self._plan is None else [(p.graph, p.bodies) for p in self._plan.parts]
+            return Look(self._device, [(int(g), bodies) for g, bodies in parts], self.recording.spans, self._memory)
 
     def debug_dot_str(self, flags: int = 0) -> str:
         """Return the graph in DOT (``cudaGraphDebugDotPrint``). Raises ClosedError on a closed graph."""

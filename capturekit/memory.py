@@ -163,6 +163,10 @@ class GraphMemory:
             return any(block.ptr <= address < block.ptr + block.size for block in blocks)
         return any(start <= address < end for start, end in self._chunks)
 
+    def held(self) -> list[Any]:
+        """What is held for as long as the graph lives: blocks of this memory, arrays from outside, and others."""
+        return list(self._held)
+
     def keep(self, thing: Any) -> None:
         """Hold something for as long as the graph lives."""
         self._held.append(thing)

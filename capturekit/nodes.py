@@ -9,6 +9,8 @@ CUDA Driver API, "Graph Management": ``cuGraphKernelNodeGetParams``, ``cuFuncGet
 from __future__ import annotations
 
 import ctypes
+import functools
+import struct
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -40,6 +42,70 @@ class _Params(ctypes.Structure):
 
 #: What a scalar is, by its name in a kernel's and its size. Names of arrays have digits; an array of bools is larger.
 _SCALARS = {(str(t).rstrip('0123456789'), t.itemsize): t for t in map(np.dtype, '?bhilBHILefdFD')}
+
+
+class _Memcpy(ctypes.Structure):
+    """``CUDA_MEMCPY3D_v2``."""
+
+    _fields_ = [
+        (side + name, kind)
+        for side in ('src', 'dst')
+        for name, kind in (
+            ('XInBytes', ctypes.c_size_t), ('Y', ctypes.c_size_t), ('Z', ctypes.c_size_t), ('LOD', ctypes.c_size_t),
+            ('MemoryType', ctypes.c_int), ('Host', ctypes.c_void_p), ('Device', ctypes.c_ulonglong),
+            ('Array', ctypes.c_void_p), ('reserved', ctypes.c_void_p), ('Pitch', ctypes.c_size_t),
+            ('Height', ctypes.c_size_t),
+        )
+    ] + [('WidthInBytes', ctypes.c_size_t), ('Height', ctypes.c_size_t), ('Depth', ctypes.c_size_t)]  # fmt: skip
+
+
+class _Memset(ctypes.Structure):
+    """``CUDA_MEMSET_NODE_PARAMS_v1``."""
+
+    _fields_ = [
+        ('dst', ctypes.c_ulonglong),
+        ('pitch', ctypes.c_size_t),
+        ('value', ctypes.c_uint),
+        ('elementSize', ctypes.c_uint),
+        ('width', ctypes.c_size_t),
+        ('height', ctypes.c_size_t),
+    ]
+
+
+#: ``CUgraphNodeType``; the runtime's ``cudaGraphNodeType`` has the same numbers.
+KINDS = {
+    0: 'kernel',
+    1: 'memcpy',
+    2: 'memset',
+    3: 'host',
+    4: 'graph',
+    5: 'empty',
+    6: 'wait event',
+    7: 'event record',
+    8: 'semaphore signal',
+    9: 'semaphore wait',
+    10: 'mem alloc',
+    11: 'mem free',
+    13: 'conditional',
+}
+#: ``CU_MEMORYTYPE_HOST``.
+_HOST = 1
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """What the driver tells of one node.
+
+    ``detail`` has, by name: grid, block, shared (bytes) of kernels; dst, src, bytes of copies; dst, value, bytes of
+    memsets. ``words`` may be addresses: those of a kernel's arguments, of a copy's ends. ``inner`` is a child graph.
+    """
+
+    handle: int
+    kind: str
+    name: str = ''
+    detail: dict[str, Any] = field(default_factory=dict)
+    words: tuple[int, ...] = ()
+    inner: int = 0
 
 
 @dataclass
@@ -92,17 +158,13 @@ class Reader:
 
     def kernels(self, graph: int) -> tuple[list[Kernel], list[int]]:
         """The kernels of a graph, and the handles of its other nodes."""
-        count = ctypes.c_size_t()
-        self._cuda.cuGraphGetNodes(ctypes.c_void_p(graph), None, ctypes.byref(count))
-        handles = (ctypes.c_void_p * count.value)()
-        self._cuda.cuGraphGetNodes(ctypes.c_void_p(graph), handles, ctypes.byref(count))
         found: dict[tuple[int, int], Kernel] = {}
         others: list[int] = []
         params = _Params()
         reference, get, string_at = ctypes.byref(params), self._get, ctypes.string_at
-        for handle in handles:
+        for handle in self._handles(graph):
             if get(handle, reference):
-                others.append(int(handle or 0))
+                others.append(handle)
                 continue
             key = (params.func or 0, params.kern or 0)
             kernel = found.get(key)
@@ -139,6 +201,60 @@ class Reader:
             self._layouts[key] = ((name.value or b'').decode(), layout)
         return self._layouts[key]
 
+    def infos(self, graph: int) -> list[NodeInfo]:
+        """The nodes of a graph, in the order in which they were made."""
+        params, kind = _Params(), ctypes.c_int()
+        found = []
+        for handle in self._handles(graph):
+            if not self._get(handle, ctypes.byref(params)):
+                found.append(self._kernel_info(handle, params))
+                continue
+            node = ctypes.c_void_p(handle)
+            self._cuda.cuGraphNodeGetType(node, ctypes.byref(kind))
+            name = KINDS.get(kind.value, str(kind.value))
+            look = {'memcpy': self._memcpy_info, 'memset': self._memset_info, 'graph': self._child_info}.get(name)
+            found.append(look(handle) if look is not None else NodeInfo(handle, name))
+        return found
+
+    def _handles(self, graph: int) -> list[int]:
+        count = ctypes.c_size_t()
+        self._cuda.cuGraphGetNodes(ctypes.c_void_p(graph), None, ctypes.byref(count))
+        handles = (ctypes.c_void_p * count.value)()
+        self._cuda.cuGraphGetNodes(ctypes.c_void_p(graph), handles, ctypes.byref(count))
+        return [handle or 0 for handle in handles]
+
+    def _kernel_info(self, handle: int, params: _Params) -> NodeInfo:
+        name, layout = self._described((params.func or 0, params.kern or 0))
+        words: list[int] = []
+        for number, (_offset, size) in enumerate(layout if params.args else ()):
+            if size >= 8:
+                words += struct.unpack(f'{size // 8}Q', ctypes.string_at(params.args[number], size // 8 * 8))
+        detail = {'grid': tuple(params.grid), 'block': tuple(params.block), 'shared': params.shared}
+        return NodeInfo(handle, 'kernel', demangled(name), detail, tuple(words))
+
+    def _memcpy_info(self, handle: int) -> NodeInfo:
+        copy = _Memcpy()
+        self._cuda.cuGraphMemcpyNodeGetParams(ctypes.c_void_p(handle), ctypes.byref(copy))
+        ends = {}
+        for side in ('dst', 'src'):
+            where = getattr(copy, side + 'MemoryType')
+            at = getattr(copy, side + 'Host') if where == _HOST else getattr(copy, side + 'Device')
+            ends[side] = int(at or 0)
+        nbytes = copy.WidthInBytes * max(copy.Height, 1) * max(copy.Depth, 1)
+        return NodeInfo(handle, 'memcpy', '', {**ends, 'bytes': nbytes}, tuple(ends.values()))
+
+    def _memset_info(self, handle: int) -> NodeInfo:
+        asked = _Memset()
+        self._cuda.cuGraphMemsetNodeGetParams(ctypes.c_void_p(handle), ctypes.byref(asked))
+        nbytes = asked.elementSize * asked.width * max(asked.height, 1)
+        detail = {'dst': int(asked.dst), 'value': int(asked.value), 'bytes': nbytes}
+        return NodeInfo(handle, 'memset', '', detail, (int(asked.dst),))
+
+    def _child_info(self, handle: int) -> NodeInfo:
+        inner = ctypes.c_void_p()
+        self._cuda.cuGraphChildGraphNodeGetGraph(ctypes.c_void_p(handle), ctypes.byref(inner))
+        return NodeInfo(handle, 'graph', inner=inner.value or 0)
+
     def counter(self, stream: int) -> Callable[[], int]:
         """A function that tells how many nodes the graph has that a stream is captured into; -1 if there is none."""
         status, number, graph, count = ctypes.c_int(), ctypes.c_ulonglong(), ctypes.c_void_p(), ctypes.c_size_t()
@@ -160,3 +276,24 @@ class Reader:
         base, size = ctypes.c_void_p(), ctypes.c_size_t()
         ask = self._cuda.cuMemGetAddressRange_v2
         return not ask(ctypes.byref(base), ctypes.byref(size), ctypes.c_void_p(address))
+
+
+@functools.lru_cache(maxsize=4096)
+def demangled(name: str) -> str:
+    """A C++ kernel's name as people write it; other names as they are. (Itanium C++ ABI, ``__cxa_demangle``.)"""
+    if not name.startswith('_Z'):
+        return name
+    try:
+        library = ctypes.CDLL('libstdc++.so.6')
+    except OSError:
+        return name
+    demangle, free = library.__cxa_demangle, ctypes.CDLL(None).free
+    demangle.restype, demangle.argtypes = ctypes.c_void_p, [ctypes.c_char_p, *[ctypes.c_void_p] * 3]
+    free.argtypes = [ctypes.c_void_p]
+    found = demangle(name.encode(), None, None, None)
+    if not found:
+        return name
+    try:
+        return ctypes.string_at(found).decode()
+    finally:
+        free(found)

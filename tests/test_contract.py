@@ -395,7 +395,12 @@ def test_node_kinds(bench: Bench) -> None:
     d = bench.device
     g = bench.graph()
     (node,) = d.graph_nodes(g)
-    assert d.node_kind(g, node)[0] == ('memset' if isinstance(bench, CudaBench) else 'kernel')
+    kind = 'memset' if isinstance(bench, CudaBench) else 'kernel'
+    assert d.node_kind(g, node)[0] == kind
+    (info,) = d.node_infos(g)
+    assert (info.handle, info.kind) == (node, kind)
+    if isinstance(bench, CudaBench):
+        assert info.detail == {'dst': CudaBench.memory, 'value': 0, 'bytes': 64} and info.words == (CudaBench.memory,)
     d.graph_destroy(g)
 
 

@@ -79,6 +79,38 @@ int cuMemGetAddressRange_v2(size_t* base, size_t* size, size_t address)
     *size = 0x1000;
     return 0;
 }
+typedef struct {
+    size_t srcXInBytes, srcY, srcZ, srcLOD; int srcMemoryType; const void* srcHost; unsigned long long srcDevice;
+    void* srcArray; void* reserved0; size_t srcPitch, srcHeight;
+    size_t dstXInBytes, dstY, dstZ, dstLOD; int dstMemoryType; void* dstHost; unsigned long long dstDevice;
+    void* dstArray; void* reserved1; size_t dstPitch, dstHeight;
+    size_t WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D;
+typedef struct {
+    unsigned long long dst; size_t pitch; unsigned int value, elementSize; size_t width, height;
+} CUDA_MEMSET_NODE_PARAMS;
+
+int cuGraphNodeGetType(Node* node, int* kind) { *kind = node->kind; return 0; }
+int cuGraphMemcpyNodeGetParams(Node* node, CUDA_MEMCPY3D* copy)
+{
+    if (node->kind != 1) return 1;
+    copy->srcMemoryType = 1; copy->srcHost = (void*)0x1234500000; copy->srcDevice = 7;
+    copy->dstMemoryType = 2; copy->dstHost = (void*)9; copy->dstDevice = 0x7f0000000800;
+    copy->WidthInBytes = 64; copy->Height = 2; copy->Depth = 1;
+    return 0;
+}
+int cuGraphMemsetNodeGetParams(Node* node, CUDA_MEMSET_NODE_PARAMS* set)
+{
+    if (node->kind != 2) return 1;
+    set->dst = 0x7f0000000400; set->pitch = 99; set->value = 5; set->elementSize = 4; set->width = 16; set->height = 1;
+    return 0;
+}
+int cuGraphChildGraphNodeGetGraph(Node* node, Graph** inner)
+{
+    if (node->kind != 4) return 1;
+    *inner = (Graph*)node->args;
+    return 0;
+}
 int captured = 0;
 Graph* into = 0;
 int cuStreamGetCaptureInfo_v2(
@@ -152,9 +184,9 @@ class Driver:
         pointers = self._keep((ctypes.c_void_p * len(places))(*places)) if places else 0
         return self._keep(_Node(0, func, kern, pointers))
 
-    def other(self) -> int:
+    def other(self, kind: int = 2, inner: int = 0) -> int:
         """A node that is no kernel's."""
-        return self._keep(_Node(2, 0, 0, 0))
+        return self._keep(_Node(kind, 0, 0, inner))
 
     def graph(self, *handles: int) -> int:
         return self._keep(_Graph(len(handles), self._keep((ctypes.c_void_p * max(len(handles), 1))(*handles))))
@@ -242,6 +274,35 @@ def test_functions_and_kernels_of_libraries(driver: Driver) -> None:
     for _ in range(2):
         assert [(k.name, len(k.nodes)) for k in reader.kernels(graph)[0]] == [('of a module', 3), ('of a library', 3)]
     assert driver.asked == before + 2
+
+
+def test_nodes_of_every_kind(driver: Driver) -> None:
+    function = driver.function('_ZN3cub6DeviceILi7EfEEvPKT0_i', (0, 8), (8, 24), (32, 4))
+    kernel = driver.node(function, [words(0x7F0000000100), words(1, 2, 3), struct.pack('<i', 6)])
+    inner = driver.graph(driver.node(driver.function('inside')))
+    others = [driver.other(kind) for kind in (1, 2, 3)] + [driver.other(4, inner)]
+    others += [driver.other(kind) for kind in (5, 6, 7, 10, 11, 13, 99)]
+    found = Reader().infos(driver.graph(kernel, *others))
+    assert [info.kind for info in found] == [
+        'kernel', 'memcpy', 'memset', 'host', 'graph', 'empty', 'wait event', 'event record', 'mem alloc', 'mem free',
+        'conditional', '99',
+    ]  # fmt: skip
+    assert found[0].name == 'void cub::Device<7, float>(float const*, int)'
+    assert found[0].words == (0x7F0000000100, 1, 2, 3)
+    most = 0xFFFFFFFF
+    assert found[0].detail['grid'][0] == found[0].detail['block'][2] == found[0].detail['shared'] == most
+    assert found[1].detail == {'dst': 0x7F0000000800, 'src': 0x1234500000, 'bytes': 128}
+    assert found[2].detail == {'dst': 0x7F0000000400, 'value': 5, 'bytes': 64}
+    assert [info.name for info in Reader().infos(found[4].inner)] == ['inside']
+    assert [info.handle for info in found] == [kernel, *others]
+
+
+@pytest.mark.parametrize(
+    ('name', 'people'),
+    [('cupy_add__float64_float64_float64', 'cupy_add__float64_float64_float64'), ('_Z3fooi', 'foo(int)'), ('_Z', '_Z')],
+)
+def test_names_as_people_write_them(name: str, people: str) -> None:
+    assert nodes.demangled(name) == people
 
 
 def test_nodes_are_counted_while_a_stream_is_captured(driver: Driver) -> None:

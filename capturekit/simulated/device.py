@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from capturekit.errors import CudaCallError
+from capturekit.nodes import NodeInfo
 from capturekit.rules import CaptureStatus, Code, Mode, Operation, Target, row
 from capturekit.topology import CaptureInfo, EventState
 
@@ -547,6 +548,10 @@ class SimulatedDevice:
         """A node's kind and name."""
         found = next(n for n in self._graph(g).nodes if n.handle == node)
         return found.kind, found.name
+
+    def node_infos(self, g: int) -> list[NodeInfo]:
+        """What is known of each node, in the order in which they were made."""
+        return [NodeInfo(node.handle, node.kind, node.name) for node in self._graph(g).nodes]
 
     def _graph(self, g: int) -> _Graph:
         if g in self._graphs:
