@@ -115,6 +115,7 @@ class Kernel:
     name: str
     layout: list[tuple[int, int]]
     nodes: list[bytes] = field(default_factory=list)
+    in_one_piece: bool = False
 
     def words(self) -> NDArray[np.uint64]:
         """All aligned 8-byte words inside of all nodes' arguments, once each. What lies between them is anything."""
@@ -173,7 +174,12 @@ class Reader:
             if kernel.layout and params.args:
                 (first, _), (last, size) = kernel.layout[0], kernel.layout[-1]
                 start = params.args[0]
-                if len(kernel.layout) == 1 or params.args[len(kernel.layout) - 1] - start == last - first:
+                if not kernel.nodes:  # the driver keeps a node's arguments in one piece: looked at once
+                    kernel.in_one_piece = all(
+                        params.args[number] - start == offset - first
+                        for number, (offset, _size) in enumerate(kernel.layout)
+                    )
+                if kernel.in_one_piece and params.args[len(kernel.layout) - 1] - start == last - first:
                     kernel.nodes.append(string_at(start, last + size - first))
                 else:
                     kernel.nodes.append(self._scattered(kernel, params, first, last + size))
