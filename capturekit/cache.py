@@ -35,6 +35,8 @@ LOG = logging.getLogger('capturekit')
 PATIENCE = 8
 #: Host reads up to which the device decides whether to go on: a launch of many conditional nodes costs more.
 CHAIN = 16
+#: Calls by the host between graphs up to which pieces are likely to be worth it.
+FEW_SEAMS = 4
 
 
 class _Busy(threading.local):
@@ -352,7 +354,9 @@ class Graphed:
             recorder = Recorder(platform, self.__wrapped__, variant, gates, self._pool)
             _BUSY.depth += 1
             try:
-                return recorder.record(leaves, form, self._pieces)
+                result = recorder.record(leaves, form, self._pieces)
+                self._count_seams(variant)
+                return result
             except errors.AssumptionError as error:
                 return self._take_over(platform, kind, variant, error, args, kwargs, recorder.drawn)
             except CaptureError as error:
@@ -388,6 +392,17 @@ class Graphed:
     @property
     def _name(self) -> str:
         return str(getattr(self.__wrapped__, '__qualname__', repr(self.__wrapped__)))
+
+    def _count_seams(self, variant: Variant) -> None:
+        """Say once that a function has more calls by the host between its graphs than pieces are worth."""
+        if len(variant.seams) > FEW_SEAMS and 'seams' not in self._said:
+            self._said.add('seams')
+            where = ', '.join(dict.fromkeys(f'{seam.name} at {seam.at}' for seam in variant.seams))
+            LOG.warning(
+                '%s: %d calls that no capture can hold stand between its graphs (%s). Each waits for the device: '
+                'compare with the eager run (pieces=False), and see fn.variants[0].seams for what each costs.',
+                self._name, len(variant.seams), where,
+            )  # fmt: skip
 
     def _say(self, reason: str) -> None:
         """Say once why calls run eagerly."""

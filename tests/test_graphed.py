@@ -1037,6 +1037,24 @@ def test_many_reads_before_and_between_seams(sim: Any) -> None:
     assert max(variant.launches for variant in pieces) >= 3 and all(len(variant.seams) == 2 for variant in pieces)
 
 
+@pytest.mark.parametrize('seams', [2, 6])
+def test_many_seams_are_told_once(sim: Any, caplog: pytest.LogCaptureFixture, seams: int) -> None:
+    @ck.graphed
+    def fn(x: Any) -> Any:
+        for _ in range(seams):
+            x = x * sim.linalg.svd(x)[1]
+        return x
+
+    for _ in range(4):
+        fn(sim.eye(3) * 0.5)
+    (variant,) = fn.variants
+    assert (variant.state, len(variant.seams)) == ('pieces', seams)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == (seams == 6)
+    if told:
+        assert '6 calls that no capture can hold' in told[0] and 'linalg.svd at test_graphed.py' in told[0]
+
+
 def test_a_seam_whose_result_changes_its_form(sim: Any) -> None:
     def make(cp: Any) -> Any:
         def fn(x: Any) -> Any:
