@@ -163,6 +163,7 @@ class Capture:
         capture.origin.current = 1
         memory.opened(capture)
         GUARD.opened(live)
+        _note_allocator(live)
         if self._lines:
             trace = live.trace = Trace(device.node_counter(origin.ptr), lambda: GUARD.lane_number(live), at)
             self._undo.push(lambda: TRACING.close(trace))
@@ -497,6 +498,21 @@ def _drop(live: Live) -> None:
         live.platform.device.graph_destroy(live.part.graph)
     plan.given = plan.drawn()
     plan.close()
+
+
+def _note_allocator(live: Live) -> None:
+    """Say what holds for those whose arrays come from CUDA's stream-ordered allocator."""
+    allocate = live.platform.cupy.cuda.get_allocator()
+    owner = type(getattr(allocate, '__self__', None)).__name__
+    if owner == 'MemoryAsyncPool' or getattr(allocate, '__name__', '') == 'malloc_async':
+        live.note(
+            'note',
+            None,
+            "CuPy's allocator is stream-ordered (MemoryAsyncPool, malloc_async): the arrays of this block come from a "
+            "pool of the graph's own instead, so that the graph holds no allocation nodes and its arrays stay where "
+            'they are',
+            live.at,
+        )
 
 
 def _make_current_again(platform: Platform, stream: Any) -> None:

@@ -307,3 +307,16 @@ def test_reading_handles_costs_no_memory(sim: Any) -> None:
             assert side != cap.stream and side.ptr
             y = y * 1.0
     assert cap.graph.memory_bytes < 12 * 8192
+
+
+@pytest.mark.parametrize('stream_ordered', [True, False])
+def test_users_of_the_stream_ordered_allocator_are_told(sim: Any, stream_ordered: bool) -> None:
+    x = sim.arange(4.0)
+    with sim.cuda.using_allocator(sim.cuda.malloc_async if stream_ordered else sim.cuda.MemoryPool().malloc):
+        with ck.capture() as cap:
+            y = x * 2
+    assert [note for note in cap.recording.notes if 'stream-ordered' in note.text] == cap.recording.notes
+    assert len(cap.recording.notes) == stream_ordered
+    assert {node.kind for node in cap.graph.nodes} == {'kernel'}
+    cap.graph.launch()
+    assert y.get().tolist() == [0.0, 2.0, 4.0, 6.0]
