@@ -22,6 +22,18 @@ LOST = -1
 #: None before Python 3.12.
 _monitoring: Any = getattr(sys, 'monitoring', None)
 _TOOL = 'capturekit'
+_thread = threading.get_ident
+
+
+#: A line, as it is cheapest to keep.
+_Line = Place | tuple[CodeType, int] | None
+
+
+def _place(line: _Line) -> Place | None:
+    if line is None or isinstance(line, Place):
+        return line
+    code, number = line
+    return Place(code.co_filename, number, code.co_name)
 
 
 class Trace:
@@ -32,20 +44,24 @@ class Trace:
 
     def __init__(self, count: Callable[[], int], lane: Callable[[], int | None], at: Place | None) -> None:
         self.spans: list[Span] = []
-        #: The last line after which the capture was good, and the one after which it was not.
-        self.good: Place | None = at
-        self.lost: Place | None = None
         self._count = count
         self._lane = lane
-        self._file, self._line, self._function = (at.file, at.line, at.function) if at is not None else ('', 0, '')
+        self._now: _Line = at
+        self._good: _Line = at
+        self._lost: _Line = None
         self._seen = 0
         self._before = 0
         self._was_lost = False
 
     @property
-    def at(self) -> Place | None:
-        """The line that runs."""
-        return Place(self._file, self._line, self._function) if self._file else None
+    def good(self) -> Place | None:
+        """The last line after which the capture was good."""
+        return _place(self._good)
+
+    @property
+    def lost(self) -> Place | None:
+        """The first line after which it was not; None while it is, and where no line is known."""
+        return _place(self._lost)
 
     def poll(self) -> None:
         """What is new is the current line's."""
@@ -54,9 +70,10 @@ class Trace:
             return
         if now == LOST:
             if not self._was_lost:
-                self._was_lost, self.lost = True, self.at
+                self._was_lost, self._lost = True, self._now
             return
-        at = [self._file, self._line, self._function] if self._file else None
+        place = _place(self._now)
+        at = None if place is None else place.to_json()
         lane = self._lane()
         last = self.spans[-1] if self.spans else None
         if last is not None and (last.at, last.lane, last.first + last.count) == (at, lane, self._before + self._seen):
@@ -67,10 +84,11 @@ class Trace:
 
     def step(self, code: CodeType, line: int) -> None:
         """The line that ran has ended, and another begins."""
-        self.poll()
+        if self._count() != self._seen:
+            self.poll()
         if not self._was_lost:
-            self.good = self.at
-        self._file, self._line, self._function = code.co_filename, line, code.co_name
+            self._good = self._now
+        self._now = (code, line)
 
     def stop(self) -> None:
         """The capture has ended, and the driver is not asked any more."""
@@ -118,7 +136,7 @@ class Tracing:
                 self._stop()
 
     def _top(self) -> Trace | None:
-        traces = self._traces.get(threading.get_ident())
+        traces = self._traces.get(_thread())
         return traces[-1] if traces else None
 
     # -- Python 3.12 and later ----------------------------------------------------------------------------------
@@ -166,9 +184,9 @@ class Tracing:
         return _monitoring.DISABLE  # once for each function
 
     def _at_line(self, code: CodeType, line: int) -> Any:
-        trace = self._top()
-        if trace is not None:
-            trace.step(code, line)
+        traces = self._traces.get(_thread())
+        if traces:
+            traces[-1].step(code, line)
 
     def _returned(self, _code: CodeType, _offset: int, _value: Any) -> Any:
         trace = self._top()
