@@ -177,7 +177,10 @@ class Graphed:
                 first = kind.variants[0] if kind.variants else None
                 if first is not None and first.quick is not None and first.changed() is None:
                     pointers = [leaf.data.ptr for leaf in leaves]
-                    if _apart(pointers, kind.reach, first.outside):
+                    if first.graph is None or first.graph.closed:  # by somebody who got hold of it
+                        kind.variants.remove(first)
+                        first.close()
+                    elif _apart(pointers, kind.reach, first.outside):
                         first.calls += 1
                         kind.misses = kind.strange = 0
                         return first.quick(leaves, pointers)
@@ -222,6 +225,10 @@ class Graphed:
                 pointers = [leaf.data.ptr for leaf in leaves]
                 if not _apart(pointers, kind.reach, variant.outside):
                     break
+                if variant.graph is not None and variant.graph.closed:
+                    kind.variants.remove(variant)
+                    variant.close()
+                    return self._rehearse(platform, kind, args, kwargs)
                 if variant.run is not None:
                     return self._launch(platform, kind, variant, args, kwargs, leaves, form)
                 if variant.state == 'rehearsed':

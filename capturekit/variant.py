@@ -14,6 +14,7 @@ from capturekit.environment import Environment
 from capturekit.graph import Graph
 from capturekit.guard import GUARD, Live
 from capturekit.memory import extent
+from capturekit.places import here
 from capturekit.plan import Backup, Feed, Plan, Seam
 from capturekit.ports import RING, Ports, from_low
 from capturekit.recorder import Capture
@@ -318,7 +319,17 @@ class Recorder:
 
         if plan is None:
             variant.quick = quick
+        graph.launch = _by_calls_alone
         return run
+
+
+def _by_calls_alone(_stream: Any = None) -> None:
+    raise errors.UnsupportedCallError(
+        'Graph.launch() of a graphed function',
+        location=here(),
+        rule='Its nodes take the arguments and the places of the results from a table that each call fills.',
+        remedy='Call the function; or record a block with ck.capture() to have a graph of your own.',
+    )
 
 
 #: A launch may write its row in the table when the launch this many before it has begun.

@@ -1281,3 +1281,22 @@ def test_reads_keep_their_order(sim: Any, order: str) -> None:
         return fn
 
     twins(sim, make, square(1, 1, 1, 1))
+
+
+@pytest.mark.parametrize('reads', [False, True])
+def test_a_variants_graph_is_launched_by_calls_alone(sim: Any, reads: bool) -> None:
+    fn = ck.graphed(lambda x: x * 2 if not reads or float(x[0]) < 9 else x)
+    for _ in range(3):
+        fn(sim.arange(4.0))
+    graph = fn.variants[0].graph
+    assert graph is not None and graph.nodes
+    with pytest.raises(ck.UnsupportedCallError, match='Call the function'):
+        graph.launch()
+    with pytest.raises(ck.UnsupportedCallError):
+        graph.launch(sim.cuda.Stream())
+    for v in range(3):
+        assert fn(sim.arange(4.0) + v).get().tolist() == [2.0 * (i + v) for i in range(4)]
+    graph.close()  # somebody does: the function is recorded anew
+    for v in range(3):
+        assert fn(sim.arange(4.0) + v).get().tolist() == [2.0 * (i + v) for i in range(4)]
+    assert 'recorded' in states(fn) and graph not in [variant.graph for variant in fn.variants]
