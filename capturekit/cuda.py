@@ -280,7 +280,7 @@ class CudaDevice:
 
     def node_counter(self, s: int) -> Callable[[], int]:
         """A function that tells how many nodes the graph has that ``s`` is captured into; -1 if there is none."""
-        if self.reader is not None:
+        if self.reader is not None and self.reader.counts:
             return self.reader.counter(s)
 
         def now() -> int:

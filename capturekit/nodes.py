@@ -155,6 +155,8 @@ class Reader:
         self._cuda = ctypes.CDLL(loaded('libcuda.so'))
         self._get = self._cuda.cuGraphKernelNodeGetParams_v2
         self._get.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        #: Whether this driver can be asked by :meth:`counter`.
+        self.counts = hasattr(self._cuda, 'cuStreamGetCaptureInfo_v2')
         self._layouts: dict[tuple[int, int], tuple[str, list[tuple[int, int]]]] = {}
 
     def kernels(self, graph: int) -> tuple[list[Kernel], list[int]]:
