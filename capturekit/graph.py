@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from capturekit import render  # noqa: F401 - how notebooks show a recording
 from capturekit.cuda import Platform, stream_handle
 from capturekit.errors import ClosedError
 from capturekit.looking import Look, Node, fill
@@ -245,6 +246,9 @@ class Graph:
         """Write all nodes and edges into ``recording``, for saving and drawing, and return it. Errors as ``nodes``."""
         fill(self.recording, self._look('Graph.describe()'))
         return self.recording
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return (self.recording if self.closed else self.describe())._repr_mimebundle_(include, exclude)
 
     def _look(self, call: str) -> Look:
         with self._lock:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -65,6 +66,10 @@ class NodeRecord:
     lane: int | None = None
     at: list[Any] | None = None
     detail: dict[str, Any] = field(default_factory=dict)
+
+
+#: How notebooks show a recording, by MIME type: filled by capturekit.render, which stands above this file.
+SHOWN_AS: dict[str, Callable[[Recording], str]] = {}
 
 
 @dataclass
@@ -140,6 +145,9 @@ class Recording:
         """Read a recording from a JSON file. Raises ValueError if it is none."""
         with open(path, encoding='utf-8') as f:
             return cls.from_json(json.load(f))
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return {'text/plain': str(self), **{mime: make(self) for mime, make in SHOWN_AS.items()}}
 
     def __str__(self) -> str:
         """A table of lanes and the order of forks and joins, for the terminal."""

@@ -126,3 +126,16 @@ def test_many_nodes(sim: Any) -> None:
             sim.add(x, 1, x)
     nodes = cap.graph.nodes
     assert len(nodes) == 3000 and {node.lane for node in nodes} == {0} and len(cap.graph.edges) == 2999
+
+
+def test_notebooks_show_graphs_and_recordings(sim: Any) -> None:
+    x = sim.arange(4.0)
+    with ck.capture() as cap:
+        x + 1
+    for shown in (cap.recording, cap.graph):
+        bundle = shown._repr_mimebundle_()
+        assert set(bundle) == {'text/plain', 'text/html', 'image/svg+xml'}
+        assert bundle['text/html'].startswith('<iframe') and bundle['image/svg+xml'].startswith('<svg')
+    assert 'cupy_add' in cap.graph._repr_mimebundle_()['image/svg+xml']
+    cap.graph.close()
+    assert 'cupy_add' in cap.graph._repr_mimebundle_()['text/html']

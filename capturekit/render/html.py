@@ -1,0 +1,79 @@
+"""A recording as one page that needs nothing else: lanes as rows, zoom and pan, what a node is, search.
+
+The page draws on a canvas, and only what is in view, so that ten thousand nodes move as ten do. Without a mouse it is
+used by keys; what is selected is read aloud by screen readers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from html import escape
+
+from capturekit.recording import Recording
+from capturekit.render.layout import Picture, clean, lay_out
+from capturekit.render.page import PAGE, SCRIPT, STYLE
+
+
+def to_html(recording: Recording) -> str:
+    """Make a page of a recording."""
+    picture = lay_out(recording)
+    # no character that could end the script element, or open another, is left in the data
+    data = json.dumps(_data(picture), separators=(',', ':'), allow_nan=False)
+    data = data.replace('&', '\\u0026').replace('<', '\\u003c').replace('>', '\\u003e')
+    parts = {
+        'title': escape(f'capturekit: {picture.summary}'),
+        'summary': escape(picture.summary),
+        'made': escape(picture.made),
+        'style': STYLE,
+        'data': data,
+        'script': SCRIPT,
+    }
+    page = PAGE
+    head, *rest = page.split('{{')
+    return head + ''.join(parts[name] + after for name, _, after in (part.partition('}}') for part in rest))
+
+
+def to_frame(recording: Recording, height: int = 420) -> str:
+    """Make an HTML fragment that shows the page in a frame of its own, for a notebook."""
+    page = escape(to_html(recording), quote=True)
+    return (
+        f'<iframe title="capturekit recording" sandbox="allow-scripts" srcdoc="{page}" '
+        f'style="width:100%;height:{height}px;border:1px solid #8888;border-radius:6px"></iframe>'
+    )
+
+
+class _Words:
+    """Strings, each held once."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def __call__(self, word: object) -> int:
+        return self.numbers.setdefault(clean(word), len(self.numbers))
+
+    def some(self, words: Iterable[object]) -> list[int]:
+        return [self(word) for word in words]
+
+
+def _data(picture: Picture) -> dict[str, object]:
+    word = _Words()
+    boxes = [
+        [
+            *(box.row, box.column, box.color, word(box.short), word(box.name), word(box.kind), word(box.where)),
+            '' if box.place is None else word(f'{box.place.file}, line {box.place.line}, in {box.place.function}'),
+            [word.some(pair) for pair in box.detail],
+            box.marks,
+        ]
+        for box in picture.boxes
+    ]
+    return {
+        'of': picture.of,
+        'rows': [[clean(row.title), clean(row.story)] for row in picture.rows],
+        'boxes': boxes,
+        'arrows': [[arrow.tail, arrow.head, arrow.way] for arrow in picture.arrows],
+        'marks': [[mark.line, mark.box] for mark in picture.marks],
+        'legend': [[clean(name), count] for name, count in picture.legend],
+        'columns': picture.columns,
+        'words': list(word.numbers),
+    }

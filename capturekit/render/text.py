@@ -1,0 +1,148 @@
+"""A recording as text for the terminal: time runs down, each lane has a column, and forks and joins are drawn.
+
+Nodes of one name and line, one after the other on one lane, take one line together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from capturekit.recording import Recording
+from capturekit.render.layout import Box, Picture, clean, fit, lay_out, width_of
+
+_UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
+#: The character that has these arms.
+_ARMS = {
+    0: ' ',
+    _UP: '╵',
+    _DOWN: '╷',
+    _UP | _DOWN: '│',
+    _LEFT: '╴',
+    _RIGHT: '╶',
+    _LEFT | _RIGHT: '─',
+    _UP | _LEFT: '┘',
+    _UP | _RIGHT: '└',
+    _DOWN | _LEFT: '┐',
+    _DOWN | _RIGHT: '┌',
+    _UP | _DOWN | _LEFT: '┤',
+    _UP | _DOWN | _RIGHT: '├',
+    _UP | _LEFT | _RIGHT: '┴',
+    _DOWN | _LEFT | _RIGHT: '┬',
+    _UP | _DOWN | _LEFT | _RIGHT: '┼',
+}
+
+
+@dataclass
+class _Run:
+    """Boxes that are told in one line: the first and the last one's numbers."""
+
+    first: int
+    last: int
+
+
+def to_text(recording: Recording) -> str:
+    """Draw a recording as text."""
+    picture = lay_out(recording)
+    lines = [picture.summary, picture.made, '']
+    width = max((len(row.title) for row in picture.rows), default=0)
+    lines += [f'{row.title:{width}}  {row.story}' for row in picture.rows]
+    if picture.boxes:
+        lines += ['', *_drawn(picture)]
+    if picture.marks:
+        lines += ['', 'marks:', *(f'  [{number}] {mark.line}' for number, mark in enumerate(picture.marks, 1))]
+    return '\n'.join(line.rstrip() for line in lines) + '\n'
+
+
+def _drawn(picture: Picture) -> Iterator[str]:
+    runs = _runs(picture)
+    ends = _ends(picture)
+    titles = ['?' if row.lane is None else str(row.lane) for row in picture.rows]
+    step = max(map(len, titles)) + 1
+    rails = step * len(titles)
+    digits = len(str(len(picture.boxes) - 1))
+    ranged = 2 * digits + 1 if any(run.first != run.last for run in runs) else digits
+    kinds = max(width_of(fit(box.kind, 14)) for box in picture.boxes)
+    names = max(width_of(_name(run, picture)) for run in runs)
+    yield ''.join(f'{title:<{step}}' for title in titles)
+    alive: set[int] = set()
+    for run in runs:
+        box = picture.boxes[run.first]
+        tails = {picture.boxes[tail].row for tail in box.after} - {box.row}
+        going = {row for row in alive if ends[row] > run.first}
+        if tails:
+            yield _crossing(len(titles), step, going, alive, tails, box.row)
+        alive = going | {box.row}
+        marks = ['●' if row == box.row else '│' if row in alive else ' ' for row in range(len(titles))]
+        told = _told(run, box, picture, (ranged, names, kinds))
+        yield ''.join(f'{mark:<{step}}' for mark in marks).ljust(rails) + ' ' + told
+
+
+def _name(run: _Run, picture: Picture) -> str:
+    box = picture.boxes[run.first]
+    if picture.of == 'steps':
+        return fit(box.name, 44)
+    return fit(box.short, 32) if run.last == run.first else f'{fit(box.short, 24)} x {run.last - run.first + 1}'
+
+
+def _padded(text: str, width: int) -> str:
+    return text + ' ' * (width - width_of(text))
+
+
+def _told(run: _Run, box: Box, picture: Picture, widths: tuple[int, int, int]) -> str:
+    number = f'{run.first}' if run.first == run.last else f'{run.first}-{run.last}'
+    line = (
+        f'{number:>{widths[0]}}  {_padded(_name(run, picture), widths[1])}  {_padded(fit(box.kind, 14), widths[2])}  '
+    )
+    if picture.of != 'spans':
+        line += '' if box.place is None else fit(box.where, 40)
+    elif box.place is not None and box.place.function != '<module>':
+        line += fit(clean(f'in {box.place.function}'), 40)
+    others = [tail for tail in box.after if picture.boxes[tail].row != box.row or tail > box.number]
+    line += '  after ' + ', '.join(map(str, others)) if others else ''
+    boxes = picture.boxes[run.first : run.last + 1]
+    return line + ''.join(f'  [{mark + 1}]' for each in boxes for mark in each.marks)
+
+
+def _crossing(rows: int, step: int, going: set[int], alive: set[int], tails: set[int], head: int) -> str:
+    """The line in which arrows go from the tails' columns to the head's."""
+    ends = {*tails, head}
+    low, high = min(ends), max(ends)
+    line = ''
+    for row in range(rows):
+        arms = (_UP if row in alive or row in tails else 0) | (_DOWN if row in going or row == head else 0)
+        if row in ends:
+            arms |= (_LEFT if row > low else 0) | (_RIGHT if row < high else 0)
+        elif low < row < high and not arms:
+            arms = _LEFT | _RIGHT
+        line += _ARMS[arms] + ('─' if low <= row < high else ' ') * (step - 1)
+    return line
+
+
+def _ends(picture: Picture) -> list[int]:
+    """For each row the number of the last box that is on it, or that an arrow leads to from it."""
+    ends = [-1] * len(picture.rows)
+    for box in picture.boxes:
+        for row in (box.row, *(picture.boxes[tail].row for tail in box.after)):
+            ends[row] = max(ends[row], box.number)
+    return ends
+
+
+def _runs(picture: Picture) -> list[_Run]:
+    boxes = picture.boxes
+    leaves = {tail for box in boxes for tail in box.after if tail != box.number - 1 or boxes[tail].row != box.row}
+    runs: list[_Run] = []
+    for box in boxes:
+        before = boxes[box.number - 1] if box.number else None
+        alike = before is not None and (before.row, before.name, before.kind, before.place) == (
+            box.row,
+            box.name,
+            box.kind,
+            box.place,
+        )
+        simple = all(tail == box.number - 1 for tail in box.after) and box.number - 1 not in leaves
+        if picture.of == 'nodes' and alike and simple:
+            runs[-1].last = box.number
+        else:
+            runs.append(_Run(box.number, box.number))
+    return runs
