@@ -26,6 +26,7 @@ from capturekit.errors import (
 )
 from capturekit.forks import fork
 from capturekit.graph import Graph
+from capturekit.linting import Finding, Report, lint
 from capturekit.recorder import Capture, capture, rehearse
 from capturekit.recording import Recording
 from capturekit.rehearsal import Rehearsal
@@ -39,6 +40,7 @@ __all__ = [
     'ClosedError',
     'CudaCallError',
     'EscapedWorkError',
+    'Finding',
     'FreedMemoryError',
     'GeneratorError',
     'Graph',
@@ -50,6 +52,7 @@ __all__ = [
     'MergeError',
     'Recording',
     'Rehearsal',
+    'Report',
     'SynchronizationError',
     'UnjoinedError',
     'UnmatchedError',
@@ -59,5 +62,6 @@ __all__ = [
     'capture',
     'fork',
     'graphed',
+    'lint',
     'rehearse',
 ]

@@ -177,10 +177,8 @@ class Graphed:
                 first = kind.variants[0] if kind.variants else None
                 if first is not None and first.quick is not None and first.changed() is None:
                     pointers = [leaf.data.ptr for leaf in leaves]
-                    if first.graph is None or first.graph.closed:  # by somebody who got hold of it
-                        kind.variants.remove(first)
-                        first.close()
-                    elif _apart(pointers, kind.reach, first.outside):
+                    graph = first.graph
+                    if _apart(pointers, kind.reach, first.outside) and graph is not None and not graph.closed:
                         first.calls += 1
                         kind.misses = kind.strange = 0
                         return first.quick(leaves, pointers)
@@ -215,6 +213,9 @@ class Graphed:
             if self._pending is not None:
                 self._pending.holds()
                 self._pending = None
+            for variant in [v for v in kind.variants if v.graph is not None and v.graph.closed]:
+                kind.variants.remove(variant)  # closed by somebody who got hold of its graph
+                variant.close()
             for number, variant in enumerate(kind.variants):
                 environment = variant.environment
                 if environment is not None and environment.changed() is not None:
@@ -225,10 +226,6 @@ class Graphed:
                 pointers = [leaf.data.ptr for leaf in leaves]
                 if not _apart(pointers, kind.reach, variant.outside):
                     break
-                if variant.graph is not None and variant.graph.closed:
-                    kind.variants.remove(variant)
-                    variant.close()
-                    return self._rehearse(platform, kind, args, kwargs)
                 if variant.run is not None:
                     return self._launch(platform, kind, variant, args, kwargs, leaves, form)
                 if variant.state == 'rehearsed':

@@ -161,6 +161,8 @@ class Checks:
         failed = self._failed(launch)
         if failed == 0 and upto and any(int(self._ring[launch % RING * _WORDS + n]) >> 16 > launch for n in (0, 1)):
             return self._too_late(launch)
+        if failed == 0 and upto and not self.done(launch, upto):
+            return self._silent(launch)
         return None if failed == 0 else self._error(self.made[failed - 1], launch)
 
     @staticmethod
@@ -170,6 +172,14 @@ class Checks:
             'A launch whose checks were asked for too late',
             rule=f'Launch {launch} was followed by {RING} others or more: what its checks found is not kept so long.',
             remedy='Ask sooner.',
+        )
+
+    @staticmethod
+    def _silent(launch: int) -> errors.AssumptionError:
+        return errors.AssumptionError(
+            'A launch whose checks have not reported',
+            rule=f'Launch {launch} is over, and nothing tells whether what it assumed held.',
+            remedy='Launch again; if it stays so, please report it.',
         )
 
     def _error(self, check: Check, launch: int) -> errors.AssumptionError:

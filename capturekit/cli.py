@@ -26,7 +26,7 @@ _NUMPY = os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep
 _RUNPY = ('<frozen runpy>', runpy.__file__)
 
 #: Modules of capturekit.commands, in the order in which --help names them: each has ``add(commands)``.
-COMMANDS: tuple[str, ...] = ('rules', 'explain', 'doctor', 'view')
+COMMANDS: tuple[str, ...] = ('rules', 'explain', 'doctor', 'view', 'lint')
 
 _DESCRIPTION = 'Record CuPy work into CUDA graphs, across streams, and refuse what would break the capture.'
 _EPILOG = """\

@@ -302,7 +302,9 @@ def _modified(holder: type) -> None:
 
 
 def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Any) -> Any:
-    """What stands in an entry's place. ``inside.depth`` is above zero in threads where the guard itself is calling."""
+    """What stands in an entry's place. ``inside.depth`` is above zero in threads where the guard itself is calling;
+    ``inside.shadow``, in threads that are linted, has the verbs that are asked instead.
+    """
     if entry.kind == 'attribute':
         return _Attribute(entry.name, verb, inside)
     if entry.kind == 'property':
@@ -311,6 +313,8 @@ def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Any)
         def get(self: Any) -> Any:
             if inside.depth:
                 return getter(self)
+            if inside.shadow is not None:
+                return inside.shadow.instead_of(verb)(getter, self)
             return verb(getter, self)
 
         return property(get, doc=getattr(original, '__doc__', None))
@@ -318,6 +322,8 @@ def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Any)
     def call(*args: Any, **kwargs: Any) -> Any:
         if inside.depth:
             return original(*args, **kwargs)
+        if inside.shadow is not None:
+            return inside.shadow.instead_of(verb)(original, *args, **kwargs)
         return verb(original, *args, **kwargs)
 
     try:
@@ -388,7 +394,7 @@ class _Attribute:
         except KeyError:
             raise AttributeError(self._name) from None
         if not self._inside.depth:
-            self._verb(instance, value)
+            (self._verb if self._inside.shadow is None else self._inside.shadow.instead_of(self._verb))(instance, value)
         return value
 
     def __set__(self, instance: Any, value: Any) -> None:
@@ -400,9 +406,10 @@ _TOLD_THEIR_NAME = ('seam', 'curand_draw', 'unsafe', 'pointer_', 'pool_', 'runti
 
 
 class Inside(threading.local):
-    """How deep this thread is in calls of the guard's own."""
+    """How deep this thread is in calls of the guard's own; and what is asked instead of the guard, or None."""
 
     depth = 0
+    shadow: Any = None
 
 
 class Installation:

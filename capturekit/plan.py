@@ -14,7 +14,7 @@ from typing import Any
 
 from capturekit.checks import Checks
 from capturekit.cuda import Platform
-from capturekit.errors import AssumptionError
+from capturekit.errors import AssumptionError, ClosedError
 from capturekit.places import Place
 
 
@@ -92,6 +92,7 @@ class Plan:
         #: The launch's number on the device, first of these words.
         self.state: Any = None
         self._last: Any = None
+        self._closed = False
 
     @property
     def parts(self) -> list[Part]:
@@ -112,7 +113,9 @@ class Plan:
             part.executable = self._platform.device.graph_instantiate(part.graph)
 
     def start(self) -> int:
-        """A launch begins: return its number, counted from 1."""
+        """A launch begins: return its number, counted from 1. Raises ClosedError after :meth:`close`."""
+        if self._closed:
+            raise ClosedError('A launch', rule='The graphs were destroyed by close().', remedy='Record again.')
         for part in self.parts:
             for feed in part.feeds:
                 feed.fed = False
@@ -194,7 +197,7 @@ class Plan:
 
     def close(self) -> None:
         """Destroy the graphs."""
-        steps, self.steps = self.parts, []
+        steps, self.steps, self._closed = self.parts, [], True
         device = self._platform.device
         for part in steps:
             if part.executable:

@@ -186,7 +186,7 @@ def _forked(cap: ck.Capture, x: Any, arrays: dict[int, Any]) -> Iterator[Any]:
         yield lanes
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(steps=STEPS, seed=st.integers(0, 2**16))
 def test_random_programs_on_four_lanes_give_the_eager_result_in_every_order(steps: Any, seed: int) -> None:
     """Lanes make, combine and drop arrays; every read across lanes is ordered by an event, as correct code does.

@@ -271,7 +271,7 @@ def test_benchmark_rows(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_benchmark_lines_of_graphed_calls(sim: Any) -> None:
-    found = {line.name: line for line in benchmark.calls(sim)}
+    found = {line.name: line for line in benchmark.calls(sim, 2)}
     assert [name for name in found if 'torch' in name] == []
     assert 'absent: torch' in found['graphed call, two arrays in, one out: host time / eager'].note
     assert len(found) == 5 and all(line.ratio is not None and line.ratio > 0 for line in found.values())

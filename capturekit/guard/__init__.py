@@ -11,7 +11,8 @@ is thrown away, so that work sent to them neither runs nor goes missing unseen. 
 and an allocation for such work is refused at its own line.
 
 How it is cut: each file adds the verbs of one kind to the class of the file below it. From the ground up: judging,
-allocators, lanes, joins, uploads, cuts, switches, work, ordering, waits, arrays, draws, seams, endings.
+allocators, lanes, joins, uploads, cuts, switches, work, ordering, waits, arrays, draws, seams, endings. On top lies the
+shadow, which is asked instead of the guard in a thread that is linted.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from contextlib import contextmanager
 from capturekit.cuda import current
 from capturekit.guard.endings import Endings
 from capturekit.guard.live import Live, close_recording, new_recording
+from capturekit.guard.shadow import Shadow
 
-__all__ = ['GUARD', 'Guard', 'Live', 'close_recording', 'new_recording', 'watch']
+__all__ = ['GUARD', 'Guard', 'Live', 'Shadow', 'close_recording', 'new_recording', 'watch']
 
 
 class Guard(Endings):

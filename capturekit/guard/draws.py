@@ -24,6 +24,8 @@ from capturekit.plan import Backup, Feed
 _DEVICE_TO_DEVICE = 3
 #: Bytes of one number by what the draw's name ends with.
 _BYTES = {'Double': 8, 'LongLong': 8}
+#: Who gives a seed to NumPy: in CuPy, and in the stand-in.
+_CHOICE = ('choice', '_without_replacement')
 
 
 class Draws(Arrays):
@@ -69,13 +71,8 @@ class Draws(Arrays):
         if live is None or live.memory is None:
             return original(state, size)
         caller = sys._getframe(2).f_code.co_name
-        if caller == 'choice':
-            raise errors.UnsupportedCallError(
-                'cupy.random.choice(..., replace=False)',
-                location=here(),
-                rule='CuPy computes its order on the host, from a seed that every launch would need anew.',
-                remedy='Draw before the capture; or use cupy.random.permutation(n)[:size].',
-            )
+        if caller in _CHOICE:
+            raise _choice_refused()
         with self.lock:
             self.check(live)
             self._before_feed(live)
@@ -175,6 +172,15 @@ def _owner(generator: int) -> Any:
             return state
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def _choice_refused() -> errors.UnsupportedCallError:
+    return errors.UnsupportedCallError(
+        'cupy.random.choice(..., replace=False)',
+        location=here(),
+        rule='CuPy computes its order on the host, from a seed that every launch would need anew.',
+        remedy='Draw before the capture; or use cupy.random.permutation(n)[:size].',
+    )
 
 
 def _check_seed(seed: Any) -> None:

@@ -35,9 +35,11 @@ class Joins(Lanes):
                 lane.worked = lane.segment
                 lane.used = True
 
-    def unjoined(self, live: Live, call: str = 'The end of the capture') -> errors.UnjoinedError:
-        """The error that names every lane left unjoined."""
-        lanes = live.capture.unjoined()
+    def unjoined(
+        self, live: Live, call: str = 'The end of the capture', lanes: list[Lane] | None = None
+    ) -> errors.UnjoinedError:
+        """The error that names every lane left unjoined, or those that are given."""
+        lanes = live.capture.unjoined() if lanes is None else lanes
         stories = []
         for lane in lanes:
             parent = live.capture.lanes[lane.parent or 0]

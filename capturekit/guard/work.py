@@ -131,15 +131,15 @@ class Work(Switches):
 
     def runtime_work_last(self, call: str, original: Callable[..., Any], *args: Any) -> Any:
         """Copies and memsets of ``cupy.cuda.runtime``, whose last argument is the stream."""
-        return self._runtime_work(f'cupy.cuda.{call}', int(args[-1]), lambda: original(*args))
+        return self._runtime_work(f'cupy.cuda.{call}', args[-1], lambda: original(*args))
 
     def runtime_peer_copy(self, original: Callable[..., Any], *args: Any) -> Any:
         call = 'cupy.cuda.runtime.memcpyPeerAsync()'
-        return self._captured_only(_O.PEER_COPY, call, int(args[-1]), lambda: original(*args))
+        return self._captured_only(_O.PEER_COPY, call, args[-1], lambda: original(*args))
 
     def runtime_prefetch(self, original: Callable[..., Any], *args: Any) -> Any:
         call = 'cupy.cuda.runtime.memPrefetchAsync()'
-        return self._captured_only(_O.PREFETCH, call, int(args[-1]), lambda: original(*args))
+        return self._captured_only(_O.PREFETCH, call, args[-1], lambda: original(*args))
 
     def _captured_only(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any]) -> Any:
         inside = self.topology.lane(ptr) is not None
@@ -194,6 +194,10 @@ class Work(Switches):
 
     def launching(self, upload: bool, ptr: int) -> None:
         """A graph of capturekit's own is about to be launched or uploaded on a stream."""
+        shadow = self.installation.inside.shadow
+        if shadow is not None and self.mine() is None:
+            shadow.launching(upload, ptr)
+            return
         operation, call = (_O.GRAPH_UPLOAD, 'Graph.upload()') if upload else (_O.GRAPH_LAUNCH, 'Graph.launch()')
         self._on_stream(operation, call, ptr, lambda: None)
 

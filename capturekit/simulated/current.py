@@ -25,7 +25,7 @@ def get_current_stream_ptr() -> int:
 
 def set_current_stream_ptr(ptr: int) -> None:
     """Set the handle of this thread's current stream."""
-    _thread_local.ptr = ptr
+    _thread_local.ptr = int(ptr)
 
 
 def get_default_stream_ptr() -> int:

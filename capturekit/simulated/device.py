@@ -27,7 +27,15 @@ from capturekit.nodes import NodeInfo
 from capturekit.rules import CaptureStatus, Code, Mode, Operation, Target, row
 from capturekit.topology import CaptureInfo, EventState
 
-LEGACY = (0, 1)
+
+class _Handles(tuple[int, ...]):
+    """Handles. One is a number, whatever class of Python's it has: so C code reads it."""
+
+    def __contains__(self, handle: object) -> bool:
+        return isinstance(handle, int) and super().__contains__(int(handle))
+
+
+LEGACY = _Handles((0, 1))
 PER_THREAD = 2
 _TOTAL_MEMORY = 1 << 34
 #: Handles are never given twice in a process, so that a late destructor can't hit something of a newer device.
@@ -123,6 +131,8 @@ class SimulatedDevice:
         self._memory: dict[int, int] = {}
         self._addresses = 0x7F0000000000
         self.launches = 0
+        #: How many pieces of work each stream was given, those that were recorded not counted.
+        self.submitted: dict[int, int] = {}
         self.spare_streams: dict[Any, list[Any]] = {}
         #: Where the bytes behind addresses are found: each stand-in for CuPy on this device adds its own.
         self.address_spaces: list[Any] = []
@@ -337,6 +347,7 @@ class SimulatedDevice:
                 if capture is not None:
                     self._add(stream, capture, work, name, kind)
                     return True
+            self.submitted[int(s)] = self.submitted.get(int(s), 0) + 1
         work()
         return False
 

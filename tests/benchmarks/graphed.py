@@ -32,7 +32,7 @@ def torch_callable() -> tuple[Callable[[], Any], Callable[[], Any]]:
     return lambda: made(x, y), lambda: scaled_sum(x, y)
 
 
-def calls(cp: Any) -> Iterator[Line]:
+def calls(cp: Any, rounds: int = 40) -> Iterator[Line]:
     """Two arrays in, one out; then a function with one host read."""
     x, y = cp.random.random_sample(SIZE), cp.random.random_sample(SIZE)
     graphed = ck.graphed(scaled_sum)
@@ -53,7 +53,7 @@ def calls(cp: Any) -> Iterator[Line]:
     except Exception as error:
         absent = f'absent: torch ({type(error).__name__}: {error})'.splitlines()[0]
     with no_garbage_collection():
-        found = medians(in_turn(40, {name: batch(cp, call, 40) for name, call in timed.items()}))
+        found = medians(in_turn(rounds, {name: batch(cp, call, 40) for name, call in timed.items()}))
     del out
     over = found['graphed'] - found['bare launch']
     yield Line(
@@ -66,7 +66,7 @@ def calls(cp: Any) -> Iterator[Line]:
     for name in ('bare launch', 'torch make_graphed_callables', 'torch eager'):
         if name in found:
             yield Line(f'graphed call, two arrays in, one out: host time / {name}', found['graphed'] / found[name])
-    yield from one_read(cp, x)
+    yield from one_read(cp, x, rounds)
     graphed.clear()
     yield memory(cp)
 
@@ -97,7 +97,7 @@ def memory(cp: Any) -> Line:
     )
 
 
-def one_read(cp: Any, x: Any) -> Iterator[Line]:
+def one_read(cp: Any, x: Any, rounds: int) -> Iterator[Line]:
     """Both wait for the device: the eager call for the value, the graphed one for its check."""
     graphed = ck.graphed(positive_doubled)
     for _ in range(3):
@@ -105,7 +105,8 @@ def one_read(cp: Any, x: Any) -> Iterator[Line]:
     with no_garbage_collection():
         found = medians(
             in_turn(
-                40, {'graphed': batch(cp, lambda: graphed(x), 40), 'eager': batch(cp, lambda: positive_doubled(x), 40)}
+                rounds,
+                {'graphed': batch(cp, lambda: graphed(x), 40), 'eager': batch(cp, lambda: positive_doubled(x), 40)},
             )
         )
     yield Line('graphed call with one host read, checked / eager', found['graphed'] / found['eager'], medians=found)

@@ -37,7 +37,7 @@ def sim() -> Iterator[Any]:
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(CALLS)
 def test_an_assumption_that_fails_gives_the_eager_answer(sim: Any, name: str, values: list[int]) -> None:
-    """Over 1,600 calls, of which most change a branch, the size of a mask or an ``info``."""
+    """Over 1,300 calls, of which most change a branch, the size of a mask or an ``info``."""
     the_eager_answers(sim, name, values)
 
 
