@@ -149,7 +149,7 @@ def test_many_dimensions(sim: Any, ndim: int, strided: bool) -> None:
             return lambda cp: (cp.arange(2.0 ** (ndim + 1)) + v).reshape((2,) * (ndim + 1))[..., 0]
         return lambda cp: (cp.arange(2.0**ndim) + v).reshape((2,) * ndim)
 
-    twins(sim, make, [args(v) for v in range(4)])
+    assert states(twins(sim, make, [args(v) for v in range(4)])) == {'recorded'}
 
 
 @pytest.mark.parametrize('dtype', ['?', 'i1', 'u2', 'i4', 'f2', 'f4', 'f8', 'c8', 'c16'])
