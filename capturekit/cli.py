@@ -15,11 +15,13 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
+from typing import Any
 
 import numpy
 
 from capturekit import __version__
 from capturekit.errors import CaptureError
+from capturekit.recording import Recording
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep
@@ -86,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
         help='seed of the order in which simulated graphs compute their nodes (default 0)',
     )
     run.add_argument('--full-traceback', action='store_true', help="show capturekit's own frames, too")
+    run.add_argument('--save', metavar='FILE', help='write what each capture left behind to FILE, FILE-2 ... (JSON)')
+    run.add_argument('--report', metavar='FILE', help='write a page (HTML) of the capture that failed, or the last')
     run.add_argument('script', help='the Python file to run')
     run.add_argument('args', nargs=argparse.REMAINDER, help="the script's own arguments")
     run.set_defaults(go=_run_given)
@@ -98,7 +102,43 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run_given(given: argparse.Namespace) -> int:
-    return _run(given.script, given.args, simulate=given.simulate, seed=given.seed, whole=given.full_traceback)
+    with _kept(given.save, given.report):
+        return _run(given.script, given.args, simulate=given.simulate, seed=given.seed, whole=given.full_traceback)
+
+
+@contextmanager
+def _kept(save: str | None, report: str | None) -> Iterator[None]:
+    """Write what captures leave behind: each recording as it ends, and at the end a page of the one to look at."""
+    if save is None and report is None:
+        yield
+        return
+    from capturekit.guard import HEARD
+    from capturekit.render import to_html
+
+    found: list[Recording] = []
+
+    def hear(recording: Recording, graph: Any) -> None:
+        if graph is not None:
+            graph.describe()
+        found.append(recording)
+        if save is not None:
+            stem, suffix = os.path.splitext(save)
+            path = save if len(found) == 1 else f'{stem}-{len(found)}{suffix}'
+            recording.save(path)
+            _say(f'{recording.outcome} recording of {recording.nodes} nodes written to {path}')
+
+    HEARD.append(hear)
+    try:
+        yield
+    finally:
+        HEARD.remove(hear)
+        if report is not None and found:
+            shown = next((one for one in found if one.outcome != 'good'), found[-1])
+            with open(report, 'w', encoding='utf-8') as f:
+                f.write(to_html(shown))
+            _say(f'report of a {shown.outcome} capture written to {report}')
+        elif report is not None:
+            _say('no capture ended, so there is nothing to report')
 
 
 def _run(script: str, args: list[str], *, simulate: bool, seed: int, whole: bool) -> int:

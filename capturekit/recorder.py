@@ -19,7 +19,7 @@ from capturekit.cuda import Platform, current
 from capturekit.errors import CaptureError, CudaCallError
 from capturekit.forks import LANE_STREAMS, Fork
 from capturekit.graph import Graph
-from capturekit.guard import GUARD, Live, close_recording, new_recording
+from capturekit.guard import GUARD, Live, close_recording, new_recording, tell
 from capturekit.keeping import held_by, keep
 from capturekit.memory import GraphMemory
 from capturekit.places import here
@@ -191,7 +191,14 @@ class Capture:
             add_note(error, f'capturekit: {wrong}')
             return
         with uninterrupted():
-            self._leave(live, error)
+            try:
+                self._leave(live, error)
+            except CaptureError as fault:
+                _found(live, fault)
+                raise
+            finally:
+                _found(live, error)
+                tell(live, self._graph)
 
     def _leave(self, live: Live, error: BaseException | None) -> None:
         self._state = 'ending'
@@ -498,6 +505,14 @@ def _drop(live: Live) -> None:
         live.platform.device.graph_destroy(live.part.graph)
     plan.given = plan.drawn()
     plan.close()
+
+
+def _found(live: Live, error: BaseException | None) -> None:
+    """What ended a capture is told in its recording, for pictures and reports."""
+    if isinstance(error, CaptureError):
+        live.note('finding', None, f'{type(error).__name__}: {error}', error.location)
+    elif error is not None:
+        live.note('finding', None, f'{type(error).__name__}: {error}', live.active_at)
 
 
 def _note_allocator(live: Live) -> None:

@@ -33,7 +33,8 @@ class LaneRecord:
 class Step:
     """Something that happened.
 
-    ``kind`` is begin, fork, join, wait, record, switch, host, constant, adapted or note.
+    ``kind`` is begin, fork, join, wait, record, switch, host, constant, adapted, assumed, drawn, seam, cut, finding or
+    note.
     """
 
     kind: str

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from capturekit import cli
+from capturekit.recording import Recording
 
 ROOT = Path(__file__).parents[1]
 
@@ -297,3 +298,50 @@ def test_console_script_is_main() -> None:
     module, _, function = target.partition(':')
     found: ModuleType = importlib.import_module(module)
     assert (name, getattr(found, function)) == ('capturekit', cli.main)
+
+
+CAPTURES = """
+import cupy as cp
+import capturekit as ck
+
+x = cp.arange(4.0)
+with ck.capture() as cap:
+    y = x * 2
+stream = cp.cuda.Stream(non_blocking=True)
+with stream:
+    stream.begin_capture()
+    z = x + 1
+    z = z + 1
+    graph = stream.end_capture()
+"""
+
+
+def test_recordings_are_saved(tmp_path: Path) -> None:
+    script = tmp_path / 'two.py'
+    script.write_text(CAPTURES)
+    kept = ['--save', str(tmp_path / 'r.json'), '--report', str(tmp_path / 'r.html')]
+    ran = capturekit('run', '--simulate', *kept, str(script))
+    assert ran.returncode == 0, ran.stderr
+    first, second = Recording.load(tmp_path / 'r.json'), Recording.load(tmp_path / 'r-2.json')
+    assert (first.nodes, first.outcome, len(first.graph)) == (1, 'good', 1)
+    assert (second.nodes, second.edges, second.outcome) == (2, 1, 'good')
+    assert [(span.count, span.at[1]) for span in second.spans if span.at] == [(1, 11), (1, 12)]
+    assert 'capture' in (tmp_path / 'r.html').read_text()
+    assert errors(ran)[-1] == f'capturekit: report of a good capture written to {tmp_path / "r.html"}'
+
+
+def test_the_capture_that_failed_is_reported(tmp_path: Path) -> None:
+    script = tmp_path / 'fails.py'
+    script.write_text(CAPTURES + 'with ck.capture() as cap:\n    y = x * 3\n    float(y[0])\n')
+    ran = capturekit('run', '--simulate', '--report', str(tmp_path / 'r.html'), str(script))
+    assert ran.returncode == 1
+    assert 'report of a failed capture' in ran.stderr
+    page = (tmp_path / 'r.html').read_text()
+    assert 'HostReadError' in page and 'fails.py:16' in page
+
+
+def test_nothing_to_report(tmp_path: Path) -> None:
+    script = tmp_path / 'none.py'
+    script.write_text('print(1)\n')
+    ran = capturekit('run', '--simulate', '--report', str(tmp_path / 'r.html'), str(script))
+    assert ran.returncode == 0 and 'nothing to report' in ran.stderr and not (tmp_path / 'r.html').exists()

@@ -22,10 +22,10 @@ from contextlib import contextmanager
 
 from capturekit.cuda import current
 from capturekit.guard.endings import Endings
-from capturekit.guard.live import Live, close_recording, new_recording
+from capturekit.guard.live import HEARD, Live, close_recording, new_recording, tell
 from capturekit.guard.shadow import Shadow
 
-__all__ = ['GUARD', 'Guard', 'Live', 'Shadow', 'close_recording', 'new_recording', 'watch']
+__all__ = ['GUARD', 'HEARD', 'Guard', 'Live', 'Shadow', 'close_recording', 'new_recording', 'tell', 'watch']
 
 
 class Guard(Endings):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from capturekit import errors
 from capturekit.errors import CudaCallError
-from capturekit.guard.live import Live, new_recording
+from capturekit.guard.live import Live, close_recording, new_recording, tell
 from capturekit.guard.seams import Seams
 from capturekit.places import here
+from capturekit.provenance import TRACING, Trace
 from capturekit.rules import CaptureStatus, Code, Mode, Operation, Rule
 
 _O = Operation
@@ -43,11 +45,13 @@ class Endings(Seams):
                 stream = self._wrapped(ptr)
             live = Live(self.platform, capture, True, stream, None, recording, threading.get_ident(), at)
             live.active_at = at
+            live.trace = Trace(self.platform.device.node_counter(ptr), lambda: self.lane_number(live), at)
             if getattr(stream, '_graph_host_funcargs', None) is None:
                 stream._graph_host_funcargs = []
             self.opened(live)
             if self.platform.cupy.cuda.get_current_stream().ptr == ptr:
                 capture.origin.current += 1
+            TRACING.open(live.trace, sys._getframe(1))
         return answer
 
     def stream_end_capture(self, original: Callable[..., Any], stream: Any) -> Any:
@@ -81,12 +85,31 @@ class Endings(Seams):
                 raise self.unjoined(live, call)
             if verdict.answer.refused and verdict.answer.code is not Code.cudaErrorStreamCaptureInvalidated:
                 self.refuse(verdict, call, ptr)
+            outcome = 'failed'
             try:
-                return go()
+                if live is not None:
+                    self._count(live)
+                answer = go()
+                outcome = 'good'
+                return answer
             except (CudaCallError, RuntimeError) as error:
                 if live is not None and 'Invalidated' in str(error):
                     raise self.invalidated(live) from error
                 raise
             finally:
                 if live is not None:
+                    if live.trace is not None:
+                        live.trace.stop()
                     self.gone(live)
+                    close_recording(live, outcome)
+                    tell(live, None)
+
+    def _count(self, live: Live) -> None:
+        """Before a capture ends: what it holds by then."""
+        live.poll()
+        device = self.platform.device
+        with self.inside():
+            info = device.capture_info(live.origin.ptr)
+            if info.status is CaptureStatus.ACTIVE:
+                live.recording.nodes = device.graph_node_count(info.graph)
+                live.recording.edges = device.graph_edge_count(info.graph)

@@ -17,6 +17,7 @@ from capturekit.intercept import Installation
 from capturekit.libraries import Libraries
 from capturekit.places import Place, here
 from capturekit.plan import Feed
+from capturekit.provenance import TRACING
 from capturekit.rehearsal import Rehearsal
 from capturekit.rules import CaptureStatus, Code, Effect, Mode, Operation, Rule
 from capturekit.topology import LEGACY_HANDLES, Capture, EventState, Lane, Topology, Verdict
@@ -127,6 +128,8 @@ class Judging:
         """A capture is over: waiting threads go on."""
         with self.lock:
             self.topology.end(live.capture)
+            if live.trace is not None:
+                TRACING.close(live.trace)
             if self.lives.pop(live.capture, None) is not None:
                 stack = self.threads[live.thread]
                 stack.remove(live)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +71,16 @@ class Live:
     def lane_of(self, stream: Any) -> Lane | None:
         """The lane that a stream object is in this capture."""
         return next((lane for lane in self.capture.lanes if lane.stream == stream.ptr), None)
+
+
+#: Told of each capture that has ended: its recording, and the graph, or None where it made none of capturekit's.
+HEARD: list[Callable[[Recording, Any], None]] = []
+
+
+def tell(live: Live, graph: Any) -> None:
+    """A capture has ended: whoever listens is told."""
+    for hear in list(HEARD):
+        hear(live.recording, graph)
 
 
 def new_recording(platform: Platform, mode: Mode, *, strict: bool) -> Recording:
