@@ -11,7 +11,6 @@ import importlib
 import os
 import runpy
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
@@ -22,6 +21,7 @@ import numpy
 from capturekit import __version__
 from capturekit.errors import CaptureError
 from capturekit.recording import Recording
+from capturekit.scripts import as_main, join_threads, why_no_gpu
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep
@@ -145,20 +145,10 @@ def _run(script: str, args: list[str], *, simulate: bool, seed: int, whole: bool
     if not os.path.exists(script):
         _say(f'there is no file {script!r}')
         return 2
-    missing = '--simulate was given' if simulate else _why_no_gpu()
+    missing = '--simulate was given' if simulate else why_no_gpu()
     if missing is None:
         return _on_gpu(script, args, whole)
     return _on_simulated(script, args, missing, seed, whole)
-
-
-def _why_no_gpu() -> str | None:
-    """Return None where CuPy finds a GPU, and otherwise what CuPy said."""
-    try:
-        import cupy
-
-        return None if cupy.cuda.runtime.getDeviceCount() > 0 else 'no GPU: CuPy counts none'
-    except Exception as error:
-        return f'no GPU: {error}'.splitlines()[0]
 
 
 def _on_gpu(script: str, args: list[str], whole: bool) -> int:
@@ -194,12 +184,11 @@ def _say(text: str) -> None:
 def _guarded(script: str, args: list[str], whole: bool) -> int:
     from capturekit.guard import GUARD, watch
 
-    with _as_main(script, args), watch():
+    folder = os.path.dirname(os.path.realpath(script)) if os.path.isfile(script) else None
+    with as_main([script, *args], folder), watch():
         try:
             runpy.run_path(script, run_name='__main__')
-            for thread in threading.enumerate():
-                if thread is not threading.main_thread() and not thread.daemon:
-                    thread.join()  # as Python itself does before a script is over
+            join_threads()
             for live in GUARD.lives.values():
                 _say(f'the capture begun at {live.at} was never ended: it made no graph')
             return 0
@@ -212,19 +201,6 @@ def _guarded(script: str, args: list[str], whole: bool) -> int:
         finally:
             for live in list(GUARD.lives.values()):
                 GUARD.gone(live)
-
-
-@contextmanager
-def _as_main(script: str, args: list[str]) -> Iterator[None]:
-    """Give the script the ``sys.argv`` and ``sys.path`` that ``python script.py`` would."""
-    argv, path = sys.argv, sys.path[:]
-    sys.argv = [script, *args]
-    if not getattr(sys.flags, 'safe_path', False) and os.path.isfile(script):
-        sys.path[0] = os.path.dirname(os.path.realpath(script))
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[:] = argv, path
 
 
 def _show(error: BaseException, whole: bool) -> None:

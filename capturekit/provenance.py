@@ -14,6 +14,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from capturekit.errors import CudaCallError
 from capturekit.places import Place, is_foreign
 from capturekit.recording import Span
 
@@ -63,9 +64,16 @@ class Trace:
         """The first line after which it was not; None while it is, and where no line is known."""
         return _place(self._lost)
 
+    def _asked(self) -> int:
+        try:
+            return self._count()
+        except CudaCallError:  # this runs between lines of the user's code, which must not meet it: ask no more
+            self.stop()
+            return self._seen
+
     def poll(self) -> None:
         """What is new is the current line's."""
-        now = self._count()
+        now = self._asked()
         if now == self._seen:
             return
         if now == LOST:
@@ -84,7 +92,7 @@ class Trace:
 
     def step(self, code: CodeType, line: int) -> None:
         """The line that ran has ended, and another begins."""
-        if self._count() != self._seen:
+        if self._asked() != self._seen:
             self.poll()
         if not self._was_lost:
             self._good = self._now
@@ -122,10 +130,10 @@ class Tracing:
 
     def close(self, trace: Trace) -> None:
         """Follow this capture no more. Again is no error."""
-        me = next((thread for thread, traces in self._traces.items() if trace in traces), None)
-        if me is None:
-            return
         with self._lock:
+            me = next((thread for thread, traces in self._traces.items() if trace in traces), None)
+            if me is None:
+                return
             self._traces[me].remove(trace)
             if self._traces[me]:
                 return

@@ -193,12 +193,10 @@ class Capture:
         with uninterrupted():
             try:
                 self._leave(live, error)
-            except CaptureError as fault:
-                _found(live, fault)
+            except BaseException as fault:
+                _tell(live, None, fault)
                 raise
-            finally:
-                _found(live, error)
-                tell(live, self._graph)
+            _tell(live, self._graph, error)
 
     def _leave(self, live: Live, error: BaseException | None) -> None:
         self._state = 'ending'
@@ -505,6 +503,17 @@ def _drop(live: Live) -> None:
         live.platform.device.graph_destroy(live.part.graph)
     plan.given = plan.drawn()
     plan.close()
+
+
+def _tell(live: Live, graph: Graph | None, error: BaseException | None) -> None:
+    """Tell those who listen. What goes wrong there does not take the place of what ended the capture."""
+    _found(live, error)
+    try:
+        tell(live, graph)
+    except Exception as failure:
+        if error is None:
+            raise
+        add_note(error, f'and then, telling of the capture: {failure!r}')
 
 
 def _found(live: Live, error: BaseException | None) -> None:

@@ -13,8 +13,10 @@ import pytest
 import capturekit as ck
 from capturekit import provenance
 from capturekit.errors import CudaCallError
+from capturekit.guard import HEARD, watch
 from capturekit.provenance import TRACING
 from capturekit.recording import Recording, Span
+from capturekit.rules import Code
 
 
 @pytest.fixture(params=['monitoring', 'settrace'])
@@ -298,3 +300,77 @@ def test_without_lines_the_error_says_what_the_guard_has_seen(sim: Any) -> None:
             cap.stream.record()
             lose(sim)
     assert info.value.lost_at is None and info.value.active_at is not None
+
+
+# -- those who listen ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('ends', ['well', 'with an exception', 'refused'])
+def test_who_listens_and_fails_replaces_no_exception(sim: Any, ends: str) -> None:
+    """And the capture has ended all the same."""
+    heard: list[tuple[str, bool]] = []
+
+    def hear(recording: Recording, graph: Any) -> None:
+        heard.append((recording.outcome, graph is not None))
+        raise OSError('the disk is full')
+
+    x = sim.arange(4.0)
+    wanted: type[BaseException] = {'well': OSError, 'refused': ck.UnjoinedError}.get(ends, ZeroDivisionError)
+    HEARD.append(hear)
+    try:
+        with pytest.raises(wanted) as info, ck.capture() as cap:
+            x * 2
+            if ends == 'with an exception':
+                1 / 0  # noqa: B018
+            if ends == 'refused':
+                side = sim.cuda.Stream(non_blocking=True)
+                side.wait_event(cap.stream.record())
+                with side:
+                    x * 3
+    finally:
+        HEARD.remove(hear)
+    assert heard == [('good' if ends == 'well' else 'failed', ends == 'well')]
+    if ends == 'well':
+        cap.graph.launch()
+    elif sys.version_info >= (3, 11):
+        assert 'the disk is full' in ' '.join(info.value.__notes__)
+        assert [step.kind for step in cap.recording.steps][-1] == 'finding'
+
+
+def test_a_capture_by_hand_ends_even_where_it_can_not_be_counted(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, stream = type(sim.__capturekit_simulated__), sim.cuda.Stream(non_blocking=True)
+
+    def refuses(*_args: Any) -> Any:
+        raise CudaCallError(Code.cudaErrorInvalidValue, 'streamGetCaptureInfo')
+
+    x = sim.arange(4.0)
+    with watch(), stream:
+        stream.begin_capture()
+        y = x + 1
+        with monkeypatch.context() as patch:
+            patch.setattr(device, 'graph_node_count', refuses)
+            graph = stream.end_capture()
+        assert not stream.is_capturing()
+        graph.launch(stream)
+        stream.synchronize()
+    assert y.get().tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_device_that_can_not_be_asked_is_asked_no_more(sim: Any, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counter(_device: Any, _stream: int) -> Callable[[], int]:
+        def now() -> int:
+            asked.append(1)
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'streamGetCaptureInfo')
+
+        return now
+
+    monkeypatch.setattr(type(sim.__capturekit_simulated__), 'node_counter', counter)
+    x = sim.arange(4.0)
+    with ck.capture() as cap:
+        y = x + 1
+        y = y * 2
+    assert asked == [1] and cap.recording.spans == [] and cap.recording.nodes == 2
+    cap.graph.launch()
+    assert y.get().tolist() == [2.0, 4.0, 6.0, 8.0]

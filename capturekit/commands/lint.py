@@ -9,12 +9,12 @@ import json
 import os
 import runpy
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from capturekit.linting import Linting, Report
+from capturekit.scripts import as_main, join_threads, why_no_gpu
 
 _DESCRIPTION = """\
 Run a script, or a function without arguments, once and eagerly, as if a capture had been opened before its first line,
@@ -65,7 +65,7 @@ def _go(given: argparse.Namespace) -> int:
         if not _device(stack, given):
             return 1
         folder = os.path.dirname(os.path.realpath(given.target)) if script else os.getcwd()
-        stack.enter_context(_as_main([given.target, *given.args], folder))
+        stack.enter_context(as_main([given.target, *given.args], folder))
         if given.json:
             stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         if script:
@@ -105,7 +105,7 @@ def _usage(text: str) -> int:
 
 def _device(stack: contextlib.ExitStack, given: argparse.Namespace) -> bool:
     """Put the device in place, and say which; False if there is a GPU that can't be used."""
-    why = '--simulate was given' if given.simulate else _why_no_gpu()
+    why = '--simulate was given' if given.simulate else why_no_gpu()
     if why is None:
         from capturekit.cuda import current
 
@@ -125,28 +125,6 @@ def _device(stack: contextlib.ExitStack, given: argparse.Namespace) -> bool:
     return True
 
 
-def _why_no_gpu() -> str | None:
-    """None where CuPy finds a GPU, and otherwise what CuPy said."""
-    try:
-        import cupy
-
-        return None if cupy.cuda.runtime.getDeviceCount() > 0 else 'no GPU: CuPy counts none'
-    except Exception as error:
-        return f'no GPU: {error}'.splitlines()[0]
-
-
-@contextlib.contextmanager
-def _as_main(argv: list[str], folder: str) -> Iterator[None]:
-    """Give the code the ``sys.argv`` and ``sys.path`` that Python would."""
-    before, path = sys.argv, sys.path[:]
-    sys.argv = argv
-    sys.path[0:1] = [folder]
-    try:
-        yield
-    finally:
-        sys.argv, sys.path[:] = before, path
-
-
 def _lint(run: Callable[[], Any], given: argparse.Namespace) -> int:
     report, failed = Report(), 0
     try:
@@ -155,7 +133,7 @@ def _lint(run: Callable[[], Any], given: argparse.Namespace) -> int:
                 report.result = run()
             except SystemExit as left:
                 failed = _left(left.code)
-            _join_threads()
+            join_threads()
     except KeyboardInterrupt:
         failed = 130
     except Exception as error:
@@ -175,10 +153,3 @@ def _left(code: Any) -> int:
         return 0
     print(f'capturekit: the script left with {code!r}', file=sys.stderr)
     return 1
-
-
-def _join_threads() -> None:
-    """As Python itself does before a script is over."""
-    for thread in threading.enumerate():
-        if thread is not threading.main_thread() and not thread.daemon:
-            thread.join()
