@@ -18,7 +18,7 @@ from typing import Any
 from capturekit.errors import CudaCallError
 from capturekit.nodes import KINDS, NodeInfo, Reader
 from capturekit.rules import CaptureStatus, Code, Mode
-from capturekit.topology import CaptureInfo, EventState
+from capturekit.topology import CaptureInfo, EventState, last_node
 
 _EXTERNAL = 1
 _NON_BLOCKING = 1
@@ -266,7 +266,9 @@ class CudaDevice:
     # -- graphs -----------------------------------------------------------------------------------------------
 
     def graph_nodes(self, g: int) -> list[int]:
-        """Handles of a graph's nodes; ``g`` may be a graph still being captured."""
+        """Handles of a graph's nodes, as they were made; ``g`` may be a graph still being captured."""
+        if self.reader is not None:
+            return self.reader.handles(g)
         rt = self._rt
         graph = rt.cudaGraph_t(g)
         count = self._ask(rt.cudaGraphGetNodes(graph), 'graphGetNodes')[1]
@@ -278,16 +280,14 @@ class CudaDevice:
         """How many nodes a graph has."""
         return int(self._ask(self._rt.cudaGraphGetNodes(self._rt.cudaGraph_t(g)), 'graphGetNodes')[1])
 
-    def node_counter(self, s: int) -> Callable[[], int]:
-        """A function that tells how many nodes the graph has that ``s`` is captured into; -1 if there is none."""
-        if self.reader is not None and self.reader.counts:
-            return self.reader.counter(s)
+    def last_nodes(self) -> Callable[[int], int]:
+        """A function that tells a stream's last node: 0 where there is none; -1 in a lost capture, -2 in none.
 
-        def now() -> int:
-            info = self.capture_info(s)
-            return self.graph_node_count(info.graph) if info.status is CaptureStatus.ACTIVE else -1
-
-        return now
+        Of several that new work would come after, as a join leaves them, it is one. For one thread.
+        """
+        if self.reader is not None and self.reader.knows_last:
+            return self.reader.last_nodes()
+        return lambda s: last_node(self.capture_info(s))
 
     def graph_edge_count(self, g: int) -> int:
         """How many edges a graph has."""

@@ -155,8 +155,8 @@ class Reader:
         self._cuda = ctypes.CDLL(loaded('libcuda.so'))
         self._get = self._cuda.cuGraphKernelNodeGetParams_v2
         self._get.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
-        #: Whether this driver can be asked by :meth:`counter`.
-        self.counts = hasattr(self._cuda, 'cuStreamGetCaptureInfo_v2')
+        #: Whether this driver can be asked by :meth:`last_nodes`.
+        self.knows_last = hasattr(self._cuda, 'cuStreamGetCaptureInfo_v2')
         self._layouts: dict[tuple[int, int], tuple[str, list[tuple[int, int]]]] = {}
 
     def kernels(self, graph: int) -> tuple[list[Kernel], list[int]]:
@@ -165,7 +165,7 @@ class Reader:
         others: list[int] = []
         params = _Params()
         reference, get, string_at = ctypes.byref(params), self._get, ctypes.string_at
-        for handle in self._handles(graph):
+        for handle in self.handles(graph):
             if get(handle, reference):
                 others.append(handle)
                 continue
@@ -213,7 +213,7 @@ class Reader:
         """The nodes of a graph, in the order in which they were made."""
         params, kind = _Params(), ctypes.c_int()
         found = []
-        for handle in self._handles(graph):
+        for handle in self.handles(graph):
             if not self._get(handle, ctypes.byref(params)):
                 found.append(self._kernel_info(handle, params))
                 continue
@@ -224,7 +224,8 @@ class Reader:
             found.append(look(handle) if look is not None else NodeInfo(handle, name))
         return found
 
-    def _handles(self, graph: int) -> list[int]:
+    def handles(self, graph: int) -> list[int]:
+        """The nodes of a graph, in the order in which they were made."""
         count = ctypes.c_size_t()
         self._cuda.cuGraphGetNodes(ctypes.c_void_p(graph), None, ctypes.byref(count))
         handles = (ctypes.c_void_p * count.value)()
@@ -263,19 +264,27 @@ class Reader:
         self._cuda.cuGraphChildGraphNodeGetGraph(ctypes.c_void_p(handle), ctypes.byref(inner))
         return NodeInfo(handle, 'graph', inner=inner.value or 0)
 
-    def counter(self, stream: int) -> Callable[[], int]:
-        """A function that tells how many nodes the graph has that a stream is captured into; -1 if there is none."""
+    def last_nodes(self) -> Callable[[int], int]:
+        """A function that tells a stream's last node: 0 where there is none; -1 in a lost capture, -2 in none.
+
+        Of several that new work would come after, as a join leaves them, it is one.
+        """
         status, number, graph, count = ctypes.c_int(), ctypes.c_ulonglong(), ctypes.c_void_p(), ctypes.c_size_t()
+        last = ctypes.POINTER(ctypes.c_void_p)()
+        stream = ctypes.c_void_p()
         asked = (
-            ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), ctypes.byref(graph), None, None,
+            stream, ctypes.byref(status), ctypes.byref(number), ctypes.byref(graph), ctypes.byref(last),
+            ctypes.byref(count),
         )  # fmt: skip
-        nodes, into = self._cuda.cuGraphGetNodes, ctypes.byref(count)
         info = self._cuda.cuStreamGetCaptureInfo_v2
 
-        def now() -> int:
-            if info(*asked) or status.value != _ACTIVE or nodes(graph, None, into):
+        def now(s: int) -> int:
+            stream.value = s
+            if info(*asked):
                 return -1
-            return count.value
+            if status.value == _ACTIVE:
+                return (last[0] or 0) if count.value else 0
+            return -1 if status.value else -2
 
         return now
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 from dataclasses import dataclass
 from types import FrameType
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 #: Packages whose frames are never the user's line: what is captured goes through them.
-_PACKAGES = ('cupy', 'cupyx', 'cupy_backends')
+_PACKAGES = ('cupy', 'cupyx', 'cupy_backends', 'cuda.bindings', 'cuda.core', 'numpy', 'scipy')
+#: Where Python's own modules lie, and folders in there that other people's are installed into.
+_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ('stdlib', 'platstdlib')})
+_INSTALLED = ('site-packages', 'dist-packages')
 _foreign: dict[str, bool] = {}
 
 
@@ -39,13 +43,17 @@ class Place:
 
 
 def is_foreign(filename: str) -> bool:
-    """True for code of capturekit, CuPy, or Python's contextlib and threading."""
+    """True for code of capturekit, CuPy, NVIDIA's bindings, NumPy, SciPy and Python's own modules."""
     answer = _foreign.get(filename)
     if answer is None:
-        answer = _foreign[filename] = filename.startswith((_OURS, '<frozen', *_package_folders())) or (
-            os.path.basename(filename) in ('contextlib.py', 'threading.py')
+        answer = _foreign[filename] = filename.startswith((_OURS, '<frozen', *_package_folders())) or _is_pythons(
+            filename
         )
     return answer
+
+
+def _is_pythons(filename: str) -> bool:
+    return any(filename.startswith(folder) and not filename[len(folder) :].startswith(_INSTALLED) for folder in _PYTHON)
 
 
 def _package_folders() -> list[str]:

@@ -1,7 +1,9 @@
 """Which line of the user's code made which nodes, and between which two lines a capture was lost.
 
-While a capture is open, the lines of the user's code in its thread are followed; whenever one ends, the driver is
-asked how many nodes there are now: those that are new are its. Python 3.12 and later tell by ``sys.monitoring``
+While a capture is open, the lines of the user's code in its thread are followed. Whenever one ends, the driver is asked
+for the last node of the current stream: if it is another than before, the line made nodes. Which ones is found out when
+the capture ends and the nodes' order can be read. (To count the nodes meanwhile takes the longer the more there are:
+85 us at 10,000 on an H100, while a stream's last node takes 0.4 us.) Python 3.12 and later tell by ``sys.monitoring``
 (PEP 669), which leaves debuggers and coverage tools alone. Before, ``sys.settrace`` does, where nobody else traces;
 else only the calls that the guard sees are known.
 """
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -18,8 +20,8 @@ from capturekit.errors import CudaCallError
 from capturekit.places import Place, is_foreign
 from capturekit.recording import Span
 
-#: What a counter answers when the capture is no longer good.
-LOST = -1
+#: What is answered instead of a stream's last node: the capture is no longer good; the stream is in none.
+LOST, OUTSIDE = -1, -2
 #: None before Python 3.12.
 _monitoring: Any = getattr(sys, 'monitoring', None)
 _TOOL = 'capturekit'
@@ -40,19 +42,29 @@ def _place(line: _Line) -> Place | None:
 class Trace:
     """The lines of one capture.
 
-    ``count`` tells how many nodes the graph under capture has, or :data:`LOST`; ``lane`` the lane that is current.
+    ``last`` tells a stream's last node: its handle, 0 where there is none yet, :data:`LOST` or :data:`OUTSIDE`.
+    ``lane`` tells a stream's lane. ``stream`` is the one that is current, at first the origin; whoever makes another
+    one current says so, after :meth:`poll`.
     """
 
-    def __init__(self, count: Callable[[], int], lane: Callable[[], int | None], at: Place | None) -> None:
+    def __init__(
+        self, last: Callable[[int], int], origin: int, lane: Callable[[int], int | None], at: Place | None
+    ) -> None:
         self.spans: list[Span] = []
-        self._count = count
+        self.stream = origin
+        self._origin = origin
+        self._last = last
         self._lane = lane
+        self._others: set[int] = set()
+        self._marks: list[tuple[int, int | None, _Line]] = []
         self._now: _Line = at
         self._good: _Line = at
         self._lost: _Line = None
         self._seen = 0
         self._before = 0
         self._was_lost = False
+        self._over = False
+        self._deaf = False
 
     @property
     def good(self) -> Place | None:
@@ -64,48 +76,80 @@ class Trace:
         """The first line after which it was not; None while it is, and where no line is known."""
         return _place(self._lost)
 
-    def _asked(self) -> int:
+    def touch(self, stream: int) -> None:
+        """A stream that is not current may get work by name."""
+        if stream != self.stream:
+            self._others.add(stream)
+
+    def _asked(self, stream: int) -> int:
         try:
-            return self._count()
+            return self._last(stream)
         except CudaCallError:  # this runs between lines of the user's code, which must not meet it: ask no more
-            self.stop()
+            self._last = lambda _stream: self._seen
+            self._deaf = True
             return self._seen
 
     def poll(self) -> None:
         """What is new is the current line's."""
-        now = self._asked()
-        if now == self._seen:
+        if self._over:
             return
-        if now == LOST:
-            if not self._was_lost:
-                self._was_lost, self._lost = True, self._now
-            return
-        place = _place(self._now)
-        at = None if place is None else place.to_json()
-        lane = self._lane()
-        last = self.spans[-1] if self.spans else None
-        if last is not None and (last.at, last.lane, last.first + last.count) == (at, lane, self._before + self._seen):
-            last.count += now - self._seen
-        else:
-            self.spans.append(Span(self._before + self._seen, now - self._seen, lane, at))
-        self._seen = now
+        tail = self._asked(self.stream)
+        if tail != self._seen:
+            self._mark(tail, self.stream)
+        if self._others:
+            others, self._others = self._others, set()
+            for stream in others:
+                self._mark(self._asked(stream), stream)
+
+    def _mark(self, tail: int, stream: int) -> None:
+        self._seen = tail
+        if tail > 0:
+            self._marks.append((tail, self._lane(stream), self._now))
+        elif (tail == LOST or (tail == OUTSIDE and stream == self._origin)) and not self._was_lost:
+            self._was_lost, self._lost = True, self._now
 
     def step(self, code: CodeType, line: int) -> None:
         """The line that ran has ended, and another begins."""
-        if self._asked() != self._seen:
-            self.poll()
+        self.poll()
         if not self._was_lost:
             self._good = self._now
         self._now = (code, line)
 
-    def stop(self) -> None:
-        """The capture has ended, and the driver is not asked any more."""
-        seen = self._seen
-        self._count = lambda: seen
+    def next_part(self, order: Sequence[int] | None) -> None:
+        """The graph under capture ends: ``order`` are its nodes as they were made, None where that can't be known.
 
-    def next_part(self) -> None:
-        """The graph under capture has ended, and another begins: numbers go on."""
-        self._before, self._seen = self._before + self._seen, 0
+        What is recorded from now on belongs to another graph, and numbers go on. Where nobody knows the order, each
+        mark counts as one node.
+        """
+        place: dict[int, int] = {}
+        for handle in order if order is not None else (tail for tail, _lane, _line in self._marks):
+            place.setdefault(handle, len(place))
+        at: dict[_Line, list[Any] | None] = {None: None}
+        high = 0
+        if order and not self._deaf:
+            self._marks.append((order[-1], self._lane(self.stream), self._now))
+        for tail, lane, line in self._marks:
+            end = place.get(tail, -1) + 1
+            if end > high:
+                if line not in at:
+                    at[line] = _place(line).to_json()  # type: ignore[union-attr]  # None is in there
+                self._add(high, end - high, lane, at[line])
+                high = end
+        self._before += high
+        self._marks, self._seen = [], 0
+
+    def _add(self, first: int, count: int, lane: int | None, at: list[Any] | None) -> None:
+        last = self.spans[-1] if self.spans else None
+        if last is not None and last.lane == lane and last.at == at:
+            last.count += count
+        else:
+            self.spans.append(Span(self._before + first, count, lane, at))
+
+    def finish(self, order: Sequence[int] | None = None) -> None:
+        """The capture ends, and the driver is not asked any more. Again is no error."""
+        if not self._over:
+            self._over = True
+            self.next_part(order)
 
 
 class Tracing:

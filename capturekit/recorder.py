@@ -165,7 +165,7 @@ class Capture:
         GUARD.opened(live)
         _note_allocator(live)
         if self._lines:
-            trace = live.trace = Trace(device.node_counter(origin.ptr), lambda: GUARD.lane_number(live), at)
+            trace = live.trace = Trace(device.last_nodes(), origin.ptr, GUARD.lane_number, at)
             self._undo.push(lambda: TRACING.close(trace))
             TRACING.open(trace, frame)
 
@@ -208,8 +208,10 @@ class Capture:
             fault = left
         except BaseException as found:
             fault = found
-        if live.trace is not None:
-            live.trace.stop()
+        if made is None:
+            GUARD.settle(live)
+        elif live.trace is not None:
+            live.trace.finish()
         if made is not None:
             UNLOADING.hold(live.platform)  # for the graph, which gives it back when it is closed
         failure = self._undo.run()
@@ -244,6 +246,7 @@ class Capture:
                 info = device.capture_info(live.origin.ptr)
                 live.recording.nodes = device.graph_node_count(info.graph)
                 live.recording.edges = device.graph_edge_count(info.graph)
+            GUARD.settle(live)
             live.capture.status = CaptureStatus.NONE
         made = GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin)
         self._keep(live, [made.graph])

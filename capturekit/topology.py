@@ -42,6 +42,13 @@ class CaptureInfo:
     dependencies: tuple[int, ...] = ()
 
 
+def last_node(info: CaptureInfo) -> int:
+    """One of the nodes that a stream's next work comes after; 0 for none, -1 in a lost capture, -2 outside of any."""
+    if info.status is CaptureStatus.ACTIVE:
+        return info.dependencies[-1] if info.dependencies else 0
+    return -2 if info.status is CaptureStatus.NONE else -1
+
+
 @dataclass(eq=False)
 class Mark:
     """What a captured event stands for: all that lay before ``lane``'s next work when it was recorded."""

@@ -14,6 +14,7 @@ import ctypes
 import importlib
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from capturekit.cuda import Platform
@@ -67,9 +68,11 @@ class Unloading:
         self.unable = {}
         try:
             library = ctypes.CDLL(loaded('libcuda.so'))
-            path = importlib.import_module('cupy_backends.cuda.api.driver').__file__
+            driver = importlib.import_module('cupy_backends.cuda.api.driver')
+            with suppress(driver.CUDADriverError):  # CuPy looks its pointers up when the first call is made
+                driver.ctxGetCurrent()
             unload = library.cuModuleUnload
-            places = Object(str(path)).holding(int(ctypes.cast(unload, ctypes.c_void_p).value or 0))
+            places = Object(str(driver.__file__)).holding(int(ctypes.cast(unload, ctypes.c_void_p).value or 0))
             if not places:
                 raise LookupError('CuPy keeps no pointer to cuModuleUnload')
             unload.argtypes = [ctypes.c_void_p]

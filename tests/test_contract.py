@@ -296,28 +296,32 @@ def test_event_state_of_a_lost_capture(bench: Bench, timing: bool) -> None:
 # -- captures and graphs --------------------------------------------------------------------------------------------
 
 
-def test_nodes_are_counted_while_capturing(bench: Bench) -> None:
-    """The origin's counter knows of all lanes; new nodes stand behind the old ones."""
-    d, origin = bench.device, bench.stream()
-    count = d.node_counter(origin)
-    assert count() == -1
+def test_the_last_nodes_of_streams_while_capturing(bench: Bench) -> None:
+    """The last node of each stream, of which none is asked too early or too late; they stand as they were made."""
+    d, origin, lane = bench.device, bench.stream(), bench.stream()
+    last = d.last_nodes()
+    assert last(origin) == -2
     d.begin_capture(origin, Mode.RELAXED)
-    seen = []
+    assert (last(origin), last(lane)) == (0, -2)
     bench.work(origin)
-    assert count() == 1
-    seen.append(d.capture_info(origin).dependencies)
-    lane, e = bench.stream(), d.event_create()
+    seen = [last(origin)]
+    assert (seen[0],) == d.capture_info(origin).dependencies
+    e = d.event_create()
     d.event_record(e, origin)
     d.stream_wait_event(lane, e)
+    assert last(lane) == seen[0]
     for stream in (lane, origin, lane):
         bench.work(stream)
-        seen.append(d.capture_info(stream).dependencies)
-        assert count() == len(seen)
-    assert [(node,) for node in d.graph_nodes(d.capture_info(origin).graph)] == seen
+        seen.append(last(stream))
+        assert (seen[-1],) == d.capture_info(stream).dependencies
+    assert d.graph_nodes(d.capture_info(origin).graph) == seen
+    d.event_record(e, lane)
+    d.stream_wait_event(origin, e)
+    assert last(origin) in (seen[2], seen[3])
     refused(Code.cudaErrorStreamCaptureUnsupported, d.device_synchronize)
-    assert count() == -1
+    assert last(origin) == last(lane) == -1
     refused(Code.cudaErrorStreamCaptureInvalidated, d.end_capture, origin)
-    assert count() == -1
+    assert last(origin) == -2
 
 
 def test_a_capture_and_what_is_told_of_it(bench: Bench) -> None:

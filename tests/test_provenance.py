@@ -359,14 +359,14 @@ def test_a_capture_by_hand_ends_even_where_it_can_not_be_counted(sim: Any, monke
 def test_a_device_that_can_not_be_asked_is_asked_no_more(sim: Any, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def counter(_device: Any, _stream: int) -> Callable[[], int]:
-        def now() -> int:
+    def last_nodes(_device: Any) -> Callable[[int], int]:
+        def now(_stream: int) -> int:
             asked.append(1)
             raise CudaCallError(Code.cudaErrorInvalidValue, 'streamGetCaptureInfo')
 
         return now
 
-    monkeypatch.setattr(type(sim.__capturekit_simulated__), 'node_counter', counter)
+    monkeypatch.setattr(type(sim.__capturekit_simulated__), 'last_nodes', last_nodes)
     x = sim.arange(4.0)
     with ck.capture() as cap:
         y = x + 1

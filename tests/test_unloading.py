@@ -49,7 +49,15 @@ class World:
         self.library, self.driver, self.cufft = (ctypes.CDLL(path) for path in (libraries, driver, cufft))
         self.pointer = ctypes.c_uint64.in_dll(self.driver, 'unload')
         self.pointer.value = self.address = ctypes.cast(self.library.cuModuleUnload, ctypes.c_void_p).value or 0
+        self.calls = 0
         self.platform: Any = SimpleNamespace(cupy=ModuleType('cupy'), simulated=False)
+
+    def first_call(self) -> None:
+        """CuPy looks its pointers up when it first needs one, and the first answer may well be an error."""
+        self.calls += 1
+        if self.pointer.value == 1:
+            self.pointer.value = self.address
+            raise KeyError('no context yet')
 
     def clear(self) -> None:
         for name in ('unloaded', 'destroyed'):
@@ -80,6 +88,7 @@ def world(made: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     for name, library in ((DRIVER, made.driver), (CUFFT, made.cufft)):
         module: Any = ModuleType(name)
         module.__file__ = library._name
+        module.CUDADriverError, module.ctxGetCurrent = KeyError, made.first_call
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setattr(
         unloading, 'loaded', lambda part: {'libcuda.so': made.library._name, 'libcufft.so': made.library._name}[part]
@@ -238,6 +247,18 @@ def test_each_part_that_is_missing_is_told_and_the_other_works(world: World, mon
     assert world.unloaded == []
     put_off.release()
     assert world.unloaded == [1]
+
+
+def test_pointers_that_nobody_has_needed_yet(world: World) -> None:
+    """A capture may well come before the first kernel of a process is loaded."""
+    world.pointer.value = 1
+    put_off = Unloading()
+    put_off.hold(world.platform)
+    assert put_off.unable == {}
+    world.unload(7)
+    assert world.unloaded == []
+    put_off.release()
+    assert world.unloaded == [7] and world.calls
 
 
 def test_a_driver_without_a_pointer(world: World) -> None:

@@ -120,9 +120,9 @@ class Cuts(Uploads):
         info = device.capture_info(live.origin.ptr)
         live.recording.nodes += device.graph_node_count(info.graph)
         live.recording.edges += device.graph_edge_count(info.graph)
-        graph = int(device.end_capture(live.origin.ptr))
         if live.trace is not None:
-            live.trace.next_part()
+            live.trace.next_part(device.graph_nodes(info.graph))
+        graph = int(device.end_capture(live.origin.ptr))
         with self.lock:
             live.past.append(capture)
             self.topology.end(capture)

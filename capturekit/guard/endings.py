@@ -46,7 +46,7 @@ class Endings(Seams):
                 stream = self._wrapped(ptr)
             live = Live(self.platform, capture, True, stream, None, recording, threading.get_ident(), at)
             live.active_at = at
-            live.trace = Trace(self.platform.device.node_counter(ptr), lambda: self.lane_number(live), at)
+            live.trace = Trace(self.platform.device.last_nodes(), ptr, self.lane_number, at)
             if getattr(stream, '_graph_host_funcargs', None) is None:
                 stream._graph_host_funcargs = []
             self.opened(live)
@@ -101,14 +101,14 @@ class Endings(Seams):
             finally:
                 if live is not None:
                     if live.trace is not None:
-                        live.trace.stop()
+                        live.trace.finish()
                     self.gone(live)
                     close_recording(live, outcome)
                     tell(live, None)
 
     def _count(self, live: Live) -> None:
         """Before a capture ends: what it holds by then."""
-        live.poll()
+        self.settle(live)
         device = self.platform.device
         with self.inside():
             info = device.capture_info(live.origin.ptr)

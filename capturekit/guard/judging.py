@@ -6,12 +6,12 @@ import linecache
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 from capturekit import errors
 from capturekit.cuda import Platform, current
-from capturekit.errors import CaptureError
+from capturekit.errors import CaptureError, CudaCallError
 from capturekit.guard.live import Live
 from capturekit.intercept import Installation
 from capturekit.libraries import Libraries
@@ -123,6 +123,18 @@ class Judging:
             self.threads.setdefault(live.thread, []).append(live)
             live.streams[live.origin.ptr] = live.origin
             live.note('begin', live.capture.origin, f'capture begun in {live.recording.mode} mode', live.at)
+
+    def settle(self, live: Live) -> None:
+        """Before a capture ends: find out which line made which nodes, while the graph's nodes can be read."""
+        if live.trace is None:
+            return
+        live.trace.poll()
+        order = None
+        with self.inside(), suppress(CudaCallError):  # a lost capture's nodes can't be read: what is known will do
+            info = self.platform.device.capture_info(live.origin.ptr)
+            if info.status is CaptureStatus.ACTIVE:
+                order = self.platform.device.graph_nodes(info.graph)
+        live.trace.finish(order)
 
     def gone(self, live: Live) -> None:
         """A capture is over: waiting threads go on."""

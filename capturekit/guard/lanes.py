@@ -21,9 +21,9 @@ class Lanes(Allocators):
         stream = self.platform.cupy.cuda.get_current_stream()
         return live.lane_of(stream) or live.capture.origin
 
-    def lane_number(self, live: Live) -> int | None:
-        """The number of the lane that is current in this thread; None where the current stream is outside."""
-        lane = live.lane_of(self.platform.cupy.cuda.get_current_stream())
+    def lane_number(self, stream: int) -> int | None:
+        """The number of the lane that a stream is; None where it is outside."""
+        lane = self.topology.lane(stream)
         return None if lane is None else lane.number
 
     def worked(self, lane: Lane) -> bool:

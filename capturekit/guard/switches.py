@@ -91,9 +91,13 @@ class Switches(Cuts):
             if live.memory is not None:
                 live.memory.active(lane)
             live.note('switch', lane, f'lane {lane.number} made current', at)
+            if live.trace is not None:
+                live.trace.stream = stream.ptr
         elif mine is not None and not mine.strict and not _legacy(stream):
             lane = mine.lane_of(before) or mine.capture.origin
             self._adapt_fork(mine, stream, here(), lane)
+            if mine.trace is not None:
+                mine.trace.stream = stream.ptr
         elif mine is not None and not _legacy(stream):
             self._trap(mine, stream)
         self.refresh()

@@ -51,9 +51,12 @@ class Work(Switches):
             lane = self.topology.lane(ptr)
             if lane is None:
                 self._note_outside(mine, ptr)
-            elif not lane.current and not lane.suspect and lane.capture is mine.capture:
-                lane.suspect = True
-                self.refresh()
+            elif not lane.current and lane.capture is mine.capture:
+                if mine.trace is not None:
+                    mine.trace.touch(ptr)
+                if not lane.suspect:
+                    lane.suspect = True
+                    self.refresh()
 
     def stream_deleted(self, original: Callable[..., Any], stream: Any, *args: Any) -> None:
         """A destructor reads the handle as well: nobody is given it."""

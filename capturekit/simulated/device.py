@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from capturekit.errors import CudaCallError
 from capturekit.nodes import NodeInfo
 from capturekit.rules import CaptureStatus, Code, Mode, Operation, Target, row
-from capturekit.topology import CaptureInfo, EventState
+from capturekit.topology import CaptureInfo, EventState, last_node
 
 
 class _Handles(tuple[int, ...]):
@@ -538,14 +538,9 @@ class SimulatedDevice:
         """How many nodes a graph has."""
         return len(self._graph(g).nodes)
 
-    def node_counter(self, s: int) -> Callable[[], int]:
-        """A function that tells how many nodes the graph has that ``s`` is captured into; -1 if there is none."""
-
-        def now() -> int:
-            info = self.capture_info(s)
-            return self.graph_node_count(info.graph) if info.status is CaptureStatus.ACTIVE else -1
-
-        return now
+    def last_nodes(self) -> Callable[[int], int]:
+        """A function that tells a stream's last node: 0 where there is none; -1 in a lost capture, -2 in none."""
+        return lambda s: last_node(self.capture_info(s))
 
     def graph_edge_count(self, g: int) -> int:
         """How many edges a graph has."""
