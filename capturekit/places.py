@@ -52,6 +52,18 @@ def is_foreign(filename: str) -> bool:
     return answer
 
 
+def is_foreign_frame(frame: FrameType) -> bool:
+    """:func:`is_foreign` of a frame's code; what was made from a string, as dataclasses are, is its module's."""
+    name = frame.f_code.co_filename
+    answer = _foreign.get(name)
+    if answer is None:
+        answer = is_foreign(name)
+    if answer or name[:1] != '<':
+        return answer
+    made = getattr(frame.f_code, 'co_qualname', '').startswith('__create_fn__')
+    return made or is_foreign(str(frame.f_globals.get('__file__', '')))
+
+
 def _is_pythons(filename: str) -> bool:
     return any(filename.startswith(folder) and not filename[len(folder) :].startswith(_INSTALLED) for folder in _PYTHON)
 
@@ -67,10 +79,7 @@ def here(frame: FrameType | None = None) -> Place | None:
     known = _foreign
     while at is not None:
         code = at.f_code
-        foreign = known.get(code.co_filename)
-        if foreign is None:
-            foreign = is_foreign(code.co_filename)
-        if not foreign:
+        if not known.get(code.co_filename) and not is_foreign_frame(at):
             return Place(code.co_filename, at.f_lineno, code.co_name)
         at = at.f_back
     return None
@@ -80,7 +89,7 @@ def called() -> str:
     """The name of the function that the user's line called; '' if that is not a Python function of CuPy's."""
     at: FrameType | None = sys._getframe(1)
     name = ''
-    while at is not None and is_foreign(at.f_code.co_filename):
+    while at is not None and is_foreign_frame(at):
         name = at.f_code.co_name
         at = at.f_back
     return name

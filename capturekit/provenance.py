@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from capturekit.errors import CudaCallError
-from capturekit.places import Place, is_foreign
+from capturekit.places import Place, is_foreign_frame
 from capturekit.recording import Span
 
 #: What is answered instead of a stream's last node: the capture is no longer good; the stream is in none.
@@ -39,6 +39,21 @@ def _place(line: _Line) -> Place | None:
     return Place(code.co_filename, number, code.co_name)
 
 
+def _same(one: _Line, other: _Line) -> bool:
+    if isinstance(one, tuple) and isinstance(other, tuple):  # to compare code takes long
+        return one[0] is other[0] and one[1] == other[1]
+    return one == other
+
+
+def _at(line: _Line, known: dict[tuple[int, int], list[Any] | None]) -> list[Any] | None:
+    """A line as recordings have it, made once each."""
+    key = (id(line[0]), line[1]) if isinstance(line, tuple) else (0, 0)
+    if key not in known:
+        place = _place(line)
+        known[key] = None if place is None else place.to_json()
+    return known[key]
+
+
 class Trace:
     """The lines of one capture.
 
@@ -56,7 +71,8 @@ class Trace:
         self._last = last
         self._lane = lane
         self._others: set[int] = set()
-        self._marks: list[tuple[int, int | None, _Line]] = []
+        self._marks: list[tuple[int, int, _Line]] = []
+        self._lanes: dict[int, int | None] = {}
         self._now: _Line = at
         self._good: _Line = at
         self._lost: _Line = None
@@ -104,7 +120,9 @@ class Trace:
     def _mark(self, tail: int, stream: int) -> None:
         self._seen = tail
         if tail > 0:
-            self._marks.append((tail, self._lane(stream), self._now))
+            if stream not in self._lanes:
+                self._lanes[stream] = self._lane(stream)
+            self._marks.append((tail, stream, self._now))
         elif (tail == LOST or (tail == OUTSIDE and stream == self._origin)) and not self._was_lost:
             self._was_lost, self._lost = True, self._now
 
@@ -122,28 +140,33 @@ class Trace:
         mark counts as one node.
         """
         place: dict[int, int] = {}
-        for handle in order if order is not None else (tail for tail, _lane, _line in self._marks):
+        for handle in order if order is not None else [tail for tail, _stream, _line in self._marks]:
             place.setdefault(handle, len(place))
-        at: dict[_Line, list[Any] | None] = {None: None}
-        high = 0
         if order and not self._deaf:
-            self._marks.append((order[-1], self._lane(self.stream), self._now))
-        for tail, lane, line in self._marks:
+            self._mark(order[-1], self.stream)
+        known: dict[tuple[int, int], list[Any] | None] = {}
+        high, before = 0, self._before
+        last: tuple[int, _Line] | None = None
+        for tail, stream, line in self._marks:
             end = place.get(tail, -1) + 1
-            if end > high:
-                if line not in at:
-                    at[line] = _place(line).to_json()  # type: ignore[union-attr]  # None is in there
-                self._add(high, end - high, lane, at[line])
-                high = end
+            if end <= high:
+                continue
+            if last is not None and last[0] == stream and _same(last[1], line):
+                self.spans[-1].count += end - high
+            else:
+                self._add(before + high, end - high, self._lanes[stream], _at(line, known))
+                last = (stream, line)
+            high = end
         self._before += high
         self._marks, self._seen = [], 0
+        self._lanes.clear()
 
     def _add(self, first: int, count: int, lane: int | None, at: list[Any] | None) -> None:
         last = self.spans[-1] if self.spans else None
         if last is not None and last.lane == lane and last.at == at:
             last.count += count
         else:
-            self.spans.append(Span(self._before + first, count, lane, at))
+            self.spans.append(Span(first, count, lane, at))
 
     def finish(self, order: Sequence[int] | None = None) -> None:
         """The capture ends, and the driver is not asked any more. Again is no error."""
@@ -157,7 +180,7 @@ class Tracing:
 
     def __init__(self) -> None:
         self._traces: dict[int, list[Trace]] = {}
-        self._codes: dict[CodeType, int] = {}
+        self._codes: dict[int, CodeType] = {}
         self._lock = threading.Lock()
         self._tool: int | None = None
         self._undo: dict[int, Callable[[], None]] = {}
@@ -211,28 +234,29 @@ class Tracing:
                 _monitoring.register_callback(self._tool, event, callback)
             _monitoring.set_events(self._tool, events.PY_START | events.PY_RESUME)
         while frame is not None:
-            self._follow(frame.f_code)
+            self._follow(frame)
             frame = frame.f_back
 
-    def _follow(self, code: CodeType) -> None:
-        if code not in self._codes and not is_foreign(code.co_filename):
+    def _follow(self, frame: FrameType) -> None:
+        code = frame.f_code
+        if id(code) not in self._codes and not is_foreign_frame(frame):
             events = _monitoring.events
-            self._codes[code] = events.LINE | events.PY_RETURN | events.PY_YIELD
-            _monitoring.set_local_events(self._tool, code, self._codes[code])
+            self._codes[id(code)] = code
+            _monitoring.set_local_events(self._tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
 
     def _stop(self) -> None:
         tool, self._tool = self._tool, None
         if tool is None:
             return
         _monitoring.set_events(tool, 0)
-        for code in self._codes:
+        for code in self._codes.values():
             _monitoring.set_local_events(tool, code, 0)
         self._codes.clear()
         _monitoring.free_tool_id(tool)
 
-    def _started(self, code: CodeType, _offset: int) -> Any:
+    def _started(self, _code: CodeType, _offset: int) -> Any:
         if self._tool is not None:
-            self._follow(code)
+            self._follow(sys._getframe(1))
         return _monitoring.DISABLE  # once for each function
 
     def _at_line(self, code: CodeType, line: int) -> Any:
@@ -248,7 +272,7 @@ class Tracing:
 
 def _back_to(trace: Trace, frame: FrameType | None) -> None:
     """A function of the user's has returned: the rest of its caller's line goes on."""
-    while frame is not None and is_foreign(frame.f_code.co_filename):
+    while frame is not None and is_foreign_frame(frame):
         frame = frame.f_back
     if frame is not None and frame.f_lineno is not None:
         trace.step(frame.f_code, frame.f_lineno)
@@ -268,11 +292,11 @@ def _settrace(top: Callable[[], Trace | None], frame: FrameType | None) -> Calla
         return local
 
     def called(frame: FrameType, _event: str, _argument: Any) -> Any:
-        return None if is_foreign(frame.f_code.co_filename) else local
+        return None if is_foreign_frame(frame) else local
 
     followed: list[tuple[FrameType, Any]] = []
     while frame is not None:
-        if not is_foreign(frame.f_code.co_filename):
+        if not is_foreign_frame(frame):
             followed.append((frame, frame.f_trace))
             frame.f_trace = local
         frame = frame.f_back

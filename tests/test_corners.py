@@ -212,11 +212,14 @@ def test_an_interrupt_waits_for_the_whole_step(sim: Any, monkeypatch: pytest.Mon
         signal.raise_signal(signal.SIGINT)
         return original(self, *args)
 
-    before = signal.getsignal(signal.SIGINT)
-    monkeypatch.setattr(Capture, step, interrupted)
-    with pytest.raises(KeyboardInterrupt), ck.capture():
-        pass
-    assert signal.getsignal(signal.SIGINT) is before  # and the fixture finds the world clean
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without one
+    try:
+        monkeypatch.setattr(Capture, step, interrupted)
+        with pytest.raises(KeyboardInterrupt), ck.capture():
+            pass
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # and the fixture finds the world clean
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_the_outer_capture_does_not_fork_the_inner(sim: Any) -> None:
