@@ -97,25 +97,22 @@ class Trace:
         if stream != self.stream:
             self._others.add(stream)
 
-    def _asked(self, stream: int) -> int:
-        try:
-            return self._last(stream)
-        except CudaCallError:  # this runs between lines of the user's code, which must not meet it: ask no more
-            self._last = lambda _stream: self._seen
-            self._deaf = True
-            return self._seen
-
     def poll(self) -> None:
         """What is new is the current line's."""
-        if self._over:
-            return
-        tail = self._asked(self.stream)
-        if tail != self._seen:
-            self._mark(tail, self.stream)
-        if self._others:
-            others, self._others = self._others, set()
-            for stream in others:
-                self._mark(self._asked(stream), stream)
+        try:
+            tail = self._last(self.stream)
+            if tail != self._seen:
+                self._mark(tail, self.stream)
+            while self._others:
+                stream = self._others.pop()
+                self._mark(self._last(stream), stream)
+        except CudaCallError:  # this runs between lines of the user's code, which must not meet it: ask no more
+            self._deaf = True
+            self._ask_no_more()
+
+    def _ask_no_more(self) -> None:
+        self._others.clear()
+        self._last = lambda _stream: self._seen
 
     def _mark(self, tail: int, stream: int) -> None:
         self._seen = tail
@@ -173,6 +170,7 @@ class Trace:
         if not self._over:
             self._over = True
             self.next_part(order)
+            self._ask_no_more()
 
 
 class Tracing:
