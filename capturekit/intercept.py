@@ -393,7 +393,8 @@ class _Attribute:
             value = instance.__dict__[self._name]
         except KeyError:
             raise AttributeError(self._name) from None
-        if not self._inside.depth:
+        # our own code reads it too often to ask the guard each time
+        if not self._inside.depth and not sys._getframe(1).f_globals.get('__name__', '').startswith('capturekit.'):
             (self._verb if self._inside.shadow is None else self._inside.shadow.instead_of(self._verb))(instance, value)
         return value
 

@@ -1,7 +1,7 @@
 """``python -m tests.benchmarks [--json PATH] [--only PART ...]``: what capturekit costs and what it gains, as ratios.
 
 Each line is a ratio of two things timed in turn in this one run; below it are the medians that it was made of. It needs
-a GPU and takes about a minute.
+a GPU and takes some minutes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.benchmarks.timing import Line, now
 
-ABOUT = 'What capturekit costs and what it gains, as ratios within one run. Needs a GPU; takes about a minute.'
+ABOUT = 'What capturekit costs and what it gains, as ratios within one run. Needs a GPU; takes some minutes.'
 PACKAGES = ('cupy-cuda13x', 'cupy-cuda12x', 'cuda-bindings', 'cuda-core', 'torch', 'numpy')
 
 
@@ -82,11 +82,11 @@ def main() -> int:
         for line in measure():
             print(line, flush=True)
             lines.append({'part': name, **line.to_json()})
-        print(f'{"":10}({now() - start:.1f} s)')
-    if options.json:
-        with open(options.json, 'w', encoding='utf-8') as f:
-            json.dump({'machine': about, 'lines': lines}, f, indent=1)
-            f.write('\n')
+        print(f'{"":10}({now() - start:.1f} s)', flush=True)
+        if options.json:  # after each part: a run that is cut short leaves what it measured
+            with open(options.json, 'w', encoding='utf-8') as f:
+                json.dump({'machine': about, 'lines': lines}, f, indent=1)
+                f.write('\n')
     return 0
 
 

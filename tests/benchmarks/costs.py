@@ -97,7 +97,7 @@ class Recorder:
     def __init__(self, cp: Any, operations: Callable[[], None]) -> None:
         self.cp = cp
         self.operations = operations
-        self.issue: dict[str, list[float]] = {'capturekit': [], 'bare': []}
+        self.issue: dict[str, list[float]] = {'capturekit': [], 'without lines': [], 'bare': []}
 
     def _timed(self, kind: str) -> None:
         self.issue[kind].append(seconds(self.operations))
@@ -115,9 +115,15 @@ class Recorder:
         return taken
 
     def guarded(self) -> float:
+        return self._guarded('capturekit', lines=True)
+
+    def without_lines(self) -> float:
+        return self._guarded('without lines', lines=False)
+
+    def _guarded(self, kind: str, *, lines: bool) -> float:
         start = now()
-        with ck.capture() as cap:
-            self._timed('capturekit')
+        with ck.capture(lines=lines) as cap:
+            self._timed(kind)
         taken = now() - start
         cap.graph.close()
         return taken
@@ -155,7 +161,8 @@ def recording(cp: Any, count: int = 1000) -> Iterator[Line]:
     ):
         recorder = Recorder(cp, operations)
         with no_garbage_collection():
-            found = medians(in_turn(25, {'capturekit': recorder.guarded, 'bare': recorder.bare}), 1e6 / count)
+            kinds = {'capturekit': recorder.guarded, 'without lines': recorder.without_lines, 'bare': recorder.bare}
+            found = medians(in_turn(25, kinds), 1e6 / count)
         issue = medians({kind: values[2:] for kind, values in recorder.issue.items()}, 1e6 / count)
         yield Line(
             f'recording {count:,} {name}: guard / bare begin_capture ... end_capture, per op',
@@ -164,6 +171,14 @@ def recording(cp: Any, count: int = 1000) -> Iterator[Line]:
             medians=found,
             note=f'the operations alone, without opening and ending: {issue["capturekit"] / issue["bare"]:.3f} '
             f'({issue["capturekit"]:.3g} / {issue["bare"]:.3g} us)',
+        )
+        yield Line(
+            f'recording {count:,} {name}: lines not followed / bare, per op', found['without lines'] / found['bare']
+        )
+        yield Line(
+            f'recording {count:,} {name}: lines followed / not followed, per op',
+            found['capturekit'] / found['without lines'],
+            target=1.5,
         )
 
 
