@@ -66,7 +66,7 @@ def _variables(frame: FrameType) -> list[Any]:
 
 
 def _all(array: type) -> list[Any]:
-    return [one for one in gc.get_objects() if isinstance(one, array)]
+    return [one for one in gc.get_objects() if issubclass(type(one), array)]  # what an object says it is may be code
 
 
 def _inside(value: Any, array: type) -> Iterable[Any]:
