@@ -10,6 +10,7 @@ nothing is put off, and :attr:`Unloading.unable` says why.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib
 import threading
@@ -40,6 +41,8 @@ class Unloading:
         """Put off what CuPy unloads from now on (counted)."""
         with self._lock:
             if not platform.simulated and not any(cupy is platform.cupy for cupy in self._known):
+                if not self._known:
+                    atexit.register(self.leave)
                 self._find()
                 self._known.append(platform.cupy)
             for pointer, value in self._pointers:
@@ -63,6 +66,13 @@ class Unloading:
                 failure = failure or error
         if failure is not None:
             raise failure
+
+    def leave(self) -> None:
+        """Python ends: what is torn down from now on must not come here, and what was put off ends with the process."""
+        with self._lock:
+            for pointer, _value in reversed(self._pointers):
+                pointer.restore()
+            self._pointers, self._later = [], []
 
     def _find(self) -> None:
         self.unable = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -284,6 +285,44 @@ def test_without_libraries_nothing_is_put_off(world: World, monkeypatch: pytest.
     world.unload(1)
     assert (world.unloaded, world.cufft.call(1)) == ([1], 5)
     put_off.release()
+
+
+def test_python_may_end_while_somebody_holds(world: World) -> None:
+    put_off = Unloading()
+    put_off.hold(world.platform)
+    world.unload(1)
+    put_off.leave()
+    assert world.pointer.value == world.address
+    world.unload(2)
+    put_off.hold(world.platform)
+    world.unload(3)
+    put_off.release()
+    put_off.release()
+    assert world.unloaded == [2, 3], 'what was put off is left to the end of the process'
+
+
+ENDS = """
+import atexit, ctypes, sys
+from types import ModuleType, SimpleNamespace
+from capturekit import unloading
+library, driver = ctypes.CDLL(sys.argv[1]), ctypes.CDLL(sys.argv[2])
+pointer = ctypes.c_uint64.in_dll(driver, 'unload')
+pointer.value = address = ctypes.cast(library.cuModuleUnload, ctypes.c_void_p).value
+atexit.register(lambda: print(pointer.value == address))
+module = sys.modules['cupy_backends.cuda.api.driver'] = ModuleType('driver')
+module.__file__, module.CUDADriverError, module.ctxGetCurrent = sys.argv[2], KeyError, lambda: None
+unloading.loaded = lambda part: sys.argv[1]
+unloading.UNLOADING.hold(SimpleNamespace(cupy=ModuleType('cupy'), simulated=False))
+print(pointer.value == address)
+"""
+
+
+def test_at_the_end_of_python_the_pointers_are_cupys(made: World) -> None:
+    """Modules are torn down last, when no Python can be called any more."""
+    done = subprocess.run(
+        [sys.executable, '-c', ENDS, made.library._name, made.driver._name], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout.split(), done.stderr) == (['False', 'True'], '')
 
 
 # -- who holds ----------------------------------------------------------------------------------------------------
