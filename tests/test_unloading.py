@@ -311,6 +311,9 @@ pointer.value = address = ctypes.cast(library.cuModuleUnload, ctypes.c_void_p).v
 atexit.register(lambda: print(pointer.value == address))
 module = sys.modules['cupy_backends.cuda.api.driver'] = ModuleType('driver')
 module.__file__, module.CUDADriverError, module.ctxGetCurrent = sys.argv[2], KeyError, lambda: None
+for name in ('cupy', 'cupy.cuda', 'cupy.cuda.cufft'):
+    sys.modules[name] = ModuleType(name)
+    sys.modules[name].__file__ = sys.argv[2]
 unloading.loaded = lambda part: sys.argv[1]
 unloading.UNLOADING.hold(SimpleNamespace(cupy=ModuleType('cupy'), simulated=False))
 print(pointer.value == address)
