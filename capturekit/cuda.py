@@ -248,11 +248,24 @@ class CudaDevice:
         """``cudaStreamBeginCapture``."""
         self._ask(self._rt.cudaStreamBeginCapture(s, self._modes[mode]), 'streamBeginCapture')
 
-    def begin_capture_to(self, s: int, g: int, mode: Mode = Mode.RELAXED) -> None:
-        """``cudaStreamBeginCaptureToGraph`` without dependencies: add to a graph, the body of an IF node, say."""
+    def begin_capture_to(self, s: int, g: int, mode: Mode = Mode.RELAXED, after: Sequence[int] = ()) -> None:
+        """``cudaStreamBeginCaptureToGraph``: add to a graph, behind the nodes ``after``; to a body, say."""
         begin = self._offered('cudaStreamBeginCaptureToGraph')
-        graph = self._rt.cudaGraph_t(g)
-        self._ask(begin(s, graph, None, None, 0, self._modes[mode]), 'streamBeginCaptureToGraph')
+        rt = self._rt
+        nodes = [rt.cudaGraphNode_t(n) for n in after] or None
+        edges = [rt.cudaGraphEdgeData() for _ in after] or None
+        answer = begin(s, rt.cudaGraph_t(g), nodes, edges, len(after), self._modes[mode])
+        self._ask(answer, 'streamBeginCaptureToGraph')
+
+    def set_dependencies(self, s: int, after: Sequence[int]) -> None:
+        """``cudaStreamUpdateCaptureDependencies``: what a captured stream's next node comes after."""
+        rt = self._rt
+        update = getattr(rt, 'cudaStreamUpdateCaptureDependencies_v2', rt.cudaStreamUpdateCaptureDependencies)
+        # cuda-bindings 13 has the form with edge data alone, cuda-bindings 12 both
+        edges = [rt.cudaGraphEdgeData() for _ in after] or None
+        nodes = [rt.cudaGraphNode_t(n) for n in after] or None
+        how = rt.cudaStreamUpdateCaptureDependenciesFlags.cudaStreamSetCaptureDependencies
+        self._ask(update(s, nodes, edges, len(after), how), 'streamUpdateCaptureDependencies')
 
     def end_capture(self, s: int) -> int:
         """``cudaStreamEndCapture``: return the graph."""
@@ -327,6 +340,13 @@ class CudaDevice:
 
     def add_if(self, g: int, after: Sequence[int], condition: int) -> tuple[int, int]:
         """``cudaGraphAddNode`` with an IF node: return the node, and the body graph, which is the node's."""
+        node, (body,) = self.add_conditional(g, after, condition, 'if', 1)
+        return node, body
+
+    def add_conditional(
+        self, g: int, after: Sequence[int], condition: int, decides: str, count: int
+    ) -> tuple[int, list[int]]:
+        """``cudaGraphAddNode``: an IF (of 1 or 2 bodies), WHILE (1) or SWITCH node; return it, and its body graphs."""
         rt = self._rt
         self._offered('cudaConditionalNodeParams')
         add = self._offered('cudaGraphAddNode')
@@ -335,11 +355,11 @@ class CudaDevice:
         params = rt.cudaGraphNodeParams()
         params.type = rt.cudaGraphNodeType.cudaGraphNodeTypeConditional
         params.conditional.handle = rt.cudaGraphConditionalHandle(condition)
-        params.conditional.type = rt.cudaGraphConditionalNodeType.cudaGraphCondTypeIf
-        params.conditional.size = 1
+        params.conditional.type = getattr(rt.cudaGraphConditionalNodeType, f'cudaGraphCondType{decides.capitalize()}')
+        params.conditional.size = count
         nodes = [rt.cudaGraphNode_t(n) for n in after] or None
         node = self._ask(add(rt.cudaGraph_t(g), nodes, *edges, len(after), params), 'graphAddNode')
-        return int(node), int(params.conditional.phGraph_out[0])
+        return int(node), [int(params.conditional.phGraph_out[i]) for i in range(count)]
 
     def add_child(self, g: int, after: Sequence[int], child: int) -> int:
         """``cudaGraphAddChildGraphNode``: a node that runs a copy of ``child`` as it is now."""

@@ -451,6 +451,65 @@ def test_if_nodes_and_their_bodies(bench: Bench) -> None:
     d.graph_exec_destroy(x)
 
 
+@pytest.mark.parametrize(
+    ('decides', 'count', 'default'), [('if', 2, 0), ('if', 2, 5), ('switch', 3, 1), ('switch', 3, 7)]
+)
+def test_one_of_several_bodies_runs(bench: Bench, decides: str, count: int, default: int) -> None:
+    d, s = bench.device, bench.stream()
+    d.begin_capture(s)
+    top = d.capture_info(s).graph
+    bench.work(s)
+    node, bodies = d.add_conditional(
+        top, d.capture_info(s).dependencies, d.condition_create(top, default), decides, count
+    )
+    assert len(set(bodies)) == count
+    d.set_dependencies(s, [node])
+    assert d.capture_info(s).dependencies == (node,)
+    bench.work(s)
+    for pieces, inner in enumerate(bodies, 1):
+        lane = bench.stream()
+        d.begin_capture_to(lane, inner)
+        for _ in range(pieces):
+            bench.work(lane)
+        assert d.end_capture(lane) == inner
+    assert d.end_capture(s) == top
+    assert d.graph_node_count(top) == 3 and len(d.graph_edges(top)) == 2
+    x = d.graph_instantiate(top)
+    runs = {('if', 0): 2, ('if', 5): 1, ('switch', 1): 2, ('switch', 7): 0}[decides, default]
+    assert ran(bench, x, s) in (2 + runs, None)
+    d.graph_exec_destroy(x)
+    d.graph_destroy(top)
+
+
+def test_while_nodes_nest(bench: Bench) -> None:
+    """Their conditions are false from the beginning, so that no pass is made."""
+    d, s = bench.device, bench.stream()
+    g = d.graph_create()
+    first, (outer,) = d.add_conditional(g, [], d.condition_create(g), 'while', 1)
+    _, (inner,) = d.add_conditional(outer, [], d.condition_create(outer), 'while', 1)
+    d.begin_capture_to(s, inner)
+    bench.work(s)
+    d.end_capture(s)
+    d.begin_capture_to(s, g, after=[first])
+    assert d.capture_info(s).dependencies == (first,)
+    bench.work(s)
+    d.end_capture(s)
+    assert len(d.graph_edges(g)) == 1
+    x = d.graph_instantiate(g)
+    assert ran(bench, x, s) in (1, None)
+    d.graph_exec_destroy(x)
+    d.graph_destroy(g)
+
+
+@pytest.mark.parametrize(('decides', 'count'), [('while', 2), ('if', 3), ('switch', 0)])
+def test_conditional_nodes_have_so_many_bodies(bench: Bench, decides: str, count: int) -> None:
+    d = bench.device
+    g = d.graph_create()
+    refused(Code.cudaErrorInvalidValue, d.add_conditional, g, [], d.condition_create(g), decides, count)
+    assert d.graph_nodes(g) == []
+    d.graph_destroy(g)
+
+
 def test_graphs_are_made_and_put_into_others(bench: Bench) -> None:
     d, s = bench.device, bench.stream()
     child, g = bench.graph(pieces=2), d.graph_create()

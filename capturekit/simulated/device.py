@@ -50,7 +50,9 @@ class _Node:
     after: frozenset[_Node]
     handle: int
     condition: int = 0
-    body: _Graph | None = None
+    #: What a conditional node decides: if, while or switch; and the graphs that it may run.
+    decides: str = ''
+    bodies: tuple[_Graph, ...] = ()
 
 
 @dataclass(eq=False)
@@ -67,20 +69,21 @@ class _Executable:
     """A graph as it was when it was instantiated, with its bodies."""
 
     nodes: list[_Node]
-    bodies: dict[_Node, _Executable]
+    bodies: dict[_Node, tuple[_Executable, ...]]
     conditions: dict[int, int]
 
     @classmethod
     def of(cls, graph: _Graph) -> _Executable:
-        bodies = {n: cls.of(n.body) for n in graph.nodes if n.body is not None}
+        bodies = {n: tuple(cls.of(body) for body in n.bodies) for n in graph.nodes if n.bodies}
         conditions = dict(graph.conditions)
-        for body in bodies.values():
+        for body in itertools.chain(*bodies.values()):
             conditions.update(body.conditions)
         return cls(list(graph.nodes), bodies, conditions)
 
     def used(self) -> set[int]:
-        """Conditions that IF nodes ask for."""
-        return {n.condition for n in self.bodies}.union(*(body.used() for body in self.bodies.values()))
+        """Conditions that conditional nodes ask for."""
+        inside = (body.used() for body in itertools.chain(*self.bodies.values()))
+        return {n.condition for n in self.bodies}.union(*inside)
 
 
 @dataclass(eq=False)
@@ -468,10 +471,27 @@ class SimulatedDevice:
         with self._lock:
             self._begin(s, mode, None)
 
-    def begin_capture_to(self, s: int, g: int, mode: Mode = Mode.RELAXED) -> None:
-        """``cudaStreamBeginCaptureToGraph`` without dependencies: add to a graph, the body of an IF node, say."""
+    def begin_capture_to(self, s: int, g: int, mode: Mode = Mode.RELAXED, after: Sequence[int] = ()) -> None:
+        """``cudaStreamBeginCaptureToGraph``: add to a graph, behind the nodes ``after``; to a body, say."""
         with self._lock:
-            self._begin(s, mode, self._graph(g))
+            graph = self._graph(g)
+            known = {n.handle: n for n in graph.nodes}
+            if not known.keys() >= set(after):
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'beginCaptureToGraph')
+            self._begin(s, mode, graph)
+            self._stream(s).after = frozenset(known[a] for a in after)
+
+    def set_dependencies(self, s: int, after: Sequence[int]) -> None:
+        """``cudaStreamUpdateCaptureDependencies``: what a captured stream's next node comes after."""
+        with self._lock:
+            stream = self._stream(s)
+            capture = self._live(stream, 'streamUpdateCaptureDependencies')
+            if capture is None:
+                self._fail(Code.cudaErrorIllegalState, 'streamUpdateCaptureDependencies')
+            known = {n.handle: n for n in capture.graph.nodes}
+            if not known.keys() >= set(after):
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'streamUpdateCaptureDependencies')
+            stream.after = frozenset(known[a] for a in after)
 
     def _begin(self, s: int, mode: Mode, graph: _Graph | None) -> None:
         if s in LEGACY:
@@ -605,13 +625,22 @@ class SimulatedDevice:
 
     def add_if(self, g: int, after: Sequence[int], condition: int) -> tuple[int, int]:
         """``cudaGraphAddNode`` with an IF node: return the node, and the body graph, which is the node's."""
+        node, (body,) = self.add_conditional(g, after, condition, 'if', 1)
+        return node, body
+
+    def add_conditional(
+        self, g: int, after: Sequence[int], condition: int, decides: str, count: int
+    ) -> tuple[int, list[int]]:
+        """``cudaGraphAddNode``: an IF (of 1 or 2 bodies), WHILE (1) or SWITCH node; return it, and its body graphs."""
         with self._lock:
-            graph, node = self._new_node(g, after, lambda: None, 'if', 'conditional')
-            node.condition = condition
-            node.body = _Graph(self._handle(), is_body=True)
-            self._graphs[node.body.handle] = node.body
+            if decides not in ('if', 'while', 'switch') or not 1 <= count <= {'if': 2, 'while': 1}.get(decides, count):
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphAddNode')
+            graph, node = self._new_node(g, after, lambda: None, decides, 'conditional')
+            node.condition, node.decides = condition, decides
+            node.bodies = tuple(_Graph(self._handle(), is_body=True) for _ in range(count))
+            self._graphs.update((body.handle, body) for body in node.bodies)
             graph.nodes.append(node)
-            return node.handle, node.body.handle
+            return node.handle, [body.handle for body in node.bodies]
 
     def add_child(self, g: int, after: Sequence[int], child: int) -> int:
         """``cudaGraphAddChildGraphNode``: a node that runs a copy of ``child`` as it is now."""
@@ -664,11 +693,16 @@ class SimulatedDevice:
         with self._lock:
             order = self._order(executable)
         for node in order:
-            body = executable.bodies.get(node)
-            if body is None:
+            bodies = executable.bodies.get(node)
+            if bodies is None:
                 node.work()
-            elif values[node.condition]:
-                self._run(body, values)
+            elif node.decides == 'while':
+                while values[node.condition]:
+                    self._run(bodies[0], values)
+            else:
+                chosen = values[node.condition] if node.decides == 'switch' else int(not values[node.condition])
+                if chosen < len(bodies):
+                    self._run(bodies[chosen], values)
 
     def _exec(self, x: int) -> _Executable:
         try:
@@ -705,7 +739,7 @@ class SimulatedDevice:
             self._exec(x)
 
     def graph_destroy(self, g: int) -> None:
-        """``cudaGraphDestroy``: also of the bodies of its IF nodes, which can't be destroyed alone."""
+        """``cudaGraphDestroy``: also of the bodies of its conditional nodes, which can't be destroyed alone."""
         with self._lock:
             graph = self._graph(g)
             if graph.is_body:
@@ -716,8 +750,8 @@ class SimulatedDevice:
     def _forget(self, graph: _Graph) -> None:
         self._graphs.pop(graph.handle, None)
         for node in graph.nodes:
-            if node.body is not None:
-                self._forget(node.body)
+            for body in node.bodies:
+                self._forget(body)
 
     def graph_exec_destroy(self, x: int) -> None:
         """``cudaGraphExecDestroy``: unsafe, so kept away by modes that do."""
@@ -782,9 +816,9 @@ def _dot(graph: _Graph, indent: str = '  ') -> list[str]:
     lines = [f'{indent}"{n.handle:#x}" [label="{n.kind}\\n{n.name}"];' for n in graph.nodes]
     lines += [f'{indent}"{a.handle:#x}" -> "{n.handle:#x}";' for n in graph.nodes for a in n.after]
     for n in graph.nodes:
-        if n.body is not None:
-            lines.append(f'{indent}subgraph "cluster {n.body.handle:#x}" {{')
+        for body in n.bodies:
+            lines.append(f'{indent}subgraph "cluster {body.handle:#x}" {{')
             lines.append(f'{indent}  label="body of {n.handle:#x}";')
-            lines += _dot(n.body, indent + '  ')
+            lines += _dot(body, indent + '  ')
             lines.append(f'{indent}}}')
     return lines
