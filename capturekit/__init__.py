@@ -24,6 +24,7 @@ from capturekit.errors import (
     UpdateError,
     WrongThreadError,
 )
+from capturekit.figures import Statistics, statistics
 from capturekit.forks import fork
 from capturekit.graph import Graph
 from capturekit.linting import Finding, Report, lint
@@ -53,6 +54,7 @@ __all__ = [
     'Recording',
     'Rehearsal',
     'Report',
+    'Statistics',
     'SynchronizationError',
     'UnjoinedError',
     'UnmatchedError',
@@ -64,4 +66,5 @@ __all__ = [
     'graphed',
     'lint',
     'rehearse',
+    'statistics',
 ]

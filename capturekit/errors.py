@@ -36,6 +36,8 @@ class CaptureError(RuntimeError):
         remedy: what to write instead.
         cuda_error: CUDA's name for what the driver would have said (or said), or ''.
         subject: what the call addressed, in words: ``'lane 1 (stream 0x55d0, forked at train.py:38)'``.
+        recording: the :class:`~capturekit.recording.Recording` of the capture that it ended, as far as it came, or of
+            the graph that it stopped; else None.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class CaptureError(RuntimeError):
         self.rule = rule
         self.remedy = remedy
         self.cuda_error = cuda_error
+        self.recording: Any = None
 
     def __str__(self) -> str:
         what = self.operation

@@ -18,6 +18,7 @@ from typing import Any
 from capturekit import render  # noqa: F401 - how notebooks show a recording
 from capturekit.cuda import Platform, stream_handle
 from capturekit.errors import ClosedError
+from capturekit.figures import FIGURES
 from capturekit.looking import Look, Node, fill
 from capturekit.memory import GraphMemory
 from capturekit.places import here
@@ -61,6 +62,8 @@ class Graph:
     __slots__ = {
         '__weakref__': None,
         '_before': None,
+        '_by_name': None,
+        '_counted': None,
         '_current': None,
         '_device': None,
         '_inside': None,
@@ -70,12 +73,15 @@ class Graph:
         '_plan': None,
         '_shut': None,
         '_topology': None,
+        'counted': 'how many of its launches ck.statistics(reset=True) has told already',
         'device_id': 'the device the graph lives on',
         'launch': _LAUNCH,
         'recording': 'the story of its capture',
     }
 
     _before: Callable[[bool, int], None]
+    _by_name: int
+    _counted: Callable[[], int]
     _current: Callable[[], Any]
     _device: Any
     _inside: Callable[[], AbstractContextManager[None]]
@@ -85,6 +91,7 @@ class Graph:
     _plan: Plan | None
     _shut: Callable[[], None]
     _topology: Topology
+    counted: int
     device_id: int
     recording: Recording
     launch: Callable[..., None]
@@ -119,8 +126,11 @@ class Graph:
         self.device_id = platform.cupy.cuda.Device().id
         self.recording = recording
         self._plan = plan
+        self._by_name = self.counted = 0
+        self._counted = lambda: 0
         self.launch, self._shut = self._launcher(launch) if plan is None else self._planned()
         self._made = made
+        FIGURES.made(self)
         return self
 
     def _launcher(self, launch: Callable[[], None]) -> tuple[Callable[..., None], Callable[[], None]]:
@@ -129,12 +139,15 @@ class Graph:
         it would cost an eighth of a launch."""
         captures, threads = self._topology.captures, _thread._count
         graph = weakref.ref(self)
+        launches = 0
 
         def fast(stream: Any = None) -> None:
+            nonlocal launches
             if stream is not None or captures or threads():
                 elsewhere(stream)
                 return
             launch()
+            launches += 1
 
         def elsewhere(stream: Any) -> None:
             found = graph()
@@ -146,6 +159,7 @@ class Graph:
             nonlocal launch
             launch = _refuse
 
+        self._counted = lambda: launches
         fast.__name__, fast.__qualname__, fast.__doc__ = 'launch', 'Graph.launch', _LAUNCH
         return fast, shut
 
@@ -188,6 +202,7 @@ class Graph:
             if self._made is None:
                 raise _closed('Graph.launch()')
             self._device.graph_launch(self._made.graphExec, ptr)
+            self._by_name += 1
 
     def _checked(self, stream: Any) -> int:
         device_id = getattr(stream, 'device_id', -1)
@@ -283,6 +298,11 @@ class Graph:
         return 0 if made is None else int(made.graphExec)
 
     @property
+    def launches(self) -> int:
+        """How often it was launched so far, by hand or by calls of a ``@graphed`` function."""
+        return self._counted() + self._by_name + (0 if self._plan is None else self._plan.launches)
+
+    @property
     def memory_bytes(self) -> int:
         """Bytes of device memory held for the graph's own arrays."""
         return self._memory.used_bytes()
@@ -315,6 +335,8 @@ class Graph:
     def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not _finalizing() and getattr(self, '_made', None) is not None:
             self._destroy()
+        if not _finalizing() and getattr(self, 'launch', None) is not None:
+            FIGURES.gone(self)
 
     def __enter__(self) -> Graph:
         return self

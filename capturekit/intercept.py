@@ -23,6 +23,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from capturekit.errors import CaptureError
+from capturekit.figures import refused
+
 _MISSING = object()
 _STREAM = 'cupy.cuda.stream._BaseStream'
 _EVENT = 'cupy.cuda.stream.Event'
@@ -315,7 +318,11 @@ def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Any)
                 return getter(self)
             if inside.shadow is not None:
                 return inside.shadow.instead_of(verb)(getter, self)
-            return verb(getter, self)
+            try:
+                return verb(getter, self)
+            except CaptureError as error:
+                refused(error)
+                raise
 
         return property(get, doc=getattr(original, '__doc__', None))
 
@@ -324,7 +331,11 @@ def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Any)
             return original(*args, **kwargs)
         if inside.shadow is not None:
             return inside.shadow.instead_of(verb)(original, *args, **kwargs)
-        return verb(original, *args, **kwargs)
+        try:
+            return verb(original, *args, **kwargs)
+        except CaptureError as error:
+            refused(error)
+            raise
 
     try:
         functools.update_wrapper(call, original)

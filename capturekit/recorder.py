@@ -17,6 +17,7 @@ from typing import Any
 from capturekit import errors
 from capturekit.cuda import Platform, current
 from capturekit.errors import CaptureError, CudaCallError
+from capturekit.figures import refused
 from capturekit.forks import LANE_STREAMS, Fork
 from capturekit.graph import Graph
 from capturekit.guard import GUARD, Live, close_recording, new_recording, tell
@@ -522,6 +523,8 @@ def _tell(live: Live, graph: Graph | None, error: BaseException | None) -> None:
 def _found(live: Live, error: BaseException | None) -> None:
     """What ended a capture is told in its recording, for pictures and reports."""
     if isinstance(error, CaptureError):
+        refused(error)
+        error.recording = live.recording
         live.note('finding', None, f'{type(error).__name__}: {error}', error.location)
     elif error is not None:
         live.note('finding', None, f'{type(error).__name__}: {error}', live.active_at)

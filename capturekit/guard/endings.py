@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from capturekit import errors
@@ -62,7 +62,7 @@ class Endings(Seams):
         return self._end('cupy.cuda.runtime.streamEndCapture()', stream, lambda: original(stream))
 
     def _end(self, call: str, ptr: int, go: Callable[[], Any]) -> Any:
-        with self.lock:
+        with ExitStack() as afterwards, self.lock:
             self._start(check=False)
             self.spring(ptr)
             lane = self.topology.lane(ptr)
@@ -104,7 +104,7 @@ class Endings(Seams):
                         live.trace.finish()
                     self.gone(live)
                     close_recording(live, outcome)
-                    tell(live, None)
+                    afterwards.callback(tell, live, None)  # those who listen may wait for threads that wait for us
 
     def _count(self, live: Live) -> None:
         """Before a capture ends: what it holds by then."""

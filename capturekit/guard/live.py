@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from capturekit import figures
 from capturekit.cuda import Platform
 from capturekit.memory import GraphMemory
 from capturekit.places import Place
@@ -52,6 +54,7 @@ class Live:
     opening: Any = None
     backups: list[Backup] = field(default_factory=list)
     trace: Trace | None = None
+    begun: float = field(default_factory=time.perf_counter)
 
     @property
     def drawn(self) -> list[Feed]:
@@ -79,6 +82,7 @@ HEARD: list[Callable[[Recording, Any], None]] = []
 
 def tell(live: Live, graph: Any) -> None:
     """A capture has ended: whoever listens is told."""
+    figures.ended(live.recording, live.at, time.perf_counter() - live.begun)
     for hear in list(HEARD):
         hear(live.recording, graph)
 
