@@ -22,7 +22,7 @@ from capturekit.figures import FIGURES
 from capturekit.looking import Look, Node, fill
 from capturekit.memory import GraphMemory
 from capturekit.places import here
-from capturekit.plan import Plan
+from capturekit.plan import Part, Plan
 from capturekit.recording import Recording
 from capturekit.rules import Mode
 from capturekit.topology import Topology
@@ -128,7 +128,7 @@ class Graph:
         self._plan = plan
         self._by_name = self.counted = 0
         self._counted = lambda: 0
-        self.launch, self._shut = self._launcher(launch) if plan is None else self._planned()
+        self.launch, self._shut = self._launcher(launch) if plan is None or plan.plain else self._planned()
         self._made = made
         FIGURES.made(self)
         return self
@@ -239,7 +239,7 @@ class Graph:
             if self._plan is None:
                 graphs = [int(self._made.graph)]
             else:
-                graphs = [g for part in self._plan.parts for g in (part.graph, *part.bodies)]
+                graphs = [g for part in self._plan.parts for g in part.graphs]
             for name, number, dtype, value in self._device.graph_scalars(graphs):
                 found.append({'kind': 'scalar', 'kernel': name, 'argument': number, 'dtype': dtype, 'value': value})
             return found
@@ -269,8 +269,8 @@ class Graph:
         with self._lock:
             if self._made is None:
                 raise _closed(call)
-            parts = [(self._made.graph, [])] if self._plan is None else [(p.graph, p.bodies) for p in self._plan.parts]
-            return Look(self._device, [(int(g), bodies) for g, bodies in parts], self.recording.spans, self._memory)
+            parts = [Part(int(self._made.graph))] if self._plan is None else self._plan.parts
+            return Look(self._device, parts, self.recording.spans, self._memory)
 
     def debug_dot_str(self, flags: int = 0) -> str:
         """Return the graph in DOT (``cudaGraphDebugDotPrint``). Raises ClosedError on a closed graph."""

@@ -51,6 +51,29 @@ def held_by(frame: FrameType | None, array: type) -> list[Any]:
     return list(found.values())
 
 
+def names_of(frame: FrameType | None, array: type) -> dict[str, Any]:
+    """The variables of a frame that are arrays; none where Python can't tell without keeping them alive."""
+    if frame is None:
+        return {}
+    code = frame.f_code
+    if _PLAIN or not code.co_flags & _OPTIMIZED:
+        return {name: value for name, value in frame.f_locals.items() if isinstance(value, array)}
+    if _get_var is None:
+        return {}
+    names = dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars))
+    pairs = ((name, _variable(frame, name)) for name in names)
+    return {name: value for name, value in pairs if isinstance(value, array)}
+
+
+def _variable(frame: FrameType, name: str) -> Any:
+    assert _get_var is not None
+    _get_var.restype, _get_var.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.py_object]
+    try:
+        return _get_var(frame, name)
+    except NameError:  # not assigned yet
+        return None
+
+
 def _variables(frame: FrameType) -> list[Any]:
     """The values of a frame's variables. Reading them leaves no trace."""
     code = frame.f_code

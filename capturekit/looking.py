@@ -14,10 +14,15 @@ from typing import Any
 from capturekit.memory import GraphMemory
 from capturekit.nodes import NodeInfo
 from capturekit.places import Place
+from capturekit.plan import Part
 from capturekit.recording import NodeRecord, Recording, Span
 
 #: Values below are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
 _LOWEST = 1 << 32
+
+
+#: How deep it lies in bodies of others, the node, and its own bodies.
+_Conditional = tuple[int, NodeInfo, list[int]]
 
 
 @dataclass(frozen=True)
@@ -59,32 +64,45 @@ class Node:
 
 
 class Look:
-    """One look at the graphs of a recording: ``parts`` are (graph, bodies of its conditional nodes in order)."""
+    """One look at the graphs of a recording, part by part."""
 
-    def __init__(
-        self, device: Any, parts: Sequence[tuple[int, Sequence[int]]], spans: list[Span], memory: GraphMemory
-    ) -> None:
+    def __init__(self, device: Any, parts: Sequence[Part], spans: list[Span], memory: GraphMemory) -> None:
         self._device = device
         self._spans = spans
         self._starts = [span.first for span in spans]
         self._of = _owners(memory)
         self.nodes: list[Node] = []
         self.edges: list[tuple[int, int]] = []
-        numbers: dict[int, int] = {}
-        conditionals: list[tuple[NodeInfo, int]] = []
-        for graph, bodies in parts:
-            waiting = list(bodies)
-            graphs = [graph]
-            while graphs:
-                for info in device.node_infos(graphs.pop(0)):
-                    if info.kind == 'conditional' and waiting:
-                        conditionals.append((info, waiting[0]))
-                        graphs.append(waiting.pop(0))
-                    else:
-                        self._add(info, numbers)
-        self._bodies(conditionals, numbers)
-        for whole in [one for graph, bodies in parts for one in (graph, *bodies)]:
-            self.edges += [(numbers[a], numbers[b]) for a, b in device.graph_edges(whole)]
+        self._numbers: dict[int, int] = {}
+        conditionals: list[_Conditional] = []
+        whole: list[int] = []
+        for part in parts:
+            waiting = list(part.bodies)
+            self._walk(part.graph, 0, waiting, part.decided, conditionals, whole)
+        self._bodies(conditionals)
+        numbers = self._numbers
+        for graph in whole:
+            self.edges += [(numbers[a], numbers[b]) for a, b in device.graph_edges(graph)]
+
+    def _walk(
+        self,
+        graph: int,
+        depth: int,
+        waiting: list[int],
+        decided: dict[int, list[int]],
+        conditionals: list[_Conditional],
+        whole: list[int],
+    ) -> None:
+        """The nodes of a graph, and where a conditional node stands, those of its bodies: so they were recorded."""
+        whole.append(graph)
+        for info in self._device.node_infos(graph):
+            bodies = decided.get(info.handle) or ([waiting.pop(0)] if info.kind == 'conditional' and waiting else [])
+            if not bodies:
+                self._add(info, self._numbers)
+                continue
+            conditionals.append((depth, info, bodies))
+            for body in bodies:
+                self._walk(body, depth + 1, waiting, decided, conditionals, whole)
 
     def _add(self, info: NodeInfo, numbers: dict[int, int]) -> None:
         number = numbers[info.handle] = len(self.nodes)
@@ -104,14 +122,20 @@ class Look:
             inner = tuple(self._node(one, n, lane, at) for n, one in enumerate(self._device.node_infos(info.inner)))
         return Node(number, info.kind, info.name, lane, at, info.detail, tuple(pointers), inner)
 
-    def _bodies(self, conditionals: Iterable[tuple[NodeInfo, int]], numbers: dict[int, int]) -> None:
-        for info, body in conditionals:
+    def _bodies(self, conditionals: Iterable[_Conditional]) -> None:
+        """Conditional nodes come last; the innermost first, so that each finds those in its bodies."""
+        numbers = self._numbers
+        for _depth, info, bodies in sorted(conditionals, key=lambda one: -one[0]):
             number = numbers[info.handle] = len(self.nodes)
-            inside = [numbers[one.handle] for one in self._device.node_infos(body) if one.handle in numbers]
+            inside: list[int] = []
+            for body in bodies:
+                found = [numbers[one.handle] for one in self._device.node_infos(body) if one.handle in numbers]
+                inside += found
+                behind = {b for _a, b in self._device.graph_edges(body)}
+                handles = (one.handle for one in self._device.node_infos(body) if one.handle not in behind)
+                self.edges += [(number, numbers[one]) for one in handles if one in numbers]
             lane = self.nodes[inside[0]].lane if inside else None
             self.nodes.append(Node(number, 'conditional', info.name, lane, inner=tuple(self.nodes[n] for n in inside)))
-            behind = {numbers[b] for _a, b in self._device.graph_edges(body)}
-            self.edges += [(number, n) for n in inside if n not in behind]
 
 
 def _owners(memory: GraphMemory) -> Callable[[int], str]:

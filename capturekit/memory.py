@@ -126,6 +126,7 @@ class GraphMemory:
 
     def __init__(self, cupy: Any, pool: Any = None, worked: Callable[[Lane], bool] = lambda lane: True) -> None:
         self.private = pool is None
+        self._new_pool = lambda: cupy.cuda.MemoryPool(self._chunk)
         self._malloc = cupy.cuda.memory._malloc
         self._chunks: list[tuple[int, int]] = []
         self.pool = cupy.cuda.MemoryPool(self._chunk) if pool is None else pool
@@ -141,6 +142,9 @@ class GraphMemory:
         self._identity: Any = None
         self.tick = 0
         self.grown = 0
+        #: The pools and lanes of the loops' bodies by depth, and those around the loops that are open.
+        self._loops: list[tuple[Any, _Lanes]] = []
+        self._around: list[tuple[Any, _Lanes, int]] = []
         self._workspaces: dict[int, Any] = {}
         self.workspace_bytes = WORKSPACE_BYTES
 
@@ -188,6 +192,20 @@ class GraphMemory:
         """Everything recorded so far lies before what comes: free blocks may go to any lane."""
         self._lanes.settle()
 
+    def enter_loop(self) -> None:
+        """What is dropped in a loop's body, but was made before it, is no free memory in there: each pass reads it."""
+        depth = len(self._around)
+        if depth == len(self._loops):
+            self._loops.append((self._new_pool() if self.private else self.pool, _Lanes(self)))
+            self._identity = None
+        self._around.append((self.pool, self._lanes, int(self.pool.used_bytes())))
+        self.pool, self._lanes = self._loops[depth]
+
+    def leave_loop(self) -> bool:
+        """The body has ended: memory is as before. Return whether something was dropped in there that was older."""
+        self.pool, self._lanes, used = self._around.pop()
+        return int(self.pool.used_bytes()) < used
+
     def workspace(self, stream: int) -> tuple[int, int]:
         """Address and bytes of the workspace for cuBLAS on a stream of the capture."""
         if stream not in self._workspaces:
@@ -233,18 +251,21 @@ class GraphMemory:
         """True when a memory object of CuPy's lies in this memory."""
         owner = getattr(mem, '_owner', None)
         if isinstance(owner, _Ticket):
-            return owner.lanes is self._lanes
+            return owner.lanes._memory is self
         if not self.private:
             return False
         if self._identity is None:
-            self._identity = [pool.malloc(1).mem.pool for pool in (self.pool, self._fresh)]
+            self._identity = [pool.malloc(1).mem.pool for pool in self._pools()]
         return any(getattr(mem, 'pool', None) is one for one in self._identity)
 
     def used_bytes(self) -> int:
         """Bytes that the graph's memory holds on the device."""
         if self.pool is None:
             return 0
-        return int(self.pool.total_bytes() + self._fresh.total_bytes()) if self.private else self.grown
+        return sum(int(pool.total_bytes()) for pool in self._pools()) if self.private else self.grown
+
+    def _pools(self) -> list[Any]:
+        return [self.pool, self._fresh, *(pool for pool, _lanes in self._loops)]
 
     def release(self) -> None:
         """Give everything back; the graph must not be launched any more.
@@ -253,8 +274,13 @@ class GraphMemory:
         """
         self._held.clear()
         self._lanes.close()
+        for _pool, lanes in self._loops:
+            lanes.close()
+        while self._around:  # a capture that failed in a loop
+            self.leave_loop()
         if self.private and self.pool is not None:
-            self.pool.free_all_blocks()
-            self._fresh.free_all_blocks()
+            for pool in self._pools():
+                pool.free_all_blocks()
+        self._loops.clear()
         self._workspaces.clear()
         self._capture = self._identity = self.pool = self._fresh = None

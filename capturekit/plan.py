@@ -44,6 +44,13 @@ class Part:
     checks: int = 0
     bodies: list[int] = field(default_factory=list)
     launched: int = 0
+    #: The bodies of the conditional nodes that the user's code made, by node.
+    decided: dict[int, list[int]] = field(default_factory=dict)
+
+    @property
+    def graphs(self) -> list[int]:
+        """The definition and all bodies."""
+        return [self.graph, *self.bodies, *(body for bodies in self.decided.values() for body in bodies)]
 
 
 @dataclass
@@ -101,6 +108,11 @@ class Plan:
     @property
     def seams(self) -> list[Seam]:
         return [step for step in self.steps if isinstance(step, Seam)]
+
+    @property
+    def plain(self) -> bool:
+        """True when a launch is that of one graph, and nothing else."""
+        return len(self.steps) == 1 and self.checks is None and not any(part.feeds for part in self.parts)
 
     @property
     def fed(self) -> bool:

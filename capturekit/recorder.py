@@ -16,6 +16,7 @@ from typing import Any
 
 from capturekit import errors
 from capturekit.cuda import Platform, current
+from capturekit.deciding import Branch, Branches, Loop, branch, branches, cases, loop
 from capturekit.errors import CaptureError, CudaCallError
 from capturekit.figures import refused
 from capturekit.forks import LANE_STREAMS, Fork
@@ -23,7 +24,7 @@ from capturekit.graph import Graph
 from capturekit.guard import GUARD, Live, close_recording, new_recording, tell
 from capturekit.keeping import held_by, keep
 from capturekit.memory import GraphMemory
-from capturekit.places import here
+from capturekit.places import Place, here
 from capturekit.provenance import TRACING, Trace
 from capturekit.recording import Recording
 from capturekit.rehearsal import Answers, Rehearsal
@@ -234,13 +235,15 @@ class Capture:
             if escaped is not None:
                 raise escaped
             GUARD.find_work(live)
+            if live.broken is not None:
+                raise _half_a_body(live.broken)
             if live.capture.unjoined():
                 if live.strict:
                     raise GUARD.unjoined(live)
                 GUARD.join_all(live)
             if live.plan is not None:
                 made = self._complete(live)
-                self._keep(live, [g for part in live.plan.parts for g in (part.graph, *part.bodies)])
+                self._keep(live, [g for part in live.plan.parts for g in part.graphs])
                 return made
             device = live.platform.device
             with GUARD.inside():
@@ -376,7 +379,7 @@ class Capture:
         self._graph = Graph._make(
             live.platform,
             made,
-            GUARD.plain_launch(made) if live.plan is None else _no_launch,
+            GUARD.plain_launch(made) if live.plan is None else _plain(live, made) if live.plan.plain else _no_launch,
             live.memory,
             live.recording,
             GUARD.topology,
@@ -449,6 +452,44 @@ class Capture:
         if into.ptr != stream.ptr:
             into.wait_event(stream.record())
 
+    def while_(self, condition: Any, *, limit: int | None = None) -> Loop:
+        """A block that the device runs again and again, as long as ``condition`` is not 0.
+
+        ``with cap.while_(going) as loop:``. ``condition`` is a CuPy array of one element, boolean or whole number, that
+        the graph computes; it is asked before the first pass and after each. What a pass hands to the next, the
+        condition too, is written in place. ``limit`` passes at most; ``loop.passes`` counts them. Bodies may fork and
+        join, and hold other decisions. All lanes are joined before, and at the end of the body. CUDA C++ Programming
+        Guide, "Conditional Graph Nodes".
+
+        Raises:
+            TypeError, ValueError: a condition or limit that is none.
+            UnjoinedError: lanes are open. ClosedError: the capture is not open.
+            UnsupportedCallError: in the body, what no body can hold: host functions and reads, random numbers drawn by
+                the host, calls that run between two graphs; and a condition that is another array at the end.
+        """
+        return loop(self._deciding('while_()'), condition, limit)
+
+    def if_(self, condition: Any) -> Branch:
+        """A block that the device runs if ``condition`` is not 0: ``with cap.if_(condition):``. See :meth:`while_`."""
+        return branch(self._deciding('if_()'), condition)
+
+    def if_else(self, condition: Any) -> Branches:
+        """Two blocks, of which the device runs one: ``with cap.if_else(condition) as (then, otherwise):``, and in it
+        ``with then:`` and ``with otherwise:``. Nothing may be recorded between them. See :meth:`while_`."""
+        return branches(self._deciding('if_else()'), condition)
+
+    def switch(self, index: Any, count: int) -> Branches:
+        """``count`` blocks, of which the device runs number ``index``, and none if there is no such number.
+
+        ``with cap.switch(index, 3) as cases:``, and in it ``with cases[0]:`` and so on. See :meth:`while_`.
+        """
+        return cases(self._deciding('switch()'), index, count)
+
+    def _deciding(self, call: str) -> Live:
+        self._must_be_open(call)
+        assert self._live is not None
+        return self._live
+
     def _must_be_open(self, call: str) -> None:
         if self._state != 'open':
             raise self._used(call, before=self._state == 'new')
@@ -493,6 +534,22 @@ class _Made:
     graph: int
     graphExec: int
     host_funcargs: Any
+
+
+def _half_a_body(at: Place) -> errors.UnsupportedCallError:
+    return errors.UnsupportedCallError(
+        'A body that an exception has left',
+        location=at,
+        rule='The exception was caught inside the capture; the body holds what was recorded before it, and no more.',
+        remedy='Let the exception end the capture, or catch it inside the body.',
+    )
+
+
+def _plain(live: Live, made: Any) -> Callable[[], None]:
+    """The launch of a graph that capturekit has instantiated."""
+    launch, executable = live.platform.device.graph_launch, made.graphExec
+    current = live.platform.cupy.cuda.get_current_stream
+    return lambda: launch(executable, current().ptr)
 
 
 def _no_launch() -> None:

@@ -10,6 +10,7 @@ import capturekit as ck
 from capturekit.looking import Look
 from capturekit.memory import GraphMemory
 from capturekit.nodes import NodeInfo
+from capturekit.plan import Part
 from capturekit.recording import Recording, Span
 
 
@@ -84,7 +85,7 @@ def test_children_pointers_and_nodes_that_no_line_made(sim: Any) -> None:
     memory.keep(outside.data)
     own, kept = int(block.ptr) + 8, int(outside.data.ptr) + 16
     other = int(sim.arange(64.0).data.ptr)
-    look = Look(Device(), [(8, [])], [Span(0, 2, 3, ['f.py', 7, 'g'])], memory)
+    look = Look(Device(), [Part(8)], [Span(0, 2, 3, ['f.py', 7, 'g'])], memory)
     kernel, child, host = look.nodes
     assert [(p.address, p.of) for p in kernel.pointers] == [(own, 'own'), (kept, 'kept')]
     assert (kernel.lane, kernel.at and kernel.at.line, host.lane, host.at) == (3, 7, None, None)

@@ -62,6 +62,7 @@ class Arrays(Waits):
     def _given_back(self, live: Live, array: Any, order: str, out: Any) -> Any:
         """What the rehearsal read here; a check of it is recorded, and all that follows runs only if it holds."""
         assert live.given is not None
+        self.not_in_body(live, 'ndarray.get()', 'Read before the decision, or behind it.')
         at = here()
         found = live.given.answer(array.shape, array.dtype, signature())
         if found is None:

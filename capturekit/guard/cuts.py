@@ -21,6 +21,8 @@ from capturekit.places import Place
 from capturekit.plan import Part, Plan
 from capturekit.topology import Mark
 
+_CHECKED = 'What was read is checked before anything else runs, so that all lanes have to be joined.'
+
 
 class Cuts(Uploads):
     """Cutting an open capture in two, where something has to happen between the parts at every launch."""
@@ -99,16 +101,18 @@ class Cuts(Uploads):
         live.part, live.node = Part(), 0
         return part
 
-    def _leave_lanes(self, live: Live, at: Place | None) -> Any:
+    def _leave_lanes(
+        self, live: Live, at: Place | None, what: str = 'A host read while lanes are open', rule: str = _CHECKED
+    ) -> Any:
         """Join all lanes; return the stream that is current."""
         self.check(live)
         self.find_work(live)
         if live.capture.unjoined():
             if live.strict:
-                raise errors.HostReadError(
-                    'A host read while lanes are open',
+                raise (errors.HostReadError if rule is _CHECKED else errors.UnjoinedError)(
+                    what,
                     location=at,
-                    rule='What was read is checked before anything else runs, so that all lanes have to be joined.',
+                    rule=rule,
                     remedy='Join them first: `cap.join(stream)`; or open the capture with strict=False.',
                 )
             self.join_all(live)
@@ -121,12 +125,17 @@ class Cuts(Uploads):
         live.recording.nodes += device.graph_node_count(info.graph)
         live.recording.edges += device.graph_edge_count(info.graph)
         if live.trace is not None:
-            live.trace.next_part(device.graph_nodes(info.graph))
+            live.trace.next_part(self.order_of(live, info.graph))
         graph = int(device.end_capture(live.origin.ptr))
         with self.lock:
             live.past.append(capture)
             self.topology.end(capture)
         return graph
+
+    def order_of(self, live: Live, graph: int) -> list[int]:
+        """The nodes of a graph in the order in which they were made, without those that have their numbers already."""
+        found: list[int] = live.platform.device.graph_nodes(graph)
+        return found[live.numbered.get(graph, 0) :]
 
     def _begin_segment(self, live: Live, before: Any, at: Place | None) -> None:
         """The driver's next capture on the origin has begun: so has the ledger's."""

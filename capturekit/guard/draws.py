@@ -146,6 +146,8 @@ class Draws(Arrays):
 
     def _before_feed(self, live: Live) -> None:
         """What the host gives a part is given before the part is launched: no check may lie open in it."""
+        remedy = 'Draw before the decision, or write a kernel with a generator of its own.'
+        self.not_in_body(live, 'Random numbers drawn by the host', remedy)
         if live.node:
             self.cut_on_host(live, here())
 

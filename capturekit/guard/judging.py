@@ -133,7 +133,7 @@ class Judging:
         with self.inside(), suppress(CudaCallError):  # a lost capture's nodes can't be read: what is known will do
             info = self.platform.device.capture_info(live.origin.ptr)
             if info.status is CaptureStatus.ACTIVE:
-                order = self.platform.device.graph_nodes(info.graph)
+                order = self.platform.device.graph_nodes(info.graph)[live.numbered.get(info.graph, 0) :]
         live.trace.finish(order)
 
     def gone(self, live: Live) -> None:

@@ -55,6 +55,9 @@ class Live:
     backups: list[Backup] = field(default_factory=list)
     trace: Trace | None = None
     begun: float = field(default_factory=time.perf_counter)
+    decisions: list[Any] = field(default_factory=list)
+    numbered: dict[int, int] = field(default_factory=dict)
+    broken: Place | None = None
 
     @property
     def drawn(self) -> list[Feed]:

@@ -46,6 +46,7 @@ class Seams(Draws):
 
     def _between(self, live: Live, name: str, at: Place | None, original: Callable[..., Any], given: Any) -> Any:
         """End this part; run what has not run yet; make the call on what that computed; go on in a new part."""
+        self.not_in_body(live, f'{name}()', 'Call it before the decision, or behind it.')
         before = self._leave_lanes(live, at)
         plan = self.plan_of(live)
         self.end_part(live)

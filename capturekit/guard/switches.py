@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from capturekit.errors import CaptureError, CudaCallError
-from capturekit.guard.cuts import Cuts
+from capturekit.guard.bodies import Bodies
 from capturekit.guard.live import Live
 from capturekit.places import Place, here
 from capturekit.rules import RULES, CaptureStatus, Mode, Operation
@@ -16,7 +16,7 @@ from capturekit.topology import LEGACY_HANDLES
 _O = Operation
 
 
-class Switches(Cuts):
+class Switches(Bodies):
     """Streams becoming current; and the trap for those that are not in the capture."""
 
     def stream_use(self, original: Callable[..., Any], stream: Any) -> Any:

@@ -113,6 +113,7 @@ class Work(Switches):
     def _out_of_body(self, ptr: int) -> None:
         """Before work that the body of a conditional node can't hold: go on in a part of its own."""
         mine = self.mine()
+        self.not_in_body(mine, 'A host function', 'Launch it before the decision, or behind it.')
         if mine is not None and mine.node and (not mine.strict or self.topology.lane(ptr) is not None):
             with self.lock:
                 self.cut_on_host(mine, here())
