@@ -126,7 +126,7 @@ class GraphMemory:
 
     def __init__(self, cupy: Any, pool: Any = None, worked: Callable[[Lane], bool] = lambda lane: True) -> None:
         self.private = pool is None
-        self._new_pool = lambda: cupy.cuda.MemoryPool(self._chunk)
+        self._new_pool: Callable[[], Any] = lambda: cupy.cuda.MemoryPool(self._chunk)
         self._malloc = cupy.cuda.memory._malloc
         self._chunks: list[tuple[int, int]] = []
         self.pool = cupy.cuda.MemoryPool(self._chunk) if pool is None else pool

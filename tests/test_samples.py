@@ -17,6 +17,12 @@ SAMPLES = ROOT / 'samples'
 PRINTS = {
     'first_graph.py': [r'4 nodes recorded on the simulated device'] + [r'shifted by .*: max error against eager 0'] * 3,
     'fork_join.py': [r'on the simulated device: \d+ nodes on 3 lanes', r'max error against eager: 0'],
+    'on_the_device.py': [
+        r'conjugate gradients: (\d+) steps by the host, \1 on the device, largest difference 0',
+        r'  .* ms by the host, .* ms in one launch: .* times as fast',
+        r'power iteration: (\d+) steps by the host, \1 on the device, largest difference 0',
+        r'  .* ms by the host, .* ms in one launch: .* times as fast',
+    ],
     'wave_two_lanes.py': [
         r'100 steps of 128x128 on the simulated device, two a launch: \d+ nodes',
         r'the water moved by \d\.\d+; max error against eager 0',
