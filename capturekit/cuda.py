@@ -18,6 +18,7 @@ from typing import Any
 from capturekit.errors import CudaCallError
 from capturekit.nodes import KINDS, NodeInfo, Reader
 from capturekit.rules import CaptureStatus, Code, Mode
+from capturekit.setting import Setting
 from capturekit.topology import CaptureInfo, EventState, last_node
 
 _EXTERNAL = 1
@@ -87,7 +88,7 @@ def stream_handle(stream: Any) -> int:
     raise TypeError(f'expected a CuPy stream or an object with __cuda_stream__, got {type(stream).__name__}')
 
 
-class CudaDevice:
+class CudaDevice(Setting):
     """CUDA by way of cuda-bindings; the verbs of :class:`capturekit.simulated.device.SimulatedDevice`."""
 
     def __init__(self, cupy: Any) -> None:

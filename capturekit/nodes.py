@@ -159,6 +159,15 @@ class Reader:
         self.knows_last = hasattr(self._cuda, 'cuStreamGetCaptureInfo_v2')
         self._layouts: dict[tuple[int, int], tuple[str, list[tuple[int, int]]]] = {}
 
+    @property
+    def library(self) -> Any:
+        """The driver's library."""
+        return self._cuda
+
+    def described(self, key: tuple[int, int]) -> tuple[str, list[tuple[int, int]]]:
+        """Name and layout (offset and size of each argument) of a kernel, by its function and its kernel."""
+        return self._described(key)
+
     def kernels(self, graph: int) -> tuple[list[Kernel], list[int]]:
         """The kernels of a graph, and the handles of its other nodes."""
         found: dict[tuple[int, int], Kernel] = {}

@@ -7,17 +7,20 @@ things that have no verb (work, an event with timing, another thread).
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import inspect
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from capturekit.cuda import CudaDevice
 from capturekit.errors import CudaCallError
 from capturekit.rules import CaptureStatus, Code, Mode
+from capturekit.simulated.changes import Given
 from capturekit.simulated.device import SimulatedDevice
 from capturekit.topology import EventState
 
@@ -39,6 +42,41 @@ class Bench:
 
     def work(self, s: int) -> None:
         raise NotImplementedError
+
+    def cell(self, number: int) -> int:
+        """The address of 64 bytes of device memory, which are 0 at first."""
+        raise NotImplementedError
+
+    def read(self, number: int) -> int:
+        """The first byte of a cell."""
+        raise NotImplementedError
+
+    def pinned(self) -> int:
+        """The address of 64 bytes of the host's."""
+        raise NotImplementedError
+
+    def fill(self, s: int, number: int, value: int) -> None:
+        """Every byte of a cell becomes the value: a memset."""
+        raise NotImplementedError
+
+    def copy(self, s: int, to: int, of: int) -> None:
+        """A copy of 64 bytes between addresses."""
+        raise NotImplementedError
+
+    def put(self, s: int, number: int, value: int) -> None:
+        """The first byte of a cell becomes the value: a kernel, of (address, int)."""
+        raise NotImplementedError
+
+    def call(self, s: int, fn: Callable[[], None]) -> None:
+        """The host calls a function."""
+        raise NotImplementedError
+
+    def recorded(self, work: Callable[[int], Any]) -> int:
+        """A graph of what a function does on a stream."""
+        s = self.stream()
+        self.device.begin_capture(s)
+        work(s)
+        return int(self.device.end_capture(s))
 
     def timing_event(self) -> int:
         raise NotImplementedError
@@ -90,12 +128,51 @@ class SimulatedBench(Bench):
         super().__init__()
         self.device = SimulatedDevice()
         self.done = 0
+        self.cells: dict[int, int] = {}
 
     def work(self, s: int) -> None:
         self.device.submit(s, self._count, 'work')
 
     def _count(self) -> None:
         self.done += 1
+
+    #: Cells lie from here on, what the host has below.
+    BASE = 1 << 20
+
+    def cell(self, number: int) -> int:
+        return self.BASE + 64 * number
+
+    def read(self, number: int) -> int:
+        return self.cells.get(self.cell(number), 0)
+
+    def pinned(self) -> int:
+        return 4096
+
+    def _submit(self, s: int, kind: str, work: Callable[..., None], **values: Any) -> None:
+        def of_host(values: Any) -> list[bool]:
+            return [values[end] < self.BASE for end in ('dst', 'src') if end in values]
+
+        given = Given(values, lambda **now: lambda: work(now), lambda old, new: of_host(old) == of_host(new))
+        self.device.submit(s, given.work(), kind, kind, given)
+
+    def fill(self, s: int, number: int, value: int) -> None:
+        fill = lambda now: self.cells.update({now['dst']: now['value']})  # noqa: E731
+        self._submit(s, 'memset', fill, dst=self.cell(number), value=value, bytes=64)
+
+    def copy(self, s: int, to: int, of: int) -> None:
+        copy = lambda now: self.cells.update({now['dst']: self.cells.get(now['src'], 0)})  # noqa: E731
+        self._submit(s, 'memcpy', copy, dst=to, src=of, bytes=64)
+
+    def put(self, s: int, number: int, value: int) -> None:
+        def put(now: Any) -> None:
+            address, new = (int(one) for one in now['args'])
+            self.cells[address] = new
+
+        args = (np.uint64(self.cell(number)), np.int32(value))
+        self._submit(s, 'kernel', put, args=args, grid=(1, 1, 1), block=(1, 1, 1), shared=0)
+
+    def call(self, s: int, fn: Callable[[], None]) -> None:
+        self.device.launch_host_func(s, fn)
 
     def timing_event(self) -> int:
         return self.device.event_create()
@@ -112,6 +189,8 @@ class CudaBench(Bench):
 
         self.device = current().device
         self.rt = runtime
+        self.cleared = False
+        self.functions: list[Any] = []
         if CudaBench.memory is None:
             code, CudaBench.memory = runtime.cudaMalloc(4096)
             assert int(code) == 0, code
@@ -121,6 +200,52 @@ class CudaBench(Bench):
         if code:
             self.rt.cudaGetLastError()
             raise CudaCallError(Code(code), 'memsetAsync')
+
+    host: int | None = None
+    kernel: Any = None
+
+    def cell(self, number: int) -> int:
+        if not self.cleared:
+            assert int(self.rt.cudaMemset(self.memory, 0, 4096)[0]) == 0
+            self.cleared = True
+        assert self.memory is not None
+        return self.memory + 64 * number
+
+    def read(self, number: int) -> int:
+        import cupy
+
+        self.device.device_synchronize()
+        memory = cupy.cuda.UnownedMemory(self.cell(number), 64, None)
+        return int(cupy.ndarray((64,), 'u1', cupy.cuda.MemoryPointer(memory, 0))[0])
+
+    def pinned(self) -> int:
+        if CudaBench.host is None:
+            code, CudaBench.host = self.rt.cudaMallocHost(64)
+            assert int(code) == 0, code
+        return int(CudaBench.host)
+
+    def fill(self, s: int, number: int, value: int) -> None:
+        assert int(self.rt.cudaMemsetAsync(self.cell(number), value, 64, s)[0]) == 0
+
+    def copy(self, s: int, to: int, of: int) -> None:
+        default = self.rt.cudaMemcpyKind.cudaMemcpyDefault
+        assert int(self.rt.cudaMemcpyAsync(to, of, 64, default, s)[0]) == 0
+
+    def put(self, s: int, number: int, value: int) -> None:
+        import cupy
+
+        if CudaBench.kernel is None:
+            code = 'extern "C" __global__ void put(unsigned char* p, int value) { *p = value; }'
+            CudaBench.kernel = cupy.RawKernel(code, 'put')
+            CudaBench.kernel.compile()
+        with cupy.cuda.ExternalStream(s):
+            CudaBench.kernel((1,), (1,), (np.uint64(self.cell(number)), np.int32(value)))
+
+    def call(self, s: int, fn: Callable[[], None]) -> None:
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _user: fn())
+        self.functions.append(function)
+        launch = self.device.reader.library.cuLaunchHostFunc
+        assert launch(ctypes.c_void_p(s), function, ctypes.c_void_p()) == 0
 
     def timing_event(self) -> int:
         code, event = self.rt.cudaEventCreate()
@@ -161,7 +286,8 @@ def forked(b: Bench, mode: Mode = Mode.RELAXED) -> tuple[int, int, int]:
 
 
 def verbs(kind: type) -> dict[str, inspect.Signature]:
-    return {name: inspect.signature(f) for name, f in vars(kind).items() if callable(f) and not name.startswith('_')}
+    found = {name: f for cls in reversed(kind.__mro__[:-1]) for name, f in vars(cls).items()}
+    return {name: inspect.signature(f) for name, f in found.items() if callable(f) and not name.startswith('_')}
 
 
 #: What the simulated device has beside: how CuPy's stand-in gives it work and memory.
@@ -774,3 +900,307 @@ def test_a_destroyed_lane_leaves_its_work_unjoined(bench: Bench) -> None:
     d.stream_destroy(lane)
     assert d.stream_status(origin) is ACTIVE
     refused(Code.cudaErrorStreamCaptureUnjoined, d.end_capture, origin)
+
+
+# -- changes --------------------------------------------------------------------------------------------------------
+
+
+def launched(b: Bench, x: int, *cells: int) -> list[int]:
+    """What cells hold after a launch before which the first eight were 0."""
+    s = b.stream()
+    for number in range(8):
+        b.fill(s, number, 0)
+    b.device.graph_launch(x, s)
+    b.device.stream_synchronize(s)
+    return [b.read(number) for number in cells]
+
+
+def fills(b: Bench, *cells: tuple[int, int]) -> int:
+    """A graph that fills cells one after the other."""
+    return b.recorded(lambda s: [b.fill(s, *cell) for cell in cells])
+
+
+def parted(b: Bench, left: Callable[[int], None], right: Callable[[int], None], swapped: bool = False) -> int:
+    """A graph of a fork behind a fill; its lanes are recorded in this order or the other, and nothing comes after."""
+
+    def record(s: int) -> None:
+        d, lane, e = b.device, b.stream(), b.device.event_create()
+        b.fill(s, 0, 1)
+        d.event_record(e, s)
+        d.stream_wait_event(lane, e)
+        for work, on in ((right, lane), (left, s)) if swapped else ((left, s), (right, lane)):
+            work(on)
+        d.event_record(e, lane)
+        d.stream_wait_event(s, e)
+
+    return b.recorded(record)
+
+
+def test_an_executable_graph_takes_over_another(bench: Bench) -> None:
+    d = bench.device
+    old, new = fills(bench, (0, 1), (1, 2)), fills(bench, (0, 7), (2, 9))
+    x = d.graph_instantiate(old)
+    assert launched(bench, x, 0, 1, 2) == [1, 2, 0]
+    assert d.graph_exec_update(x, new) == ('', 0)
+    assert launched(bench, x, 0, 1, 2) == [7, 0, 9]
+    d.graph_destroy(new)
+    assert launched(bench, x, 0, 1, 2) == [7, 0, 9]
+    assert d.graph_exec_update(x, old) == ('', 0)
+    assert launched(bench, x, 0, 1, 2) == [1, 2, 0]
+    d.graph_exec_destroy(x)
+    d.graph_destroy(old)
+
+
+#: Graphs that can not take the place of two fills in a row, with CUDA's reason; and whether it names a node.
+OTHERS: dict[str, tuple[Callable[[Bench], int], str, bool]] = {
+    'fewer nodes': (lambda b: fills(b, (0, 7)), 'topology changed', False),
+    'more nodes': (lambda b: fills(b, (0, 7), (1, 7), (2, 7)), 'topology changed', False),
+    'another kind': (
+        lambda b: b.recorded(lambda s: (b.fill(s, 0, 7), b.copy(s, b.cell(1), b.cell(0)))), 'node type changed', True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('name', OTHERS)
+def test_updates_that_are_refused_change_nothing(bench: Bench, name: str) -> None:
+    d = bench.device
+    make, reason, named = OTHERS[name]
+    old, new = fills(bench, (0, 1), (1, 2)), make(bench)
+    x = d.graph_instantiate(old)
+    said, node = d.graph_exec_update(x, new)
+    assert said == reason
+    assert (node in d.graph_nodes(new)) == named
+    assert launched(bench, x, 0, 1) == [1, 2]
+    assert d.graph_exec_update(x, old) == ('', 0)
+    d.graph_exec_destroy(x)
+
+
+def test_edges_must_be_the_same(bench: Bench) -> None:
+    d = bench.device
+    fork = parted(bench, lambda s: bench.fill(s, 1, 2), lambda s: bench.fill(s, 2, 3))
+    row = fills(bench, (0, 1), (1, 2), (2, 3))
+    for of, other in ((fork, row), (row, fork)):
+        x = d.graph_instantiate(of)
+        assert d.graph_exec_update(x, other)[0] == 'topology changed'
+        assert launched(bench, x, 0, 1, 2) == [1, 2, 3]
+        d.graph_exec_destroy(x)
+
+
+def test_the_order_of_last_nodes_counts(bench: Bench) -> None:
+    d = bench.device
+
+    def made(swapped: bool) -> int:
+        copy = lambda s: bench.copy(s, bench.cell(1), bench.cell(0))  # noqa: E731
+        return parted(bench, copy, lambda s: bench.fill(s, 2, 3), swapped)
+
+    x = d.graph_instantiate(made(False))
+    assert d.graph_exec_update(x, made(False)) == ('', 0)
+    assert d.graph_exec_update(x, made(True))[0] != ''
+    assert launched(bench, x, 0, 1, 2) == [1, 1, 3]
+    d.graph_exec_destroy(x)
+
+
+def test_copies_stay_between_memory_of_the_same_type(bench: Bench) -> None:
+    d = bench.device
+    device, other = (bench.recorded(lambda s, to=to: bench.copy(s, bench.cell(to), bench.cell(0))) for to in (1, 2))
+    host = bench.recorded(lambda s: bench.copy(s, bench.cell(1), bench.pinned()))
+    x = d.graph_instantiate(device)
+    assert d.graph_exec_update(x, other) == ('', 0)
+    assert d.graph_exec_update(x, host)[0] != ''
+    d.graph_exec_destroy(x)
+
+
+def with_child(b: Bench, *cells: tuple[int, int]) -> int:
+    d = b.device
+    child, g = fills(b, *cells), d.graph_create()
+    d.add_child(g, [], child)
+    d.graph_destroy(child)
+    return g
+
+
+def test_child_graphs_are_updated_too(bench: Bench) -> None:
+    d = bench.device
+    g = with_child(bench, (0, 1), (1, 2))
+    x = d.graph_instantiate(g)
+    assert d.graph_exec_update(x, with_child(bench, (0, 5), (1, 6))) == ('', 0)
+    assert launched(bench, x, 0, 1) == [5, 6]
+    assert d.graph_exec_update(x, with_child(bench, (0, 7)))[0] != ''
+    assert launched(bench, x, 0, 1) == [5, 6]
+    (node,) = d.graph_nodes(g)
+    child = fills(bench, (2, 8), (3, 9))
+    d.child_take(x, node, child)
+    assert launched(bench, x, 0, 1, 2, 3) == [0, 0, 8, 9]
+    refused(Code.cudaErrorGraphExecUpdateFailure, d.child_take, x, node, fills(bench, (0, 7)))
+    d.set_child(g, node, child)
+    second = d.graph_instantiate(g)
+    assert launched(bench, second, 0, 1, 2, 3) == [0, 0, 8, 9]
+    refused(Code.cudaErrorGraphExecUpdateFailure, d.set_child, g, node, fills(bench, (0, 7)))
+    for one in (x, second):
+        d.graph_exec_destroy(one)
+
+
+def test_conditions_and_bodies_are_updated_too(bench: Bench) -> None:
+    d = bench.device
+
+    def made(default: int, *cells: tuple[int, int]) -> int:
+        g, s = d.graph_create(), bench.stream()
+        _, body = d.add_if(g, [], d.condition_create(g, default))
+        d.begin_capture_to(s, body)
+        for cell in cells:
+            bench.fill(s, *cell)
+        d.end_capture(s)
+        return int(g)
+
+    x = d.graph_instantiate(made(0, (0, 1)))
+    assert launched(bench, x, 0) == [0]
+    assert d.graph_exec_update(x, made(1, (0, 5))) == ('', 0)
+    assert launched(bench, x, 0) == [5]
+    assert d.graph_exec_update(x, made(1, (0, 5), (1, 5)))[0] != ''
+    assert launched(bench, x, 0) == [5]
+    d.graph_exec_destroy(x)
+
+
+def test_copies_of_graphs(bench: Bench) -> None:
+    d = bench.device
+    g = parted(bench, lambda s: bench.fill(s, 1, 2), lambda s: bench.fill(s, 2, 3))
+    copy = d.graph_clone(g)
+    mine, theirs = d.graph_nodes(g), d.graph_nodes(copy)
+    assert len(theirs) == 3 and not set(mine) & set(theirs)
+    of = dict(zip(mine, theirs))
+    assert sorted(d.graph_edges(copy)) == sorted((of[a], of[b]) for a, b in d.graph_edges(g))
+    assert [d.node_kind(copy, n) for n in theirs] == [d.node_kind(g, n) for n in mine]
+    d.graph_destroy(g)
+    x = d.graph_instantiate(copy)
+    assert launched(bench, x, 0, 1, 2) == [1, 2, 3]
+    d.graph_exec_destroy(x)
+    d.graph_destroy(copy)
+    conditional = d.graph_create()
+    d.add_if(conditional, [], d.condition_create(conditional))
+    with pytest.raises(CudaCallError):
+        d.graph_clone(conditional)
+
+
+def test_nodes_are_disabled_and_enabled(bench: Bench) -> None:
+    d = bench.device
+    g = fills(bench, (0, 1), (1, 2))
+    first, second = d.graph_nodes(g)
+    x, other = d.graph_instantiate(g), d.graph_instantiate(g)
+    d.node_enable(x, first, False)
+    assert [d.node_enabled(x, n) for n in (first, second)] == [False, True]
+    assert d.node_enabled(other, first)
+    assert (launched(bench, x, 0, 1), launched(bench, other, 0, 1)) == ([0, 2], [1, 2])
+    assert d.graph_exec_update(x, fills(bench, (0, 5), (1, 6))) == ('', 0)
+    assert launched(bench, x, 0, 1) == [0, 6], 'an update leaves it as it is'
+    d.node_enable(x, first, True)
+    assert launched(bench, x, 0, 1) == [5, 6]
+    for one in (x, other):
+        d.graph_exec_destroy(one)
+
+
+def test_some_kinds_can_not_be_disabled(bench: Bench) -> None:
+    d, e = bench.device, bench.device.event_create()
+    g = bench.recorded(lambda s: d.event_record(e, s, True))
+    x = d.graph_instantiate(g)
+    for call in (lambda n: d.node_enable(x, n, False), lambda n: d.node_enabled(x, n)):
+        with pytest.raises(CudaCallError):
+            call(d.graph_nodes(g)[0])
+    d.graph_exec_destroy(x)
+
+
+def test_memsets_and_copies_are_given_something_else(bench: Bench) -> None:
+    """The definition first, which changes no executable graph; then the executable graph takes it over."""
+    d = bench.device
+    g = bench.recorded(lambda s: (bench.fill(s, 0, 1), bench.copy(s, bench.cell(1), bench.cell(0))))
+    fill, copy = d.graph_nodes(g)
+    x = d.graph_instantiate(g)
+    changes = [
+        d.set_memset(g, fill, bench.cell(2), 5, 64),
+        d.set_memcpy(g, copy, bench.cell(3), bench.cell(2), 32),
+    ]
+    assert [info.detail for info in d.node_infos(g)] == [
+        {'dst': bench.cell(2), 'value': 5, 'bytes': 64}, {'dst': bench.cell(3), 'src': bench.cell(2), 'bytes': 32},
+    ]  # fmt: skip
+    assert launched(bench, x, 0, 1, 2, 3) == [1, 1, 0, 0]
+    for node in (fill, copy):
+        d.node_take(x, node, g, node)
+    assert launched(bench, x, 0, 1, 2, 3) == [0, 0, 5, 5]
+    for change in changes:
+        change.undo()
+    for node in (fill, copy):
+        d.node_take(x, node, g, node)
+    assert launched(bench, x, 0, 1, 2, 3) == [1, 1, 0, 0]
+
+    def to_host() -> None:
+        d.set_memcpy(g, copy, bench.cell(1), bench.pinned(), 64)
+        d.node_take(x, copy, g, copy)
+
+    with pytest.raises(CudaCallError):
+        to_host()
+    assert launched(bench, x, 0, 1) == [1, 1]
+    d.graph_exec_destroy(x)
+
+
+def test_kernels_are_given_something_else(bench: Bench) -> None:
+    d = bench.device
+    g = bench.recorded(lambda s: bench.put(s, 0, 1))
+    (node,) = d.graph_nodes(g)
+    x = d.graph_instantiate(g)
+    pointer, value = d.node_arguments(g, node)
+    assert (pointer.data, value.data) == (np.uint64(bench.cell(0)).tobytes(), np.int32(1).tobytes())
+    args = [np.uint64(bench.cell(1)).tobytes(), np.int32(9).tobytes()]
+    change = d.set_kernel(g, node, (1, 1, 1), (2, 1, 1), 128, args)
+    assert [one.data for one in d.node_arguments(g, node)] == args
+    assert d.node_infos(g)[0].detail == {'grid': (1, 1, 1), 'block': (2, 1, 1), 'shared': 128}
+    assert launched(bench, x, 0, 1) == [1, 0]
+    d.node_take(x, node, g, node)
+    assert launched(bench, x, 0, 1) == [0, 9]
+    change.undo()
+    d.node_take(x, node, g, node)
+    assert launched(bench, x, 0, 1) == [1, 0]
+    d.graph_exec_destroy(x)
+
+
+def test_an_executable_graph_takes_over_a_node_of_another_definition(bench: Bench) -> None:
+    """After an update the definition is another, and the executable graph's nodes have the handles of the first."""
+    d = bench.device
+    old, new = fills(bench, (0, 1), (1, 2)), fills(bench, (0, 5), (1, 6))
+    x = d.graph_instantiate(old)
+    assert d.graph_exec_update(x, new) == ('', 0)
+    d.set_memset(new, d.graph_nodes(new)[1], bench.cell(2), 7, 64)
+    d.node_take(x, d.graph_nodes(old)[1], new, d.graph_nodes(new)[1])
+    assert launched(bench, x, 0, 1, 2) == [5, 0, 7]
+    d.graph_exec_destroy(x)
+
+
+def test_host_functions_are_exchanged(bench: Bench) -> None:
+    d, called = bench.device, []
+    g = bench.recorded(lambda s: bench.call(s, lambda: called.append('old')))
+    (node,) = d.graph_nodes(g)
+    assert d.node_kind(g, node)[0] == 'host'
+    x = d.graph_instantiate(g)
+    change = d.set_host(g, node, lambda: called.append('new'))
+    launched(bench, x)
+    assert called == ['old']
+    d.node_take(x, node, g, node)
+    launched(bench, x)
+    assert called == ['old', 'new']
+    change.undo()
+    d.node_take(x, node, g, node)
+    launched(bench, x)
+    assert called == ['old', 'new', 'old']
+    d.graph_exec_destroy(x)
+
+
+def test_events_of_nodes_are_exchanged(bench: Bench) -> None:
+    d, (one, two) = bench.device, bench.events()
+    g = bench.recorded(lambda s: (bench.fill(s, 0, 1), d.event_record(one, s, True), d.stream_wait_event(s, one, True)))
+    fill, record, wait = d.graph_nodes(g)
+    assert [d.node_kind(g, n)[0] for n in (record, wait)] == ['event record', 'wait event']
+    x = d.graph_instantiate(g)
+    for node in (record, wait):
+        d.set_event(g, node, two)
+        d.node_take(x, node, g, node)
+    assert launched(bench, x, 0) == [1]
+    with pytest.raises(CudaCallError):
+        d.set_event(g, fill, two)
+    d.graph_exec_destroy(x)

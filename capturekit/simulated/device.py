@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 from capturekit.errors import CudaCallError
 from capturekit.nodes import NodeInfo
 from capturekit.rules import CaptureStatus, Code, Mode, Operation, Target, row
+from capturekit.simulated.changes import Changes, Given, fields
 from capturekit.topology import CaptureInfo, EventState, last_node
 
 
@@ -53,6 +54,9 @@ class _Node:
     #: What a conditional node decides: if, while or switch; and the graphs that it may run.
     decides: str = ''
     bodies: tuple[_Graph, ...] = ()
+    #: What the work was made of, where that can be changed; of a child graph, what it runs.
+    given: Given | None = None
+    child: _Executable | None = None
 
 
 @dataclass(eq=False)
@@ -71,6 +75,12 @@ class _Executable:
     nodes: list[_Node]
     bodies: dict[_Node, tuple[_Executable, ...]]
     conditions: dict[int, int]
+    #: What each node does, as it was then; those that are disabled; and the nodes by the handles of the graph's own.
+    works: dict[_Node, Callable[[], None]] = field(default_factory=dict)
+    given: dict[_Node, Given | None] = field(default_factory=dict)
+    children: dict[_Node, _Executable] = field(default_factory=dict)
+    off: set[_Node] = field(default_factory=set)
+    anchors: dict[int, _Node] = field(default_factory=dict)
 
     @classmethod
     def of(cls, graph: _Graph) -> _Executable:
@@ -78,7 +88,12 @@ class _Executable:
         conditions = dict(graph.conditions)
         for body in itertools.chain(*bodies.values()):
             conditions.update(body.conditions)
-        return cls(list(graph.nodes), bodies, conditions)
+        made = cls(list(graph.nodes), bodies, conditions)
+        made.works = {n: n.work for n in graph.nodes}
+        made.given = {n: n.given for n in graph.nodes}
+        made.children = {n: n.child for n in graph.nodes if n.child is not None}
+        made.anchors = {n.handle: n for n in graph.nodes}
+        return made
 
     def used(self) -> set[int]:
         """Conditions that conditional nodes ask for."""
@@ -116,7 +131,7 @@ class _Event:
     seconds: float = 0.0
 
 
-class SimulatedDevice:
+class SimulatedDevice(Changes):
     """One device; see the module's text. ``seed`` decides the order in which launches run unordered nodes."""
 
     def __init__(self, seed: int = 0) -> None:
@@ -330,17 +345,30 @@ class SimulatedDevice:
             self._fail(Code.cudaErrorInvalidValue, call, [capture] if capture else [])
         if capture is None:
             self._fail(Code.cudaErrorIllegalState, call)
-        self._add(stream, capture, lambda: None, call, 'event')
+        self._add(stream, capture, lambda: None, call, 'wait event' if event is not None else 'event record')
 
     # -- work -------------------------------------------------------------------------------------------------
 
-    def _add(self, stream: _Stream, capture: _Capture, work: Callable[[], None], name: str, kind: str) -> None:
-        node = _Node(work, name, kind, stream.after, self._handle())
+    def _add(
+        self,
+        stream: _Stream,
+        capture: _Capture,
+        work: Callable[[], None],
+        name: str,
+        kind: str,
+        given: Given | None = None,
+    ) -> None:
+        node = _Node(work, name, kind, stream.after, self._handle(), given=given)
         capture.graph.nodes.append(node)
         stream.after = frozenset((node,))
 
-    def submit(self, s: int, work: Callable[[], None], name: str, kind: str = 'kernel') -> bool:
-        """Launch ``work`` on a stream. Return True if it was recorded as a node, False if it ran at once."""
+    def submit(
+        self, s: int, work: Callable[[], None], name: str, kind: str = 'kernel', given: Given | None = None
+    ) -> bool:
+        """Launch ``work`` on a stream. Return True if it was recorded as a node, False if it ran at once.
+
+        ``given`` is what the work was made of, so that the node can be given something else.
+        """
         with self._lock:
             if s in LEGACY:
                 self._legacy(name)
@@ -348,7 +376,7 @@ class SimulatedDevice:
                 stream = self._stream(s)
                 capture = self._live(stream, name)
                 if capture is not None:
-                    self._add(stream, capture, work, name, kind)
+                    self._add(stream, capture, work, name, kind, given)
                     return True
             self.submitted[int(s)] = self.submitted.get(int(s), 0) + 1
         work()
@@ -577,7 +605,8 @@ class SimulatedDevice:
 
     def node_infos(self, g: int) -> list[NodeInfo]:
         """What is known of each node, in the order in which they were made."""
-        return [NodeInfo(node.handle, node.kind, node.name) for node in self._graph(g).nodes]
+        told = [({}, ()) if n.given is None else fields(n.given.values) for n in self._graph(g).nodes]
+        return [NodeInfo(n.handle, n.kind, n.name, *more) for n, more in zip(self._graph(g).nodes, told)]
 
     def _graph(self, g: int) -> _Graph:
         if g in self._graphs:
@@ -648,7 +677,8 @@ class SimulatedDevice:
             copy = _Executable.of(self._graph(child))
             if any(n.kind in ('conditional', 'memAlloc', 'memFree') for n in copy.nodes):
                 raise CudaCallError(Code.cudaErrorNotSupported, 'addChildGraphNode')
-            graph, node = self._new_node(g, after, lambda: self._run(copy, {}), 'child', 'graph')
+            graph, node = self._new_node(g, after, lambda: None, 'child', 'graph')
+            node.child = copy
             graph.nodes.append(node)
             return node.handle
 
@@ -694,8 +724,12 @@ class SimulatedDevice:
             order = self._order(executable)
         for node in order:
             bodies = executable.bodies.get(node)
-            if bodies is None:
-                node.work()
+            if node in executable.off:
+                continue
+            if node in executable.children:
+                self._run(executable.children[node], {})
+            elif bodies is None:
+                executable.works[node]()
             elif node.decides == 'while':
                 while values[node.condition]:
                     self._run(bodies[0], values)

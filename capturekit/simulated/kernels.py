@@ -226,7 +226,7 @@ class RawKernel:
         fn = body_of(self.name, 'RawKernel')
         grid, block = tuple(grid), tuple(block)
         with _on(stream):
-            launches.run(self.name, lambda *a: fn(grid, block, a), tuple(args))
+            launches.run(self.name, fn, tuple(args), grid=grid, block=block, shared=shared_mem)
 
     def compile(self, log_stream: Any = None) -> None:
         """Do nothing: there is no compiler."""

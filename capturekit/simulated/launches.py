@@ -8,11 +8,13 @@ hold then. So code that looks at a result too early, or a graph that misses an e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from capturekit.simulated.changes import Given
 
 from . import memory, runtime
 from .current import get_current_stream_ptr
@@ -118,6 +120,17 @@ def _store(view: NDArray[Any], value: NDArray[Any]) -> None:
     view[...] = value
 
 
+def _store_all(slots: Iterable[Slot], values: Iterable[NDArray[Any]]) -> None:
+    for slot, value in zip(slots, values):
+        if 0 not in slot.shape:
+            _store(slot.view(), value)
+
+
+def _given(args: tuple[Any, ...], make: Callable[..., Callable[[], None]]) -> Given:
+    """The arguments of a kernel of CuPy's, which decides about its grid itself."""
+    return Given({'args': args, 'grid': None, 'block': None, 'shared': 0}, make)
+
+
 def launch(
     name: str,
     fn: Callable[..., Any],
@@ -145,14 +158,16 @@ def launch(
     def work() -> None:
         nonlocal fresh
         found, fresh = fresh, None
-        for slot, value in zip(slots, _leaves(_quietly(fn, recipe)) if found is None else found):
-            if 0 not in slot.shape:
-                _store(slot.view(), value)
+        _store_all(slots, _leaves(_quietly(fn, recipe)) if found is None else found)
+
+    def make(args: tuple[Any, ...], **_shape: Any) -> Callable[[], None]:
+        count = len(recipe[0])
+        return lambda: _store_all(args[count:], _leaves(_quietly(fn, (args[:count], recipe[1]))))
 
     del values
     if all(0 in slot.shape for slot in slots):
         return _rebuild(result, iter(arrays))
-    if runtime.submit(get_current_stream_ptr(), work, name, kind):
+    if runtime.submit(get_current_stream_ptr(), work, name, kind, _given((*recipe[0], *slots), make)):
         fresh = None
     return _rebuild(result, iter(arrays))
 
@@ -177,7 +192,19 @@ def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind:
         for slot, value in zip(slots, _quietly(compute, recipe) if found is None else found):
             slot.view()[...] = value
 
-    if runtime.submit(get_current_stream_ptr(), work, name, kind):
+    def make(args: tuple[Any, ...], **_shape: Any) -> Callable[[], None]:
+        inputs, outputs = args[: len(recipe[0])], args[len(recipe[0]) :]
+
+        def again() -> None:
+            scratch = [np.array(slot.view()) for slot in outputs]
+            into = tuple(scratch) if isinstance(out, tuple) else scratch[0]
+            _quietly(lambda *a, **k: fn(*a, **k, out=into), (inputs, recipe[1]))
+            for slot, value in zip(outputs, scratch):
+                slot.view()[...] = value
+
+        return again
+
+    if runtime.submit(get_current_stream_ptr(), work, name, kind, _given((*recipe[0], *slots), make)):
         fresh = None
     return out
 
@@ -217,10 +244,22 @@ def mutate(
         fresh = None
 
 
-def run(name: str, fn: Callable[..., Any], args: Sequence[Any], kind: str = 'kernel') -> None:
-    """Run ``fn`` on NumPy views of the arrays in ``args``; it writes into whichever it likes."""
-    recipe: tuple[Any, dict[str, Any]] = (lower(tuple(args)), {})
-    runtime.submit(get_current_stream_ptr(), lambda: _quietly(fn, recipe), name, kind)
+def run(
+    name: str,
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kind: str = 'kernel',
+    grid: tuple[int, ...] = (),
+    block: tuple[int, ...] = (),
+    shared: int = 0,
+) -> None:
+    """Run ``fn(grid, block, args)`` on NumPy views of the arrays in ``args``; it writes into whichever it likes."""
+
+    def make(args: tuple[Any, ...], grid: tuple[int, ...], block: tuple[int, ...], shared: int) -> Callable[[], None]:
+        return lambda: _quietly(lambda *a: fn(grid, block, a), (args, {}))
+
+    given = Given({'args': lower(tuple(args)), 'grid': grid, 'block': block, 'shared': shared}, make)
+    runtime.submit(get_current_stream_ptr(), given.work(), name, kind, given)
 
 
 def view(fn: Callable[..., Any], array: Any, *args: Any, **kwargs: Any) -> Any:

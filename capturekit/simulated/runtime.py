@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from capturekit.errors import CudaCallError
 from capturekit.rules import CaptureStatus, Mode
 from capturekit.simulated.addresses import GARBAGE, AddressSpace, Bytes
+from capturekit.simulated.changes import Given
 from capturekit.simulated.constants import ATTRIBUTES, COMPUTE_CAPABILITY, CONSTANTS, ERRORS
 from capturekit.simulated.device import SimulatedDevice
 
@@ -102,10 +103,14 @@ def _status(verb: Callable[..., bool], *args: Any) -> int:
         return int(e.code)
 
 
-def submit(stream: int, work: Callable[[], None], name: str, kind: str = 'kernel') -> bool:
+def submit(stream: int, work: Callable[[], None], name: str, kind: str = 'kernel', given: Given | None = None) -> bool:
     """Launch ``work`` on a stream; return True if it was recorded instead of run."""
-    recorded: bool = _ask(_device().submit, stream, work, name, kind)
+    recorded: bool = _ask(_device().submit, stream, work, name, kind, given)
     return recorded
+
+
+def _submit_given(stream: int, given: Given, name: str, kind: str) -> None:
+    submit(stream, given.work(), name, kind, given)
 
 
 def check_status(status: int) -> None:
@@ -310,7 +315,18 @@ def memcpy(dst: int, src: int, size: int, kind: int) -> None:
 
 
 def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
-    submit(stream, lambda: _copy(dst, src, size, kind), 'memcpyAsync', 'memcpy')
+    values = {'dst': dst, 'src': src, 'bytes': size}
+
+    def make(**now: int) -> Callable[[], None]:
+        return lambda: _copy(now['dst'], now['src'], now['bytes'], kind)
+
+    _submit_given(stream, Given(values, make, _in_memory_like(values)), 'memcpyAsync', 'memcpy')
+
+
+def _in_memory_like(values: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Mapping[str, Any]], bool]:
+    """Whether a node may go to other addresses: device memory takes the place of device memory alone."""
+    ends = {end: _device_memory.find(values[end]) is None for end in ('dst', 'src') if end in values}
+    return lambda _old, new: all((_device_memory.find(new[end]) is None) == host for end, host in ends.items())
 
 
 def memcpyPeer(dst: int, dstDevice: int, src: int, srcDevice: int, size: int) -> None:
@@ -349,7 +365,12 @@ def memset(ptr: int, value: int, size: int) -> None:
 
 
 def memsetAsync(ptr: int, value: int, size: int, stream: int) -> None:
-    submit(stream, lambda: _fill(ptr, value, size), 'memsetAsync', 'memset')
+    values = {'dst': ptr, 'value': value, 'bytes': size}
+
+    def make(**now: int) -> Callable[[], None]:
+        return lambda: _fill(now['dst'], now['value'], now['bytes'])
+
+    _submit_given(stream, Given(values, make, _in_memory_like(values)), 'memsetAsync', 'memset')
 
 
 def pointerGetAttributes(ptr: int) -> PointerAttributes:

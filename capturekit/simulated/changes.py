@@ -1,0 +1,310 @@
+"""Graphs changed on the simulated device: executable graphs updated in place, nodes given something else, copies.
+
+CUDA pairs the nodes of two graphs from their last nodes backwards: the nodes that nothing comes after in the order in
+which they were made, then what each comes after, one by one. Here that order, too, is the one in which nodes were made.
+CUDA Driver API, ``cuGraphExecUpdate``; CUDA C++ Programming Guide, "Updating Instantiated Graphs".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from capturekit.arguments import Argument
+from capturekit.errors import CudaCallError
+from capturekit.rules import Code
+from capturekit.setting import Change
+
+if TYPE_CHECKING:
+    from capturekit.simulated.device import _Executable, _Graph, _Node
+
+#: What is told of a node, of all that it was given.
+_TOLD = ('grid', 'block', 'shared', 'dst', 'src', 'value', 'bytes')
+#: What can be disabled.
+_SWITCHED = ('kernel', 'memset', 'memcpy')
+#: What can not be copied, nor be in a child graph.
+_NOT_COPIED = ('conditional', 'memAlloc', 'memFree')
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a node was given, how its work is made of that, and whether other values may take the place of these."""
+
+    values: Mapping[str, Any]
+    make: Callable[..., Callable[[], None]]
+    fits: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda old, new: True
+
+    def work(self) -> Callable[[], None]:
+        return self.make(**self.values)
+
+    def but(self, **values: Any) -> Given:
+        return replace(self, values={**self.values, **values})
+
+
+def fields(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, ...]]:
+    """What is told of a node that was given ``values``: details, and the addresses among its arguments."""
+    detail = {name: value for name, value in values.items() if name in _TOLD and values.get('block', 0) is not None}
+    ends = [detail[name] for name in ('dst', 'src') if name in detail]
+    return detail, (*ends, *(one.ptr for one in values.get('args', ()) if hasattr(one, 'ptr')))
+
+
+def _argument(value: Any, others: Sequence[Any], typed: bool) -> Argument:
+    """A value as a kernel gets it. ``typed``: a kernel of CuPy's, which knows what it takes."""
+    if hasattr(value, 'ptr'):
+        data = int(value.ptr).to_bytes(8, 'little')
+        return Argument(data, str(value.dtype), True) if typed else Argument(data)
+    if isinstance(value, np.generic):
+        return Argument(value.tobytes(), str(value.dtype) if typed else '', False if typed else None)
+    if not isinstance(value, (bool, int, float, complex)):
+        return Argument(b'', '', False)
+    arrays = [one.dtype for one in others if hasattr(one, 'ptr')] if typed else []
+    dtype = np.result_type(*arrays, value) if arrays else np.asarray(value).dtype
+    return Argument(np.asarray(value).astype(dtype).tobytes(), str(dtype) if typed else '', False if typed else None)
+
+
+def _decoded(old: Any, argument: Argument, data: bytes) -> Any:
+    """The value that bytes stand for in the place of another."""
+    if data == argument.data:
+        return old
+    if hasattr(old, 'ptr'):
+        return replace(old, ptr=int.from_bytes(data, 'little'))
+    if isinstance(old, np.generic):
+        return np.frombuffer(data, old.dtype)[0]
+    return np.frombuffer(data, argument.dtype or np.asarray(old).dtype)[0].item()
+
+
+class Refused(Exception):
+    """CUDA's reason, and the node of the new graph."""
+
+    def __init__(self, reason: str, node: _Node | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.node = node
+
+
+def paired(old: _Executable, new: _Executable) -> dict[_Node, _Node]:
+    """Each node of an executable graph with the one of the new graph that takes its place. Raises Refused."""
+    if len(old.nodes) != len(new.nodes):
+        raise Refused('topology changed')
+    waiting = _zipped(_ends(old), _ends(new), None)
+    pairs: dict[_Node, _Node] = {}
+    taken: dict[_Node, _Node] = {}
+    while waiting:
+        a, b = waiting.pop()
+        if a in pairs or b in taken:
+            if pairs.get(a) is not b:
+                raise Refused('topology changed', b)
+            continue
+        pairs[a], taken[b] = b, a
+        _alike(old, a, new, b)
+        waiting += _zipped(_in_order(a.after), _in_order(b.after), b)
+    return pairs
+
+
+def _in_order(nodes: Any) -> list[_Node]:
+    return sorted(nodes, key=lambda n: n.handle)  # handles are counted up
+
+
+def _ends(graph: _Executable) -> list[_Node]:
+    followed = {a for n in graph.nodes for a in n.after}
+    return [n for n in graph.nodes if n not in followed]
+
+
+def _zipped(old: list[_Node], new: list[_Node], node: _Node | None) -> list[tuple[_Node, _Node]]:
+    if len(old) != len(new):
+        raise Refused('topology changed', node)
+    return list(zip(old, new))
+
+
+def _alike(old: _Executable, a: _Node, new: _Executable, b: _Node) -> None:
+    """Refuse what an update can not change of a node."""
+    if a.kind != b.kind:
+        raise Refused('node type changed', b)
+    given = old.given[a]
+    if given is not None and b.given is not None and not given.fits(given.values, b.given.values):
+        raise Refused('parameters changed', b)
+    bodies, others = old.bodies.get(a, ()), new.bodies.get(b, ())
+    if (a.decides, len(bodies)) != (b.decides, len(others)):
+        raise Refused('parameters changed', b)
+    for one, other in zip(bodies, others):
+        paired(one, other)
+    if old.children.get(a) is not None:
+        paired(old.children[a], new.children[b])
+
+
+class Changes:
+    """The verbs of a device that change graphs. Beside them it needs what :class:`SimulatedDevice` keeps."""
+
+    _lock: Any
+    _graphs: dict[int, _Graph]
+    _execs: dict[int, _Executable]
+    _graph: Callable[[int], _Graph]
+    _exec: Callable[[int], _Executable]
+    _handle: Callable[[], int]
+
+    def graph_exec_update(self, x: int, g: int) -> tuple[str, int]:
+        """``cudaGraphExecUpdate``: return ('', 0), or CUDA's reason for refusing and the node of ``g`` or 0."""
+        with self._lock:
+            executable, graph = self._exec(x), self._graph(g)
+            if graph.is_body:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecUpdate')
+            new = type(executable).of(graph)
+            try:
+                pairs = paired(executable, new)
+            except Refused as refused:
+                return refused.reason, 0 if refused.node is None else refused.node.handle
+            new.off = {pairs[n] for n in executable.off}
+            new.anchors = {handle: pairs[n] for handle, n in executable.anchors.items()}
+            self._execs[x] = new
+            return '', 0
+
+    def graph_clone(self, g: int) -> int:
+        """``cudaGraphClone``: a copy of a graph; refused where it has conditional or memory nodes."""
+        with self._lock:
+            graph = self._graph(g)
+            if any(n.kind in _NOT_COPIED for n in graph.nodes):
+                raise CudaCallError(Code.cudaErrorNotSupported, 'graphClone')
+            copies: dict[_Node, _Node] = {}
+            for n in graph.nodes:
+                copies[n] = replace(n, handle=self._handle(), after=frozenset(copies[a] for a in n.after))
+            handle = self._handle()
+            self._graphs[handle] = type(graph)(handle, list(copies.values()))
+            return handle
+
+    # -- single nodes -------------------------------------------------------------------------------------------
+
+    def _node(self, g: int, node: int, kind: str = '') -> _Node:
+        found = next((n for n in self._graph(g).nodes if n.handle == node), None)
+        if found is None or (kind and found.kind != kind):
+            raise CudaCallError(Code.cudaErrorInvalidValue, f'a node of kind {kind!r}')
+        return found
+
+    def _anchor(self, x: int, source: int) -> tuple[_Executable, _Node]:
+        executable = self._exec(x)
+        if source not in executable.anchors:
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'the node of an executable graph')
+        return executable, executable.anchors[source]
+
+    def node_enable(self, x: int, node: int, on: bool) -> None:
+        """``cudaGraphNodeSetEnabled``: kernels, memsets and copies only."""
+        with self._lock:
+            executable, found = self._anchor(x, node)
+            if found.kind not in _SWITCHED:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphNodeSetEnabled')
+            (executable.off.discard if on else executable.off.add)(found)
+
+    def node_enabled(self, x: int, node: int) -> bool:
+        """``cudaGraphNodeGetEnabled``."""
+        with self._lock:
+            executable, found = self._anchor(x, node)
+            if found.kind not in _SWITCHED:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphNodeGetEnabled')
+            return found not in executable.off
+
+    def node_arguments(self, g: int, node: int) -> list[Argument]:
+        """The arguments of a kernel's node of a definition; those of nested Python values have no bytes."""
+        with self._lock:
+            found = self._node(g, node, 'kernel')
+            if found.given is None:
+                return []
+            args, typed = found.given.values['args'], found.given.values['block'] is None
+            return [_argument(value, args, typed) for value in args]
+
+    def _give(self, found: _Node, **values: Any) -> Change:
+        old, work = found.given, found.work
+        if old is None:
+            raise CudaCallError(Code.cudaErrorNotSupported, f'what {found.name} was given is not known here')
+        new = old.but(**values)
+        if not old.fits(old.values, new.values):
+            raise CudaCallError(Code.cudaErrorInvalidValue, f'{found.name}: other memory than before')
+        found.given, found.work = new, new.work()
+
+        def undo() -> None:
+            found.given, found.work = old, work
+
+        return Change(undo)
+
+    def set_kernel(
+        self, g: int, node: int, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[bytes]
+    ) -> Change:
+        """``cudaGraphKernelNodeSetParams``: of the definition ``g``; no executable graph is changed by it."""
+        with self._lock:
+            found, arguments = self._node(g, node, 'kernel'), self.node_arguments(g, node)
+            old = () if found.given is None else found.given.values['args']
+            if len(args) != len(arguments) or any(len(a) != len(b.data) for a, b in zip(args, arguments)):
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphKernelNodeSetParams')
+            new = tuple(_decoded(value, argument, data) for value, argument, data in zip(old, arguments, args))
+            if found.given is not None and found.given.values['block'] is None:
+                return self._give(found, args=new)
+            return self._give(found, grid=tuple(grid), block=tuple(block), shared=shared, args=new)
+
+    def set_memcpy(self, g: int, node: int, dst: int, src: int, nbytes: int) -> Change:
+        """``cudaGraphMemcpyNodeSetParams1D``, of a definition."""
+        with self._lock:
+            return self._give(self._node(g, node, 'memcpy'), dst=dst, src=src, bytes=nbytes)
+
+    def set_memset(self, g: int, node: int, dst: int, value: int, nbytes: int) -> Change:
+        """``cudaGraphMemsetNodeSetParams``, of a definition."""
+        with self._lock:
+            return self._give(self._node(g, node, 'memset'), dst=dst, value=value, bytes=nbytes)
+
+    def set_host(self, g: int, node: int, call: Callable[[], None]) -> Change:
+        """``cudaGraphHostNodeSetParams``, of a definition."""
+        with self._lock:
+            found = self._node(g, node, 'host')
+            old, found.work = found.work, call
+            return Change(lambda: setattr(found, 'work', old))
+
+    def set_event(self, g: int, node: int, event: int) -> Change:
+        """``cudaGraphEventRecordNodeSetEvent`` or ``cudaGraphEventWaitNodeSetEvent``, of a definition.
+
+        Events of nodes order nothing here, so that nothing is to be done.
+        """
+        with self._lock:
+            found = self._node(g, node)
+            if found.kind not in ('event record', 'wait event'):
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphEventNodeSetEvent')
+            return Change(lambda: None)
+
+    def set_child(self, g: int, node: int, child: int) -> None:
+        """The nodes in a child graph's node of a definition get what those of the graph ``child`` have."""
+        with self._lock:
+            found = self._node(g, node, 'graph')
+            found.child = self._child(found.child, child)
+
+    def _child(self, old: _Executable | None, child: int) -> _Executable:
+        assert old is not None
+        new = type(old).of(self._graph(child))
+        try:
+            paired(old, new)
+        except Refused as refused:
+            raise CudaCallError(Code.cudaErrorGraphExecUpdateFailure, refused.reason) from None
+        return new
+
+    def node_take(self, x: int, source: int, g: int, node: int) -> None:
+        """``cudaGraphExecNodeSetParams``: a node of an executable graph does what a definition's does from now on.
+
+        ``source`` names it: the handle that it has in the graph that was instantiated.
+        """
+        with self._lock:
+            executable, mine = self._anchor(x, source)
+            found = self._node(g, node)
+            given = executable.given[mine]
+            if found.kind != mine.kind or found.bodies:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
+            if given is not None and found.given is not None and not given.fits(given.values, found.given.values):
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecNodeSetParams')
+            executable.works[mine], executable.given[mine] = found.work, found.given
+            if found.child is not None:
+                executable.children[mine] = found.child
+
+    def child_take(self, x: int, source: int, child: int) -> None:
+        """``cudaGraphExecChildGraphNodeSetParams``: a node of an executable graph runs another child graph."""
+        with self._lock:
+            executable, mine = self._anchor(x, source)
+            if mine not in executable.children:
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecChildGraphNodeSetParams')
+            executable.children[mine] = self._child(executable.children[mine], child)
