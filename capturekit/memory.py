@@ -145,6 +145,7 @@ class GraphMemory:
         #: The pools and lanes of the loops' bodies by depth, and those around the loops that are open.
         self._loops: list[tuple[Any, _Lanes]] = []
         self._around: list[tuple[Any, _Lanes, int]] = []
+        self._holders = 1
         self._workspaces: dict[int, Any] = {}
         self.workspace_bytes = WORKSPACE_BYTES
 
@@ -267,11 +268,18 @@ class GraphMemory:
     def _pools(self) -> list[Any]:
         return [self.pool, self._fresh, *(pool for pool, _lanes in self._loops)]
 
+    def share(self) -> None:
+        """One more graph uses this memory: it goes back when the last of them releases it."""
+        self._holders += 1
+
     def release(self) -> None:
         """Give everything back; the graph must not be launched any more.
 
         Free blocks are freed by name: CuPy's pools can outlive their last reference until garbage is collected.
         """
+        self._holders -= 1
+        if self._holders > 0:
+            return
         self._held.clear()
         self._lanes.close()
         for _pool, lanes in self._loops:
