@@ -9,8 +9,8 @@ that are no arrays), checked on the device (host reads), or reason enough to sta
 from __future__ import annotations
 
 import functools
-import logging
 import threading
+import time
 import types
 from bisect import bisect_left
 from collections import OrderedDict
@@ -22,6 +22,7 @@ from capturekit.containers import held_in, shape_of_change, snapshot, take_apart
 from capturekit.cuda import Platform, current
 from capturekit.environment import Watch
 from capturekit.errors import CaptureError
+from capturekit.figures import LOG, count
 from capturekit.guard import GUARD
 from capturekit.memory import extent
 from capturekit.places import Place
@@ -30,7 +31,6 @@ from capturekit.rehearsal import Rehearsal
 from capturekit.sparse import packed
 from capturekit.variant import Recorder, Variant, opaque
 
-LOG = logging.getLogger('capturekit')
 #: Calls in a row that did not fit what was recorded, after which a kind of call stays eager.
 PATIENCE = 8
 #: Host reads up to which the device decides whether to go on: a launch of many conditional nodes costs more.
@@ -111,6 +111,7 @@ class Graphed:
         self._kinds: OrderedDict[Any, _Kind] = OrderedDict()
         self._platform: Platform | None = None
         self._said: set[str] = set()
+        self._recordings = 0
         self._local = threading.local()
         self._used: _Kind | None = None
         #: A call that may yet turn out to have failed, and has to be undone then before the next.
@@ -256,6 +257,7 @@ class Graphed:
                 tried.append(other)
             except Exception as error:  # a call between two parts raised: so does the eager run, as if only it had run
                 LOG.info('%s: %r; this call runs eagerly', self._name, error)
+                count('fallbacks')
                 variant.restore()
                 return self._again(platform, args, kwargs, variant.drawn())
             except BaseException:
@@ -276,6 +278,7 @@ class Graphed:
         """An assumption failed: nothing has happened as far as the caller can see, and the eager run answers."""
         variant.restore(error)
         kind.misses += 1
+        count('fallbacks')
         LOG.info('%s: %s; this call runs eagerly', self._name, str(error).replace('\n ', ''))
         drawn = drawn or variant.drawn()
         if kind.misses >= PATIENCE:
@@ -358,7 +361,9 @@ class Graphed:
             recorder = Recorder(platform, self.__wrapped__, variant, gates, self._pool)
             _BUSY.depth += 1
             try:
+                begun = time.perf_counter()
                 result = recorder.record(leaves, form, self._pieces)
+                self._count_recording(variant, time.perf_counter() - begun)
                 self._count_seams(variant)
                 return result
             except errors.AssumptionError as error:
@@ -382,6 +387,7 @@ class Graphed:
             )
         variant.give_up(reason)
         self._say(reason)
+        count('fallbacks')
         return self._again(platform, args, kwargs, drawn)
 
     def _again(self, platform: Platform, args: Any, kwargs: Any, drawn: list[Feed]) -> Any:
@@ -396,6 +402,15 @@ class Graphed:
     @property
     def _name(self) -> str:
         return str(getattr(self.__wrapped__, '__qualname__', repr(self.__wrapped__)))
+
+    def _count_recording(self, variant: Variant, seconds: float) -> None:
+        """The first recording of a function is a capture like any other; those after it are counted, and told."""
+        self._recordings += 1
+        if self._recordings > 1:
+            count('rerecordings', seconds)
+            LOG.info(
+                '%s: recorded anew (recording %d) in %.2f ms: %r', self._name, self._recordings, seconds * 1e3, variant
+            )
 
     def _count_seams(self, variant: Variant) -> None:
         """Say once that a function has more calls by the host between its graphs than pieces are worth."""

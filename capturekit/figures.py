@@ -91,7 +91,9 @@ class Statistics:
     def _lines(self) -> Iterator[str]:
         for name, words in COUNTED.items():
             number, seconds = getattr(self, name), self.seconds.get(name)
-            each = '' if not seconds or not number else f'{seconds * 1e3:>13,.2f} ms {seconds / number * 1e3:>11,.3f} each'
+            each = (
+                '' if not seconds or not number else f'{seconds * 1e3:>13,.2f} ms {seconds / number * 1e3:>11,.3f} each'
+            )
             yield f'{words:<24}{number:>13,}{each}'
         yield f'{"launches":<24}{self.launches:>13,}'
         yield f'{"graphs open now":<24}{self.graphs:>13,}'
