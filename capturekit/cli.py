@@ -182,10 +182,11 @@ def _say(text: str) -> None:
 
 
 def _guarded(script: str, args: list[str], whole: bool) -> int:
+    from capturekit.figures import aloud
     from capturekit.guard import GUARD, watch
 
     folder = os.path.dirname(os.path.realpath(script)) if os.path.isfile(script) else None
-    with as_main([script, *args], folder), watch():
+    with as_main([script, *args], folder), aloud(), watch():
         try:
             runpy.run_path(script, run_name='__main__')
             join_threads()

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 from weakref import WeakSet
@@ -19,7 +20,8 @@ from capturekit.recording import Recording, Step, place
 
 #: Silent until the program sets up logging. INFO: captures, adaptations, refusals. WARNING: functions that stay eager.
 LOG = logging.getLogger('capturekit')
-LOG.addHandler(logging.NullHandler())
+_SILENCE = logging.NullHandler()
+LOG.addHandler(_SILENCE)
 
 #: What :func:`count` counts, with words for the table.
 COUNTED = {
@@ -33,6 +35,16 @@ COUNTED = {
     'updates': 'updates',
     'reinstantiations': 're-instantiations',
 }
+
+
+@contextmanager
+def aloud() -> Iterator[None]:
+    """In the block warnings go to standard error, as those of any logger do that the program has not set up."""
+    LOG.removeHandler(_SILENCE)
+    try:
+        yield
+    finally:
+        LOG.addHandler(_SILENCE)
 
 
 class Counted(Protocol):
