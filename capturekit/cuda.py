@@ -303,6 +303,10 @@ class CudaDevice(Setting):
             return self.reader.last_nodes()
         return lambda s: last_node(self.capture_info(s))
 
+    def node_destroy(self, node: int) -> None:
+        """``cudaGraphDestroyNode``: take a node, and its edges, out of its graph."""
+        self._ask(self._rt.cudaGraphDestroyNode(self._rt.cudaGraphNode_t(node)), 'graphDestroyNode')
+
     def graph_edge_count(self, g: int) -> int:
         """How many edges a graph has."""
         get = getattr(self._rt, 'cudaGraphGetEdges_v2', self._rt.cudaGraphGetEdges)

@@ -53,6 +53,17 @@ def _refuse() -> None:
     raise _closed('Graph.launch()')
 
 
+class _Lent:
+    """Memory and host functions of a graph that is part of another; given back with that one's memory."""
+
+    def __init__(self, memory: GraphMemory, made: Any) -> None:
+        self._memory = memory
+        self._made = made
+
+    def __del__(self) -> None:
+        self._memory.release()
+
+
 class Graph:
     """What a capture made. It has no public constructor: ``with ck.capture() as cap: ...`` makes ``cap.graph``.
 
@@ -279,6 +290,14 @@ class Graph:
                 raise _closed('Graph.debug_dot_str()')
             parts = [self._made.graph] if self._plan is None else [p.graph for p in self._plan.parts]
             return ''.join(str(self._device.graph_dot(part, flags)) for part in parts)
+
+    def _lend(self, memory: GraphMemory) -> None:
+        """Another graph holds a copy of this one: what its nodes use lives as long as that one's memory."""
+        with self._lock:
+            if self._made is None:
+                raise _closed('Capture.embed()')
+            self._memory.share()
+            memory.keep(_Lent(self._memory, self._made))
 
     @property
     def closed(self) -> bool:

@@ -15,6 +15,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from capturekit import errors
+from capturekit.composing import Target, check, embed, target
 from capturekit.cuda import Platform, current
 from capturekit.deciding import Branch, Branches, Loop, branch, branches, cases, loop
 from capturekit.errors import CaptureError, CudaCallError
@@ -46,7 +47,14 @@ class Capture:
     """
 
     def __init__(
-        self, stream: Any, strict: bool, mode: Mode, pool: Any, rehearsal: Rehearsal | None = None, lines: bool = True
+        self,
+        stream: Any,
+        strict: bool,
+        mode: Mode,
+        pool: Any,
+        rehearsal: Rehearsal | None = None,
+        lines: bool = True,
+        into: Target | None = None,
     ) -> None:
         self._given = stream
         self._strict = strict
@@ -54,6 +62,7 @@ class Capture:
         self._pool = pool
         self._rehearsal = rehearsal
         self._lines = lines
+        self._into = into
         self._gates = 'device'
         self._seams_on: Any = None
         self._state = 'new'
@@ -150,10 +159,17 @@ class Capture:
         recording = new_recording(platform, self._mode, strict=self._strict)
         self._undo.push(lambda: self._forget(origin))
         self._undo.push(lambda: self._abandon(platform, origin))
-        device.begin_capture(origin.ptr, self._mode)
+        if self._into is None:
+            device.begin_capture(origin.ptr, self._mode)
+        else:
+            check(device, self._into)
+            device.begin_capture_to(origin.ptr, self._into.handle, self._mode, self._into.after)
         capture = GUARD.topology.begin(origin.ptr, self._mode, threading.get_ident(), blocking=blocking, at=at)
         live = Live(platform, capture, self._strict, origin, memory, recording, threading.get_ident(), at)
         live.active_at = at
+        if self._into is not None:
+            live.into = self._into.handle
+            live.numbered[live.into] = self._into.count
         live.gates, live.seams_on = self._gates, self._seams_on
         if not platform.simulated:
             live.held = held_by(frame, platform.cupy.ndarray)
@@ -221,7 +237,7 @@ class Capture:
         try:
             self._finish(live, made, fault, error)
         finally:
-            if made is not None and self._graph is None:
+            if made is not None and self._graph is None and self._live not in _HELD:
                 UNLOADING.release()
 
     def _end(self, live: Live, aborted: bool) -> Any:
@@ -246,6 +262,8 @@ class Capture:
                 self._keep(live, [g for part in live.plan.parts for g in part.graphs])
                 return made
             device = live.platform.device
+            if self._into is not None:
+                return self._end_into(live, self._into)
             with GUARD.inside():
                 info = device.capture_info(live.origin.ptr)
                 live.recording.nodes = device.graph_node_count(info.graph)
@@ -255,6 +273,25 @@ class Capture:
         made = GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin)
         self._keep(live, [made.graph])
         return made
+
+    def _end_into(self, live: Live, into: Target) -> Any:
+        """The nodes stay in the graph that they were added to."""
+        device = live.platform.device
+        with GUARD.inside():
+            fresh = set(device.graph_nodes(into.handle)[into.count :])
+            followed = {
+                a for a, b in device.graph_edges(into.handle) if b in fresh
+            }  # by others, which are ends or before
+            ends = device.capture_info(live.origin.ptr).dependencies
+            into.ends = tuple(node for node in ends if node not in followed)
+            live.recording.nodes += device.graph_node_count(into.handle) - into.count
+            live.recording.edges += device.graph_edge_count(into.handle)
+        GUARD.settle(live)
+        live.capture.status = CaptureStatus.NONE
+        with GUARD.inside():
+            device.end_capture(live.origin.ptr)
+        self._keep(live, [into.handle])
+        return into
 
     @staticmethod
     def _keep(live: Live, graphs: list[int]) -> None:
@@ -322,7 +359,9 @@ class Capture:
                 return
             try:
                 graph = device.end_capture(origin.ptr)
-                if self._live is None or not self._live.node:  # the body of a node goes with the graph around it
+                if self._into is not None:
+                    pass  # what it has added to is somebody else's
+                elif self._live is None or not self._live.node:  # the body of a node goes with the graph around it
                     device.graph_destroy(graph)
             except CudaCallError:
                 if self._live is not None:
@@ -358,6 +397,11 @@ class Capture:
                     live.memory.release()
             except BaseException as found:
                 fault = fault or found
+        if self._into is not None and (error is not None or fault is not None):
+            try:
+                _take_out(live, self._into)
+            except BaseException as found:
+                fault = fault or found
         if error is not None:
             if fault is not None:
                 add_note(error, f'capturekit: {fault}')
@@ -376,6 +420,10 @@ class Capture:
             raise fault
         assert live.memory is not None
         live.recording.memory_bytes = live.memory.used_bytes()
+        if self._into is not None:
+            self._state = 'closed'
+            _HELD.append(live)
+            return
         self._graph = Graph._make(
             live.platform,
             made,
@@ -401,9 +449,58 @@ class Capture:
     @property
     def graph(self) -> Graph:
         """The recorded graph. Raises ClosedError while the block is open or if it failed."""
+        if self._into is not None and self._state == 'closed':
+            raise errors.ClosedError(
+                'A capture was used: asking for its graph',
+                location=here(),
+                rule='It has recorded into a graph of yours.',
+                remedy='Instantiate that one, and keep this capture: it has the memory of what it recorded.',
+            )
         if self._graph is None:
             raise self._used('asking for its graph', before=self._state in ('new', 'open'))
         return self._graph
+
+    @property
+    def ends(self) -> list[Any]:
+        """Of a capture into a graph: the nodes that what comes after it has to come after.
+
+        Nodes of cuda.core where ``into`` was its GraphDefinition, else handles. Raises ClosedError before the end.
+        """
+        if self._into is None or self._state != 'closed':
+            raise self._used('asking for its ends', before=self._state in ('new', 'open'))
+        return self._into.nodes(self._into.ends)
+
+    def close(self) -> None:
+        """Of a capture into a graph: give back the memory of what it recorded. Again is no error.
+
+        Nobody tells when the last executable graph is gone: until this is called the memory is held, even if nobody
+        holds the capture. Raises ClosedError while the block is open; where the capture made a graph, closes that.
+        """
+        if self._state in ('new', 'open', 'ending', 'entering'):
+            raise self._used('closing it', before=True)
+        if self._graph is not None:
+            self._graph.close()
+        elif self._into is not None and self._live is not None and self._live in _HELD:
+            _HELD.remove(self._live)
+            assert self._live.memory is not None
+            with GUARD.inside():
+                self._live.memory.release()
+            UNLOADING.release()
+
+    def embed(self, graph: Graph) -> None:
+        """Put a graph into the current lane, as one node that runs all of it (``cudaGraphAddChildGraphNode``).
+
+        It is copied as it is now; what its nodes use is kept. One graph may be embedded several times, one after the
+        other. CUDA C++ Programming Guide, "Graph Structure".
+
+        Raises:
+            TypeError: no capturekit.Graph. ValueError: of another device. ClosedError: it, or the capture, is closed.
+            UnsupportedCallError: it decides on the device, or is launched in parts; or it is on a lane already that
+                may run beside this one.
+        """
+        self._must_be_open('embed()')
+        assert self._live is not None
+        embed(self._live, graph)
 
     @property
     def recording(self) -> Recording:
@@ -556,6 +653,18 @@ def _no_launch() -> None:
     raise AssertionError('a graph with a plan is launched by it')
 
 
+#: Captures into graphs of somebody else's, which nobody has closed: their memory stays.
+_HELD: list[Live] = []
+
+
+def _take_out(live: Live, into: Target) -> None:
+    """A capture into a graph has failed: what it has added goes."""
+    device = live.platform.device
+    with GUARD.inside():
+        for node in reversed(device.graph_nodes(into.handle)[into.count :]):
+            device.node_destroy(node)
+
+
 def _drop(live: Live) -> None:
     """Destroy the parts of a capture that failed; one whose end was not reached has been abandoned already."""
     plan = live.plan
@@ -624,6 +733,8 @@ def capture(
     pool: Any = None,
     rehearsal: Rehearsal | None = None,
     lines: bool = True,
+    into: Any = None,
+    after: Any = None,
 ) -> Capture:
     """Record the CuPy work of a block into a CUDA graph.
 
@@ -642,6 +753,10 @@ def capture(
             checked on the device at every launch.
         lines: whether to follow which line makes which nodes (``cap.recording.spans``): some tenths of a recorded
             operation's time.
+        into: a ``cuda.core.graph.GraphDefinition`` (or a ``cudaGraph_t`` as an int) that the nodes are added to,
+            behind its nodes ``after``. Then there is no ``cap.graph``: ``cap.ends`` are the nodes to go on from, and
+            whoever owns the definition instantiates it. The capture's memory is held until ``cap.close()``. A capture
+            that fails takes its nodes out again. With ``rehearsal`` it can't be combined.
 
     Raises:
         TypeError, ValueError: an argument is none of these, or the stream is the legacy one or of another device.
@@ -670,7 +785,10 @@ def capture(
         raise TypeError(f'rehearsal must come from ck.rehearse(), got {type(rehearsal).__name__}')
     if not isinstance(lines, bool):
         raise TypeError(f'lines must be True or False, got {lines!r}')
-    return Capture(stream, strict, mode, pool, rehearsal, lines)
+    to = target(into, after)
+    if to is not None and rehearsal is not None:
+        raise ValueError('a rehearsal is checked by launches of capturekit: with into= somebody else launches')
+    return Capture(stream, strict, mode, pool, rehearsal, lines, to)
 
 
 def rehearse(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Rehearsal:

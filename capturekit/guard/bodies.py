@@ -17,6 +17,7 @@ from capturekit.errors import CudaCallError
 from capturekit.guard.cuts import Cuts
 from capturekit.guard.live import Live
 from capturekit.places import Place, here
+from capturekit.plan import Part
 from capturekit.rules import Code
 
 #: What a body can hold.
@@ -46,13 +47,13 @@ class Bodies(Cuts):
     def decide(self, live: Live, decision: Decision, count: int) -> None:
         """Record what sets the condition, and the node with ``count`` empty bodies."""
         device = live.platform.device
-        part = self.part_of(live)
+        part = Part() if live.into else self.part_of(live)
         before = self._one_line(live, decision.at)
         assert live.memory is not None
         memory = live.memory
         with self.inside():
             decision.graph = device.capture_info(live.origin.ptr).graph
-            part.graph = part.graph or decision.graph
+            part.graph = live.into or part.graph or decision.graph
             decision.handle = device.condition_create(part.graph)
             decision.passes = live.platform.cupy.ndarray((1,), 'u8', memory.grow(8))
             with live.origin:

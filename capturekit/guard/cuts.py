@@ -17,7 +17,7 @@ from capturekit import errors
 from capturekit.checks import Checks
 from capturekit.guard.live import Live
 from capturekit.guard.uploads import Uploads
-from capturekit.places import Place
+from capturekit.places import Place, here
 from capturekit.plan import Part, Plan
 from capturekit.topology import Mark
 
@@ -29,6 +29,14 @@ class Cuts(Uploads):
 
     def plan_of(self, live: Live) -> Plan:
         """The plan that the capture's graph will follow; made when it is first needed."""
+        if live.into:
+            raise errors.UnsupportedCallError(
+                'A launch of more than one graph',
+                location=here(),
+                rule='What this block records into is launched by somebody else, who does nothing for us beside it.',
+                remedy='Record this in a capture of its own: checked host reads, random numbers of the host, and calls '
+                'between two graphs need a launch of capturekit.',
+            )
         if live.plan is None:
             live.plan = Plan(live.platform)
             live.plan.state = live.state

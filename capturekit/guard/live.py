@@ -9,6 +9,7 @@ from typing import Any
 
 from capturekit import figures
 from capturekit.cuda import Platform
+from capturekit.errors import CaptureError
 from capturekit.memory import GraphMemory
 from capturekit.places import Place
 from capturekit.plan import Backup, Feed, Part, Plan
@@ -54,10 +55,14 @@ class Live:
     opening: Any = None
     backups: list[Backup] = field(default_factory=list)
     trace: Trace | None = None
+    refused: list[Step] = field(default_factory=list)
     begun: float = field(default_factory=time.perf_counter)
     decisions: list[Any] = field(default_factory=list)
     numbered: dict[int, int] = field(default_factory=dict)
     broken: Place | None = None
+    embedded: list[tuple[int, Capture, int, int]] = field(default_factory=list)
+    #: The graph that the capture adds to, where that is somebody else's.
+    into: int = 0
 
     @property
     def drawn(self) -> list[Feed]:
@@ -73,6 +78,14 @@ class Live:
         """Append a step to the recording."""
         number = None if lane is None else lane.number
         self.recording.steps.append(Step(kind, number, text, None if at is None else at.to_json(), **more))
+
+    def refusal(self, error: CaptureError) -> None:
+        """A call in the block was refused: if that is caught there, the recording is to tell."""
+        text = f'refused, and caught in the block: {type(error).__name__}: {error.operation}'
+        at = None if error.location is None else error.location.to_json()
+        step = Step('note', error.lane, text, at)
+        if step not in self.refused:
+            self.refused.append(step)
 
     def lane_of(self, stream: Any) -> Lane | None:
         """The lane that a stream object is in this capture."""
@@ -111,6 +124,8 @@ def close_recording(live: Live, outcome: str) -> None:
         return at.to_json() if isinstance(at, Place) else None
 
     live.recording.outcome = outcome
+    if outcome == 'good':
+        live.recording.steps += live.refused  # somebody has caught these, and the graph is what came then
     if live.trace is not None:
         live.recording.spans = live.trace.spans
     live.recording.lanes = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from capturekit import errors
@@ -14,6 +15,8 @@ from capturekit.rules import RULES, Code, Operation
 from capturekit.topology import LEGACY_HANDLES
 
 _O = Operation
+#: ``cudaMemcpyKind`` of copies between host and device: what is recorded of them is the host's address.
+_WITH_THE_HOST = {1: 'what lies at its address of the host by then', 2: 'to its address of the host'}
 
 
 class Work(Switches):
@@ -38,6 +41,10 @@ class Work(Switches):
             return self._pass(verdict, call, ptr, go)
         finally:
             self._trap_again()
+
+    def work_on(self, ptr: int, call: str, go: Callable[[], Any]) -> Any:
+        """Work that capturekit itself puts on a stream for the user."""
+        return self._on_stream(_O.WORK, call, ptr, go)
 
     def _runtime_work(self, call: str, ptr: int, go: Callable[[], Any]) -> Any:
         return self._on_stream(_O.WORK, call, ptr, go)
@@ -135,7 +142,14 @@ class Work(Switches):
 
     def runtime_work_last(self, call: str, original: Callable[..., Any], *args: Any) -> Any:
         """Copies and memsets of ``cupy.cuda.runtime``, whose last argument is the stream."""
-        return self._runtime_work(f'cupy.cuda.{call}', args[-1], lambda: original(*args))
+        answer = self._runtime_work(f'cupy.cuda.{call}', args[-1], lambda: original(*args))
+        lane = self.topology.lane(args[-1])
+        if lane is not None and lane.capture in self.lives and 'memcpy' in call and args[-2] in _WITH_THE_HOST:
+            text = (
+                f'cupy.cuda.{call}: each launch copies {_WITH_THE_HOST[args[-2]]}, which must stay as long as the graph'
+            )
+            self.live_of(lane).note('note', lane, text, here())
+        return answer
 
     def runtime_peer_copy(self, original: Callable[..., Any], *args: Any) -> Any:
         call = 'cupy.cuda.runtime.memcpyPeerAsync()'
@@ -169,6 +183,8 @@ class Work(Switches):
         with self.lock:
             self._start()
             verdict = self.judge(_O.LEGACY_WORK, stream=LEGACY_HANDLES[0])
+            if verdict.rule is not None:
+                verdict = replace(verdict, rule=replace(verdict.rule, remedy=_with_a_stream(call)))
         return self._pass(verdict, call, LEGACY_HANDLES[0], go)
 
     def runtime_stream_destroy(self, original: Callable[..., Any], stream: int) -> Any:
@@ -260,6 +276,18 @@ class Work(Switches):
     def pointer_sync(self, call: str, original: Callable[..., Any], pointer: Any, *args: Any, **kwargs: Any) -> Any:
         """Synchronous copies and memsets of a MemoryPointer: they use the legacy stream."""
         return self._legacy_work(call, lambda: original(pointer, *args, **kwargs))
+
+
+def _with_a_stream(call: str) -> str:
+    """What to write instead of a copy or memset that takes no stream."""
+    name = call.rpartition('.')[2].rstrip('()')
+    if name in ('copy_from_host', 'copy_to_host'):
+        return RULES['host-write' if 'from' in name else 'host-read'].remedy
+    if name == 'memcpyPeer':
+        return RULES['peer-copy'].remedy
+    if 'runtime.' in call:
+        return f'Use `{name}Async`, whose last argument is a stream: `cap.stream.ptr`.'
+    return f'Use `{name}_async`, which goes to the current stream, or to the one that it is given.'
 
 
 def _is_ours(module: str) -> bool:

@@ -57,6 +57,8 @@ class _Node:
     #: What the work was made of, where that can be changed; of a child graph, what it runs.
     given: Given | None = None
     child: _Executable | None = None
+    #: The child graph, to be looked into.
+    inside: _Graph | None = None
 
 
 @dataclass(eq=False)
@@ -590,6 +592,20 @@ class SimulatedDevice(Changes):
         """A function that tells a stream's last node: 0 where there is none; -1 in a lost capture, -2 in none."""
         return lambda s: last_node(self.capture_info(s))
 
+    def node_destroy(self, node: int) -> None:
+        """``cudaGraphDestroyNode``: take a node, and its edges, out of its graph."""
+        with self._lock:
+            for graph in self._graphs.values():
+                found = next((n for n in graph.nodes if n.handle == node), None)
+                if found is not None:
+                    graph.nodes.remove(found)
+                    for n in graph.nodes:
+                        n.after -= {found}
+                    for body in found.bodies:
+                        self._forget(body)
+                    return
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphDestroyNode')
+
     def graph_edge_count(self, g: int) -> int:
         """How many edges a graph has."""
         return sum(len(n.after) for n in self._graph(g).nodes)
@@ -606,7 +622,8 @@ class SimulatedDevice(Changes):
     def node_infos(self, g: int) -> list[NodeInfo]:
         """What is known of each node, in the order in which they were made."""
         told = [({}, ()) if n.given is None else fields(n.given.values) for n in self._graph(g).nodes]
-        return [NodeInfo(n.handle, n.kind, n.name, *more) for n, more in zip(self._graph(g).nodes, told)]
+        inner = [0 if n.inside is None else n.inside.handle for n in self._graph(g).nodes]
+        return [NodeInfo(n.handle, n.kind, n.name, *more, i) for n, more, i in zip(self._graph(g).nodes, told, inner)]
 
     def _graph(self, g: int) -> _Graph:
         if g in self._graphs:
@@ -679,6 +696,8 @@ class SimulatedDevice(Changes):
                 raise CudaCallError(Code.cudaErrorNotSupported, 'addChildGraphNode')
             graph, node = self._new_node(g, after, lambda: None, 'child', 'graph')
             node.child = copy
+            node.inside = _Graph(self._handle(), list(copy.nodes), is_body=True)
+            self._graphs[node.inside.handle] = node.inside
             graph.nodes.append(node)
             return node.handle
 
@@ -784,7 +803,7 @@ class SimulatedDevice(Changes):
     def _forget(self, graph: _Graph) -> None:
         self._graphs.pop(graph.handle, None)
         for node in graph.nodes:
-            for body in node.bodies:
+            for body in node.bodies if node.inside is None else (node.inside,):
                 self._forget(body)
 
     def graph_exec_destroy(self, x: int) -> None:

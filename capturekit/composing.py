@@ -1,0 +1,138 @@
+"""Graphs put together: a graph in a capture, and captures into a graph that exists.
+
+CUDA C++ Programming Guide, "Graph Structure" (child graphs); CUDA Runtime API, ``cudaGraphAddChildGraphNode``,
+``cudaStreamBeginCaptureToGraph``, ``cudaStreamUpdateCaptureDependencies``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from capturekit import errors
+from capturekit.graph import Graph
+from capturekit.guard import GUARD, Live
+from capturekit.places import here
+from capturekit.rules import Code
+from capturekit.topology import Lane, covers
+from capturekit.undo import uninterrupted
+
+#: What a child graph can't hold.
+_NOT_INSIDE = frozenset({'conditional', 'mem alloc', 'mem free'})
+
+
+def embed(live: Live, graph: Any) -> None:
+    """Record, on the current lane, a node that runs ``graph``."""
+    if not isinstance(graph, Graph):
+        raise TypeError(f'embed() takes a capturekit.Graph, got {type(graph).__name__}')
+    if graph.closed:
+        raise errors.ClosedError(
+            'Capture.embed()', location=here(), rule='The graph was closed.', remedy='Close it later, or record again.'
+        )
+    here_id = live.platform.cupy.cuda.Device().id
+    if graph.device_id != here_id:
+        raise ValueError(f'the graph lives on device {graph.device_id}, the capture is on device {here_id}')
+    _fits(live, graph)
+    with uninterrupted(), GUARD.lock:
+        lane = _lane(live)
+        _one_at_a_time(live, lane, graph)
+        GUARD.work_on(lane.stream, 'Capture.embed()', lambda: _add(live, lane.stream, graph))
+        live.embedded.append((graph.graph, lane.capture, lane.number, lane.segment))
+        assert live.memory is not None
+        graph._lend(live.memory)
+        live.note('embedded', lane, f'a graph of {graph.recording.nodes} nodes', here())
+
+
+def _fits(live: Live, graph: Graph) -> None:
+    plan = graph._plan
+    kinds = {info.kind for info in live.platform.device.node_infos(graph.graph)}
+    if plan is not None and not plan.plain:
+        rule = 'It is launched in several parts, with checks or calls of the host in between.'
+    elif found := sorted(kinds & _NOT_INSIDE):
+        rule = f'A child graph can not hold {" or ".join(found)} nodes.'
+    else:
+        return
+    raise errors.UnsupportedCallError(
+        'Capture.embed()',
+        location=here(),
+        rule=rule,
+        remedy='Record its code in this block instead, or launch the graphs one after the other.',
+        cuda_error=Code.cudaErrorNotSupported.name,
+    )
+
+
+def _lane(live: Live) -> Lane:
+    stream = live.platform.cupy.cuda.get_current_stream()
+    lane = live.lane_of(stream)
+    if lane is None:
+        raise errors.UnmatchedError(
+            'Capture.embed()',
+            stream=stream.ptr,
+            location=here(),
+            rule='The current stream is not in this capture.',
+            remedy='Make a lane of the capture current: `with cap.stream:`.',
+        )
+    return lane
+
+
+def _one_at_a_time(live: Live, lane: Lane, graph: Graph) -> None:
+    """The same graph twice writes the same memory twice: only one after the other."""
+    for handle, capture, number, segment in live.embedded:
+        if handle == graph.graph and capture is lane.capture and not covers(lane, {number: segment}):
+            raise errors.UnsupportedCallError(
+                'Capture.embed()',
+                location=here(),
+                rule='This graph is already on a lane that may run beside this one, and both would write its memory.',
+                remedy='Join that lane first, or record the code twice.',
+            )
+
+
+def _add(live: Live, stream: int, graph: Graph) -> None:
+    device = live.platform.device
+    with GUARD.inside():
+        info = device.capture_info(stream)
+        node = device.add_child(info.graph, info.dependencies, graph.graph)
+        device.set_dependencies(stream, [node])
+
+
+@dataclass
+class Target:
+    """A graph that a capture adds to: its handle, the nodes that come before, and how many there were."""
+
+    definition: Any
+    handle: int
+    after: tuple[int, ...]
+    count: int = 0
+    ends: tuple[int, ...] = ()
+
+    def nodes(self, handles: Iterable[int]) -> list[Any]:
+        """Nodes as the definition has them: objects of cuda.core, or handles."""
+        if isinstance(self.definition, int):
+            return list(handles)
+        known = {int(node.handle): node for node in self.definition.nodes}
+        return [known[handle] for handle in handles]
+
+
+def target(into: Any, after: Any) -> Target | None:
+    """Check ``into`` and ``after`` of :func:`capturekit.capture`."""
+    if into is None:
+        if after is not None:
+            raise TypeError('after= names nodes of the graph given as into=')
+        return None
+    handle = into if isinstance(into, int) and not isinstance(into, bool) else getattr(into, 'handle', None)
+    if handle is None or isinstance(into, (Graph, bool)):
+        raise TypeError(f'into must be a cuda.core GraphDefinition or a cudaGraph_t, got {type(into).__name__}')
+    nodes = () if after is None else tuple(after) if isinstance(after, Iterable) else (after,)
+    for node in nodes:
+        if isinstance(node, bool) or not (isinstance(node, int) or hasattr(node, 'handle')):
+            raise TypeError(f'after must be nodes of the graph, got {type(node).__name__}')
+    return Target(into, int(handle), tuple(int(getattr(node, 'handle', node)) for node in nodes))
+
+
+def check(device: Any, target: Target) -> None:
+    """Before anything is begun: the graph is one, and the nodes are its. Raises ValueError."""
+    known = set(device.graph_nodes(target.handle))
+    if strangers := [node for node in target.after if node not in known]:
+        raise ValueError(f'after: {len(strangers)} of the nodes are not in the graph')
+    target.count = len(known)
