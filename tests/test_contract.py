@@ -655,6 +655,18 @@ def test_graphs_are_made_and_put_into_others(bench: Bench) -> None:
     d.graph_exec_destroy(x)
 
 
+def test_nodes_are_taken_out_with_their_edges(bench: Bench) -> None:
+    d, g = bench.device, bench.graph(pieces=3)
+    first, second, third = d.graph_nodes(g)
+    assert len(d.graph_edges(g)) == 2
+    d.node_destroy(second)
+    assert d.graph_nodes(g) == [first, third] and d.graph_edges(g) == []
+    x, s = d.graph_instantiate(g), bench.stream()
+    assert ran(bench, x, s) in (2, None)
+    d.graph_exec_destroy(x)
+    d.graph_destroy(g)
+
+
 def test_captures_to_a_graph_begin_where_others_do(bench: Bench) -> None:
     d = bench.device
     g = d.graph_create()
