@@ -4,6 +4,7 @@
 """
 
 from capturekit.cache import Graphed, graphed
+from capturekit.composing import look
 from capturekit.errors import (
     AssumptionError,
     CaptureError,
@@ -31,6 +32,7 @@ from capturekit.linting import Finding, Report, lint
 from capturekit.recorder import Capture, capture, rehearse
 from capturekit.recording import Recording
 from capturekit.rehearsal import Rehearsal
+from capturekit.verifying import Verification
 
 __version__ = '0.1.0'
 
@@ -60,11 +62,13 @@ __all__ = [
     'UnmatchedError',
     'UnsupportedCallError',
     'UpdateError',
+    'Verification',
     'WrongThreadError',
     'capture',
     'fork',
     'graphed',
     'lint',
+    'look',
     'rehearse',
     'statistics',
 ]

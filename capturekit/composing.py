@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from capturekit import errors
+from capturekit.cuda import current
 from capturekit.graph import Graph
-from capturekit.guard import GUARD, Live
+from capturekit.guard import GUARD, Live, new_recording
+from capturekit.looking import Look, fill
 from capturekit.places import here
-from capturekit.rules import Code
+from capturekit.plan import Part
+from capturekit.recording import Recording
+from capturekit.rules import Code, Mode
 from capturekit.topology import Lane, covers
 from capturekit.undo import uninterrupted
 
@@ -94,6 +98,29 @@ def _add(live: Live, stream: int, graph: Graph) -> None:
         info = device.capture_info(stream)
         node = device.add_child(info.graph, info.dependencies, graph.graph)
         device.set_dependencies(stream, [node])
+
+
+def look(definition: Any) -> Recording:
+    """The nodes and edges of any graph, as a recording that has nothing else: to be drawn, saved and compared.
+
+    ``definition``: a ``cuda.core.graph.GraphDefinition``, a ``cudaGraph_t`` as an int, or anything else that has one as
+    ``handle`` or ``graph``: CuPy's graphs, too. ``recording.graph`` are the nodes, ``recording.arrows`` the edges, as
+    pairs of their numbers. What the body of a conditional node holds can not be asked.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    handle = definition if isinstance(definition, int) else getattr(definition, 'handle', None)
+    handle = getattr(definition, 'graph', None) if handle is None else handle
+    if handle is None or isinstance(definition, bool):
+        raise TypeError(f'look() takes a graph, got {type(definition).__name__}')
+    platform = current()
+    found = Look(platform.device, [Part(int(handle))], [], None)
+    recording = new_recording(platform, Mode.RELAXED, strict=True)
+    recording.mode, recording.outcome = '', 'good'
+    recording.nodes, recording.edges = len(found.nodes), len(found.edges)
+    fill(recording, found)
+    return recording
 
 
 @dataclass

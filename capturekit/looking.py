@@ -66,11 +66,11 @@ class Node:
 class Look:
     """One look at the graphs of a recording, part by part."""
 
-    def __init__(self, device: Any, parts: Sequence[Part], spans: list[Span], memory: GraphMemory) -> None:
+    def __init__(self, device: Any, parts: Sequence[Part], spans: list[Span], memory: GraphMemory | None) -> None:
         self._device = device
         self._spans = spans
         self._starts = [span.first for span in spans]
-        self._of = _owners(memory)
+        self._of = _owners(memory) if memory is not None else lambda _address: ''
         self.nodes: list[Node] = []
         self.edges: list[tuple[int, int]] = []
         self._numbers: dict[int, int] = {}
@@ -83,6 +83,11 @@ class Look:
         numbers = self._numbers
         for graph in whole:
             self.edges += [(numbers[a], numbers[b]) for a, b in device.graph_edges(graph)]
+
+    @property
+    def numbers(self) -> dict[int, int]:
+        """The numbers of the nodes by their handles."""
+        return self._numbers
 
     def _walk(
         self,

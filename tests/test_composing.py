@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
+from capturekit import render
 from capturekit.cuda import current
 from tests.test_deciding import flag, launched, simulated, values
 
@@ -287,6 +288,67 @@ def test_bad_targets(sim: Any) -> None:
     cap.close()
     assert cap.graph.closed
     made.close()
+
+
+# -- any graph ------------------------------------------------------------------------------------------------------
+
+
+def test_any_graph_is_looked_into(cp: Any, made: Handmade) -> None:
+    x = cp.ones(4)
+    with ck.capture(into=made.handle) as cap:
+        y = x * 2
+        y.fill(3)
+    stream = cp.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        cp.multiply(x, 2, out=y)
+        plain = stream.end_capture()
+    kinds = [[node.kind for node in ck.look(graph).graph] for graph in (made.handle, made, plain, cap_of(x))]
+    assert kinds[0] == kinds[1] and kinds[0][0] == 'kernel' and len(kinds[0]) == 2
+    assert kinds[2] == ['kernel'] and kinds[3] == ['kernel', 'kernel']
+    assert ck.look(made.handle).arrows == [(0, 1)]
+    for wrong in ('graph', True, None):
+        with pytest.raises(TypeError, match=r'look\(\) takes a graph'):
+            ck.look(wrong)
+    made.close(cap)
+
+
+def cap_of(x: Any) -> Any:
+    graph, _y = recorded(lambda: x * 2 + 1)
+    return graph
+
+
+@pytest.mark.gpu
+def test_every_kind_of_node_is_made_read_and_drawn() -> None:
+    """All but semaphores, which nothing here exports."""
+    cp = pytest.importorskip('cupy')
+    core, graphs = pytest.importorskip('cuda.core'), pytest.importorskip('cuda.core.graph')
+    device = core.Device()
+    device.set_current()
+    definition, child = graphs.GraphDefinition(), graphs.GraphDefinition()
+    child.empty()
+    x, y = cp.ones(64), cp.ones(64)
+    event = device.create_event()
+    node = definition.allocate(256)
+    node.deallocate(node.dptr)
+    definition.memcpy(x.data.ptr, y.data.ptr, x.nbytes).memset(x.data.ptr, 0, x.nbytes)
+    definition.callback(lambda: None)
+    definition.record(event).wait(event)
+    definition.embed(child)
+    definition.empty()
+    definition.if_then(definition.create_condition(0))
+    with ck.capture(into=definition) as cap:
+        cp.add(x, 1, out=y)
+    recording = ck.look(definition)
+    kinds = {node.kind for node in recording.graph}
+    assert kinds == {
+        'kernel', 'memcpy', 'memset', 'host', 'empty', 'event record', 'wait event', 'graph', 'mem alloc', 'mem free',
+        'conditional',
+    }  # fmt: skip
+    for draw in (render.to_text, render.to_dot, render.to_svg):
+        drawn = draw(recording)
+        assert all(kind in drawn for kind in ('memcpy', 'memset', 'conditional', 'mem alloc'))
+    cap.close()
 
 
 # -- beside cuda.core -----------------------------------------------------------------------------------------------
