@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -314,6 +315,9 @@ class CudaDevice(Setting):
 
     def graph_edges(self, g: int) -> list[tuple[int, int]]:
         """Pairs (from, to) of node handles."""
+        if self.reader is not None:
+            with suppress(LookupError):
+                return self.reader.edges(g)
         rt = self._rt
         get = getattr(rt, 'cudaGraphGetEdges_v2', rt.cudaGraphGetEdges)
         graph = rt.cudaGraph_t(g)

@@ -225,13 +225,22 @@ class Reader:
         for handle in self.handles(graph):
             if not self._get(handle, ctypes.byref(params)):
                 found.append(self._kernel_info(handle, params))
-                continue
-            node = ctypes.c_void_p(handle)
-            self._cuda.cuGraphNodeGetType(node, ctypes.byref(kind))
-            name = KINDS.get(kind.value, str(kind.value))
-            look = {'memcpy': self._memcpy_info, 'memset': self._memset_info, 'graph': self._child_info}.get(name)
-            found.append(look(handle) if look is not None else NodeInfo(handle, name))
+            else:
+                found.append(self._other_info(handle, kind))
         return found
+
+    def info(self, handle: int) -> NodeInfo:
+        """One node."""
+        params = _Params()
+        if not self._get(handle, ctypes.byref(params)):
+            return self._kernel_info(handle, params)
+        return self._other_info(handle, ctypes.c_int())
+
+    def _other_info(self, handle: int, kind: ctypes.c_int) -> NodeInfo:
+        self._cuda.cuGraphNodeGetType(ctypes.c_void_p(handle), ctypes.byref(kind))
+        name = KINDS.get(kind.value, str(kind.value))
+        look = {'memcpy': self._memcpy_info, 'memset': self._memset_info, 'graph': self._child_info}.get(name)
+        return look(handle) if look is not None else NodeInfo(handle, name)
 
     def handles(self, graph: int) -> list[int]:
         """The nodes of a graph, in the order in which they were made."""
@@ -240,6 +249,18 @@ class Reader:
         handles = (ctypes.c_void_p * count.value)()
         self._cuda.cuGraphGetNodes(ctypes.c_void_p(graph), handles, ctypes.byref(count))
         return [handle or 0 for handle in handles]
+
+    def edges(self, graph: int) -> list[tuple[int, int]]:
+        """Pairs (from, to) of nodes. Raises LookupError where this driver can't be asked without losing edge data."""
+        ask = getattr(self._cuda, 'cuGraphGetEdges_v2', None)
+        if ask is None:
+            raise LookupError('cuGraphGetEdges_v2 is not in this driver')
+        count = ctypes.c_size_t()
+        ask(ctypes.c_void_p(graph), None, None, None, ctypes.byref(count))
+        starts, ends = (ctypes.c_void_p * count.value)(), (ctypes.c_void_p * count.value)()
+        data = (ctypes.c_uint64 * count.value)()  # CUgraphEdgeData has eight bytes
+        ask(ctypes.c_void_p(graph), starts, ends, data, ctypes.byref(count))
+        return [(a or 0, b or 0) for a, b in zip(starts, ends)]
 
     def _kernel_info(self, handle: int, params: _Params) -> NodeInfo:
         name, layout = self._described((params.func or 0, params.kern or 0))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,13 @@ int cuGraphChildGraphNodeGetGraph(Node* node, Graph** inner)
 {
     if (node->kind != 4) return 1;
     *inner = (Graph*)node->args;
+    return 0;
+}
+int cuGraphGetEdges_v2(Graph* graph, Node** from, Node** to, unsigned long long* data, size_t* count)
+{
+    size_t edges = graph->count ? graph->count - 1 : 0;
+    for (size_t i = 0; from && i < edges; i++) { from[i] = graph->nodes[i]; to[i] = graph->nodes[i + 1]; data[i] = 0; }
+    *count = edges;
     return 0;
 }
 int captured = 0;
@@ -307,6 +315,19 @@ def test_nodes_of_every_kind(driver: Driver) -> None:
 )
 def test_names_as_people_write_them(name: str, people: str) -> None:
     assert nodes.demangled(name) == people
+
+
+def test_edges_are_pairs_of_handles(driver: Driver) -> None:
+    handles = [driver.node(driver.function('k', (0, 8)), [words(n)]) for n in range(3)]
+    assert Reader().edges(driver.graph(*handles)) == [(handles[0], handles[1]), (handles[1], handles[2])]
+    assert Reader().edges(driver.graph()) == []
+
+
+def test_a_driver_that_can_not_tell_edges_with_their_data(driver: Driver) -> None:
+    reader = Reader()
+    reader._cuda = SimpleNamespace()  # type: ignore[assignment]
+    with pytest.raises(LookupError, match='cuGraphGetEdges_v2'):
+        reader.edges(1)
 
 
 def test_the_last_node_of_a_stream(driver: Driver) -> None:
