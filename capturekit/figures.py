@@ -157,7 +157,7 @@ class Figures:
                 **self._counts,
                 launches=launches,
                 graphs=len(still),
-                memory_bytes=sum(map(_held, still)),
+                memory_bytes=sum(map(_held, {id(getattr(graph, '_memory', graph)): graph for graph in still}.values())),
                 seconds=dict(self._seconds),
             )
             if reset:

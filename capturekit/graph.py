@@ -11,7 +11,7 @@ import _thread
 import sys
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -27,6 +27,7 @@ from capturekit.recording import Recording
 from capturekit.rules import Mode
 from capturekit.topology import Topology
 from capturekit.unloading import UNLOADING
+from capturekit.verifying import Verification, verify
 
 _CLOSED = 'Its executable graph and its memory were given back by close()'
 
@@ -272,6 +273,46 @@ class Graph:
         """Write all nodes and edges into ``recording``, for saving and drawing, and return it. Errors as ``nodes``."""
         fill(self.recording, self._look('Graph.describe()'))
         return self.recording
+
+    def verify(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        outputs: Any = None,
+        values: Sequence[Sequence[Any]] | None = None,
+        rounds: int = 3,
+        rtol: float | None = None,
+        atol: float | None = None,
+    ) -> Verification:
+        """Launch with other inputs over poisoned memory, and compare with eager runs of ``fn``: find what was baked in.
+
+        ``graph.verify(fn, x, w, outputs=y)`` for a graph that was recorded as ``y = fn(x, w)``. Each round fills the
+        inputs with other values, writes over memory that lies free, launches, runs ``fn`` on copies, and launches again
+        on the same inputs. ``print(report)`` names the outputs that stay the same, differ, or change on the second
+        launch, each with the lines where something came from the host. All arrays are put back as they were. A graph
+        that draws from a ``cupy.random.Generator`` changes at every launch, and is told so.
+
+        Args:
+            fn: the function that was recorded; it is run eagerly, once a round.
+            args: its arguments; arrays among them, also in lists, tuples and dictionaries, must be those that the graph
+                reads. Those that are changed in place are compared, too.
+            outputs: what ``fn`` returned while it was recorded: the arrays that the graph writes, in the same order,
+                shapes and dtypes. None if it only changes arguments in place.
+            values: contents for the arrays among ``args`` in their order, once a round, where random ones will not do.
+                None: random ones in the range of what is there now, as :func:`capturekit.verifying.changed` makes them.
+            rounds: how many rounds with other contents, behind one with what is there now.
+            rtol, atol: what counts as equal, as in ``numpy.allclose``. None: the root of the dtype's precision, and
+                that times the largest element. Whole numbers and booleans must be the same.
+
+        Raises:
+            TypeError, ValueError: an argument is none of these; ``fn`` returns other arrays than ``outputs``.
+            ClosedError: the graph was closed. UnmatchedError: this thread has a capture open.
+            UnsupportedCallError: the graph of a ``@graphed`` function, which calls alone launch.
+            Whatever ``fn`` raises on the inputs as they are.
+
+        On CuPy's current stream; waits for it. Threads: nobody else may use the graph or the arrays meanwhile.
+        """
+        return verify(self, fn, args, outputs, values, rounds, rtol, atol, sys._getframe(1))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return (self.recording if self.closed else self.describe())._repr_mimebundle_(include, exclude)

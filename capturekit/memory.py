@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from capturekit.rules import CaptureStatus
@@ -91,6 +91,11 @@ class _Lanes:
                 for block in blocks:
                     block.touched = {}
 
+    def spare(self) -> list[Any]:
+        """The memory of the free blocks, which stay free."""
+        with self._lock:
+            return [block.pointer for blocks in self._free.values() for block in blocks]
+
     def close(self) -> None:
         """Let go of all free blocks; blocks that arrays still lie on go when these do."""
         with self._lock:
@@ -104,6 +109,16 @@ class _Lanes:
                 return
             block.touched = self._memory.touched_since(block.born)
             self._free[block.size].append(block)
+
+
+def _all_free(pool: Any) -> Iterator[Any]:
+    """A pool's free memory for the current stream, in pieces; the pool can't grow: it raises MemoryError instead."""
+    size = 1 << max(int(pool.free_bytes()), 1).bit_length() - 1
+    while size >= _UNIT:
+        try:
+            yield pool.malloc(size)
+        except MemoryError:
+            size //= 2
 
 
 def extent(array: Any) -> tuple[int, int]:
@@ -129,6 +144,7 @@ class GraphMemory:
         self._new_pool: Callable[[], Any] = lambda: cupy.cuda.MemoryPool(self._chunk)
         self._malloc = cupy.cuda.memory._malloc
         self._chunks: list[tuple[int, int]] = []
+        self._full = False
         self.pool = cupy.cuda.MemoryPool(self._chunk) if pool is None else pool
         # blocks dropped while lanes are open lie free in `pool`: what `grow` hands out must not be one of them
         self._fresh = cupy.cuda.MemoryPool(self._chunk) if pool is None else pool
@@ -156,7 +172,9 @@ class GraphMemory:
         self.settle()
 
     def _chunk(self, size: int) -> Any:
-        """A piece of the device's memory for the pools."""
+        """A piece of the device's memory for the pools. Raises MemoryError where they may not grow."""
+        if self._full:
+            raise MemoryError(size)
         pointer = self._malloc(size)
         self._chunks.append((int(pointer.ptr), int(pointer.ptr) + size))
         return pointer
@@ -258,6 +276,21 @@ class GraphMemory:
         if self._identity is None:
             self._identity = [pool.malloc(1).mem.pool for pool in self._pools()]
         return any(getattr(mem, 'pool', None) is one for one in self._identity)
+
+    def spare(self, streams: Sequence[Any]) -> list[Any]:
+        """All that lies free in here for these streams and for lanes, as memory pointers: dropped, it is free again."""
+        every = [self._lanes, *(lanes for _pool, lanes in self._loops)]
+        found = [pointer for lanes in every for pointer in lanes.spare()]
+        if not self.private or self.pool is None:
+            return found
+        self._full = True
+        try:
+            for stream in streams:
+                with stream:
+                    found += [pointer for pool in self._pools() for pointer in _all_free(pool)]
+        finally:
+            self._full = False
+        return found
 
     def used_bytes(self) -> int:
         """Bytes that the graph's memory holds on the device."""
