@@ -7,10 +7,7 @@ answers wrong. Here its inputs are changed, and what it then gives is compared w
 
 from __future__ import annotations
 
-import ast
-import linecache
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -23,14 +20,11 @@ from numpy.typing import NDArray
 from capturekit import errors
 from capturekit.cuda import Platform, current
 from capturekit.guard import GUARD
-from capturekit.looking import Node
-from capturekit.memory import extent
-from capturekit.places import Place, here
+from capturekit.places import here
 from capturekit.rehearsal import Rehearsal
+from capturekit.suspects import Suspect, suspects
 
 VERSION = 1
-#: Lines that a finding names at most.
-MOST_LINES = 8
 #: What poisoned memory holds: NaN as floats of any size, -1 as signed integers.
 _POISON = 0xFF
 #: Blocks of one size that are poisoned at most, outside of the graph's own memory.
@@ -40,26 +34,6 @@ _SAID = {
     'differs': 'differs from the eager run',
     'changes': 'changes on the second launch, with the same inputs',
 }
-
-
-@dataclass
-class Suspect:
-    """Something that came from the host. ``at``: file, line and function, or None.
-
-    ``kind``: 'upload' (an array uploaded while recording), 'scalar' (a kernel's argument), 'value' (a number of the
-    host's that a recorded line names), 'read' (a host read that a rehearsal answered), 'drawn' (random numbers).
-    """
-
-    kind: str
-    text: str
-    at: list[Any] | None = None
-
-    def __str__(self) -> str:
-        place = Place.from_json(self.at)
-        if place is None:
-            return self.text
-        source = linecache.getline(place.file, place.line).strip()
-        return f'{place}: {self.text}' + (f': `{source}`' if source else '')
 
 
 @dataclass
@@ -471,93 +445,10 @@ class _Trial:
             kinds = [('constant' if still and 0 not in out.wrong else 'differs', out.wrong), ('changes', out.unsteady)]
             for kind, rounds in kinds:
                 if rounds:
-                    suspects = self._suspects(out.array, values=kind != 'changes')
+                    found = suspects(self.graph, self.fn, self.frame, out.array, kind != 'changes')
                     largest = max(rounds.values())
-                    report.mismatches.append(Mismatch(kind, out.name, largest, list(rounds), suspects))
+                    report.mismatches.append(Mismatch(kind, out.name, largest, list(rounds), found))
         return report
-
-    def _suspects(self, array: Any, values: bool) -> list[Suspect]:
-        """What came from the host on the way to an array, the likeliest first; its last lines where nothing did."""
-        recording = self.graph.recording
-        nodes = self._before(array)
-        lines = list(dict.fromkeys(node.at for node in nodes if node.at is not None))
-        found = []
-        if values:
-            found += [Suspect('upload', step.text, step.at) for step in recording.constants]
-            found += list(self._scalars(nodes))
-            found += [suspect for at in lines for suspect in self._names(at)]
-            found += [Suspect('read', step.text, step.at) for step in recording.steps if step.kind == 'assumed']
-        found += [Suspect('drawn', step.text, step.at) for step in recording.steps if step.kind == 'drawn']
-        if not found:
-            found = [Suspect('line', 'the work behind it', at.to_json()) for at in reversed(lines)]
-        unique = {(suspect.kind, suspect.text, str(suspect.at)): suspect for suspect in found}
-        return list(unique.values())[:MOST_LINES]
-
-    def _before(self, array: Any) -> list[Node]:
-        """The nodes that touch an array, and all before them; all there are where that can't be known."""
-        nodes: list[Node] = self.graph.nodes
-        low, high = extent(array)
-        wanted = {node.number for node in nodes if any(low <= word.address < high for word in node.pointers)}
-        if not wanted:
-            return nodes
-        behind: dict[int, list[int]] = {}
-        for tail, head in self.graph.edges:
-            behind.setdefault(head, []).append(tail)
-        waiting = list(wanted)
-        while waiting:
-            for tail in behind.get(waiting.pop(), ()):
-                if tail not in wanted:
-                    wanted.add(tail)
-                    waiting.append(tail)
-        return [node for node in nodes if node.number in wanted]
-
-    def _scalars(self, nodes: list[Node]) -> Iterator[Suspect]:
-        """Scalar arguments of the kernels, but those that the line itself spells out."""
-        lines: dict[str, list[Place]] = {}
-        for node in nodes:
-            if node.at is not None:
-                lines.setdefault(node.name, []).append(node.at)
-        for known in self.graph.constants():
-            if known['kind'] == 'scalar':
-                for at in dict.fromkeys(lines.get(known['kernel'], [])):
-                    if not _spelled_out(known['value'], linecache.getline(at.file, at.line)):
-                        text = f'argument {known["argument"]} of {known["kernel"]} is {known["value"]}'
-                        yield Suspect('scalar', text, at.to_json())
-
-    def _names(self, at: Place) -> Iterator[Suspect]:
-        """Python numbers that a line names, as the caller and the function know them."""
-        spaces: list[Mapping[str, Any]] = [] if self.frame is None else [self.frame.f_locals, self.frame.f_globals]
-        fn = getattr(self.fn, '__wrapped__', self.fn)
-        free = getattr(getattr(fn, '__code__', None), 'co_freevars', ())
-        with suppress(ValueError):  # a cell that is empty
-            spaces.append({name: cell.cell_contents for name, cell in zip(free, fn.__closure__ or ())} if free else {})
-        spaces.append(getattr(fn, '__globals__', {}))
-        for name in _names_in(linecache.getline(at.file, at.line)):
-            value = next((space[name] for space in spaces if name in space), None)
-            if isinstance(value, (bool, int, float, complex, np.generic)):
-                yield Suspect('value', f'{name} was {value!r} on the host', at.to_json())
-            elif isinstance(value, np.ndarray):
-                yield Suspect('value', f'{name} was an array on the host', at.to_json())
-
-
-def _names_in(source: str) -> list[str]:
-    """The names that a line reads."""
-    try:
-        tree = ast.parse(source.strip())
-    except SyntaxError:  # a part of a statement
-        return list(dict.fromkeys(re.findall(r'(?<![\w.])[A-Za-z_]\w*', source)))
-    loads = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
-    loads.sort(key=lambda node: (node.lineno, node.col_offset))
-    return list(dict.fromkeys(node.id for node in loads))
-
-
-def _spelled_out(value: Any, source: str) -> bool:
-    """Whether a line holds a number as it stands."""
-    numbers = re.findall(r'(?<![\w.])(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?', source)
-    try:
-        return any(math.isclose(abs(float(value)), float(number), rel_tol=1e-6) for number in numbers)
-    except (TypeError, ValueError, OverflowError):  # no real number
-        return False
 
 
 class _Handle:

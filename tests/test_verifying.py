@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit import verifying
+from capturekit import suspects, verifying
 from capturekit.places import Place
 
 N = 64
@@ -440,12 +440,12 @@ def test_tolerances_are_the_callers() -> None:
     ],
 )
 def test_numbers_that_a_line_spells_out(value: Any, source: str, spelled: bool) -> None:
-    assert verifying._spelled_out(value, source) is spelled
+    assert suspects._spelled_out(value, source) is spelled
 
 
 def test_names_that_a_line_reads() -> None:
-    assert verifying._names_in('    y = x.max() * scale + scale') == ['x', 'scale']
-    assert verifying._names_in('    with cap.fork(2) as (a, b):') == ['with', 'cap', 'as', 'a', 'b']
+    assert suspects._names_in('    y = x.max() * scale + scale') == ['x', 'scale']
+    assert suspects._names_in('    with cap.fork(2) as (a, b):') == ['with', 'cap', 'as', 'a', 'b']
 
 
 @pytest.mark.gpu
