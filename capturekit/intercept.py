@@ -304,9 +304,12 @@ def _modified(holder: type) -> None:
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(holder))
 
 
-def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Any) -> Any:
+def _wrapper(
+    entry: Entry, original: Any, verb: Callable[..., Any], inside: Any, told: Callable[[CaptureError], None]
+) -> Any:
     """What stands in an entry's place. ``inside.depth`` is above zero in threads where the guard itself is calling;
-    ``inside.shadow``, in threads that are linted, has the verbs that are asked instead.
+    ``inside.shadow``, in threads that are linted, has the verbs that are asked instead. ``told`` is given what a verb
+    raises.
     """
     if entry.kind == 'attribute':
         return _Attribute(entry.name, verb, inside)
@@ -322,6 +325,7 @@ def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Any)
                 return verb(getter, self)
             except CaptureError as error:
                 refused(error)
+                told(error)
                 raise
 
         return property(get, doc=getattr(original, '__doc__', None))
@@ -335,6 +339,7 @@ def _wrapper(entry: Entry, original: Any, verb: Callable[..., Any], inside: Any)
             return verb(original, *args, **kwargs)
         except CaptureError as error:
             refused(error)
+            told(error)
             raise
 
     try:
@@ -461,13 +466,13 @@ class Installation:
     def _found(self, guard: Any) -> list[Any]:
         """The slots of the CuPy in force, with their wrappers; made once, and again where something has changed."""
         if self._stale():
-            slots = []
+            slots, told = [], getattr(guard, 'has_refused', lambda error: None)
             for entry in ENTRIES:
                 for slot in self._find(entry):
                     verb = getattr(guard, entry.verb)
                     if entry.verb.startswith(_TOLD_THEIR_NAME):
                         verb = functools.partial(verb, _spelled(entry))
-                    slot.wrapper = _wrapper(entry, slot.original, verb, self.inside)
+                    slot.wrapper = _wrapper(entry, slot.original, verb, self.inside, told)
                     slots.append(slot)
             self._known = slots
             self._copy = sys.modules.get(_RUNTIME)

@@ -251,8 +251,8 @@ RULES: dict[str, Rule] = _rules(
         'sync-captured',
         errors.SynchronizationError,
         'A stream being captured has no running work to wait for',
-        'Join it instead: `cap.join(side)` or `stream.wait_event(side.record())`; '
-        'or move the call out of the `with ck.capture()` block.',
+        'Order streams by `cap.join(side)` or `stream.wait_event(side.record())`; what is on one stream is in order. '
+        'Wait for results after the launch: `cap.graph.launch(s)`, then `s.synchronize()`.',
     ),
     Rule(
         'query-captured',
@@ -356,7 +356,7 @@ RULES: dict[str, Rule] = _rules(
         'graph-launch',
         errors.UnsupportedCallError,
         'An executable graph can not be launched into a stream that is being captured',
-        'Launch it before or after the capture, or on a stream outside of it before the capture begins.',
+        'Launch it before or after the capture; inside, `cap.embed(graph)` makes it a part of this one.',
     ),
     Rule(
         'graph-upload',

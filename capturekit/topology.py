@@ -383,6 +383,10 @@ class Topology:
         """An event turned out to be recorded outside of any capture."""
         self.outside.add(event)
 
+    def dead_event(self, event: int) -> None:
+        """An event turned out to be of a capture that is over, and that is not known here any more."""
+        self.marks[event] = Mark(Capture(0, Mode.RELAXED, -1, status=CaptureStatus.NONE), 0, {})
+
 
 def merge(clock: Clock, other: Clock) -> None:
     """Raise a clock to another where that is later."""

@@ -7,7 +7,7 @@ from capturekit.guard.lanes import Lanes
 from capturekit.guard.live import Live
 from capturekit.places import Place, here
 from capturekit.rules import RULES, Code
-from capturekit.topology import Lane
+from capturekit.topology import Capture, Lane
 
 
 class Joins(Lanes):
@@ -32,7 +32,8 @@ class Joins(Lanes):
             before = _ancestors(info.dependencies, device.graph_edges(info.graph))
         for lane, left in loose:
             if not left <= before:
-                lane.worked = lane.segment
+                idle = lane.segment > 1 and left <= set(lane.nodes)  # nothing since its last event
+                lane.worked = lane.segment - idle
                 lane.used = True
 
     def unjoined(
@@ -40,11 +41,16 @@ class Joins(Lanes):
     ) -> errors.UnjoinedError:
         """The error that names every lane left unjoined, or those that are given."""
         lanes = live.capture.unjoined() if lanes is None else lanes
-        stories = []
+        stories, last_ones = [], []
         for lane in lanes:
             parent = live.capture.lanes[lane.parent or 0]
             last = f', last used at {lane.last_use}' if lane.last_use and len(lanes) > 1 else ''
             again = f'; it was joined at {lane.joined_at} and then worked on again' if lane.joined_at else ''
+            waiting = _waiting(live.capture, lane)
+            if waiting is None:
+                last_ones.append(lane)
+            else:
+                again = f'; lane {waiting.number} waits for all of its work'
             stories.append(
                 {
                     'lane': lane.number,
@@ -62,7 +68,7 @@ class Joins(Lanes):
             f'{len(lanes)} lane{many} left unjoined: {names}',
             stream=lanes[0].stream if lanes else None,
             lane=lanes[0].number if lanes else None,
-            location=here() if len(lanes) != 1 else _place(lanes[0].last_use),
+            location=here() if len(last_ones) != 1 else _place(last_ones[0].last_use),
             rule=f'{RULES["unjoined"].says} ({Code.cudaErrorStreamCaptureUnjoined.name} would follow, '
             'and the graph would be lost).',
             remedy='Join each after its last work: `cap.join(stream)`, or `origin.wait_event(stream.record())`.',
@@ -93,6 +99,12 @@ def _ancestors(nodes: tuple[int, ...], edges: list[tuple[int, int]]) -> set[int]
             seen.add(node)
             stack.extend(parents.get(node, ()))
     return seen
+
+
+def _waiting(capture: Capture, lane: Lane) -> Lane | None:
+    """A lane other than the origin that comes after all that a lane has worked."""
+    others = [other for other in capture.lanes[1:] if other is not lane]
+    return next((other for other in others if other.clock.get(lane.number, 0) >= lane.worked), None)
 
 
 def _place(at: object) -> Place | None:

@@ -154,6 +154,12 @@ class Judging:
         stack = self.threads.get(threading.get_ident())
         return stack[-1] if stack else None
 
+    def has_refused(self, error: CaptureError) -> None:
+        """A verb has raised: the capture of this thread keeps it in mind, should the block go on."""
+        mine = self.mine()
+        if mine is not None:
+            mine.refusal(error)
+
     def occupied(self) -> bool:
         """Whether this thread has a capture open, or is in a rehearsal."""
         return self.mine() is not None or threading.get_ident() in self.rehearsals
@@ -192,9 +198,10 @@ class Judging:
         if event not in topology.marks and event not in topology.outside:
             with self.inside():
                 state = self.platform.device.event_state(event)
-            if state is not EventState.NEVER:
-                # dead or foreign: as little to be waited for as one recorded outside
-                topology.outside_event(event)
+            if state is EventState.DEAD:
+                topology.dead_event(event)
+            elif state is not EventState.NEVER:
+                topology.outside_event(event)  # or foreign: as little to be waited for
 
     def _start(self, check: bool = True) -> Live | None:
         """What every verb does first: see whether this thread has a capture, and whether it is still good."""
@@ -291,7 +298,7 @@ class Judging:
             if verdict.rule.name in ('unsafe-in-mode', 'unsafe-sync-in-mode'):
                 return self._relaxed(go)
             if self.mine() is None and verdict.rule.name in ('device-sync', 'legacy-stream'):
-                self._wait(verdict.lost, call)
+                self._wait(verdict, call)
                 return go()
         if verdict.answer.effect is Effect.ESCAPES and self.mine() is None:
             return go()
@@ -307,21 +314,14 @@ class Judging:
         finally:
             device.exchange_thread_mode(old)
 
-    def _wait(self, captures: tuple[Capture, ...], call: str) -> None:
-        """Block this thread until the captures are closed; it has none of its own among them."""
+    def _wait(self, verdict: Verdict, call: str) -> None:
+        """Block this thread until the captures that a call would lose are closed; none of them is its own."""
         deadline = time.monotonic() + WAIT_SECONDS
         with self.closed:
-            while any(c in self.lives for c in captures):
+            while any(c in self.lives for c in verdict.lost):
                 left = deadline - time.monotonic()
                 if left <= 0:
-                    raise errors.SynchronizationError(
-                        call,
-                        location=here(),
-                        rule=f'Another thread has held a capture open for {WAIT_SECONDS:g} s, and this call would '
-                        'lose it (cudaErrorStreamCaptureUnsupported in every mode).',
-                        remedy='Synchronise one stream instead of the device, or close the capture first.',
-                        cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
-                    )
+                    raise _waited_too_long(verdict, call)
                 self.closed.wait(left)
 
     def unsafe(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -330,6 +330,21 @@ class Judging:
             self._start()
             verdict = self.judge(_O.UNSAFE)
         return self._pass(verdict, call, None, lambda: original(*args, **kwargs))
+
+
+def _waited_too_long(verdict: Verdict, call: str) -> CaptureError:
+    """The error of a call that would still lose another thread's capture after all that waiting."""
+    rule, code = verdict.rule, verdict.answer.code
+    assert rule is not None
+    device = rule.name == 'device-sync'
+    return rule.error(
+        call,
+        location=here(),
+        rule=f'Another thread has held a capture open for {WAIT_SECONDS:g} s, and this call would lose it '
+        f'({code.name} in every mode).',
+        remedy='Synchronise one stream instead of the device, or close the capture first.' if device else rule.remedy,
+        cuda_error=code.name,
+    )
 
 
 def _source(at: Place) -> str:

@@ -12,6 +12,7 @@ from capturekit.guard.live import Live
 from capturekit.places import Place, here
 from capturekit.rules import RULES, CaptureStatus, Mode, Operation
 from capturekit.topology import LEGACY_HANDLES
+from capturekit.undo import add_note
 
 _O = Operation
 
@@ -49,8 +50,10 @@ class Switches(Bodies):
             self._arrive(now, before)
             if escaped is not None and exc and exc[0] is not None:
                 mine = self.mine()
+                if exc[1] is not None:
+                    add_note(exc[1], f'capturekit: {escaped}')  # the block's own exception goes on
                 if mine is not None:
-                    mine.escaped = escaped  # the block's own exception goes on; the end of the capture will tell
+                    mine.escaped = escaped  # and where it is caught, the end of the capture will tell
             elif escaped is not None:
                 raise escaped
         return answer

@@ -1,0 +1,72 @@
+"""``python -m tests.zoo > docs/zoo.md``: the zoo as a table, each message as it comes on the simulated device."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import capturekit as ck
+from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.zoo.cases import FAMILIES, HERE, INSTEAD, Case, all_cases, family_does, marked
+from tests.zoo.trial import Outcome, run_broken
+
+HEAD = """\
+# The zoo: what people write, and what capturekit says
+
+{count} broken programs, each made after trouble that people report, with the repair that the message asks for. They
+are in [tests/zoo](../tests/zoo); tests run all of them on the simulated device, and on a GPU, each in its own process.
+What only a GPU can show is marked (GPU). Made by `python -m tests.zoo > docs/zoo.md`.
+"""
+
+
+def table() -> str:
+    """The whole page."""
+    cases = all_cases()
+    install(SimulatedDevice(0))
+    try:
+        cp = sys.modules['cupy']
+        said = {case: told(case, cp) for case in cases}
+    finally:
+        uninstall()
+    parts = [HEAD.format(count=len(cases))]
+    for family in FAMILIES:
+        rows = [row(case, said[case]) for case in cases if case.family == family]
+        head = ['| what people write | capturekit says | instead |', '| --- | --- | --- |']
+        parts.append('\n'.join([f'## {family_does(family)}', '', *head, *rows]) + '\n')
+    return '\n'.join(parts)
+
+
+def row(case: Case, said: str) -> str:
+    wrong = ''.join(f'`{code}`' for _line, code in marked(case.broken, HERE))
+    assert case.repair is not None
+    right = '<br>'.join(f'`{code}`' for _line, code in marked(case.repair, INSTEAD))
+    return f'| {case.does} ([{thread(case.thread)}]({case.thread}))<br>{wrong} | {said} | {right} |'
+
+
+def thread(url: str) -> str:
+    """The short name of a thread: ``cupy#9655``."""
+    repository, _kind, number = url.split('/')[-3:]
+    return f'{repository}#{number}'
+
+
+def told(case: Case, cp: Any) -> str:
+    """What is said of a case: the exception and its remedy, or the words of a step."""
+    if case.needs:
+        name = case.says.__name__ if isinstance(case.says, type) else 'cap.graph.constants()'
+        return f'(GPU) `{name}`: ... {case.words} ...'
+    outcome = run_broken(case, cp)
+    if isinstance(outcome.error, ck.CaptureError):
+        return f'`{type(outcome.error).__name__}`: {outcome.error.remedy}'
+    if outcome.error is not None:
+        return f'`{type(outcome.error).__name__}`, its own{noted(outcome)}'
+    return f'a {case.says}: {outcome.message}' if case.says else 'nothing: CUDA has no way to know'
+
+
+def noted(outcome: Outcome) -> str:
+    """The remedy in a note on somebody else's exception."""
+    notes = getattr(outcome.error, '__notes__', None)
+    return f'. The note on it: {notes[-1].splitlines()[-1].strip()}' if notes else ''
+
+
+if __name__ == '__main__':
+    print(table(), end='')
