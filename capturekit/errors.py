@@ -6,9 +6,15 @@ in ``__str__``. All are :class:`RuntimeError`, so that ``except RuntimeError`` a
 
 from __future__ import annotations
 
+import importlib
+import sys
+from collections.abc import Callable
 from typing import Any
 
 from capturekit.places import Place
+
+#: How notebooks show an error that has a recording, by MIME type: filled by capturekit.render, which stands above.
+SHOWN_AS: dict[str, Callable[[CaptureError], str]] = {}
 
 
 class CudaCallError(RuntimeError):
@@ -26,6 +32,9 @@ class CudaCallError(RuntimeError):
 
 class CaptureError(RuntimeError):
     """A capture that can't go on as written.
+
+    A notebook shows a picture of the capture so far, with the finding marked, where the error ends a cell, and for
+    ``display(error)`` or an ``error`` at the end of a cell. ``error.recording`` is what is drawn.
 
     Attributes:
         operation: the call, as people write it: ``'Stream.synchronize()'``.
@@ -70,6 +79,19 @@ class CaptureError(RuntimeError):
         if self.location is not None:
             what += f', at {self.location}'
         return '\n  '.join(part for part in (what, self.rule, self.remedy) if part)
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        drawn = {} if self.recording is None else {mime: make(self) for mime, make in SHOWN_AS.items()}
+        return {'text/plain': f'{type(self).__name__}: {self}', **drawn}
+
+    def _render_traceback_(self) -> list[str]:
+        """The lines that IPython, which alone calls this, prints of an error; in a notebook the picture goes before."""
+        shell = sys.modules['IPython'].get_ipython()
+        notebook = getattr(shell, 'kernel', None) is not None
+        if notebook and self.recording is not None and not self.__dict__.get('_shown'):
+            self.__dict__['_shown'] = True  # IPython asks again to keep the text
+            importlib.import_module('IPython.display').display(self)
+        return list(shell.InteractiveTB.structured_traceback(type(self), self, self.__traceback__))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), dict(self.__dict__))

@@ -17,7 +17,7 @@ from typing import Any
 
 from capturekit import render  # noqa: F401 - how notebooks show a recording
 from capturekit.cuda import Platform, stream_handle
-from capturekit.errors import ClosedError
+from capturekit.errors import AssumptionError, ClosedError
 from capturekit.figures import FIGURES
 from capturekit.looking import Look, Node, fill
 from capturekit.memory import GraphMemory
@@ -199,10 +199,14 @@ class Graph:
             if self._made is None:
                 raise _closed('Graph.launch()')
             with self._inside():
-                if ptr == current.ptr:
-                    self._plan.run()
-                else:
-                    self._plan.run_on(ptr)
+                try:
+                    if ptr == current.ptr:
+                        self._plan.run()
+                    else:
+                        self._plan.run_on(ptr)
+                except AssumptionError as error:
+                    error.recording = self.recording
+                    raise
 
     def _launch_on(self, stream: Any = None) -> None:
         ptr = self._current().ptr if stream is None else self._checked(stream)
