@@ -32,6 +32,7 @@ from capturekit.linting import Finding, Report, lint
 from capturekit.recorder import Capture, capture, rehearse
 from capturekit.recording import Recording
 from capturekit.rehearsal import Rehearsal
+from capturekit.updating import Update
 from capturekit.verifying import Verification
 
 __version__ = '0.1.0'
@@ -61,6 +62,7 @@ __all__ = [
     'UnjoinedError',
     'UnmatchedError',
     'UnsupportedCallError',
+    'Update',
     'UpdateError',
     'Verification',
     'WrongThreadError',

@@ -157,7 +157,13 @@ class InvalidatedError(CaptureError):
 
 
 class UpdateError(CaptureError):
-    """An executable graph could not take over another graph (910)."""
+    """A graph could not take over another one, or a change of a node (910).
+
+    ``reason`` is CUDA's, ``differences`` are those of the two graphs (:class:`capturekit.updating.Difference`).
+    """
+
+    reason: str = ''
+    differences: tuple[Any, ...] = ()
 
 
 class FreedMemoryError(CaptureError):

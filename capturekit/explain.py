@@ -237,7 +237,10 @@ def _of_code(code: Code) -> Iterator[str]:
     yield 'CUDA answers so to' if rules else 'CUDA answers so to\n  no call of the table'
     for rule in rules:
         yield f'  rule {rule.name}, capturekit raises {rule.error.__name__}\n{_answers(rule, code)}'
-    shown = [rule.error for rule in rules if lesson(rule) is taught] or [rule.error for rule in rules]
+    shown: list[type[RuntimeError]] = [rule.error for rule in rules if lesson(rule) is taught]
+    shown = shown or [rule.error for rule in rules]
+    if not rules:  # an exception of its own
+        shown = [kind for name, kind in topics().items() if isinstance(kind, type) and LESSONS.get(name) is taught]
     yield from _examples(taught, shown)
     yield from _ends(taught, [rule.name for rule in rules])
 

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from capturekit import render  # noqa: F401 - how notebooks show a recording
+from capturekit.changing import Changeable, Names
 from capturekit.cuda import Platform, stream_handle
 from capturekit.errors import AssumptionError, ClosedError
 from capturekit.figures import FIGURES
@@ -65,7 +66,7 @@ class _Lent:
         self._memory.release()
 
 
-class Graph:
+class Graph(Changeable):
     """What a capture made. It has no public constructor: ``with ck.capture() as cap: ...`` makes ``cap.graph``.
 
     Holds the memory that its nodes read and write. Threads: calls take turns; streams: any of the graph's device.
@@ -82,6 +83,7 @@ class Graph:
         '_lock': None,
         '_made': None,
         '_memory': None,
+        '_names': None,
         '_plan': None,
         '_shut': None,
         '_topology': None,
@@ -101,7 +103,8 @@ class Graph:
     _made: Any
     _memory: GraphMemory
     _plan: Plan | None
-    _shut: Callable[[], None]
+    _names: Names
+    _shut: Callable[..., None]
     _topology: Topology
     counted: int
     device_id: int
@@ -139,13 +142,14 @@ class Graph:
         self.recording = recording
         self._plan = plan
         self._by_name = self.counted = 0
+        self._names = Names()
         self._counted = lambda: 0
         self.launch, self._shut = self._launcher(launch) if plan is None or plan.plain else self._planned()
         self._made = made
         FIGURES.made(self)
         return self
 
-    def _launcher(self, launch: Callable[[], None]) -> tuple[Callable[..., None], Callable[[], None]]:
+    def _launcher(self, launch: Callable[[], None]) -> tuple[Callable[..., None], Callable[..., None]]:
         """The function behind ``graph.launch``, with all it needs bound to it, for it is called very often; and the
         function that shuts it. It must not keep the graph alive. A lock is only taken where there is another thread:
         it would cost an eighth of a launch."""
@@ -167,15 +171,15 @@ class Graph:
                 raise _closed('Graph.launch()')
             found._launch_on(stream)
 
-        def shut() -> None:
+        def shut(to: Callable[[], None] = _refuse) -> None:
             nonlocal launch
-            launch = _refuse
+            launch = to
 
         self._counted = lambda: launches
         fast.__name__, fast.__qualname__, fast.__doc__ = 'launch', 'Graph.launch', _LAUNCH
         return fast, shut
 
-    def _planned(self) -> tuple[Callable[..., None], Callable[[], None]]:
+    def _planned(self) -> tuple[Callable[..., None], Callable[..., None]]:
         """The same for a graph that is launched by a plan."""
         graph = weakref.ref(self)
 
@@ -234,7 +238,8 @@ class Graph:
         with self._lock:
             if self._made is None:
                 raise _closed('Graph.upload()')
-            parts = [self._made.graphExec] if self._plan is None else [p.executable for p in self._plan.parts]
+            plan = self._plan
+            parts = [self._made.graphExec] if plan is None or plan.plain else [p.executable for p in plan.parts]
             for executable in parts:
                 self._device.graph_upload(executable, ptr)
 
@@ -325,8 +330,11 @@ class Graph:
         with self._lock:
             if self._made is None:
                 raise _closed(call)
-            parts = [Part(int(self._made.graph))] if self._plan is None else self._plan.parts
-            return Look(self._device, parts, self.recording.spans, self._memory)
+            return self._look_in()
+
+    def _look_in(self) -> Look:
+        parts = [Part(int(self._made.graph))] if self._plan is None else self._plan.parts
+        return Look(self._device, parts, self.recording.spans, self._memory)
 
     def debug_dot_str(self, flags: int = 0) -> str:
         """Return the graph in DOT (``cudaGraphDebugDotPrint``). Raises ClosedError on a closed graph."""

@@ -731,19 +731,25 @@ assert cp.allclose(next(steps()), x * 2)
     ),
     'cudaErrorTimeout': Lesson('It has its number between the codes of captures, and nothing to do with them.'),
     'UpdateError': Lesson(
-        'Reserved for updating an executable graph: capturekit records anew instead.',
-        right="""\
-@ck.graphed
-def doubled(x):
-    return x * 2
-
-
-for i, n in enumerate((4, 4, 4, 8, 8, 8)):  # another shape: recorded anew, beside the first
-    x = cp.arange(float(n)) + i
-    assert cp.allclose(doubled(x), x * 2)
-assert [v.state for v in doubled.variants].count('recorded') == 2
+        '`graph.update(other)` where `other` has other nodes or edges, or recorded them in another order; a change of '
+        'one node that CUDA does not make in an executable graph.',
+        """\
+with ck.capture() as cap:
+    y = x * 2
+with ck.capture() as other:
+    z = x * 2 + 1
+cap.graph.update(other.graph)
 """,
-        unshown='Nothing raises it yet.',
+        """\
+with ck.capture() as cap:
+    y = x * 2
+graph = cap.graph
+for n in range(3):  # updated in place where CUDA does, else instantiated anew
+    with ck.capture(update=graph) as cap:
+        y = x * n if n < 2 else x * n + 1
+    graph.launch()
+assert cp.allclose(y, x * 2 + 1) and cap.update.how == 'instantiated'
+""",
     ),
 }
 LESSONS['cudaErrorGraphExecUpdateFailure'] = LESSONS['UpdateError']

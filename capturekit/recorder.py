@@ -15,6 +15,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from capturekit import errors
+from capturekit.changing import Owned
 from capturekit.composing import Target, check, embed, target
 from capturekit.cuda import Platform, current
 from capturekit.deciding import Branch, Branches, Loop, branch, branches, cases, loop
@@ -34,6 +35,7 @@ from capturekit.suspension import forbid_suspension
 from capturekit.topology import LEGACY_HANDLES, PER_THREAD_HANDLE
 from capturekit.undo import GARBAGE, Undo, add_note, uninterrupted
 from capturekit.unloading import UNLOADING
+from capturekit.updating import Update
 
 _MODES = {mode.name.lower(): mode for mode in Mode}
 
@@ -63,6 +65,8 @@ class Capture:
         self._rehearsal = rehearsal
         self._lines = lines
         self._into = into
+        self._renewed: Graph | None = None
+        self._update: Update | None = None
         self._gates = 'device'
         self._seams_on: Any = None
         self._state = 'new'
@@ -270,9 +274,22 @@ class Capture:
                 live.recording.edges = device.graph_edge_count(info.graph)
             GUARD.settle(live)
             live.capture.status = CaptureStatus.NONE
-        made = GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin)
-        self._keep(live, [made.graph])
-        return made
+        ended = self._ended if self._renewed is None else self._defined
+        whole = ended(live)
+        self._keep(live, [whole.graph])
+        return whole
+
+    @staticmethod
+    def _ended(live: Live) -> Any:
+        return GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin)
+
+    @staticmethod
+    def _defined(live: Live) -> Any:
+        """End the capture as CuPy does, and instantiate nothing: a graph that is there takes the definition over."""
+        with GUARD.inside():
+            graph = live.platform.device.end_capture(live.origin.ptr)
+        called, live.origin._graph_host_funcargs = live.origin._graph_host_funcargs, None
+        return Owned(live.platform.device, graph, 0, called)
 
     def _end_into(self, live: Live, into: Target) -> Any:
         """The nodes stay in the graph that they were added to."""
@@ -424,10 +441,10 @@ class Capture:
             self._state = 'closed'
             _HELD.append(live)
             return
-        self._graph = Graph._make(
+        graph = Graph._make(
             live.platform,
             made,
-            GUARD.plain_launch(made) if live.plan is None else _plain(live, made) if live.plan.plain else _no_launch,
+            self._launch_of(live, made),
             live.memory,
             live.recording,
             GUARD.topology,
@@ -435,7 +452,22 @@ class Capture:
             GUARD.inside,
             live.plan,
         )
+        if self._renewed is None:
+            self._graph = graph
+        else:
+            try:
+                self._update = self._renewed.update(graph, instantiate=True)
+            except BaseException:
+                graph.close()
+                UNLOADING.hold(live.platform)  # which the way out gives back for a graph that was not made
+                raise
+            self._graph = self._renewed
         self._state = 'closed'
+
+    def _launch_of(self, live: Live, made: Any) -> Callable[[], None]:
+        if live.plan is None:
+            return GUARD.plain_launch(made) if self._renewed is None else _no_launch
+        return _plain(live, made) if live.plan.plain else _no_launch
 
     # -- what the block can ask -------------------------------------------------------------------------------
 
@@ -469,6 +501,13 @@ class Capture:
         if self._into is None or self._state != 'closed':
             raise self._used('asking for its ends', before=self._state in ('new', 'open'))
         return self._into.nodes(self._into.ends)
+
+    @property
+    def update(self) -> Update:
+        """Of a capture with ``update=graph``: what became of the graph. Raises ClosedError before the end."""
+        if self._update is None:
+            raise self._used('asking for its update', before=self._state in ('new', 'open'))
+        return self._update
 
     def close(self) -> None:
         """Of a capture into a graph: give back the memory of what it recorded. Again is no error.
@@ -735,6 +774,7 @@ def capture(
     lines: bool = True,
     into: Any = None,
     after: Any = None,
+    update: Graph | None = None,
 ) -> Capture:
     """Record the CuPy work of a block into a CUDA graph.
 
@@ -757,8 +797,12 @@ def capture(
             behind its nodes ``after``. Then there is no ``cap.graph``: ``cap.ends`` are the nodes to go on from, and
             whoever owns the definition instantiates it. The capture's memory is held until ``cap.close()``. A capture
             that fails takes its nodes out again. With ``rehearsal`` it can't be combined.
+        update: a graph that is to run, from the end of the block on, what the block has recorded: its executable graph
+            is updated in place, and instantiated anew only where CUDA refuses that. ``cap.graph`` is this graph, and
+            ``cap.update`` tells what was done. See :meth:`Graph.update`. If the block fails the graph is as it was.
 
     Raises:
+        UpdateError, ClosedError: the graph to be updated is launched in several parts; it is closed.
         TypeError, ValueError: an argument is none of these, or the stream is the legacy one or of another device.
         ImportError: CuPy or cuda-bindings is missing.
         UnmatchedError: on entering: the stream is already being captured.
@@ -788,7 +832,15 @@ def capture(
     to = target(into, after)
     if to is not None and rehearsal is not None:
         raise ValueError('a rehearsal is checked by launches of capturekit: with into= somebody else launches')
-    return Capture(stream, strict, mode, pool, rehearsal, lines, to)
+    made = Capture(stream, strict, mode, pool, rehearsal, lines, to)
+    if update is not None:
+        if not isinstance(update, Graph):
+            raise TypeError(f'update must be a capturekit.Graph or None, got {type(update).__name__}')
+        if to is not None or rehearsal is not None:
+            raise ValueError('update= goes neither with into= nor with a rehearsal')
+        update.check_update('ck.capture(update=...)')
+        made._renewed = update
+    return made
 
 
 def rehearse(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Rehearsal:

@@ -13,7 +13,7 @@ from typing import Any
 
 from capturekit.arguments import Argument
 from capturekit.errors import CudaCallError
-from capturekit.nodes import _SCALARS, KINDS, Reader, _Memcpy, _Memset, _Params
+from capturekit.nodes import _SCALARS, KINDS, NodeInfo, Reader, _Memcpy, _Memset, _Params
 from capturekit.rules import Code
 
 #: ``CUgraphExecUpdateResult``.
@@ -293,6 +293,13 @@ class Setting:
     def node_enabled(self, x: int, node: int) -> bool:
         """``cudaGraphNodeGetEnabled``."""
         return self._writer().enabled(x, node)
+
+    def node_info(self, g: int, node: int) -> NodeInfo:
+        """What is known of one node of a definition."""
+        if self.reader is None:
+            raise CudaCallError(Code.cudaErrorNotSupported, "reading a graph: the driver's library can't be reached")
+        found: NodeInfo = self.reader.info(node)
+        return found
 
     def node_arguments(self, g: int, node: int) -> list[Argument]:
         """The arguments of a kernel's node of a definition."""

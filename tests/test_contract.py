@@ -1133,6 +1133,7 @@ def test_memsets_and_copies_are_given_something_else(bench: Bench) -> None:
         {'dst': bench.cell(2), 'value': 5, 'bytes': 64}, {'dst': bench.cell(3), 'src': bench.cell(2), 'bytes': 32},
     ]  # fmt: skip
     assert launched(bench, x, 0, 1, 2, 3) == [1, 1, 0, 0]
+    assert [d.node_info(g, node) for node in (fill, copy)] == d.node_infos(g)
     for node in (fill, copy):
         d.node_take(x, node, g, node)
     assert launched(bench, x, 0, 1, 2, 3) == [0, 0, 5, 5]

@@ -42,7 +42,11 @@ def explained_by(name: str) -> type[RuntimeError]:
     """The exception that a lesson explains."""
     topic = TOPICS[name]
     if isinstance(topic, Code):
-        return errors.LegacyStreamError if name == 'cudaErrorStreamCaptureImplicit' else errors.UnmatchedError
+        named = {
+            'cudaErrorStreamCaptureImplicit': errors.LegacyStreamError,
+            'cudaErrorGraphExecUpdateFailure': errors.UpdateError,
+        }
+        return named.get(name, errors.UnmatchedError)
     return topic.error if isinstance(topic, Rule) else topic
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from capturekit.arguments import Argument
 from capturekit.errors import CudaCallError
+from capturekit.nodes import NodeInfo
 from capturekit.rules import Code
 from capturekit.setting import Change
 
@@ -49,6 +50,12 @@ def fields(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, ...]]:
     detail = {name: value for name, value in values.items() if name in _TOLD and values.get('block', 0) is not None}
     ends = [detail[name] for name in ('dst', 'src') if name in detail]
     return detail, (*ends, *(one.ptr for one in values.get('args', ()) if hasattr(one, 'ptr')))
+
+
+def info_of(node: _Node) -> NodeInfo:
+    """What is known of a node."""
+    detail, words = ({}, ()) if node.given is None else fields(node.given.values)
+    return NodeInfo(node.handle, node.kind, node.name, detail, words, 0 if node.inside is None else node.inside.handle)
 
 
 def _argument(value: Any, others: Sequence[Any], typed: bool) -> Argument:
@@ -204,6 +211,11 @@ class Changes:
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphNodeGetEnabled')
             return found not in executable.off
 
+    def node_info(self, g: int, node: int) -> NodeInfo:
+        """What is known of one node of a definition."""
+        with self._lock:
+            return info_of(self._node(g, node))
+
     def node_arguments(self, g: int, node: int) -> list[Argument]:
         """The arguments of a kernel's node of a definition; those of nested Python values have no bytes."""
         with self._lock:
@@ -274,6 +286,8 @@ class Changes:
         with self._lock:
             found = self._node(g, node, 'graph')
             found.child = self._child(found.child, child)
+            if found.inside is not None:
+                found.inside.nodes = list(found.child.nodes)
 
     def _child(self, old: _Executable | None, child: int) -> _Executable:
         assert old is not None

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from capturekit.errors import CudaCallError
 from capturekit.nodes import NodeInfo
 from capturekit.rules import CaptureStatus, Code, Mode, Operation, Target, row
-from capturekit.simulated.changes import Changes, Given, fields
+from capturekit.simulated.changes import Changes, Given, info_of
 from capturekit.topology import CaptureInfo, EventState, last_node
 
 
@@ -612,7 +612,8 @@ class SimulatedDevice(Changes):
 
     def graph_edges(self, g: int) -> list[tuple[int, int]]:
         """Pairs (from, to) of node handles."""
-        return [(a.handle, n.handle) for n in self._graph(g).nodes for a in n.after]
+        nodes = self._graph(g).nodes
+        return [(a.handle, n.handle) for n in nodes for a in sorted(n.after, key=lambda a: a.handle)]
 
     def node_kind(self, g: int, node: int) -> tuple[str, str]:
         """A node's kind and name."""
@@ -621,9 +622,7 @@ class SimulatedDevice(Changes):
 
     def node_infos(self, g: int) -> list[NodeInfo]:
         """What is known of each node, in the order in which they were made."""
-        told = [({}, ()) if n.given is None else fields(n.given.values) for n in self._graph(g).nodes]
-        inner = [0 if n.inside is None else n.inside.handle for n in self._graph(g).nodes]
-        return [NodeInfo(n.handle, n.kind, n.name, *more, i) for n, more, i in zip(self._graph(g).nodes, told, inner)]
+        return [info_of(node) for node in self._graph(g).nodes]
 
     def _graph(self, g: int) -> _Graph:
         if g in self._graphs:
