@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from capturekit.rules import CaptureStatus
@@ -153,6 +153,7 @@ class GraphMemory:
         self._lanes = _Lanes(self)
         self._worked = worked
         self._held: list[Any] = []
+        self._aimed: dict[tuple[int, int], Any] = {}
         self._capture: Capture | None = None
         self._active: dict[int, int] = {}
         self._identity: Any = None
@@ -188,11 +189,22 @@ class GraphMemory:
 
     def held(self) -> list[Any]:
         """What is held for as long as the graph lives: blocks of this memory, arrays from outside, and others."""
-        return list(self._held)
+        return [*self._held, *self._aimed.values()]
 
     def keep(self, thing: Any) -> None:
         """Hold something for as long as the graph lives."""
         self._held.append(thing)
+
+    def aim(self, moves: Iterable[tuple[int, int, int, Any]]) -> None:
+        """Nodes that used [low, high) use what begins at ``to``, which is a thing's: hold it.
+
+        What an earlier call had put there is dropped.
+        """
+        moves = list(moves)
+        for low, high, _to, _thing in moves:
+            self._aimed.pop((low, high), None)
+        for low, high, to, thing in moves:
+            self._aimed[to, to + high - low] = thing
 
     def grow(self, size: int) -> Any:
         """Take a block from the pool that goes back only with the graph."""
@@ -314,6 +326,7 @@ class GraphMemory:
         if self._holders > 0:
             return
         self._held.clear()
+        self._aimed.clear()
         self._lanes.close()
         for _pool, lanes in self._loops:
             lanes.close()

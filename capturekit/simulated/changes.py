@@ -221,7 +221,7 @@ class Changes:
         with self._lock:
             found = self._node(g, node, 'kernel')
             if found.given is None:
-                return []
+                raise CudaCallError(Code.cudaErrorNotSupported, f'what {found.name} was given is not known here')
             args, typed = found.given.values['args'], found.given.values['block'] is None
             return [_argument(value, args, typed) for value in args]
 

@@ -240,7 +240,10 @@ def mutate(
         else:
             _quietly(lambda *a: fn(slot.view(), *a), recipe)
 
-    if runtime.submit(get_current_stream_ptr(), work, name, kind):
+    def make(args: tuple[Any, ...], **_shape: Any) -> Callable[[], None]:
+        return lambda: _quietly(lambda *a: fn(args[0].view(), *a), (args[1:], {}))
+
+    if runtime.submit(get_current_stream_ptr(), work, name, kind, _given((slot, *recipe[0]), make)):
         fresh = None
 
 

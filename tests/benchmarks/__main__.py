@@ -41,7 +41,7 @@ def machine(cp: Any) -> dict[str, str]:
 
 
 def parts(cp: Any) -> dict[str, Callable[[], Iterator[Line]]]:
-    from tests.benchmarks import costs, deciding, graphed, jobs, wild
+    from tests.benchmarks import costs, deciding, graphed, jobs, rebinding, wild
 
     return {
         'beside': costs.beside,
@@ -51,6 +51,7 @@ def parts(cp: Any) -> dict[str, Callable[[], Iterator[Line]]]:
         'jobs': lambda: jobs.main_jobs(cp),
         'graphed': lambda: graphed.calls(cp),
         'deciding': lambda: deciding.solvers(cp),
+        'rebinding': lambda: rebinding.against_copies(cp),
         'wild': wild.lines,
     }
 
@@ -59,7 +60,10 @@ def main() -> int:
     arguments = argparse.ArgumentParser(prog='python -m tests.benchmarks', description=ABOUT)
     arguments.add_argument('--json', metavar='PATH', help='write the machine and all lines to a file')
     arguments.add_argument(
-        '--only', nargs='+', metavar='PART', help='beside, recording, launching, nodes, jobs, graphed, deciding or wild'
+        '--only',
+        nargs='+',
+        metavar='PART',
+        help='beside, recording, launching, nodes, jobs, graphed, deciding, rebinding or wild',
     )
     options = arguments.parse_args()
     try:
