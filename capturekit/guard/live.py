@@ -81,7 +81,7 @@ class Live:
 
     def refusal(self, error: CaptureError) -> None:
         """A call in the block was refused: if that is caught there, the recording is to tell."""
-        text = f'refused, and caught in the block: {type(error).__name__}: {error.operation}'
+        text = f'refused, and caught in the block: {type(error).__name__}: {error.operation}. {error.remedy}'
         at = None if error.location is None else error.location.to_json()
         step = Step('note', error.lane, text, at)
         if step not in self.refused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from capturekit.guard.live import Live
@@ -13,6 +14,11 @@ from capturekit.rules import RULES, CaptureStatus, Operation
 from capturekit.topology import LEGACY_HANDLES, Lane
 
 _O = Operation
+#: Of the legacy stream: it is not the stream that has to change, but the place of the call.
+_LEGACY = {
+    _O.STREAM_SYNCHRONIZE: replace(RULES['legacy-stream'], remedy=RULES['device-sync'].remedy),
+    _O.STREAM_QUERY: replace(RULES['legacy-stream'], remedy=RULES['query-captured'].remedy),
+}
 
 
 class Waits(Ordering):
@@ -37,10 +43,12 @@ class Waits(Ordering):
             mine = self._start()
             self.spring(ptr)
             verdict = self.judge(operation, stream=ptr)
+            if ptr in LEGACY_HANDLES and mine is not None:
+                verdict = replace(verdict, rule=_LEGACY[operation])
             lane = self.topology.lane(ptr)
             harmless = ptr in LEGACY_HANDLES and mine is not None and not verdict.lost
             if harmless and mine is not None and (mine.strict or operation is not _O.STREAM_SYNCHRONIZE):
-                self.refuse(verdict, call, ptr, RULES['legacy-stream'])
+                self.refuse(verdict, call, ptr)
             if operation is _O.STREAM_SYNCHRONIZE and mine is not None and not mine.strict:
                 if lane is not None and lane.capture is mine.capture:
                     return self._adapt_wait(mine, [lane], f'{call} of lane {lane.number} became a join')

@@ -37,9 +37,11 @@ def table() -> str:
 
 
 def row(case: Case, said: str) -> str:
-    wrong = ''.join(f'`{code}`' for _line, code in marked(case.broken, HERE))
+    wrong = ''.join(f'`{code}`' for _line, code, _words in marked(case.broken, HERE))
     assert case.repair is not None
-    right = '<br>'.join(f'`{code}`' for _line, code in marked(case.repair, INSTEAD))
+    right = '<br>'.join(
+        f'{words}: `{code}`' if words else f'`{code}`' for _line, code, words in marked(case.repair, INSTEAD)
+    )
     return f'| {case.does} ([{thread(case.thread)}]({case.thread}))<br>{wrong} | {said} | {right} |'
 
 
@@ -58,14 +60,14 @@ def told(case: Case, cp: Any) -> str:
     if isinstance(outcome.error, ck.CaptureError):
         return f'`{type(outcome.error).__name__}`: {outcome.error.remedy}'
     if outcome.error is not None:
-        return f'`{type(outcome.error).__name__}`, its own{noted(outcome)}'
+        return f'`{type(outcome.error).__name__}`: {noted(outcome) or outcome.message}'
     return f'a {case.says}: {outcome.message}' if case.says else 'nothing: CUDA has no way to know'
 
 
 def noted(outcome: Outcome) -> str:
     """The remedy in a note on somebody else's exception."""
     notes = getattr(outcome.error, '__notes__', None)
-    return f'. The note on it: {notes[-1].splitlines()[-1].strip()}' if notes else ''
+    return f'its own, and a note on it: {notes[-1].splitlines()[-1].strip()}' if notes else ''
 
 
 if __name__ == '__main__':

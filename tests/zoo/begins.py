@@ -21,7 +21,7 @@ def begin_twice(cp: Any, x: Any) -> Any:
 @begin_twice.repaired
 def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
-        y = x * x  # <-- instead
+        y = x * x  # <-- instead: nothing but
     return cap, y
 
 
@@ -58,7 +58,7 @@ def end_by_hand(cp: Any, x: Any) -> Any:
 def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x + 1
-    cap.graph.launch()  # <-- instead
+    cap.graph.launch()  # <-- instead: after the block
     return cap, y
 
 
@@ -99,7 +99,7 @@ def _(cp: Any, x: Any) -> Any:
     side = cp.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:
         y = x * 4
-        side.begin_capture()  # <-- instead
+        side.begin_capture()  # <-- instead: before it
         side.end_capture()
     return cap, y
 
@@ -138,7 +138,7 @@ def launched_in_its_block(cp: Any, x: Any) -> Any:
 def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x * 2
-    cap.graph.launch()  # <-- instead
+    cap.graph.launch()  # <-- instead: after the block
     return cap, y
 
 

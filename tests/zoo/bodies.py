@@ -83,7 +83,7 @@ def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x * 2
     cap.graph.launch()
-    current().device.device_synchronize()  # <-- instead
+    current().device.device_synchronize()  # <-- instead: after the launch
     return cap, y
 
 
@@ -111,11 +111,11 @@ def _(cp: Any, x: Any) -> Any:
         y = x * 2
         y += 1
     cap.graph.launch()
-    current().device.device_synchronize()  # <-- instead
+    current().device.device_synchronize()  # <-- instead: after the launch
     return cap, y
 
 
-@case('https://github.com/NVIDIA/cuopt/pull/1253', 'note', 'SynchronizationError', lambda x: x * 3,
+@case('https://github.com/NVIDIA/cuopt/pull/1253', 'note', 's.synchronize()', lambda x: x * 3,
       rest=lambda x: x * 2)  # fmt: skip
 def swallowed_refusal(cp: Any, x: Any) -> Any:
     """A helper falls back to something else when a call fails, and so the fallback is what is recorded."""
@@ -133,7 +133,7 @@ def swallowed_refusal(cp: Any, x: Any) -> Any:
 def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x * 2
-        y = x * 3  # <-- instead
+        y = x * 3  # <-- instead: without the call
     cap.graph.launch()
     return cap, y
 
@@ -185,7 +185,7 @@ def _(cp: Any, x: Any) -> Any:
     import asyncio
 
     async def step() -> Any:
-        await asyncio.sleep(0)  # <-- instead
+        await asyncio.sleep(0)  # <-- instead: before the block
         return record()
 
     def record() -> Any:
@@ -229,7 +229,7 @@ def _(cp: Any, x: Any) -> Any:
     buffer = Reader(stream)
     with ck.capture(stream) as cap:
         y = x + 1
-    del buffer  # <-- instead
+    del buffer  # <-- instead: after the block
     return cap, y
 
 
@@ -259,7 +259,7 @@ def _(cp: Any, x: Any) -> Any:
     with ck.capture(stream) as cap:
         y = x * 6
         del reader
-    gc.collect()  # <-- instead
+    gc.collect()  # <-- instead: after the block
     return cap, y
 
 

@@ -121,7 +121,7 @@ def _(cp: Any, x: Any) -> Any:
     rates = cp.zeros(8)
     with ck.capture() as cap:
         y = x * rates
-    rates.set(np.full(8, 3.0))  # <-- instead
+    rates.set(np.full(8, 3.0))  # <-- instead: before a launch
     return cap, y
 
 
@@ -142,7 +142,7 @@ def _(cp: Any, x: Any) -> Any:
     fours = cp.zeros(8)
     with ck.capture() as cap:
         y = fours + x
-    fours.set(np.full(8, 4.0))  # <-- instead
+    fours.set(np.full(8, 4.0))  # <-- instead: before a launch
     return cap, y
 
 

@@ -66,7 +66,7 @@ class Case:
     @property
     def line(self) -> int:
         """The number of the offending line."""
-        ((number, _text),) = marked(self.broken, HERE)
+        ((number, _code, _words),) = marked(self.broken, HERE)
         return number
 
     def repaired(self, program: Program) -> Program:
@@ -90,11 +90,11 @@ def case(
     return enter
 
 
-def marked(program: Program, mark: str) -> list[tuple[int, str]]:
-    """The lines of a program that carry a mark: their numbers, and their code without it."""
+def marked(program: Program, mark: str) -> list[tuple[int, str, str]]:
+    """The lines of a program that carry a mark: their numbers, their code without it, and what follows it."""
     lines, first = inspect.getsourcelines(program)
-    found = [(number, line) for number, line in enumerate(lines, first) if mark in line]
-    return [(number, line.partition(mark)[0].strip()) for number, line in found]
+    found = [(number, line.partition(mark)) for number, line in enumerate(lines, first) if mark in line]
+    return [(number, code.strip(), words.strip(': \n')) for number, (code, _mark, words) in found]
 
 
 def all_cases() -> list[Case]:

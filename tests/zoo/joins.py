@@ -217,7 +217,7 @@ def _(cp: Any, x: Any) -> Any:
         with side:
             y = x * 3
         cap.join(side)
-    cp.cuda.runtime.streamDestroy(side.ptr)  # <-- instead
+    cp.cuda.runtime.streamDestroy(side.ptr)  # <-- instead: after the block
     return cap, y
 
 
@@ -248,7 +248,7 @@ def _(cp: Any, x: Any) -> Any:
     loaded = loader.record()
     with ck.capture() as cap:
         y = x * 2
-    stream.wait_event(loaded)  # <-- instead
+    stream.wait_event(loaded)  # <-- instead: before the launch
     cap.graph.launch(stream)
     stream.synchronize()
     return cap, y

@@ -30,7 +30,10 @@ def _(cp: Any, x: Any) -> Any:
 
 
 @case(
-    'https://github.com/NVIDIA/TensorRT/issues/2888', ck.LegacyStreamError, 'leave `Stream.null` out', lambda x: x * 2
+    'https://github.com/NVIDIA/TensorRT/issues/2888',
+    ck.LegacyStreamError,
+    'out of the `with ck.capture()` block',
+    lambda x: x * 2,
 )
 def null_synchronize(cp: Any, x: Any) -> Any:
     """Waits for the default stream instead of the device, which is no better."""
@@ -45,7 +48,7 @@ def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x * 2
     cap.graph.launch()
-    cp.cuda.Stream.null.synchronize()  # <-- instead
+    cp.cuda.Stream.null.synchronize()  # <-- instead: after the launch
     return cap, y
 
 
@@ -66,7 +69,7 @@ def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x + 5
     cap.graph.launch(stream)
-    cp.cuda.Stream.null.wait_event(stream.record())  # <-- instead
+    cp.cuda.Stream.null.wait_event(stream.record())  # <-- instead: after the launch
     return cap, y
 
 

@@ -22,7 +22,7 @@ def svd(cp: Any, x: Any) -> Any:
 
 @svd.repaired
 def _(cp: Any, x: Any) -> Any:
-    cp.linalg.svd(x.reshape(2, 4))  # <-- instead
+    cp.linalg.svd(x.reshape(2, 4))  # <-- instead: before the block
     with ck.capture() as cap:
         y = x + 1
     return cap, y
@@ -42,7 +42,7 @@ def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x * 2
     cap.graph.launch()
-    cp.linalg.lstsq(cp.eye(8), y, rcond=None)  # <-- instead
+    cp.linalg.lstsq(cp.eye(8), y, rcond=None)  # <-- instead: after the launch
     return cap, y
 
 
@@ -58,7 +58,7 @@ def generator_made_in_the_block(cp: Any, x: Any) -> Any:
 
 @generator_made_in_the_block.repaired
 def _(cp: Any, x: Any) -> Any:
-    generator = cp.random.Generator(cp.random.XORWOW())  # <-- instead
+    generator = cp.random.Generator(cp.random.XORWOW())  # <-- instead: before the block
     with ck.capture() as cap:
         y = x + 0
         y += generator.random(8) < 2
@@ -144,7 +144,7 @@ def _(cp: Any, x: Any) -> Any:
     from cupyx.scipy import sparse
 
     matrix = sparse.csr_matrix(cp.eye(8))
-    total = matrix + matrix  # <-- instead
+    total = matrix + matrix  # <-- instead: before the block
     with ck.capture() as cap:
         y = total @ x
     return cap, y
@@ -161,7 +161,7 @@ def upload_from_compiled_code(cp: Any, x: Any) -> Any:
 
 @upload_from_compiled_code.repaired
 def _(cp: Any, x: Any) -> Any:
-    rows = cp.arange(8).repeat(1)  # <-- instead
+    rows = cp.arange(8).repeat(1)  # <-- instead: before the block
     with ck.capture() as cap:
         y = x[rows] * 1
     return cap, y
@@ -186,7 +186,7 @@ def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x * 3
     cap.graph.launch()
-    runtime.cudaDeviceSynchronize()  # <-- instead
+    runtime.cudaDeviceSynchronize()  # <-- instead: after the launch
     return cap, y
 
 
@@ -212,5 +212,5 @@ def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x * 2
     cap.graph.launch()
-    torch.cuda.synchronize()  # <-- instead
+    torch.cuda.synchronize()  # <-- instead: after the launch
     return cap, y

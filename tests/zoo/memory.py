@@ -29,7 +29,7 @@ def _(cp: Any, x: Any) -> Any:
     offsets = cp.array([1.0] * 8)
     with ck.capture() as cap:
         y = x + offsets
-    offsets[...] = cp.array([2.0] * 8)  # <-- instead
+    offsets[...] = cp.array([2.0] * 8)  # <-- instead: in place
     return cap, y
 
 
@@ -48,7 +48,7 @@ def _(cp: Any, x: Any) -> Any:
     rows = cp.array([0, 1, 2])
     with ck.capture() as cap:
         y = x[rows] * 1
-    rows[...] = cp.array([4, 5, 6])  # <-- instead
+    rows[...] = cp.array([4, 5, 6])  # <-- instead: in place
     return cap, y
 
 
@@ -69,7 +69,7 @@ def _(cp: Any, x: Any) -> Any:
     rate = cp.full((), 2.5)
     with ck.capture() as cap:
         y = x * rate
-    rate[...] = 0.5  # <-- instead
+    rate[...] = 0.5  # <-- instead: in place
     return cap, y
 
 
@@ -150,7 +150,7 @@ def input_freed(cp: Any, x: Any) -> Any:
 @input_freed.repaired
 def _(cp: Any, x: Any) -> Any:
     loaded = deque([deque([cp.empty(8)])])
-    first = loaded.popleft().popleft()  # <-- instead
+    first = loaded.popleft().popleft()  # <-- instead: before the block
     with ck.capture() as cap:
         first[...] = x * 2
         y = first + 1
@@ -170,7 +170,7 @@ def input_replaced(cp: Any, x: Any) -> Any:
 
 @input_replaced.repaired
 def _(cp: Any, x: Any) -> Any:
-    data = x  # <-- instead
+    data = x  # <-- instead: before the block
     with ck.capture() as cap:
         y = data * 2
     return cap, y

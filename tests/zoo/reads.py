@@ -28,7 +28,7 @@ def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x * 2
     cap.graph.launch()
-    seen.append(y.get())  # <-- instead
+    seen.append(y.get())  # <-- instead: after the launch
     assert np.array_equal(seen[0], x.get() * 2)
     return cap, y
 
@@ -65,7 +65,7 @@ def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x + 1
     cap.graph.launch()
-    print(y)  # <-- instead
+    print(y)  # <-- instead: after the launch
     return cap, y
 
 
@@ -196,6 +196,6 @@ def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x * 5
     cap.graph.launch()
-    y.get(out=host)  # <-- instead
+    y.get(out=host)  # <-- instead: after the launch
     assert np.array_equal(host, x.get() * 5)
     return cap, y

@@ -25,7 +25,7 @@ def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x * 2
     cap.graph.launch(stream)
-    stream.synchronize()  # <-- instead
+    stream.synchronize()  # <-- instead: after the launch
     return cap, y
 
 
@@ -80,7 +80,7 @@ def _(cp: Any, x: Any) -> Any:
             y = x + 0.5
         cap.join(side)
     cap.graph.launch(stream)
-    while not stream.done:  # <-- instead
+    while not stream.done:  # <-- instead: after the launch
         pass
     return cap, y
 
@@ -129,7 +129,7 @@ def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x - 1
     cap.graph.launch(stream)
-    ready = stream.record()  # <-- instead
+    ready = stream.record()  # <-- instead: after the launch
     while not ready.done:
         pass
     return cap, y
@@ -152,7 +152,7 @@ def _(cp: Any, x: Any) -> Any:
     start, end = cp.cuda.Event(), cp.cuda.Event()
     with ck.capture() as cap:
         y = x * 4
-    start.record(stream)  # <-- instead
+    start.record(stream)  # <-- instead: around the launch
     cap.graph.launch(stream)
     end.record(stream)
     end.synchronize()
@@ -177,7 +177,7 @@ def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x / 4
     cap.graph.launch()
-    cp.cuda.Device().synchronize()  # <-- instead
+    cp.cuda.Device().synchronize()  # <-- instead: after the launch
     return cap, y
 
 
@@ -203,7 +203,7 @@ def _(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x + 3
     cap.graph.launch(stream)
-    finish(stream.ptr)  # <-- instead
+    finish(stream.ptr)  # <-- instead: after the launch
     return cap, y
 
 
@@ -241,7 +241,7 @@ def free_all_blocks(cp: Any, x: Any) -> Any:
 
 @free_all_blocks.repaired
 def _(cp: Any, x: Any) -> Any:
-    cp.get_default_memory_pool().free_all_blocks()  # <-- instead
+    cp.get_default_memory_pool().free_all_blocks()  # <-- instead: before the block
     with ck.capture(mode='global') as cap:
         y = x + 9
     return cap, y
@@ -265,7 +265,7 @@ def _(cp: Any, x: Any) -> Any:
     first.graph.launch()
     del z
     first.graph.close()
-    pool.free_all_blocks()  # <-- instead
+    pool.free_all_blocks()  # <-- instead: after `graph.close()`
     with ck.capture(pool=pool) as cap:
         y = (x + 1) + 1
     return cap, y
@@ -282,7 +282,7 @@ def pinned_memory(cp: Any, x: Any) -> Any:
 
 @pinned_memory.repaired
 def _(cp: Any, x: Any) -> Any:
-    staging = cp.cuda.alloc_pinned_memory(x.nbytes)  # <-- instead
+    staging = cp.cuda.alloc_pinned_memory(x.nbytes)  # <-- instead: before the block
     with ck.capture(mode='thread_local') as cap:
         y = x * 3
     assert staging.size() >= x.nbytes

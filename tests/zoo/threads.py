@@ -82,7 +82,7 @@ def _(cp: Any, x: Any) -> Any:
       lambda x: x * 3, goes_on=False)  # fmt: skip
 def ended_elsewhere(cp: Any, x: Any) -> Any:
     """Begins a capture in one thread and ends it in another."""
-    stream, y = cp.cuda.Stream(non_blocking=True), cp.empty(8)
+    stream, y = cp.cuda.Stream(non_blocking=True), x * 3
 
     def end() -> None:
         stream.end_capture()  # <-- here
