@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from capturekit import render  # noqa: F401 - how notebooks show a recording
-from capturekit.changing import Changeable, Names
+from capturekit.changing import Names
 from capturekit.cuda import Platform, stream_handle
 from capturekit.errors import AssumptionError, ClosedError
 from capturekit.figures import FIGURES
@@ -24,6 +24,7 @@ from capturekit.looking import Look, Node, fill
 from capturekit.memory import GraphMemory
 from capturekit.places import here
 from capturekit.plan import Part, Plan
+from capturekit.rebinding import Rebindable
 from capturekit.recording import Recording
 from capturekit.rules import Mode
 from capturekit.topology import Topology
@@ -66,7 +67,7 @@ class _Lent:
         self._memory.release()
 
 
-class Graph(Changeable):
+class Graph(Rebindable):
     """What a capture made. It has no public constructor: ``with ck.capture() as cap: ...`` makes ``cap.graph``.
 
     Holds the memory that its nodes read and write. Threads: calls take turns; streams: any of the graph's device.
