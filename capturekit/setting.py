@@ -22,7 +22,9 @@ REASONS = (
     'unsupported function change', 'attributes changed',
 )  # fmt: skip
 #: ``CU_MEMORYTYPE_HOST``, ``CU_MEMORYTYPE_DEVICE``, ``CU_MEMORYTYPE_UNIFIED``.
-_HOST, _LINEAR = 1, (1, 2, 4)
+_HOST, _DEVICE, _UNIFIED = 1, 2, 4
+#: ``CU_POINTER_ATTRIBUTE_MEMORY_TYPE``. It is not known of memory that CUDA does not know: that is the host's.
+_MEMORY_TYPE = 2
 _HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -134,14 +136,21 @@ class Writer:
         """``cuGraphMemcpyNodeSetParams``; one-dimensional copies between linear memory."""
         copy = self._read('cuGraphMemcpyNodeGetParams', node, _Memcpy())
         flat = copy.Height <= 1 and copy.Depth <= 1
-        if not flat or {copy.srcMemoryType, copy.dstMemoryType} - set(_LINEAR):
+        if not flat or {copy.srcMemoryType, copy.dstMemoryType} - {_HOST, _DEVICE, _UNIFIED}:
             raise CudaCallError(Code.cudaErrorNotSupported, 'cuGraphMemcpyNodeSetParams: not one-dimensional')
         before = _Memcpy.from_buffer_copy(copy)
         for side, address in (('dst', dst), ('src', src)):
-            host = getattr(copy, side + 'MemoryType') == _HOST
-            setattr(copy, side + ('Host' if host else 'Device'), address)
+            where = getattr(copy, side + 'MemoryType')
+            if where in (_HOST, _DEVICE) and (where == _HOST) != self._of_host(address):
+                raise CudaCallError(Code.cudaErrorInvalidValue, f'cuGraphMemcpyNodeSetParams: {side}')
+            setattr(copy, side + ('Host' if where == _HOST else 'Device'), address)
         copy.WidthInBytes = nbytes
         return self._set('cuGraphMemcpyNodeSetParams', node, copy, before)
+
+    def _of_host(self, address: int) -> bool:
+        where = ctypes.c_uint()
+        ask = self._cuda.cuPointerGetAttribute
+        return bool(ask(ctypes.byref(where), _MEMORY_TYPE, ctypes.c_void_p(address))) or where.value == _HOST
 
     def set_memset(self, node: int, dst: int, value: int, nbytes: int) -> Change:
         """``cuGraphMemsetNodeSetParams``; the size of one element stays."""

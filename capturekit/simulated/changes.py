@@ -48,6 +48,9 @@ class Given:
 def fields(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, ...]]:
     """What is told of a node that was given ``values``: details, and the addresses among its arguments."""
     detail = {name: value for name, value in values.items() if name in _TOLD and values.get('block', 0) is not None}
+    for name in ('grid', 'block'):
+        if name in detail:
+            detail[name] = (*detail[name], 1, 1)[:3]
     ends = [detail[name] for name in ('dst', 'src') if name in detail]
     return detail, (*ends, *(one.ptr for one in values.get('args', ()) if hasattr(one, 'ptr')))
 
