@@ -17,7 +17,7 @@ from functools import cache
 
 from capturekit import errors
 from capturekit.errors import CaptureError, CudaCallError
-from capturekit.lessons import LESSONS, MEANINGS, Lesson, program
+from capturekit.lessons import KINDS, LESSONS, MEANINGS, Kind, Lesson, program
 from capturekit.rules import ROWS, RULES, Answer, CaptureStatus, Code, Effect, Mode, Operation, Pattern, Rule
 from capturekit.topology import Topology, Verdict
 
@@ -28,7 +28,7 @@ _STATUSES = {Effect.INVALIDATES: CaptureStatus.INVALIDATED, Effect.ENDS: Capture
 _ORIGIN, _SIDE, _EVENT, _THREAD = 16, 17, 18, 1
 _WIDTH = 100
 
-Topic = Code | Rule | type[RuntimeError]
+Topic = Code | Rule | Kind | type[RuntimeError]
 
 
 @dataclass(frozen=True)
@@ -145,11 +145,12 @@ def _code(code: Code) -> str:
 
 @cache
 def topics() -> dict[str, Topic]:
-    """All that can be explained, by its name: codes, rules, exceptions."""
+    """All that can be explained, by its name: codes, rules, kinds of steps, exceptions."""
     told = {answer.code for case in cases() for answer in case.pattern.answers if answer.refused}
     capturing = {code for code in Code if 900 <= code <= 910}
     found: dict[str, Topic] = {code.name: code for code in sorted(told | capturing)}
     found.update(RULES)
+    found.update(KINDS)
     for name, kind in vars(errors).items():
         if isinstance(kind, type) and issubclass(kind, (CaptureError, CudaCallError)):
             found[name] = kind
@@ -157,7 +158,7 @@ def topics() -> dict[str, Topic]:
 
 
 def find(word: str) -> Topic:
-    """The topic of a word: a code's number or name, a rule's name, an exception's name.
+    """The topic of a word: a code's number or name, a rule's name, a kind of step, an exception's name.
 
     Raises:
         LookupError: there is none; the message has those that are close.
@@ -169,7 +170,7 @@ def find(word: str) -> Topic:
     if name is None:
         close = [plain[near] for near in difflib.get_close_matches(_plain(word), plain, 4, 0.5)]
         near = f'; close to it: {", ".join(dict.fromkeys(close))}' if close else ''
-        raise LookupError(f'there is no code, rule or exception {word!r}{near}')
+        raise LookupError(f'there is no code, rule, kind of step or exception {word!r}{near}')
     return known[name]
 
 
@@ -185,7 +186,7 @@ def listing() -> str:
     for name, topic in topics().items():
         if isinstance(topic, Code):
             lines.append(f'{topic.value:<23}{name}')
-        elif isinstance(topic, Rule):
+        elif isinstance(topic, (Rule, Kind)):
             lines.append(f'{name:<23}{_short(topic.says, _WIDTH - 23)}')
         else:
             lines.append(f'{name:<23}{_short(_docstring(topic), _WIDTH - 23)}')
@@ -211,6 +212,8 @@ def explain(word: str) -> str:
         parts = _of_code(topic)
     elif isinstance(topic, Rule):
         parts = _of_rule(topic)
+    elif isinstance(topic, Kind):
+        parts = _of_kind(topic)
     else:
         parts = _of_exception(topic)
     return '\n\n'.join(parts) + '\n'
@@ -259,6 +262,13 @@ def _of_rule(rule: Rule) -> Iterator[str]:
     yield from _ends(taught, [*map(str, sorted(codes)), rule.error.__name__])
 
 
+def _of_kind(kind: Kind) -> Iterator[str]:
+    taught = lesson(kind)
+    yield f'{kind.name}  a kind of step in recordings\n{_text(kind.says)}\n{_text(taught.met)}'
+    yield from _examples(taught, [])
+    yield from _ends(taught, [taught.raises] if taught.raises in topics() else [])
+
+
 def _of_exception(kind: type[RuntimeError]) -> Iterator[str]:
     taught = lesson(kind)
     yield f'{kind.__name__}\n{_text(_docstring(kind))}\n{_text(taught.met)}'
@@ -285,9 +295,9 @@ def _answers(rule: Rule, code: Code | None = None) -> str:
 
 
 def _examples(taught: Lesson, kinds: Sequence[type[RuntimeError]]) -> Iterator[str]:
-    """``kinds``: the first is what the wrong example raises."""
+    """``kinds``: the first is what the wrong example raises, unless it says another."""
     if taught.wrong:
-        yield f'Wrong: {kinds[0].__name__}\n{_indented(taught.wrong)}'
+        yield f'Wrong: {taught.raises or kinds[0].__name__}\n{_indented(taught.wrong)}'
     if taught.unshown:
         yield _text(taught.unshown, 0)
     if taught.right:

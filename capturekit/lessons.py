@@ -7,7 +7,7 @@ not without.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capturekit.rules import Code
 
@@ -19,7 +19,8 @@ _ARRAY = 'x = cp.arange(4.0)\n'
 class Lesson:
     """``met``: where one meets it. ``wrong`` and ``right``: code. ``seen``: threads of people who met it.
 
-    ``unshown``: why there is no wrong example, or why the simulated device does not raise it.
+    ``unshown``: why there is no wrong example, or why the simulated device does not raise it. ``raises``: the name of
+    what the wrong example raises, where that is not what its topic says.
     """
 
     met: str
@@ -27,6 +28,30 @@ class Lesson:
     right: str = ''
     seen: tuple[str, ...] = ()
     unshown: str = ''
+    raises: str = ''
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of step in a recording, or of finding of ``ck.lint()``, that is no rule: what is recorded its own way."""
+
+    name: str
+    says: str
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind('adapted', 'A call that a strict capture refuses got the meaning that it has in a graph.'),
+        Kind('assumed', 'A host read was answered with what the rehearsal read there; every launch compares.'),
+        Kind('constant', 'Values of the host were uploaded once, while recording: they are the same at every launch.'),
+        Kind('drawn', 'Numbers of a generator that counts on the host: it draws new ones before each launch.'),
+        Kind('outside-handle', 'Work was given to a stream outside of the capture by its handle: it runs at once, and '
+             'no launch repeats it.'),
+        Kind('seam', 'A call that no capture can hold: it ends one graph, is made by the host at every launch, and '
+             'another graph goes on.'),
+    )
+}  # fmt: skip
 
 
 def program(code: str) -> str:
@@ -443,15 +468,24 @@ assert cp.allclose(y, x * 2)
 """,
     ),
     'stream-flags': Lesson(
-        '`stream.is_non_blocking` and `runtime.streamGetFlags` of a stream in the capture.',
-        right="""\
+        '`cudaStreamGetFlags` of a stream in the capture, asked by a C library. `stream.is_non_blocking` and '
+        '`runtime.streamGetFlags` are harmless: capturekit answers with what it read when the stream entered.',
+        """\
+from capturekit.cuda import current
+
+driver = current().device  # stands for a C library: it goes past CuPy
+with ck.capture() as cap:
+    y = x * 2
+    driver.stream_flags(cap.stream.ptr)
+""",
+        """\
 with ck.capture() as cap:
     assert cap.stream.is_non_blocking
     y = x * 2
 cap.graph.launch()
 assert cp.allclose(y, x * 2)
 """,
-        unshown='Asked through CuPy it is harmless: capturekit answers with what it read when the stream entered.',
+        raises='CudaCallError',
     ),
     'peer-copy': Lesson(
         '`runtime.memcpyPeerAsync` on a stream in the capture.',
@@ -587,8 +621,15 @@ assert cp.allclose(y, 2)
 """,
     ),
     'outside-pointer': Lesson(
-        '`runtime.freeAsync`, on a stream in the capture, of memory that was allocated outside of it.',
-        right="""\
+        '`runtime.freeAsync`, on a stream in the capture, of memory that was allocated outside of it. capturekit '
+        'leaves this refusal to CUDA: what is raised is the CUDARuntimeError of CuPy.',
+        """\
+address = cp.cuda.runtime.malloc(64)
+with ck.capture() as cap:
+    y = x * 2
+    cp.cuda.runtime.freeAsync(address, cap.stream.ptr)
+""",
+        """\
 address = cp.cuda.runtime.malloc(64)
 with ck.capture() as cap:
     y = x * 2
@@ -596,7 +637,7 @@ cp.cuda.runtime.free(address)
 cap.graph.launch()
 assert cp.allclose(y, x * 2)
 """,
-        unshown='capturekit leaves this refusal to CUDA: what is raised is the CUDARuntimeError of CuPy.',
+        raises='CUDARuntimeError',
     ),
     'CaptureError': Lesson(
         'The base of all refusals; a RuntimeError. `except ck.CaptureError` around a block catches each of them.',
@@ -752,5 +793,101 @@ assert cp.allclose(y, x * 2 + 1) and cap.update.how == 'instantiated'
 """,
     ),
 }
+LESSONS.update({
+    'adapted': Lesson(
+        '`ck.capture(strict=False)` and `@ck.graphed`: synchronising a lane becomes a join, a stream that was never '
+        'forked is forked, a lane left open is joined at the end. `cap.recording.adaptations` has their lines.',
+        _FORK
+        + """\
+    side.synchronize()
+    z = y + 1
+""",
+        """\
+side = cp.cuda.Stream(non_blocking=True)
+with ck.capture(strict=False) as cap:
+    with side:
+        y = x * 2
+    side.synchronize()
+    z = y + 1
+assert len(cap.recording.adaptations) == 2
+cap.graph.launch()
+assert cp.allclose(z, x * 2 + 1)
+""",
+        raises='SynchronizationError',
+    ),
+    'constant': Lesson(
+        '`cp.array([1, 2])`, `cp.asarray(numpy_array)`, `a[[0, 2]]` in the block. `cap.recording.constants` and '
+        '`graph.constants()` list them, `graph.verify()` finds those that should not be constant.',
+        """\
+scale = [1.0]
+with ck.capture() as cap:
+    y = x * cp.array(scale)
+scale[0] = 3.0
+cap.graph.launch()
+assert cp.allclose(y, x * 3)  # it is x * 1
+""",
+        """\
+scale = cp.array([1.0])
+with ck.capture() as cap:
+    y = x * scale
+scale[0] = 3.0
+cap.graph.launch()
+assert cp.allclose(y, x * 3)
+""",
+        raises='AssertionError',
+    ),
+    'drawn': Lesson(
+        '`cp.random.rand`, `cp.random.normal` and all of `cp.random` but `Generator`, which draws on the device. Seeds '
+        'and state behave as in eager code; numbers that are to stay the same are drawn before the block.',
+        """\
+with ck.capture() as cap:
+    noise = cp.random.rand(4)
+cap.graph.launch()
+first = noise.copy()
+cap.graph.launch()
+assert cp.allclose(noise, first)  # every launch draws new ones
+""",
+        """\
+noise = cp.random.rand(4)
+with ck.capture() as cap:
+    y = x + noise
+cap.graph.launch()
+assert cp.allclose(y, x + noise)
+""",
+        raises='AssertionError',
+    ),
+    'outside-handle': Lesson(
+        'The `stream=` argument of a kernel, or `stream.ptr` given to another library, of a stream that was not forked '
+        'from the capture. A capture notes it in `cap.recording.notes`, for nobody can see what it is used for.',
+        right=_FORK
+        + """\
+    cap.join(side)
+cap.graph.launch()
+assert cp.allclose(y, x * 2)
+""",
+        unshown='Nothing is raised: the work just runs once, and is missing from the graph.',
+    ),
+    'seam': Lesson(
+        '`cp.linalg.svd`, `eigh`, `lstsq`, `pinv`, products of two sparse matrices: their libraries wait for the '
+        'stream inside. `variant.seams` of a `@ck.graphed` function shows the line of each, and what it costs.',
+        """\
+with ck.capture() as cap:
+    values = cp.linalg.eigvalsh(cp.diag(x))
+""",
+        """\
+@ck.graphed
+def doubled(x):
+    return cp.linalg.eigvalsh(cp.diag(x * 2)) + 1
+
+
+for _ in range(3):
+    y = doubled(x)
+    assert cp.allclose(y, x * 2 + 1)
+assert len(doubled.variants[0].seams) == 1 and doubled.variants[0].launches
+""",
+        raises='UnsupportedCallError',
+    ),
+})  # fmt: skip
+LESSONS['assumed'] = replace(LESSONS['AssumptionError'], raises='AssumptionError')
 LESSONS['cudaErrorGraphExecUpdateFailure'] = LESSONS['UpdateError']
 LESSONS['cudaErrorIllegalState'] = LESSONS['already-capturing']

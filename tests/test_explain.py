@@ -12,7 +12,8 @@ import pytest
 import capturekit as ck
 from capturekit import errors, explain
 from capturekit.commands import rules as rules_command
-from capturekit.lessons import LESSONS, MEANINGS, program
+from capturekit.lessons import KINDS, LESSONS, MEANINGS, program
+from capturekit.linting import _NOTES
 from capturekit.rules import RULES, Code, Rule
 from tests.test_cli import capturekit
 from tests.test_rules import CELLS, MODES, ROWS, UNJOINED
@@ -33,9 +34,10 @@ def run(code: str, name: str) -> None:
 
 
 def raised(code: str, name: str) -> RuntimeError:
-    with pytest.raises(RuntimeError) as info:
+    with pytest.raises((RuntimeError, AssertionError)) as info:
         run(code, name)
-    return info.value
+    error: Any = info.value
+    return error  # type: ignore[no-any-return]
 
 
 def explained_by(name: str) -> type[RuntimeError]:
@@ -58,6 +60,11 @@ def test_wrong_example_raises_what_it_explains(sim: Any, name: str) -> None:
     error = raised(LESSONS[name].wrong, name)
     if name == 'CaptureError':
         assert isinstance(error, ck.CaptureError)
+    elif LESSONS[name].raises:
+        assert type(error).__name__ == LESSONS[name].raises
+        assert f'\nWrong: {LESSONS[name].raises}\n' in explain.explain(name)
+        del error
+        return
     else:
         assert type(error) is explained_by(name)
     if name in RULES and name != 'invalidated':  # which says between which lines it was lost
@@ -104,6 +111,19 @@ def test_every_word_has_a_lesson_and_every_lesson_a_word() -> None:
             assert lesson.unshown or name == 'cudaErrorTimeout', name
         assert lesson.right or name == 'cudaErrorTimeout', name
     assert {int(code) for code in CODES.values()} >= set(range(900, 911))
+
+
+def test_every_rule_has_a_wrong_and_a_right_example() -> None:
+    lessons = {name: LESSONS[name] for name in RULES}
+    assert [name for name, lesson in lessons.items() if not (lesson.met and lesson.wrong and lesson.right)] == []
+
+
+def test_kinds_of_steps_and_of_findings_are_explained() -> None:
+    assert set(KINDS) >= {'adapted', 'assumed', 'constant', 'drawn', 'seam', *_NOTES}
+    for name, kind in KINDS.items():
+        said = explain.explain(name)
+        assert said.startswith(f'{name}  a kind of step in recordings\n  {kind.says.split()[0]} ')
+        assert '\nRight\n' in said and name in explain.listing()
 
 
 @pytest.mark.gpu
@@ -230,7 +250,7 @@ def test_a_code_on_the_command_line() -> None:
 def test_an_unknown_word_is_answered_with_close_ones(word: str, close: str) -> None:
     ran = capturekit('explain', word)
     assert (ran.returncode, ran.stdout) == (2, '')
-    assert ran.stderr.startswith(f'capturekit: there is no code, rule or exception {word!r}')
+    assert ran.stderr.startswith(f'capturekit: there is no code, rule, kind of step or exception {word!r}')
     if close:
         near = ran.stderr.strip().partition('close to it: ')[2].split(', ')
         assert close in near or TOPICS[near[0]] is explain.find(close)

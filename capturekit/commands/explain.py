@@ -9,8 +9,9 @@ from typing import Any
 from capturekit.explain import explain, listing
 
 _DESCRIPTION = """\
-Explain one of CUDA's codes, a rule of capturekit or one of its exceptions: what triggers it, what CUDA answers in which
-modes, what becomes of the capture, a wrong and a right example. Without a word: all the words there are.
+Explain one of CUDA's codes, a rule of capturekit, a kind of step in its recordings or one of its exceptions: what
+triggers it, what CUDA answers in which modes, what becomes of the capture, a wrong and a right example. Without a word:
+all the words there are.
 """
 _EPILOG = """\
 examples:
@@ -31,7 +32,8 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument('word', nargs='?', help='a code (905), its name, a rule (host-read), an exception')
+    words = 'a code (905), its name, a rule (host-read), a kind of step (seam), an exception'
+    parser.add_argument('word', nargs='?', help=words)
     parser.set_defaults(go=_go)
 
 

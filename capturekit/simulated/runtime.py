@@ -42,6 +42,8 @@ _device_memory = AddressSpace()
 _pinned_memory = AddressSpace()
 _pinned_handles: dict[int, int] = {}
 _untimed: set[int] = set()
+#: Memory that graphs allocate: only that can be freed in a capture.
+_of_graphs: set[int] = set()
 
 
 class CUDARuntimeError(RuntimeError):
@@ -228,8 +230,11 @@ def mallocAsync(size: int, stream: int) -> int:
     # Stream-ordered allocation is no unsafe call, so the device's verdict on cudaMalloc must not apply.
     old = _device().exchange_thread_mode(Mode.RELAXED)
     try:
-        submit(stream, lambda: None, 'mallocAsync', 'memAlloc')
-        return _allocate(size)
+        recorded = submit(stream, lambda: None, 'mallocAsync', 'memAlloc')
+        ptr = _allocate(size)
+        if recorded:
+            _of_graphs.add(ptr)
+        return ptr
     finally:
         _device().exchange_thread_mode(old)
 
@@ -238,9 +243,13 @@ def free(ptr: int) -> None:
     if ptr:
         _ask(_device().free, ptr)
         _device_memory.remove(ptr)
+        _of_graphs.discard(ptr)
 
 
 def freeAsync(ptr: int, stream: int) -> None:
+    captured = stream > CONSTANTS['streamPerThread'] and _ask(_device().stream_status, stream) is CaptureStatus.ACTIVE
+    if captured and ptr not in _of_graphs:
+        raise CUDARuntimeError(_INVALID_VALUE)
     old = _device().exchange_thread_mode(Mode.RELAXED)
     try:
         # A free recorded in a graph leaves the memory to the graph, which allocates it again at each launch.
