@@ -145,7 +145,8 @@ class Look:
 
 def _owners(memory: GraphMemory) -> Callable[[int], str]:
     """A function that tells whose memory an address is: 'own', 'kept', or '' where it is neither."""
-    held = sorted((int(p.mem.ptr), int(p.mem.ptr) + int(p.mem.size)) for p in memory.held() if hasattr(p, 'mem'))
+    things = (one for thing in memory.held() for one in (thing if isinstance(thing, list) else [thing]))
+    held = sorted((int(p.mem.ptr), int(p.mem.ptr) + int(p.mem.size)) for p in things if hasattr(p, 'mem'))
     starts = [start for start, _end in held]
 
     def of(address: int) -> str:

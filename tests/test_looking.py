@@ -82,7 +82,7 @@ def test_children_pointers_and_nodes_that_no_line_made(sim: Any) -> None:
     memory = GraphMemory(sim)
     block = memory.grow(512)
     outside = sim.arange(64.0)
-    memory.keep(outside.data)
+    memory.keep([outside.data])  # as keeping does, at the end of a capture
     own, kept = int(block.ptr) + 8, int(outside.data.ptr) + 16
     other = int(sim.arange(64.0).data.ptr)
     look = Look(Device(), [Part(8)], [Span(0, 2, 3, ['f.py', 7, 'g'])], memory)
