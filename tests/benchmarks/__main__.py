@@ -41,13 +41,14 @@ def machine(cp: Any) -> dict[str, str]:
 
 
 def parts(cp: Any) -> dict[str, Callable[[], Iterator[Line]]]:
-    from tests.benchmarks import costs, deciding, graphed, jobs, rebinding, wild
+    from tests.benchmarks import costs, deciding, graphed, jobs, rebinding, updating, wild
 
     return {
         'beside': costs.beside,
         'recording': lambda: costs.recording(cp),
         'launching': lambda: costs.launching(cp),
         'nodes': lambda: costs.nodes(cp),
+        'updating': lambda: updating.updating(cp),
         'jobs': lambda: jobs.main_jobs(cp),
         'graphed': lambda: graphed.calls(cp),
         'deciding': lambda: deciding.solvers(cp),
@@ -63,7 +64,7 @@ def main() -> int:
         '--only',
         nargs='+',
         metavar='PART',
-        help='beside, recording, launching, nodes, jobs, graphed, deciding, rebinding or wild',
+        help='beside, recording, launching, nodes, updating, jobs, graphed, deciding, rebinding or wild',
     )
     options = arguments.parse_args()
     try:
