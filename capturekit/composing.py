@@ -137,7 +137,8 @@ class Target:
         """Nodes as the definition has them: objects of cuda.core, or handles."""
         if isinstance(self.definition, int):
             return list(handles)
-        known = {int(node.handle): node for node in self.definition.nodes}
+        nodes = self.definition.nodes
+        known = {int(node.handle): node for node in (nodes() if callable(nodes) else nodes)}
         return [known[handle] for handle in handles]
 
 

@@ -80,6 +80,7 @@ class Graph(Rebindable):
         '_counted': None,
         '_current': None,
         '_device': None,
+        '_index': None,
         '_inside': None,
         '_lock': None,
         '_made': None,
@@ -144,6 +145,7 @@ class Graph(Rebindable):
         self._plan = plan
         self._by_name = self.counted = 0
         self._names = Names()
+        self._index = None
         self._counted = lambda: 0
         self.launch, self._shut = self._launcher(launch) if plan is None or plan.plain else self._planned()
         self._made = made

@@ -6,8 +6,9 @@ CUDA C++ Programming Guide, "Individual Node Update".
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -20,6 +21,8 @@ from capturekit.setting import Change
 #: Arguments of so many bytes may be a tensor map, which holds an address where nobody can read it (cuTensorMapEncode).
 _MAP = 128
 _WORD = 8
+#: Words below are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
+_LOWEST = 1 << 32
 _AGAIN = 'Copy into the old array instead, or record again with the new one.'
 
 
@@ -36,11 +39,93 @@ class _Move:
 
 
 @dataclass(frozen=True)
-class _Use:
-    """A node that is to be changed, and how."""
+class _Word:
+    """An address in a node: of something that reaches so many bytes; which slot's, and where in it."""
 
-    at: _At
-    change: Callable[[], Change]
+    address: int
+    reach: int
+    slot: _Slot
+    place: Any
+
+
+class _Slot:
+    """A node that holds addresses. Words are written first; ``put`` brings them to the definition and to the executable
+    graph."""
+
+    def __init__(self, at: _At) -> None:
+        self.at = at
+
+    def write(self, place: Any, address: int) -> None:
+        raise NotImplementedError
+
+    def put(self, device: Any, made: Any) -> None:
+        raise NotImplementedError
+
+
+class _Kernel(_Slot):
+    """``place`` is (number of the argument, offset in it)."""
+
+    def __init__(self, at: _At, aim: Any) -> None:
+        super().__init__(at)
+        self.aim = aim
+
+    def write(self, place: Any, address: int) -> None:
+        self.aim.write(*place, address)
+
+    def put(self, device: Any, made: Any) -> None:
+        self.aim.put(int(made.graphExec), self.at.source)
+
+
+class _Copy(_Slot):
+    """``place`` is 'dst' or 'src'. Memsets have no 'src'."""
+
+    def __init__(self, at: _At) -> None:
+        super().__init__(at)
+        self.ends = {name: int(at.info.detail[name]) for name in ('dst', 'src') if name in at.info.detail}
+        self.size = int(at.info.detail.get('bytes', 1))
+
+    def write(self, place: Any, address: int) -> None:
+        self.ends[place] = address
+
+    def put(self, device: Any, made: Any) -> None:
+        graph, handle = int(made.graph), self.at.handle
+        if self.at.info.kind == 'memcpy':
+            device.set_memcpy(graph, handle, self.ends['dst'], self.ends['src'], self.size)
+        else:
+            device.set_memset(graph, handle, self.ends['dst'], int(self.at.info.detail['value']), self.size)
+        device.node_take(int(made.graphExec), self.at.source, graph, handle)
+
+
+class Index:
+    """All addresses in the nodes of a graph, in order; made once, and kept up by each rebinding."""
+
+    def __init__(self, made: Any, words: Iterable[_Word], inside: Iterable[int]) -> None:
+        self.made = made
+        self.words = sorted(words, key=_address)
+        self.inside = sorted(inside)
+        #: No word reaches further than this.
+        self.reach = max((word.reach for word in self.words), default=1)
+
+    def between(self, low: int, high: int) -> list[_Word]:
+        """The words that touch [low, high)."""
+        first = bisect_left(self.words, low - self.reach + 1, key=_address)
+        found = self.words[first : bisect_left(self.words, high, key=_address)]
+        return [word for word in found if word.address + word.reach > low]
+
+    def uses_inside(self, low: int, high: int) -> bool:
+        """Whether a child graph or a body holds an address there."""
+        found = bisect_left(self.inside, low)
+        return found < len(self.inside) and self.inside[found] < high
+
+    def move(self, moved: dict[int, int]) -> None:
+        """Words, by their place in the list, have other addresses."""
+        for number, address in moved.items():
+            self.words[number] = replace(self.words[number], address=address)
+        self.words.sort(key=_address)
+
+
+def _address(word: _Word) -> int:
+    return word.address
 
 
 class Rebindable(Changeable):
@@ -48,15 +133,17 @@ class Rebindable(Changeable):
 
     __slots__ = ()
 
+    _index: Index | None
+
     def rebind(self, *pairs: tuple[Any, Any]) -> int:
         """Let every node that reads or writes the first array of a pair use the second; return how many were changed.
 
         ``graph.rebind((x, new_x), (y, new_y))``. Views are meant as well: what lies in the old array's memory lies in
         the new one's, at the same distance. Both arrays have the same shape, dtype and strides, on the graph's device.
         Two arrays may change places. The graph keeps the new ones, and drops those that an earlier call had put in
-        their place. All or nothing; launches under way are not touched. Some microseconds for each node of the graph,
-        and for each that is changed. An argument of a kernel of your own that is an address inside the array is taken
-        for one; inside other kernels' structures, any word that is.
+        their place. All or nothing; launches under way are not touched. The first call reads all nodes; after that each
+        takes some microseconds for each node that is changed. An argument of a kernel of your own that is an address
+        inside the array is taken for one; inside other kernels' structures, any word that is.
 
         Raises:
             TypeError: these are no pairs of arrays. ValueError: they do not fit, or the new ones overlap each other or
@@ -69,10 +156,11 @@ class Rebindable(Changeable):
         with self._lock:
             self._must_be_whole('Graph.rebind()')
             with self._relaxed():
-                uses = self._uses(moves)
-                self._change_all(uses)
+                if self._index is None or self._index.made is not self._made:
+                    self._index = self._indexed()
+                changed = self._change(self._index, moves)
             self._memory.aim((move.low, move.high, move.to, new.data) for (_old, new), move in zip(pairs, moves))
-            return len(uses)
+            return changed
 
     def _moves(self, pairs: Sequence[tuple[Any, Any]]) -> list[_Move]:
         moves = []
@@ -95,77 +183,81 @@ class Rebindable(Changeable):
         low, high = extent(old)
         return _Move(low, high, extent(new)[0])
 
-    # -- what is to be changed ----------------------------------------------------------------------------------
+    def _apply(self, at: _At, change: Callable[[], Change], arrays: list[Any]) -> None:
+        self._index = None  # a node is given something else
+        super()._apply(at, change, arrays)
 
-    def _uses(self, moves: list[_Move]) -> list[_Use]:
+    # -- what there is ------------------------------------------------------------------------------------------
+
+    def _indexed(self) -> Index:
         if not self._names.handles:
             self._name()
-        self._nothing_inside(moves)
-        found = []
+        device, graph = self._device, int(self._made.graph)
+        inner = [info.inner for info in device.node_infos(graph) if info.inner]
+        if self._plan is not None:
+            inner += [body for part in self._plan.parts for body in part.graphs if body != graph]
+        inside = [word for body in inner for word in _all_words(device, body)]
+        words: list[_Word] = []
         for number in self._names.handles:
-            use = self._use(self._at('Graph.rebind()', number), moves)
-            if use is not None:
-                found.append(use)
-        return found
+            words += self._words_of(self._at('Graph.rebind()', number))
+        return Index(self._made, words, inside)
 
-    def _use(self, at: _At, moves: list[_Move]) -> _Use | None:
-        info, graph, device = at.info, int(self._made.graph), self._device
-        if info.kind == 'kernel':
-            return self._kernel(at, moves)
-        if info.kind not in ('memcpy', 'memset'):
-            return None
-        ends = {name: int(info.detail[name]) for name in ('dst', 'src') if name in info.detail}
-        size = int(info.detail.get('bytes', 1))
-        aimed = {name: _aimed(address, size, moves, at) for name, address in ends.items()}
-        if aimed == ends:
-            return None
-        if info.kind == 'memcpy':
-            return _Use(at, lambda: device.set_memcpy(graph, at.handle, aimed['dst'], aimed['src'], size))
-        value = int(info.detail['value'])
-        return _Use(at, lambda: device.set_memset(graph, at.handle, aimed['dst'], value, size))
-
-    def _kernel(self, at: _At, moves: list[_Move]) -> _Use | None:
-        graph, device = int(self._made.graph), self._device
+    def _words_of(self, at: _At) -> Iterable[_Word]:
+        if at.info.kind in ('memcpy', 'memset'):
+            copy = _Copy(at)
+            return [_Word(address, copy.size, copy, name) for name, address in copy.ends.items()]
+        if at.info.kind != 'kernel':
+            return []
         try:
-            given: list[Argument] = device.node_arguments(graph, at.handle)
+            aim = self._device.kernel_aim(int(self._made.graph), at.handle)
         except CudaCallError as error:
             raise _failure('Graph.rebind()', f'The arguments of {_words(at)} are hidden.', _AGAIN, error) from None
+        slot = _Kernel(at, aim)
         own = at.info.name.startswith('cupy_')
-        data = [_argument(one, moves, at, own) for one in given]
-        if data == [one.data for one in given]:
-            return None
-        detail = at.info.detail
-        form = (detail.get('grid', (1, 1, 1)), detail.get('block', (1, 1, 1)), detail.get('shared', 0))
-        return _Use(at, lambda: device.set_kernel(graph, at.handle, *form, data))
-
-    def _nothing_inside(self, moves: list[_Move]) -> None:
-        """What lies in child graphs and bodies stays as it is: it must not use the old memory."""
-        device = self._device
-        inner = [info.inner for info in device.node_infos(int(self._made.graph)) if info.inner]
-        if self._plan is not None:
-            inner += [graph for part in self._plan.parts for graph in part.graphs if graph != int(self._made.graph)]
-        for graph in inner:
-            if any(move.low <= word < move.high for word in _all_words(device, graph) for move in moves):
-                rule = 'A child graph, or the body of a conditional node, uses the old array.'
-                raise _failure('Graph.rebind()', rule, _AGAIN)
+        found = []
+        for number, argument in enumerate(aim.arguments):
+            for offset, address, reach in _addresses(argument, at, own):
+                found.append(_Word(address, reach, slot, (number, offset)))
+        return found
 
     # -- the change ---------------------------------------------------------------------------------------------
 
-    def _change_all(self, uses: list[_Use]) -> None:
-        """All of them, or none."""
-        done: list[tuple[_At, Change]] = []
-        device, made = self._device, self._made
+    def _change(self, index: Index, moves: list[_Move]) -> int:
+        """All of it, or none; return how many nodes were changed."""
+        to: dict[int, int] = {}
+        for move in moves:
+            if index.uses_inside(move.low, move.high):
+                rule = 'A child graph, or the body of a conditional node, uses the old array.'
+                raise _failure('Graph.rebind()', rule, _AGAIN)
+            for word in index.between(move.low, move.high):
+                to[id(word)] = move(_within(word, move))
+        for move in moves:
+            for word in index.between(move.to, move.to + move.high - move.low):
+                if id(word) not in to:
+                    at = _words(word.slot.at)
+                    raise ValueError(f'{at} uses the memory of a new array already: two of its arguments would be one')
+        chosen = [(number, word) for number, word in enumerate(index.words) if id(word) in to] if to else []
+        slots = list(dict.fromkeys(word.slot for _number, word in chosen))
+        for _number, word in chosen:
+            word.slot.write(word.place, to[id(word)])
+        self._put(slots, [word for _number, word in chosen])
+        index.move({number: to[id(word)] for number, word in chosen})
+        return len(slots)
+
+    def _put(self, slots: list[_Slot], words: list[_Word]) -> None:
+        """Bring the slots' words to the graph; if CUDA refuses one, all of them are as before."""
+        done = 0
         try:
-            for use in uses:
-                change = use.change()
-                done.append((use.at, change))
-                device.node_take(int(made.graphExec), use.at.source, int(made.graph), use.at.handle)
+            for slot in slots:
+                slot.put(self._device, self._made)
+                done += 1
         except CudaCallError as error:
-            for at, change in reversed(done):
-                change.undo()
-                device.node_take(int(made.graphExec), at.source, int(made.graph), at.handle)
-            at = uses[len(done) - 1].at if done else uses[0].at
-            raise _failure('Graph.rebind()', f'CUDA refuses this of {_words(at)}.', _AGAIN, error) from None
+            for word in words:
+                word.slot.write(word.place, word.address)
+            for slot in slots[: done + 1]:
+                slot.put(self._device, self._made)
+            at = _words(slots[done].at)
+            raise _failure('Graph.rebind()', f'CUDA refuses this of {at}.', _AGAIN, error) from None
 
 
 def _all_words(device: Any, graph: int) -> Iterable[int]:
@@ -175,21 +267,18 @@ def _all_words(device: Any, graph: int) -> Iterable[int]:
             yield from _all_words(device, info.inner)
 
 
-def _argument(given: Argument, moves: list[_Move], at: _At, own: bool) -> bytes:
-    """The bytes of an argument with the new addresses in it."""
+def _addresses(given: Argument, at: _At, own: bool) -> Iterable[tuple[int, int, int]]:
+    """(offset, address, how far it reaches) of each word of an argument that may be an address."""
     data, size = given.data, len(given.data)
     if given.array is False or size < _WORD:
-        return data
+        return []
     if not own and given.array is None and size >= _MAP:
-        raise _failure(
-            'Graph.rebind()', f'{_words(at)} is a library\'s, with arguments that may hide addresses.', _AGAIN
-        )  # fmt: skip
+        rule = f"{_words(at)} is a library's, with arguments that may hide addresses."
+        raise _failure('Graph.rebind()', rule, _AGAIN)
     first = given.array or own
-    count = 1 if first else size // _WORD
-    words = list(struct.unpack_from(f'{count}Q', data))
+    words = struct.unpack_from(f'{1 if first else size // _WORD}Q', data)
     reach = _reach(data) if first and size > 2 * _WORD else 1
-    aimed = [_aimed(word, reach, moves, at) for word in words]
-    return data if aimed == words else struct.pack(f'{count}Q', *aimed) + data[count * _WORD :]
+    return [(number * _WORD, word, reach) for number, word in enumerate(words) if word >= _LOWEST]
 
 
 def _reach(data: bytes) -> int:
@@ -202,18 +291,12 @@ def _reach(data: bytes) -> int:
     return 1 + int(sum((n - 1) * s for n, s in zip(shape, strides) if n > 0 and s > 0))
 
 
-def _aimed(address: int, reach: int, moves: list[_Move], at: _At) -> int:
-    """Where something of ``reach`` bytes at an address lies now."""
-    for move in moves:
-        if move.low <= address < move.high:
-            if address + reach > move.high:
-                rule = f'{_words(at)} reaches beyond the end of the old array: it uses a larger one.'
-                raise _failure('Graph.rebind()', rule, 'Rebind the whole array, not a view of it.')
-            return move(address)
-        if address < move.low < address + reach:
-            rule = f'{_words(at)} uses memory before the old array, and the array.'
-            raise _failure('Graph.rebind()', rule, 'Rebind the whole array, not a view of it.')
-    for move in moves:
-        if move.to <= address < move.to + move.high - move.low:
-            raise ValueError(f'{_words(at)} uses the memory of a new array already: two of its arguments would be one')
-    return address
+def _within(word: _Word, move: _Move) -> int:
+    """The word's address, if all that it reaches lies in the memory that is moved."""
+    if word.address < move.low:
+        rule = f'{_words(word.slot.at)} uses memory before the old array, and the array.'
+    elif word.address + word.reach > move.high:
+        rule = f'{_words(word.slot.at)} reaches beyond the end of the old array: it uses a larger one.'
+    else:
+        return word.address
+    raise _failure('Graph.rebind()', rule, 'Rebind the whole array, not a view of it.')

@@ -7,6 +7,7 @@ Management": ``cuGraphKernelNodeSetParams``, ``cuGraphExecKernelNodeSetParams`` 
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,6 +47,34 @@ class Change:
 
     undo: Callable[[], None]
     keep: Any = None
+
+
+class KernelAim:
+    """A kernel's node whose addresses are to be changed often: its parameters, with the arguments in memory of ours."""
+
+    def __init__(self, cuda: Any, node: int, params: _Params, arguments: list[Argument]) -> None:
+        self.arguments = arguments
+        self._cuda = cuda
+        self._node = ctypes.c_void_p(node)
+        self._params = _Params.from_buffer_copy(params)
+        self._data = [ctypes.create_string_buffer(one.data, len(one.data)) for one in arguments]
+        self._pointers = (ctypes.c_void_p * max(len(self._data), 1))(*(ctypes.addressof(one) for one in self._data))
+        self._params.args, self._params.extra = ctypes.cast(self._pointers, ctypes.POINTER(ctypes.c_void_p)), None
+        self._reference = ctypes.byref(self._params)
+
+    def write(self, number: int, offset: int, address: int) -> None:
+        """Put an address into an argument; :meth:`put` brings it to the graph."""
+        struct.pack_into('Q', self._data[number], offset, address)
+
+    def put(self, x: int, source: int) -> None:
+        """``cuGraphKernelNodeSetParams`` and ``cuGraphExecKernelNodeSetParams``."""
+        for name, *of in (
+            ('cuGraphKernelNodeSetParams_v2', self._node),
+            ('cuGraphExecKernelNodeSetParams_v2', ctypes.c_void_p(x), ctypes.c_void_p(source)),
+        ):
+            code = int(getattr(self._cuda, name)(*of, self._reference))
+            if code:
+                raise CudaCallError(Code(code) if code in set(Code) else code, name)
 
 
 class Writer:
@@ -110,6 +139,11 @@ class Writer:
             dtype, array = types.get(number, ('', None))
             found.append(Argument(ctypes.string_at(params.args[number], size), dtype, array))
         return found
+
+    def aim(self, node: int) -> KernelAim:
+        """A kernel's node whose addresses are to be changed often."""
+        params, _name, _layout = self._params(node)
+        return KernelAim(self._cuda, node, params, self.arguments(node))
 
     # -- definitions --------------------------------------------------------------------------------------------
 
@@ -313,6 +347,10 @@ class Setting:
     def node_arguments(self, g: int, node: int) -> list[Argument]:
         """The arguments of a kernel's node of a definition."""
         return self._writer().arguments(node)
+
+    def kernel_aim(self, g: int, node: int) -> KernelAim:
+        """A kernel's node whose addresses are to be changed often: in the definition and in executable graphs."""
+        return self._writer().aim(node)
 
     def set_kernel(
         self, g: int, node: int, grid: Sequence[int], block: Sequence[int], shared: int, args: Sequence[bytes]

@@ -1173,6 +1173,21 @@ def test_kernels_are_given_something_else(bench: Bench) -> None:
     d.graph_exec_destroy(x)
 
 
+def test_addresses_in_kernels_are_changed_again_and_again(bench: Bench) -> None:
+    d = bench.device
+    g = bench.recorded(lambda s: bench.put(s, 0, 1))
+    (node,) = d.graph_nodes(g)
+    x = d.graph_instantiate(g)
+    aim = d.kernel_aim(g, node)
+    assert [one.data for one in aim.arguments] == [one.data for one in d.node_arguments(g, node)]
+    for cell in (1, 0, 2):
+        aim.write(0, 0, bench.cell(cell))
+        aim.put(x, node)
+        assert launched(bench, x, 0, 1, 2) == [int(cell == n) for n in range(3)]
+        assert d.node_arguments(g, node)[0].data == np.uint64(bench.cell(cell)).tobytes()
+    d.graph_exec_destroy(x)
+
+
 def test_an_executable_graph_takes_over_a_node_of_another_definition(bench: Bench) -> None:
     """After an update the definition is another, and the executable graph's nodes have the handles of the first."""
     d = bench.device

@@ -86,6 +86,26 @@ def _decoded(old: Any, argument: Argument, data: bytes) -> Any:
     return np.frombuffer(data, argument.dtype or np.asarray(old).dtype)[0].item()
 
 
+class _Aim:
+    """A kernel's node whose addresses are to be changed often."""
+
+    def __init__(self, device: Any, g: int, node: int, arguments: list[Argument]) -> None:
+        self.arguments = arguments
+        self._device, self._g, self._node = device, g, node
+        self._data = [bytearray(one.data) for one in arguments]
+
+    def write(self, number: int, offset: int, address: int) -> None:
+        """Put an address into an argument; :meth:`put` brings it to the graph."""
+        self._data[number][offset : offset + 8] = address.to_bytes(8, 'little')
+
+    def put(self, x: int, source: int) -> None:
+        """``cudaGraphKernelNodeSetParams`` and ``cudaGraphExecKernelNodeSetParams``."""
+        detail = self._device.node_info(self._g, self._node).detail
+        form = (detail.get('grid', (1, 1, 1)), detail.get('block', (1, 1, 1)), detail.get('shared', 0))
+        self._device.set_kernel(self._g, self._node, *form, [bytes(one) for one in self._data])
+        self._device.node_take(x, source, self._g, self._node)
+
+
 class Refused(Exception):
     """CUDA's reason, and the node of the new graph."""
 
@@ -227,6 +247,10 @@ class Changes:
                 raise CudaCallError(Code.cudaErrorNotSupported, f'what {found.name} was given is not known here')
             args, typed = found.given.values['args'], found.given.values['block'] is None
             return [_argument(value, args, typed) for value in args]
+
+    def kernel_aim(self, g: int, node: int) -> _Aim:
+        """A kernel's node whose addresses are to be changed often: in the definition and in executable graphs."""
+        return _Aim(self, g, node, self.node_arguments(g, node))
 
     def _give(self, found: _Node, **values: Any) -> Change:
         old, work = found.given, found.work
