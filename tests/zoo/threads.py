@@ -159,3 +159,31 @@ def _(cp: Any, x: Any) -> Any:
         y = x + 2
         in_thread(clear)
     return cap, y
+
+
+@case('https://github.com/ggml-org/llama.cpp/issues/11804', '', '', lambda x: x * 2 + 1)
+def worked_elsewhere(cp: Any, x: Any) -> Any:
+    """Leaves a part of the work to another thread: it runs at once, and no launch repeats it."""
+    parts = []
+
+    def work() -> None:
+        parts.append(x * 2)  # <-- here
+
+    with ck.capture() as cap:
+        in_thread(work)
+        y = parts[0] + 1
+    return cap, y
+
+
+@worked_elsewhere.repaired
+def _(cp: Any, x: Any) -> Any:
+    parts = []
+
+    def work() -> None:
+        with cap.stream:  # <-- instead: in the other thread
+            parts.append(x * 2)
+
+    with ck.capture() as cap:
+        in_thread(work)
+        y = parts[0] + 1
+    return cap, y
