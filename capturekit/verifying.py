@@ -413,21 +413,27 @@ class _Trial:
         return Sizes()
 
     def _poison(self) -> None:
-        """Write over memory that lies free: the graph's own, and in CuPy's pool what eager runs have used and left.
-
-        CuPy's pool is asked for blocks as eager code asks for them, so that it does not grow by more than that.
-        """
+        """Write over memory that lies free: the graph's own, and in CuPy's pool what eager runs have used and left."""
         cupy = self.cupy
         streams = [cupy.cuda.Stream.from_external(_Handle(lane.stream)) for lane in self.graph.recording.lanes]
         with GUARD.inside():
-            spare = self.graph._memory.spare(streams)
-            here_sizes = dict(self.sizes)
-            for _name, one in (*self.inputs.values(), *self.written.values()):
-                here_sizes.setdefault(one.nbytes, 2)
-            spare += [cupy.cuda.alloc(size) for size, count in here_sizes.items() if size for _ in range(count)]
-            for pointer in spare:
+            for pointer in [*self.graph._memory.spare(streams), *self._left()]:
                 pointer.memset_async(_POISON, int(pointer.mem.size) - (int(pointer.ptr) - int(pointer.mem.ptr)))
         cupy.cuda.get_current_stream().synchronize()
+
+    def _left(self) -> Iterator[Any]:
+        """Free blocks of CuPy's pool, of the sizes that are about; the pool grows by one block of a size at most."""
+        pool: Any = getattr(self.cupy.cuda.get_allocator(), '__self__', None)
+        if not hasattr(pool, 'free_bytes') or not hasattr(pool, 'total_bytes'):  # an allocator without free blocks
+            return
+        sizes = dict(self.sizes)
+        for _name, one in (*self.inputs.values(), *self.written.values()):
+            sizes.setdefault(int(one.nbytes), 2)
+        for size, count in sizes.items():
+            total = pool.total_bytes()
+            while count and 0 < size <= pool.free_bytes() and pool.total_bytes() == total:
+                count -= 1
+                yield pool.malloc(size)
 
     # -- what was found -------------------------------------------------------------------------------------------
 

@@ -256,6 +256,37 @@ def test_all_that_lies_free_in_a_graphs_memory_is_handed_out_and_no_more(sim: An
     assert sim.allclose(kept, sim.cos(x))
 
 
+def test_what_eager_runs_left_is_poisoned_and_the_pool_grows_little(sim: Any) -> None:
+    x = ramp(sim)
+    pool = sim.get_default_memory_pool()
+
+    def fn(x: Any) -> Any:
+        for _ in range(100):
+            x = sim.sin(x)
+        return x
+
+    with ck.capture() as cap:
+        y = fn(x)
+    before = pool.total_bytes()
+    trial = verifying._Trial(cap.graph, fn, (x,), y, None, None, None)
+    assert trial.run(None, 1).ok
+    assert trial.sizes == {512: 64}, 'no more are kept in mind'
+    left = list(trial._left())
+    written = [(int(one.ptr), int(one.mem.size)) for one in left]
+    assert 1 <= len(written) == len(set(written)) <= 64
+    del left
+    assert pool.total_bytes() - before <= 20 * 512, 'a hundred blocks were asked for, and few are about at a time'
+    assert {int(sim.ndarray((N,), 'd').data.ptr)} & {address for address, _size in written}
+
+
+def test_an_allocator_without_free_blocks_is_left_alone(sim: Any) -> None:
+    x = ramp(sim)
+    with sim.cuda.using_allocator(sim.cuda.memory._malloc):
+        with ck.capture() as cap:
+            y = x + 1
+        assert cap.graph.verify(lambda x: x + 1, x, outputs=y).ok
+
+
 # -- what is not compared -------------------------------------------------------------------------------------
 
 
