@@ -18,7 +18,7 @@ from capturekit.looking import Look, fill
 from capturekit.places import here
 from capturekit.plan import Part
 from capturekit.recording import Recording
-from capturekit.rules import Code, Mode
+from capturekit.rules import CaptureStatus, Code, Mode
 from capturekit.topology import Lane, covers
 from capturekit.undo import uninterrupted
 
@@ -164,3 +164,32 @@ def check(device: Any, target: Target) -> None:
     if strangers := [node for node in target.after if node not in known]:
         raise ValueError(f'after: {len(strangers)} of the nodes are not in the graph')
     target.count = len(known)
+
+
+def join_for_good(device: Any, origin: int, into: Target) -> None:
+    """Before a failing capture ends: the origin comes after all. The driver destroys a graph whose capture ends
+    unjoined, and this one is somebody else's."""
+    if device.stream_status(origin) is CaptureStatus.ACTIVE:
+        device.set_dependencies(origin, device.graph_nodes(into.handle)[into.count :])
+
+
+def take_out(device: Any, into: Target, decided: dict[int, list[int]]) -> None:
+    """A capture into a graph has failed: what it has added goes.
+
+    A conditional node has to stay, since a graph whose condition has lost its node can't be instantiated any more: with
+    nothing before it, nothing in it and nothing behind it.
+    """
+    for node in reversed(device.graph_nodes(into.handle)[into.count :]):
+        if node in decided:
+            _emptied(device, decided[node], decided)
+        else:
+            device.node_destroy(node)
+
+
+def _emptied(device: Any, bodies: Iterable[int], decided: dict[int, list[int]]) -> None:
+    for body in bodies:
+        for node in reversed(device.graph_nodes(body)):
+            if node in decided:
+                _emptied(device, decided[node], decided)
+            else:
+                device.node_destroy(node)

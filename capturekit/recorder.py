@@ -16,7 +16,7 @@ from typing import Any
 
 from capturekit import errors
 from capturekit.changing import Owned
-from capturekit.composing import Target, check, embed, target
+from capturekit.composing import Target, check, embed, join_for_good, take_out, target
 from capturekit.cuda import Platform, current
 from capturekit.deciding import Branch, Branches, Loop, branch, branches, cases, loop
 from capturekit.errors import CaptureError, CudaCallError
@@ -375,6 +375,8 @@ class Capture:
             if device.stream_status(origin.ptr) is CaptureStatus.NONE:
                 return
             try:
+                if self._into is not None:
+                    join_for_good(device, origin.ptr, self._into)
                 graph = device.end_capture(origin.ptr)
                 if self._into is not None:
                     pass  # what it has added to is somebody else's
@@ -416,7 +418,8 @@ class Capture:
                 fault = fault or found
         if self._into is not None and (error is not None or fault is not None):
             try:
-                _take_out(live, self._into)
+                with GUARD.inside():
+                    take_out(live.platform.device, self._into, live.decided)
             except BaseException as found:
                 fault = fault or found
         if error is not None:
@@ -696,14 +699,6 @@ def _no_launch() -> None:
 _HELD: list[Live] = []
 
 
-def _take_out(live: Live, into: Target) -> None:
-    """A capture into a graph has failed: what it has added goes."""
-    device = live.platform.device
-    with GUARD.inside():
-        for node in reversed(device.graph_nodes(into.handle)[into.count :]):
-            device.node_destroy(node)
-
-
 def _drop(live: Live) -> None:
     """Destroy the parts of a capture that failed; one whose end was not reached has been abandoned already."""
     plan = live.plan
@@ -838,7 +833,7 @@ def capture(
             raise TypeError(f'update must be a capturekit.Graph or None, got {type(update).__name__}')
         if to is not None or rehearsal is not None:
             raise ValueError('update= goes neither with into= nor with a rehearsal')
-        update.check_update('ck.capture(update=...)')
+        update._check_update('ck.capture(update=...)')
         made._renewed = update
     return made
 

@@ -54,8 +54,8 @@ class KernelAim:
 
     def __init__(self, cuda: Any, node: int, params: _Params, arguments: list[Argument]) -> None:
         self.arguments = arguments
-        self._cuda = cuda
         self._node = ctypes.c_void_p(node)
+        self._define, self._execute = cuda.cuGraphKernelNodeSetParams_v2, cuda.cuGraphExecKernelNodeSetParams_v2
         self._params = _Params.from_buffer_copy(params)
         self._data = [ctypes.create_string_buffer(one.data, len(one.data)) for one in arguments]
         self._pointers = (ctypes.c_void_p * max(len(self._data), 1))(*(ctypes.addressof(one) for one in self._data))
@@ -68,13 +68,10 @@ class KernelAim:
 
     def put(self, x: int, source: int) -> None:
         """``cuGraphKernelNodeSetParams`` and ``cuGraphExecKernelNodeSetParams``."""
-        for name, *of in (
-            ('cuGraphKernelNodeSetParams_v2', self._node),
-            ('cuGraphExecKernelNodeSetParams_v2', ctypes.c_void_p(x), ctypes.c_void_p(source)),
-        ):
-            code = int(getattr(self._cuda, name)(*of, self._reference))
-            if code:
-                raise CudaCallError(Code(code) if code in set(Code) else code, name)
+        code = int(self._define(self._node, self._reference))
+        code = code or int(self._execute(ctypes.c_void_p(x), ctypes.c_void_p(source), self._reference))
+        if code:
+            raise CudaCallError(Code(code) if code in set(Code) else code, 'cuGraphExecKernelNodeSetParams')
 
 
 class Writer:

@@ -63,7 +63,7 @@ class Bodies(Cuts):
             decision.node, decision.bodies = device.add_conditional(
                 decision.graph, after, decision.handle, decision.decides, count
             )
-            part.decided[decision.node] = list(decision.bodies)
+            part.decided[decision.node] = live.decided[decision.node] = list(decision.bodies)
             live.numbered[decision.graph] = device.graph_node_count(decision.graph)
             device.set_dependencies(live.origin.ptr, [decision.node])
         self._back_on(live, before)

@@ -61,8 +61,9 @@ class Live:
     numbered: dict[int, int] = field(default_factory=dict)
     broken: Place | None = None
     embedded: list[tuple[int, Capture, int, int]] = field(default_factory=list)
-    #: The graph that the capture adds to, where that is somebody else's.
+    #: The graph that the capture adds to, where that is somebody else's; and the conditional nodes put into it.
     into: int = 0
+    decided: dict[int, list[int]] = field(default_factory=dict)
 
     @property
     def drawn(self) -> list[Feed]:

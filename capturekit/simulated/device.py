@@ -68,6 +68,8 @@ class _Graph:
     #: Handle of each condition created on this graph -> its value when a launch begins.
     conditions: dict[int, int] = field(default_factory=dict)
     is_body: bool = False
+    #: A conditional node was taken out, and its condition is left without one.
+    maimed: bool = False
 
 
 @dataclass(eq=False)
@@ -552,7 +554,7 @@ class SimulatedDevice(Changes):
             code = self._ending(stream, capture)
             self._release(capture)
             if code is not Code.cudaSuccess:
-                if capture.made_graph:
+                if not capture.graph.is_body:  # one that was there before, too
                     self._forget(capture.graph)
                 self._fail(code, 'endCapture')
             self._graphs[capture.graph.handle] = capture.graph
@@ -599,6 +601,7 @@ class SimulatedDevice(Changes):
                 found = next((n for n in graph.nodes if n.handle == node), None)
                 if found is not None:
                     graph.nodes.remove(found)
+                    graph.maimed |= bool(found.bodies)
                     for n in graph.nodes:
                         n.after -= {found}
                     for body in found.bodies:
@@ -706,7 +709,7 @@ class SimulatedDevice(Changes):
             self._unsafe('graphInstantiate')
             graph = self._graph(g)
             executable = _Executable.of(graph)
-            if graph.is_body or not executable.conditions.keys() >= executable.used():
+            if graph.is_body or graph.maimed or not executable.conditions.keys() >= executable.used():
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphInstantiate')
             x = self._handle()
             self._execs[x] = executable
