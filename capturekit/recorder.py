@@ -416,7 +416,9 @@ class Capture:
                     live.memory.release()
             except BaseException as found:
                 fault = fault or found
-        if self._into is not None and (error is not None or fault is not None):
+        if self._into is not None and live.lost:
+            add_note(error or fault or RuntimeError(), 'capturekit: CUDA has destroyed the graph of into=: make it anew')
+        elif self._into is not None and (error is not None or fault is not None):
             try:
                 with GUARD.inside():
                     take_out(live.platform.device, self._into, live.decided)

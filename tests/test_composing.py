@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import capturekit as ck
 from capturekit import render
 from capturekit.cuda import current
+from capturekit.errors import CudaCallError
 from tests.test_deciding import flag, launched, simulated, values
 
 
@@ -266,6 +268,19 @@ def test_a_capture_that_fails_leaves_the_graph_as_it_was(cp: Any, made: Handmade
     made.launch(cp)
     assert values(y) == [2.0] * 4 and values(x) == [1.0] * 4
     made.close(first)
+
+
+def test_a_lost_capture_costs_the_graph_and_says_so(sim: Any) -> None:
+    made = Handmade()
+    with pytest.raises(ck.InvalidatedError) as info, ck.capture(into=made.handle) as cap:
+        sim.ones(3) + 1
+        with pytest.raises(CudaCallError):
+            made.device.device_synchronize()
+    if sys.version_info >= (3, 11):
+        assert 'CUDA has destroyed the graph of into=' in ' '.join(info.value.__notes__)
+    with pytest.raises(CudaCallError):
+        made.device.graph_nodes(made.handle)
+    cap.close()
 
 
 def test_bad_targets(sim: Any) -> None:
