@@ -68,12 +68,23 @@ class _Planned:
             self._plan.close()
 
 
+class Lent:
+    """Memory and host functions of a graph that is part of another; given back with that one's memory."""
+
+    def __init__(self, memory: GraphMemory, made: Any) -> None:
+        self._memory = memory
+        self._made = made
+
+    def __del__(self) -> None:
+        self._memory.release()
+
+
 @dataclass
 class Revised:
     """A graph whose executable graph was made from another definition than the one that it runs now.
 
-    ``definition`` and ``executable`` are what owns the two; ``source`` is the graph that was instantiated: its nodes
-    are the names by which CUDA knows those of the executable graph.
+    ``definition`` and ``executable`` are what owns the two. ``source`` is the graph that was instantiated, and lives as
+    long as what ``executable`` is: its nodes are the names by which CUDA knows those of the executable graph.
     """
 
     graph: int
@@ -121,7 +132,6 @@ class Changeable:
     _topology: Topology
     _before: Callable[[bool, int], None]
     _inside: Callable[[], AbstractContextManager[None]]
-    _lend: Callable[[GraphMemory], None]
     _make: Callable[..., Self]
     _look_in: Callable[[], Look]
     device_id: int
@@ -156,12 +166,13 @@ class Changeable:
             raise ValueError('a graph can not take over itself')
         if other.device_id != self.device_id:
             raise ValueError(f'the graph lives on device {self.device_id}, the other one on device {other.device_id}')
-        with ExitStack() as stack:
-            for graph in sorted((self, other), key=id):
-                stack.enter_context(graph._lock)
+        with self._together(other):
             for graph in (self, other):
                 graph._must_be_whole(call)
-            stack.enter_context(self._relaxed())
+            return self._update(call, other, instantiate, start)
+
+    def _update(self, call: str, other: Changeable, instantiate: bool, start: float) -> Update:
+        with self._relaxed():
             why, found = self._try_update(other)
             if why and not instantiate:
                 raise _refused(call, why, found)
@@ -173,7 +184,7 @@ class Changeable:
             FIGURES.count('reinstantiations' if why else 'updates', seconds)
             return Update('instantiated' if why else 'updated', why, seconds, tuple(found))
 
-    def check_update(self, call: str) -> None:
+    def _check_update(self, call: str) -> None:
         """Raise UpdateError or ClosedError where this graph can not be updated."""
         with self._lock:
             self._must_be_whole(call)
@@ -202,7 +213,8 @@ class Changeable:
         if not anew:
             keeper, x, source = old.executable, old.graphExec, old.source
         elif executable:
-            keeper, x, source = Owned(self._device, 0, executable), executable, theirs.graph
+            keeper, x = (Owned(self._device, 0, executable), theirs.definition), executable
+            source = theirs.graph
         else:
             keeper, x, source = theirs.executable, theirs.graphExec, theirs.source
         self._made = Revised(theirs.graph, x, theirs.host_funcargs, theirs.definition, keeper, source)
@@ -376,17 +388,17 @@ class Changeable:
             raise ValueError('a graph can not be in itself')
         if other.device_id != self.device_id:
             raise ValueError(f'the graph lives on device {self.device_id}, the other one on device {other.device_id}')
-        with self._changing('Graph.set_child()', node, 'graph') as at:
-            with other._lock:
-                other._must_be_whole(at.call)
-                child = int(other._made.graph)
-                try:
-                    self._device.child_take(self._made.graphExec, at.source, child)
-                except CudaCallError as error:
-                    rule = f'CUDA refuses that {_words(at)} runs this graph: its nodes or edges are others.'
-                    raise _failure(at.call, rule, _AGAIN, error) from None
-                self._device.set_child(self._made.graph, at.handle, child)
-            other._lend(self._memory)
+        with self._changing('Graph.set_child()', node, 'graph', beside=other) as at:
+            other._must_be_whole(at.call)
+            child = int(other._made.graph)
+            try:
+                self._device.child_take(self._made.graphExec, at.source, child)
+            except CudaCallError as error:
+                rule = f'CUDA refuses that {_words(at)} runs this graph: its nodes or edges are others.'
+                raise _failure(at.call, rule, _AGAIN, error) from None
+            self._device.set_child(self._made.graph, at.handle, child)
+            other._memory.share()
+            self._memory.keep(Lent(other._memory, other._made))
 
     def disable(self, node: Node | int) -> None:
         """Let a kernel, a memset or a copy do nothing at launches until :meth:`enable` (``cudaGraphNodeSetEnabled``).
@@ -410,10 +422,10 @@ class Changeable:
 
     @contextmanager
     def _relaxed(self) -> Iterator[None]:
-        """A thread mode in which no open capture is hurt."""
+        """The graph's device, and a thread mode in which no open capture is hurt."""
         old = self._device.exchange_thread_mode(Mode.RELAXED)
         try:
-            with self._inside():
+            with self._inside(), current().cupy.cuda.Device(self.device_id):
                 yield
         finally:
             self._device.exchange_thread_mode(old)
@@ -428,11 +440,12 @@ class Changeable:
             raise _failure(call, rule, 'Record again instead, or record without a rehearsal.')
 
     @contextmanager
-    def _changing(self, call: str, node: Node | int, *kinds: str) -> Iterator[_At]:
+    def _changing(self, call: str, node: Node | int, *kinds: str, beside: Changeable | None = None) -> Iterator[_At]:
+        """A node of one of these kinds, while nobody else uses the graph, nor the one ``beside`` it."""
         if isinstance(node, bool) or not isinstance(node, (Node, int)):
             raise TypeError(f'{call} takes one of graph.nodes, or its number, got {type(node).__name__}')
         number = node.number if isinstance(node, Node) else node
-        with self._lock:
+        with self._together(beside):
             self._must_be_whole(call)
             with self._relaxed():
                 at = self._at(call, number)
@@ -440,6 +453,14 @@ class Changeable:
                     wanted = ' or '.join(kinds)
                     raise TypeError(f'{call} takes a node of kind {wanted}, and {_words(at)} is of kind {at.info.kind}')
                 yield at
+
+    @contextmanager
+    def _together(self, other: Changeable | None) -> Iterator[None]:
+        """Both locks, always in the same order: two threads may want them the other way round."""
+        with ExitStack() as stack:
+            for graph in sorted((self, other or self), key=id)[: 1 if other is None else 2]:
+                stack.enter_context(graph._lock)
+            yield
 
     def _at(self, call: str, number: int) -> _At:
         names = self._names
@@ -485,7 +506,8 @@ class Changeable:
     def _anew(self, made: Revised) -> None:
         """Instantiate the definition, so that its own nodes are the names of the executable graph's."""
         x = self._device.graph_instantiate(int(made.graph))
-        self._made = replace(made, graphExec=x, executable=Owned(self._device, 0, x), source=int(made.graph))
+        keeper = (Owned(self._device, 0, x), made.definition)
+        self._made = replace(made, graphExec=x, executable=keeper, source=int(made.graph))
         self._aim()
 
     def _apply(self, at: _At, change: Callable[[], Change], arrays: list[Any]) -> None:

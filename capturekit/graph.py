@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from capturekit import render  # noqa: F401 - how notebooks show a recording
-from capturekit.changing import Names
+from capturekit.changing import Lent, Names
 from capturekit.cuda import Platform, stream_handle
 from capturekit.errors import AssumptionError, ClosedError
 from capturekit.figures import FIGURES
@@ -54,17 +54,6 @@ def _closed(call: str) -> ClosedError:
 
 def _refuse() -> None:
     raise _closed('Graph.launch()')
-
-
-class _Lent:
-    """Memory and host functions of a graph that is part of another; given back with that one's memory."""
-
-    def __init__(self, memory: GraphMemory, made: Any) -> None:
-        self._memory = memory
-        self._made = made
-
-    def __del__(self) -> None:
-        self._memory.release()
 
 
 class Graph(Rebindable):
@@ -353,7 +342,7 @@ class Graph(Rebindable):
             if self._made is None:
                 raise _closed('Capture.embed()')
             self._memory.share()
-            memory.keep(_Lent(self._memory, self._made))
+            memory.keep(Lent(self._memory, self._made))
 
     @property
     def closed(self) -> bool:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.arguments import Argument, encode
 from capturekit.errors import CudaCallError
 from capturekit.looking import Node
 from capturekit.simulated import SimulatedDevice, bodies, install, uninstall
+from capturekit.unloading import UNLOADING
 
 
 @pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
@@ -311,6 +315,21 @@ def test_nodes_are_changed_after_an_update(cp: Any) -> None:
     assert launched(graph, z) == [0, 7, 14, 21]
 
 
+def test_the_graph_that_was_instantiated_lives_as_long_as_its_executable_graph(cp: Any) -> None:
+    """Its nodes are named in each change, after updates, too."""
+    x = cp.arange(4.0)
+    graph, _ = recorded(lambda: x * 2.0)
+    for n in (2, 2, 1, 1):  # updated in place every other time
+        with ck.capture(update=graph) as cap:
+            y = x * 3.0
+            for _ in range(n - 1):
+                y = y + 1.0
+        gc.collect()
+        graph.set_kernel(0, args={1: 5.0})
+        assert launched(graph, y) == [5.0 * k + n - 1 for k in range(4)]
+    assert cap.update.how == 'updated'
+
+
 def test_nodes_are_found_where_an_update_has_paired_them_by_another_order(cp: Any) -> None:
     """Two lanes recorded the other way round: wherever CUDA pairs them, what is changed is the node that is meant."""
     x = cp.arange(4.0)
@@ -490,6 +509,152 @@ def test_changes_while_a_capture_is_open_do_not_hurt_it(cp: Any) -> None:
         z += 1
     assert launched(cap.graph, z) == [2, 3, 4, 5]
     assert launched(copy, y) == launched(graph, y) == [0, 4, 8, 12]
+
+
+def test_nothing_is_left_of_graphs_that_were_changed(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs, executable graphs, memory, and what is put off while graphs live: all as before."""
+    x = sim.arange(512.0)
+    device = sim.__capturekit_simulated__
+    holders = UNLOADING._holders
+
+    def left() -> tuple[int, int, int, int]:
+        gc.collect()
+        sim.get_default_memory_pool().free_all_blocks()
+        return len(device._graphs), len(device._execs), device.mem_get_info()[0], UNLOADING._holders - holders
+
+    before = left()
+
+    def through() -> None:
+        graph, _ = recorded(lambda: x * 2.0)
+        for n in range(3):
+            with ck.capture(update=graph):
+                y = x * 3.0 if n else x * 3.0 + 1.0
+                del y
+        other, _ = recorded(lambda: x + 1)
+        graph.update(other)
+        copy = graph.clone()
+        copy.set_kernel(0, args={0: sim.arange(512.0)})
+        graph.update(recorded(lambda: x * 2.0 + 1.0)[0], instantiate=True)
+        inner, _ = recorded(lambda: x * 2.0 + 1.0)
+        with ck.capture() as cap:
+            cap.embed(inner)
+        cap.graph.set_child(0, copy.clone() if len(copy.nodes) == 2 else graph)
+
+    through()
+    assert left() == before
+    graph, y = recorded(lambda: x * 2.0)
+    held = left()
+
+    def fails(_g: int) -> int:
+        raise CudaCallError(2, 'graphInstantiate')
+
+    with monkeypatch.context() as patch:
+        patch.setattr(device, 'graph_instantiate', fails)
+        with pytest.raises(CudaCallError), ck.capture(update=graph):
+            x * 2.0 + 1.0
+    assert left() == held
+    graph.launch()
+    assert y.get().tolist() == (x * 2.0).get().tolist()
+    del y
+    graph.close()
+    del graph
+    assert left() == before
+
+
+def test_graphs_that_take_each_other_in_do_not_hang(sim: Any) -> None:
+    x = sim.arange(4.0)
+    inner, _ = recorded(lambda: x * 2.0)
+    whole = []
+    for _ in range(2):
+        with ck.capture() as cap:
+            cap.embed(inner)
+        whole.append(cap.graph)
+    one, two = whole
+    done: list[str] = []
+
+    def run(a: ck.Graph, b: ck.Graph) -> None:
+        for _ in range(50):
+            try:
+                a.set_child(0, b)
+            except ck.UpdateError:
+                done.append('refused')
+
+    threads = [threading.Thread(target=run, args=pair, daemon=True) for pair in ((one, two), (two, one))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(done) == 100
+
+
+# -- any changes ----------------------------------------------------------------------------------------------------
+
+#: What is done to a graph: a kernel's scalar, a node off or on, another recording of this many nodes, a copy.
+changes = st.lists(
+    st.one_of(
+        st.tuples(st.just('scalar'), st.integers(0, 5), st.integers(-3, 3)),
+        st.tuples(st.sampled_from(('disable', 'enable')), st.integers(0, 5), st.just(0)),
+        st.tuples(st.sampled_from(('update', 'again')), st.integers(1, 6), st.integers(-3, 3)),
+        st.tuples(st.sampled_from(('clone', 'clone, and go on with it')), st.just(0), st.just(0)),
+    ),
+    max_size=10,
+)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(1, 6), changes)
+def test_a_changed_graph_does_what_it_was_told(cp: Any, count: int, todo: list[tuple[str, int, int]]) -> None:
+    """Sums on one array: what each node adds is known, whatever was changed, and copies are not touched by it."""
+    x = cp.zeros(2)
+
+    def row(values: list[float]) -> ck.Graph:
+        return recorded(lambda: [cp.add(x, value, x) for value in values])[0]
+
+    def summed(graph: ck.Graph) -> float:
+        x[...] = 0
+        graph.launch()
+        return float(x[1])
+
+    def total(model: tuple[list[float], set[int]]) -> float:
+        return sum(value for number, value in enumerate(model[0]) if number not in model[1])
+
+    values = [float(10**n) for n in range(count)]
+    graph, model = row(values), (values, set[int]())
+    others: list[tuple[ck.Graph, tuple[list[float], set[int]]]] = []
+    for what, number, value in todo:
+        at = number % len(model[0])
+        if what == 'scalar':
+            graph.set_kernel(at, args={1: float(value)})
+            model[0][at] = float(value)
+        elif what == 'disable':
+            graph.disable(at)
+            model[1].add(at)
+        elif what == 'enable':
+            graph.enable(at)
+            model[1].discard(at)
+        elif what == 'update':
+            new = [float(value)] * number
+            assert graph.update(row(new), instantiate=True).how == (
+                'updated' if number == len(model[0]) else 'instantiated'
+            )
+            model = (new, set())
+        elif what == 'again':
+            new = [float(value)] * number
+            with ck.capture(update=graph):
+                for each in new:
+                    cp.add(x, each, x)
+            model = (new, set())
+        else:
+            copy = graph.clone()
+            others.append((copy, (list(model[0]), set(model[1]))))
+            if what != 'clone':
+                others[-1] = (graph, model)
+                graph, model = copy, (list(model[0]), set(model[1]))
+        assert summed(graph) == total(model)
+        assert [graph.enabled(n) for n in range(len(model[0]))] == [n not in model[1] for n in range(len(model[0]))]
+    for one, told in (*others, (graph, model)):
+        assert summed(one) == total(told)
+        one.close()
 
 
 # -- values as bytes ------------------------------------------------------------------------------------------------
