@@ -147,7 +147,8 @@ def keep(
                 kept[id(data)] = data
             elif kernel.name.startswith('cupy_') and address in kernel.firsts():
                 lost.append((kernel.name, address))
-    memory.keep(list(kept.values()))
+    for data in kept.values():
+        memory.keep(data)
     return lost
 
 

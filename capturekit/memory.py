@@ -206,6 +206,10 @@ class GraphMemory:
         for low, high, to, thing in moves:
             self._aimed[to, to + high - low] = thing
 
+    def forget(self, low: int, high: int) -> None:
+        """Hold no more what begins in [low, high): nodes will use other arrays instead."""
+        self._held = [one for one in self._held if not (hasattr(one, 'mem') and low <= int(one.ptr) < high)]
+
     def grow(self, size: int) -> Any:
         """Take a block from the pool that goes back only with the graph."""
         pointer = self._fresh.malloc(size)

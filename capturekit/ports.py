@@ -180,9 +180,10 @@ class Ports:
         return np.uint64(base + 8), np.uint64(base)
 
     def fetch(self, places: Sequence[Any]) -> None:
-        """Record, on the current stream, that arguments are fetched: column i into ``places[i]``."""
+        """Record, on the current stream, that arguments are fetched: column i into ``places[i]``; None is left out."""
         table, begun = self._addresses()
-        rows = [descriptor(i, place, False) for i, place in enumerate(places) if place.size]
+        rows = [descriptor(i, place, False) for i, place in enumerate(places) if place is not None and place.size]
+        places = [place for place in places if place is not None]
         ports = self._upload(np.array(rows or [[0] * _WORDS], np.int64).view(np.uint64))
         grid = (_grid(places), max(len(rows), 1))
         self._bring(grid, 1)

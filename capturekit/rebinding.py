@@ -23,6 +23,7 @@ _MAP = 128
 _WORD = 8
 #: Words below are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
 _LOWEST = 1 << 32
+_OURS = ('cupy_', 'capturekit_')
 _AGAIN = 'Copy into the old array instead, or record again with the new one.'
 
 
@@ -117,6 +118,17 @@ class Index:
         found = bisect_left(self.inside, low)
         return found < len(self.inside) and self.inside[found] < high
 
+    def no_end_at(self, high: int) -> None:
+        """Refuse the address behind an array, in a kernel that is not CuPy's: it may be where that one stops."""
+        first = bisect_left(self.words, high, key=_address)
+        for word in self.words[first:]:
+            if word.address > high:
+                return
+            if word.slot.at.info.kind == 'kernel' and not own(word.slot.at):
+                at = _words(word.slot.at)
+                rule = f'{at} has the address behind the old array: where its work ends, or another array.'
+                raise _failure('Graph.rebind()', rule, _AGAIN)
+
     def move(self, moved: dict[int, int]) -> None:
         """Words, by their place in the list, have other addresses."""
         for number, address in moved.items():
@@ -126,6 +138,11 @@ class Index:
 
 def _address(word: _Word) -> int:
     return word.address
+
+
+def own(at: _At) -> bool:
+    """True for the kernels that CuPy makes, and ours, whose arguments are known."""
+    return at.info.name.startswith(_OURS)
 
 
 class Rebindable(Changeable):
@@ -187,6 +204,11 @@ class Rebindable(Changeable):
         self._index = None  # a node is given something else
         super()._apply(at, change, arrays)
 
+    def _only_cupys(self) -> bool:
+        """True where each kernel is one that CuPy made, so that no address can be missed."""
+        infos = self._device.node_infos(int(self._made.graph))
+        return all(info.kind != 'kernel' or info.name.startswith(_OURS) for info in infos)
+
     # -- what there is ------------------------------------------------------------------------------------------
 
     def _indexed(self) -> Index:
@@ -213,10 +235,9 @@ class Rebindable(Changeable):
         except CudaCallError as error:
             raise _failure('Graph.rebind()', f'The arguments of {_words(at)} are hidden.', _AGAIN, error) from None
         slot = _Kernel(at, aim)
-        own = at.info.name.startswith('cupy_')
         found = []
         for number, argument in enumerate(aim.arguments):
-            for offset, address, reach in _addresses(argument, at, own):
+            for offset, address, reach in _addresses(argument, at, own(at)):
                 found.append(_Word(address, reach, slot, (number, offset)))
         return found
 
@@ -231,6 +252,7 @@ class Rebindable(Changeable):
                 raise _failure('Graph.rebind()', rule, _AGAIN)
             for word in index.between(move.low, move.high):
                 to[id(word)] = move(_within(word, move))
+            index.no_end_at(move.high)
         for move in moves:
             for word in index.between(move.to, move.to + move.high - move.low):
                 if id(word) not in to:

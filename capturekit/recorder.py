@@ -417,7 +417,8 @@ class Capture:
             except BaseException as found:
                 fault = fault or found
         if self._into is not None and live.lost:
-            add_note(error or fault or RuntimeError(), 'capturekit: CUDA has destroyed the graph of into=: make it anew')
+            gone = 'capturekit: CUDA has destroyed the graph of into=: make it anew'
+            add_note(error or fault or RuntimeError(), gone)
         elif self._into is not None and (error is not None or fault is not None):
             try:
                 with GUARD.inside():

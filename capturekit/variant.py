@@ -34,6 +34,7 @@ class Variant:
         seams: the calls made by the host at every launch, each with its line and what it costs.
         assumptions: the host reads that it took for given: value and line.
         graph: the :class:`~capturekit.graph.Graph`, or None.
+        aims: the numbers of the arguments that are not copied: nodes are aimed at them.
     """
 
     def __init__(self, environment: Environment | None, rehearsal: Rehearsal, reason: str = '') -> None:
@@ -45,6 +46,7 @@ class Variant:
         self.assumptions: list[Read] = rehearsal.reads
         self.rehearsal = rehearsal
         self.graph: Graph | None = None
+        self.aims: list[int] = []
         self.lock = threading.Lock()
         self.changed = (lambda: None) if environment is None else environment.changed
         self.run: Callable[[Sequence[Any], bool], Any] | None = None
@@ -111,10 +113,21 @@ class _Result:
     whole: bool = False
 
 
-class Recorder:
-    """Records one variant: the arguments are fetched, the function's work follows, the results are stored."""
+#: Arguments of so many bytes are not copied: the graph's nodes are aimed at them. (Measured on an H100: aiming takes
+#: some 50 us and 10 for each node; fetching and comparing 64 MB takes 110.)
+AIMED_BYTES = 64 << 20
 
-    def __init__(self, platform: Platform, fn: Callable[..., Any], variant: Variant, gates: str, pool: Any) -> None:
+
+class Recorder:
+    """Records one variant: the arguments are fetched, the function's work follows, the results are stored.
+
+    Large arguments are not fetched: the nodes use the caller's memory, and are aimed at other arrays when a call brings
+    some.
+    """
+
+    def __init__(
+        self, platform: Platform, fn: Callable[..., Any], variant: Variant, gates: str, pool: Any, aim: bool = True
+    ) -> None:
         self.platform = platform
         self.fn = fn
         self.variant = variant
@@ -126,6 +139,9 @@ class Recorder:
         self.form: Any = None
         self.ports: Ports | None = None
         self.drawn: list[Feed] = []
+        #: The arrays that nodes are aimed at, by argument.
+        self.aims: dict[int, Any] = {}
+        self.aim = aim and not variant.assumptions and not variant.rehearsal.seams
 
     def record(self, leaves: Sequence[Any], form: Any, pieces: bool) -> Any:
         """Record with these arguments, and answer this call. What can't be recorded raises."""
@@ -143,6 +159,10 @@ class Recorder:
                 args, kwargs = unpacked(put_together(form, self.places))
                 result = self.fn(*args, **kwargs)
                 self._close(live, result)
+            if self.aims and not self._can_aim(capture.graph):
+                capture.graph.close()
+                again = Recorder(self.platform, self.fn, self.variant, self.gates, self.pool, aim=False)
+                return again.record(leaves, form, pieces)
             return self._first_call(capture.graph, live, leaves, stream)
         except BaseException:
             if live is not None and live.launch is not None:
@@ -154,17 +174,40 @@ class Recorder:
         memory = live.memory
         assert memory is not None
         with GUARD.inside():
-            self.places = _places(leaves, memory)
+            self.places = self._places(leaves, memory)
             columns = 2 * len(leaves) + 64
             self.ports = Ports(self.platform, memory, lambda values: GUARD.aside(live, values), columns)
             live.state = self.ports.state
-            self.ports.fetch(self.places)
+            self.ports.fetch([None if i in self.aims else place for i, place in enumerate(self.places)])
         live.opening = lambda launch: self._fill(launch, leaves, ())
         assert live.given is not None
         if self.variant.assumptions or self.variant.rehearsal.seams:
             assert self.variant.environment is not None
             for array in self.variant.environment.arrays():
                 GUARD.back_up(live, array)
+
+    def _places(self, leaves: Sequence[Any], memory: Any) -> list[Any]:
+        if self.aim:
+            alone = {members[0][0] for _low, _high, members in _spans(list(enumerate(leaves))) if len(members) == 1}
+            self.aims = {i: leaf for i, leaf in enumerate(leaves) if i in alone and leaf.nbytes >= AIMED_BYTES}
+        copied = [leaf for i, leaf in enumerate(leaves) if i not in self.aims]
+        made = iter(_places(copied, memory))
+        return [_same_array(leaf) if i in self.aims else next(made) for i, leaf in enumerate(leaves)]
+
+    def _can_aim(self, graph: Graph) -> bool:
+        """Find all addresses in the graph; False where some may be hidden."""
+        if graph._plan is not None or not graph._only_cupys():
+            return False
+        try:
+            graph.rebind()
+        except errors.UpdateError:
+            return False
+        memory = graph._memory
+        for array in self.aims.values():
+            low, high = extent(array)
+            memory.forget(low, high)
+            memory.aim([(low, high, low, array.data)])
+        return True
 
     def _fill(self, launch: int, leaves: Sequence[Any], blocks: Sequence[int]) -> None:
         assert self.ports is not None
@@ -194,7 +237,7 @@ class Recorder:
             if found.of == 'new':
                 fresh.append((len(self.results), array))
             self.results.append(found)
-        stores = [(i, place, True) for i, place in enumerate(self.places)]
+        stores = [(i, place, True) for i, place in enumerate(self.places) if i not in self.aims]
         with GUARD.inside(), live.origin:
             for low, high, members in _spans(fresh):
                 number = len(self.blocks)
@@ -233,7 +276,7 @@ class Recorder:
         variant = self.variant
         variant.graph, variant.backups = graph, live.backups
         variant.state = 'pieces' if variant.seams else 'recorded'
-        variant.run = self._runner(graph)
+        variant.run, variant.aims = self._runner(graph), sorted(self.aims)
         if live.launch is None:
             return variant.run(leaves, True)
         plan = graph._plan
@@ -302,7 +345,18 @@ class Recorder:
             variant.launches += 1
             return block if simple is not None else answer(leaves, blocks)
 
+        aims = self.aims
+        rebind = graph.rebind
+
+        def aimed(leaves: Sequence[Any]) -> None:
+            pairs = [(old, leaves[i]) for i, old in aims.items() if old.data.ptr != leaves[i].data.ptr]
+            if pairs:
+                rebind(*pairs)
+                aims.update((i, leaves[i]) for i in aims)
+
         def run(leaves: Sequence[Any], wait: bool) -> Any:
+            if aims:
+                aimed(leaves)
             if plan is None:
                 return quick(leaves, [leaf.data.ptr for leaf in leaves])
             blocks = allocate()
@@ -317,7 +371,7 @@ class Recorder:
                 variant.launches += 1
             return answer(leaves, blocks)
 
-        if plan is None:
+        if plan is None and not aims:
             variant.quick = quick
         graph.launch = _by_calls_alone
         return run
@@ -367,6 +421,11 @@ def _spans(arrays: list[tuple[int, Any]]) -> list[tuple[int, int, list[tuple[int
         else:
             groups.append((low, max(high, low), [member]))
     return groups
+
+
+def _same_array(array: Any) -> Any:
+    """Another object for the same elements."""
+    return type(array)(array.shape, array.dtype, array.data, array.strides)
 
 
 def _places(leaves: Sequence[Any], memory: Any) -> list[Any]:
