@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _NOT_COPIED = frozenset({'conditional', 'mem alloc', 'mem free'})
 _SWITCHED = ('kernel', 'memcpy', 'memset')
+#: Graphs of more nodes are not compared where they are instantiated anew.
+_MANY = 1000
 _REFUSED = Code.cudaErrorGraphExecUpdateFailure
 _AGAIN = 'Record again, and let the graph take that over: `graph.update(other)`.'
 
@@ -151,7 +153,8 @@ class Changeable:
             other: another recording, of the same device.
             instantiate: where CUDA refuses, take another executable graph instead of raising.
 
-        Returns an :class:`Update`: ``how`` ('updated' or 'instantiated'), ``why``, ``seconds``, ``differences``.
+        Returns an :class:`Update`: ``how`` ('updated' or 'instantiated'), ``why``, ``seconds``, ``differences`` (up to
+        1,000 nodes).
 
         Raises:
             UpdateError: CUDA refuses, and says why as a difference of the two graphs; or one of them is launched in
@@ -173,7 +176,7 @@ class Changeable:
 
     def _update(self, call: str, other: Changeable, instantiate: bool, start: float) -> Update:
         with self._relaxed():
-            why, found = self._try_update(other)
+            why, found = self._try_update(other, instantiate)
             if why and not instantiate:
                 raise _refused(call, why, found)
             executable = 0
@@ -189,14 +192,17 @@ class Changeable:
         with self._lock:
             self._must_be_whole(call)
 
-    def _try_update(self, other: Changeable) -> tuple[str, list[Difference]]:
-        """Update in place if CUDA does; else its reason, and the differences that may be behind it."""
+    def _try_update(self, other: Changeable, instantiate: bool) -> tuple[str, list[Difference]]:
+        """Update in place if CUDA does; else its reason, and the differences that may be behind it.
+
+        To look at all nodes takes longer than to instantiate them: of large graphs only where it is raised.
+        """
         try:
             why, node = self._device.graph_exec_update(int(self._made.graphExec), int(other._made.graph))
         except CudaCallError as error:
             why, node = str(error), 0
-        if not why:
-            return '', []
+        if not why or (instantiate and other.recording.nodes > _MANY):
+            return why, []
         old, new = self._look_in(), other._look_in()
         found = differences(old, new)
         if not any(one.kind in STRUCTURE for one in found):

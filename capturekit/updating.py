@@ -58,7 +58,7 @@ class Update:
         how: 'updated', in place, or 'instantiated' anew.
         why: why CUDA refused to update in place; '' where it did not.
         seconds: host time that it took.
-        differences: what CUDA refused, as far as it is known.
+        differences: what CUDA refused, as far as it is known; empty for graphs of more than 1,000 nodes.
     """
 
     how: str

@@ -432,6 +432,19 @@ def test_a_copy_keeps_host_functions(cp: Any) -> None:
     assert told == ['called']
 
 
+def test_a_copy_has_child_graphs_of_its_own(cp: Any) -> None:
+    x = cp.arange(4.0)
+    inner, y = recorded(lambda: x * 2.0)
+    with ck.capture() as cap:
+        cap.embed(inner)
+    copy = cap.graph.clone()
+    copy.set_child(0, recorded(lambda: x * 3.0)[0])
+    assert launched(cap.graph, y) == [0, 2, 4, 6]
+    copy.close()
+    assert [len(node.inner) for node in cap.graph.nodes] == [1]
+    assert launched(cap.graph, y) == [0, 2, 4, 6]
+
+
 def test_a_copy_is_updated_by_itself(cp: Any) -> None:
     x = cp.arange(4.0)
     graph, y = recorded(lambda: x * 2.0)

@@ -171,6 +171,22 @@ def test_the_loop_instantiates_anew_only_where_cuda_refuses(cp: Any) -> None:
     assert told == [('updated', False, 0), ('instantiated', True, 1), ('updated', False, 0), ('instantiated', True, 1)]
 
 
+def test_large_graphs_are_compared_only_for_an_error(cp: Any) -> None:
+    x = cp.zeros(4)
+
+    def work(count: int) -> None:
+        for _ in range(count):
+            cp.add(x, 1, x)
+
+    graph, _ = recorded(lambda: work(1001))
+    other, _ = recorded(lambda: work(1002))
+    assert [one.kind for one in refusal(graph, other).differences] == ['added']
+    told = graph.update(other, instantiate=True)
+    assert (told.how, told.why, told.differences) == ('instantiated', 'topology changed', ())
+    graph.launch()
+    assert x.get().tolist() == [1002] * 4
+
+
 def test_a_block_that_fails_leaves_the_graph_as_it_was(cp: Any) -> None:
     x = cp.arange(8.0)
     graph, y = recorded(lambda: x * 2)

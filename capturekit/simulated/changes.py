@@ -200,6 +200,9 @@ class Changes:
             copies: dict[_Node, _Node] = {}
             for n in graph.nodes:
                 copies[n] = replace(n, handle=self._handle(), after=frozenset(copies[a] for a in n.after))
+                if n.inside is not None:
+                    inside = copies[n].inside = replace(n.inside, handle=self._handle())
+                    self._graphs[inside.handle] = inside
             handle = self._handle()
             self._graphs[handle] = type(graph)(handle, list(copies.values()))
             return handle
