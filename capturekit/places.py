@@ -10,7 +10,7 @@ from types import FrameType
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 #: Packages whose frames are never the user's line: what is captured goes through them.
-_PACKAGES = ('cupy', 'cupyx', 'cupy_backends', 'cuda.bindings', 'cuda.core', 'numpy', 'scipy')
+_PACKAGES = ('cupy', 'cupyx', 'cupy_backends', 'cuda.bindings', 'cuda.core', 'numpy', 'scipy', 'torch')
 #: Where Python's own modules lie, and folders in there that other people's are installed into.
 _PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ('stdlib', 'platstdlib')})
 _INSTALLED = ('site-packages', 'dist-packages')
@@ -43,7 +43,7 @@ class Place:
 
 
 def is_foreign(filename: str) -> bool:
-    """True for code of capturekit, CuPy, NVIDIA's bindings, NumPy, SciPy and Python's own modules."""
+    """True for code of capturekit, CuPy, NVIDIA's bindings, NumPy, SciPy, PyTorch and Python's own modules."""
     answer = _foreign.get(filename)
     if answer is None:
         answer = _foreign[filename] = filename.startswith((_OURS, '<frozen', *_package_folders())) or _is_pythons(

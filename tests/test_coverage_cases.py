@@ -6,6 +6,7 @@ import ast
 import builtins
 import functools
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.gpu.coverage import cases
+from tests.gpu.coverage.run import without_folders
 from tests.gpu.coverage.table import page
 
 ROOT = Path(__file__).parents[1]
@@ -146,3 +148,9 @@ def test_the_committed_page_is_what_the_committed_results_make() -> None:
     if not RESULTS.exists():
         pytest.skip('there are no results yet: run tests.gpu.coverage.run on a GPU')
     assert (ROOT / 'docs' / 'coverage.md').read_text() == page(json.loads(RESULTS.read_text()))
+
+
+def test_results_name_no_folder_of_a_machine() -> None:
+    assert re.search(r'/(?:home|root|usr|opt|tmp|work)/', RESULTS.read_text()) is None
+    crash = json.dumps({'text': 'File "/home/me/tests/child.py", line 7 in run File "/home/me/tes ...'})
+    assert json.loads(without_folders(crash))['text'] == 'File "child.py", line 7 in run File "tes ...'

@@ -14,6 +14,7 @@ import gc
 import itertools
 import json
 import os
+import re
 import selectors
 import signal
 import sys
@@ -273,12 +274,17 @@ def summary(found: list[dict[str, Any]]) -> Iterator[str]:
                     yield f'{column:9} {temperature} {name:5} {len(run):3}: {line}'
 
 
+def without_folders(text: str) -> str:
+    """What a crash says, without where the files lie on this machine."""
+    return re.sub(r'(?<=\\")(?:/[^/"\\\s]+)+/', '', text)
+
+
 def combined(paths: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The rows of several files; where two have the same run, the later file's."""
     machine: dict[str, Any] = {}
     found: dict[Job, dict[str, Any]] = {}
     for path in paths:
-        data = json.loads(Path(path).read_text())
+        data = json.loads(without_folders(Path(path).read_text()))
         machine = data['machine']
         found |= {Job(row['label'], row['column'], row['temperature']): row for row in data['rows']}
     return machine, sorted(found.values(), key=in_order)
@@ -316,6 +322,7 @@ def main() -> None:
         ]
         machine = {**about_the_machine(), 'date': given.date}
         found = settle(list(results(jobs, given.jobs, given.timeout, given.gpus)))
+        found = json.loads(without_folders(json.dumps(found)))
     Path(given.out).write_text(json.dumps({'machine': machine, 'rows': found}, indent=1, sort_keys=True) + '\n')
     print('\n'.join(summary(found)))
 
