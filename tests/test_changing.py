@@ -374,14 +374,20 @@ def test_an_executable_graph_is_made_anew_where_its_nodes_can_not_be_named(
     other, y = recorded(lambda: x * 3.0)
     graph.update(other)
     old, go = graph.graphExec, graph.launch
-    monkeypatch.setattr(ck.Graph, '_aligned', lambda *_args: False)
-    graph.set_kernel(0, args={1: 4.0})
+    with monkeypatch.context() as patch:
+        patch.setattr(ck.Graph, '_aligned', lambda *_args: False)
+        graph.set_kernel(0, args={1: 4.0})
     assert graph.graphExec != old
     go()
     assert y.get().tolist() == [0, 4, 8, 12]
     graph.disable(0)
     y[...] = 0
     assert launched(graph, y) == [0] * 4
+    third, z = recorded(lambda: x * 5.0)
+    graph.update(third)
+    gc.collect()
+    graph.set_kernel(0, args={1: 6.0})
+    assert launched(graph, z) == [0, 6, 12, 18]
 
 
 # -- copies ---------------------------------------------------------------------------------------------------------

@@ -1033,6 +1033,26 @@ def test_edges_must_be_the_same(bench: Bench) -> None:
         d.graph_exec_destroy(x)
 
 
+def test_nodes_pair_once(bench: Bench) -> None:
+    """As many nodes, last nodes and edges to each; but where one root has two behind it the other one has."""
+    d, s = bench.device, bench.stream()
+
+    def made(*roots: int) -> int:
+        g, known = d.graph_create(), []
+        for number, root in enumerate((None, None, *roots)):
+            d.begin_capture_to(s, g, Mode.RELAXED, [] if root is None else [known[root]])
+            bench.fill(s, number, number + 1)
+            d.end_capture(s)
+            known += [node for node in d.graph_nodes(g) if node not in known]
+        return int(g)
+
+    x = d.graph_instantiate(made(0, 0, 1))
+    assert d.graph_exec_update(x, made(0, 0, 1)) == ('', 0)
+    assert d.graph_exec_update(x, made(0, 1, 1))[0] == 'topology changed'
+    assert launched(bench, x, *range(5)) == [1, 2, 3, 4, 5]
+    d.graph_exec_destroy(x)
+
+
 def test_the_order_of_last_nodes_counts(bench: Bench) -> None:
     d = bench.device
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import pickle
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -459,10 +460,26 @@ def test_updates_and_launches_of_several_threads_take_turns(cp: Any) -> None:
     assert cp.allclose(total, 12 * 2 * x)
 
 
+class Slow:
+    """A lock that gives others time to take theirs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        time.sleep(0.1)
+
+    def __exit__(self, *_exc: object) -> None:
+        self._lock.release()
+
+
 def test_two_graphs_that_take_each_other_over_do_not_hang(cp: Any) -> None:
     x = cp.arange(8.0)
     one, two = (recorded(lambda: x * 2)[0] for _ in range(2))
     done: list[str] = []
+    for graph in (one, two):
+        graph._lock = Slow()  # type: ignore[assignment]
 
     def run(a: ck.Graph, b: ck.Graph) -> None:
         try:
