@@ -45,7 +45,10 @@ KINDS: dict[str, Kind] = {
         Kind('adapted', 'A call that a strict capture refuses got the meaning that it has in a graph.'),
         Kind('assumed', 'A host read was answered with what the rehearsal read there; every launch compares.'),
         Kind('constant', 'Values of the host were uploaded once, while recording: they are the same at every launch.'),
+        Kind('cut', 'The graph goes on in another part: a value is checked, or the host does something, in between.'),
+        Kind('decision', 'A conditional node: the device decides at every launch whether, or how often, a body runs.'),
         Kind('drawn', 'Numbers of a generator that counts on the host: it draws new ones before each launch.'),
+        Kind('embedded', 'Another graph stands here as one node.'),
         Kind('outside-handle', 'Work was given to a stream outside of the capture by its handle: it runs at once, and '
              'no launch repeats it.'),
         Kind('seam', 'A call that no capture can hold: it ends one graph, is made by the host at every launch, and '
@@ -836,6 +839,40 @@ assert cp.allclose(y, x * 3)
 """,
         raises='AssertionError',
     ),
+    'cut': Lesson(
+        'A host read that a rehearsal answers, or a call that is made between two graphs. All lanes are joined there; '
+        'several cuts are worth it, many are not.',
+        right="""\
+def total(a):
+    s = a.sum()
+    return a / s if float(s) > 0 else a
+
+
+with ck.capture(rehearsal=ck.rehearse(total, x)) as cap:
+    y = total(x)
+cap.graph.launch()
+assert [step.kind for step in cap.recording.steps].count('cut') == 1
+""",
+        unshown='Nothing goes wrong by a cut: it is what a read costs.',
+    ),
+    'decision': Lesson(
+        '`cap.while_`, `cap.if_`, `cap.if_else`, `cap.switch`. What a pass of a loop hands to the next is written in '
+        'place: a name that is bound to another array means that one only while recording.',
+        """\
+left = cp.full((), 3)
+with ck.capture() as cap, cap.while_(left):
+    left = left - 1
+""",
+        """\
+left = cp.full((), 3)
+with ck.capture() as cap, cap.while_(left) as loop:
+    left -= 1
+cap.graph.launch()
+assert int(loop.passes) == 3
+""",
+        unshown='Before Python 3.12 the names of a function can not be read without a trace.',
+        raises='UnsupportedCallError',
+    ),
     'drawn': Lesson(
         '`cp.random.rand`, `cp.random.normal` and all of `cp.random` but `Generator`, which draws on the device. Seeds '
         'and state behave as in eager code; numbers that are to stay the same are drawn before the block.',
@@ -855,6 +892,29 @@ cap.graph.launch()
 assert cp.allclose(y, x + noise)
 """,
         raises='AssertionError',
+    ),
+    'embedded': Lesson(
+        '`cap.embed(graph)`: its nodes are copied as they are then, what they use is kept. The same graph on two lanes '
+        'that may run at once would write its memory twice.',
+        """\
+with ck.capture() as one:
+    y = x * 2
+with ck.capture() as cap, cap.fork(2) as (left, right):
+    with left:
+        cap.embed(one.graph)
+    with right:
+        cap.embed(one.graph)
+""",
+        """\
+with ck.capture() as one:
+    y = x * 2
+with ck.capture() as cap:
+    cap.embed(one.graph)
+    z = y + 1
+cap.graph.launch()
+assert cp.allclose(z, x * 2 + 1)
+""",
+        raises='UnsupportedCallError',
     ),
     'outside-handle': Lesson(
         'The `stream=` argument of a kernel, or `stream.ptr` given to another library, of a stream that was not forked '

