@@ -483,31 +483,21 @@ class Changeable:
         return _At(call, number, handle, self._names.sources[number], info)
 
     def _name(self) -> None:
-        """Find out the handles of the nodes: by number, in the definition and for the executable graph."""
+        """Find out the handles of the nodes, by number.
+
+        After an update nobody tells which node has taken whose place (two lanes recorded the other way round pair by
+        what they are): the executable graph is made anew once, so that the definition's own nodes are its names.
+        """
         made = self._made
-        mine = self._device.graph_nodes(int(made.graph))
-        if isinstance(made, Revised) and made.source != made.graph and not self._aligned(made, mine):
-            self._anew(made)
-            made = self._made
-        theirs = mine
         if isinstance(made, Revised) and made.source != made.graph:
-            theirs = self._device.graph_nodes(made.source)
+            self._anew(made)
+        mine = self._device.graph_nodes(int(self._made.graph))
         numbers = dict(enumerate(mine))
         if self._plan is not None:
             inside = set(mine)
             numbers = {number: handle for handle, number in self._look_in().numbers.items() if handle in inside}
-        sources = dict(zip(mine, theirs))
         self._names.handles.update(numbers)
-        self._names.sources.update({number: sources[handle] for number, handle in numbers.items()})
-
-    def _aligned(self, made: Revised, mine: list[int]) -> bool:
-        """Whether the two definitions pair by number: CUDA pairs by the order of last nodes and of edges."""
-        told = []
-        for graph, nodes in ((int(made.graph), mine), (made.source, self._device.graph_nodes(made.source))):
-            numbers = {handle: number for number, handle in enumerate(nodes)}
-            edges = [(numbers[a], numbers[b]) for a, b in self._device.graph_edges(graph)]
-            told.append(([self._device.node_kind(graph, node)[0] for node in nodes], edges))
-        return told[0] == told[1]
+        self._names.sources.update(numbers)
 
     def _anew(self, made: Revised) -> None:
         """Instantiate the definition, so that its own nodes are the names of the executable graph's."""

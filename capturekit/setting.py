@@ -172,7 +172,8 @@ class Writer:
         before = _Memcpy.from_buffer_copy(copy)
         for side, address in (('dst', dst), ('src', src)):
             where = getattr(copy, side + 'MemoryType')
-            if where in (_HOST, _DEVICE) and (where == _HOST) != self._of_host(address):
+            on_host = self._of_host(copy_end(copy, side)) if where == _UNIFIED else where == _HOST
+            if on_host != self._of_host(address):  # the driver takes it; CUDA's guide says that the types stay
                 raise CudaCallError(Code.cudaErrorInvalidValue, f'cuGraphMemcpyNodeSetParams: {side}')
             setattr(copy, side + ('Host' if where == _HOST else 'Device'), address)
         copy.WidthInBytes = nbytes
@@ -290,6 +291,12 @@ _STRUCTURES: dict[str, tuple[str, type[ctypes.Structure]]] = {
     'memset': ('Memset', _Memset),
     'host': ('Host', _Host),
 }
+
+
+def copy_end(copy: _Memcpy, side: str) -> int:
+    """The address of 'dst' or 'src'."""
+    host = getattr(copy, side + 'MemoryType') == _HOST
+    return int(getattr(copy, side + ('Host' if host else 'Device')) or 0)
 
 
 def _types(name: str, layout: list[tuple[int, int]]) -> dict[int, tuple[str, bool]]:

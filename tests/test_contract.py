@@ -1053,7 +1053,8 @@ def test_nodes_pair_once(bench: Bench) -> None:
     d.graph_exec_destroy(x)
 
 
-def test_the_order_of_last_nodes_counts(bench: Bench) -> None:
+def test_the_order_of_last_nodes_of_different_kinds_does_not_matter(bench: Bench) -> None:
+    """CUDA's guide says that it does; this is what drivers do (580.159.04, CUDA 13.0, 2026-11-21)."""
     d = bench.device
 
     def made(swapped: bool) -> int:
@@ -1062,18 +1063,19 @@ def test_the_order_of_last_nodes_counts(bench: Bench) -> None:
 
     x = d.graph_instantiate(made(False))
     assert d.graph_exec_update(x, made(False)) == ('', 0)
-    assert d.graph_exec_update(x, made(True))[0] != ''
+    assert d.graph_exec_update(x, made(True)) == ('', 0)
     assert launched(bench, x, 0, 1, 2) == [1, 1, 3]
     d.graph_exec_destroy(x)
 
 
-def test_copies_stay_between_memory_of_the_same_type(bench: Bench) -> None:
+def test_copies_may_change_to_memory_of_another_type_by_an_update(bench: Bench) -> None:
+    """CUDA's guide says that they may not; this is what drivers do (580.159.04, CUDA 13.0, 2026-11-21)."""
     d = bench.device
     device, other = (bench.recorded(lambda s, to=to: bench.copy(s, bench.cell(to), bench.cell(0))) for to in (1, 2))
     host = bench.recorded(lambda s: bench.copy(s, bench.cell(1), bench.pinned()))
     x = d.graph_instantiate(device)
     assert d.graph_exec_update(x, other) == ('', 0)
-    assert d.graph_exec_update(x, host)[0] != ''
+    assert d.graph_exec_update(x, host) == ('', 0)
     d.graph_exec_destroy(x)
 
 
