@@ -526,11 +526,7 @@ class Capture:
         if self._graph is not None:
             self._graph.close()
         elif self._into is not None and self._live is not None and self._live in _HELD:
-            _HELD.remove(self._live)
-            assert self._live.memory is not None
-            with GUARD.inside():
-                self._live.memory.release()
-            UNLOADING.release()
+            let_go(self._live)
 
     def embed(self, graph: Graph) -> None:
         """Put a graph into the current lane, as one node that runs all of it (``cudaGraphAddChildGraphNode``).
@@ -700,6 +696,15 @@ def _no_launch() -> None:
 
 #: Captures into graphs of somebody else's, which nobody has closed: their memory stays.
 _HELD: list[Live] = []
+
+
+def let_go(live: Live) -> None:
+    """Give back what a capture into somebody else's graph holds."""
+    _HELD.remove(live)
+    assert live.memory is not None
+    with GUARD.inside():
+        live.memory.release()
+    UNLOADING.release()
 
 
 def _drop(live: Live) -> None:
