@@ -211,18 +211,15 @@ def _short(value: NDArray[Any]) -> str:
 
 def kernel(platform: Platform) -> Any:
     """The check's kernel; compiled once for each CuPy."""
-    found = _kernels.get(id(platform.cupy))
+    found = platform.device.kernels.get('capturekit_check')
     if found is None:
         sizes = {'RING': RING, 'WORDS': _WORDS, 'KEPT': _KEPT}
         defines = ''.join(f'#define {name} {size}\n' for name, size in sizes.items())
         if platform.simulated:
             importlib.import_module('capturekit.simulated').body('capturekit_check')(_check)
         made = platform.cupy.RawKernel(defines + _DECLARED + _SOURCE, 'capturekit_check')
-        found = _kernels[id(platform.cupy)] = (platform.cupy, made)
-    return found[1]
-
-
-_kernels: dict[int, tuple[Any, Any]] = {}
+        found = platform.device.kernels['capturekit_check'] = made
+    return found
 
 
 def _check(_grid: Any, _block: Any, args: Any) -> None:

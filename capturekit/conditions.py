@@ -52,16 +52,13 @@ def decide(platform: Platform, value: Any, truth: bool, passes: Any, again: bool
 
 def kernel(platform: Platform) -> Any:
     """The kernel; compiled once for each CuPy."""
-    found = _kernels.get(id(platform.cupy))
+    found = platform.device.kernels.get('capturekit_decide')
     if found is None:
         if platform.simulated:
             importlib.import_module('capturekit.simulated').body('capturekit_decide')(_decide)
         made = platform.cupy.RawKernel(_SOURCE, 'capturekit_decide')
-        found = _kernels[id(platform.cupy)] = (platform.cupy, made)
-    return found[1]
-
-
-_kernels: dict[int, tuple[Any, Any]] = {}
+        found = platform.device.kernels['capturekit_decide'] = made
+    return found
 
 
 def _decide(_grid: Any, _block: Any, args: Any) -> None:

@@ -101,6 +101,8 @@ class CudaDevice(Setting):
             ) from error
         self._rt: Any = runtime
         self.spare_streams: dict[Any, list[Any]] = {}
+        #: Kernels of capturekit's own, compiled once.
+        self.kernels: dict[str, Any] = {}
         self._modes = [
             runtime.cudaStreamCaptureMode.cudaStreamCaptureModeGlobal,
             runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal,

@@ -45,8 +45,8 @@ KINDS: dict[str, Kind] = {
         Kind('adapted', 'A call that a strict capture refuses got the meaning that it has in a graph.'),
         Kind('assumed', 'A host read was answered with what the rehearsal read there; every launch compares.'),
         Kind('constant', 'Values of the host were uploaded once, while recording: they are the same at every launch.'),
-        Kind('cut', 'The graph goes on in another part: a value is checked, or the host does something, in between.'),
-        Kind('decision', 'A conditional node: the device decides at every launch whether, or how often, a body runs.'),
+        Kind('cut', 'The graph goes on in another part: a value is checked in between, or the host acts.'),
+        Kind('decision', 'A conditional node: the device decides at each launch whether a body runs, or how often.'),
         Kind('drawn', 'Numbers of a generator that counts on the host: it draws new ones before each launch.'),
         Kind('embedded', 'Another graph stands here as one node.'),
         Kind('outside-handle', 'Work was given to a stream outside of the capture by its handle: it runs at once, and '

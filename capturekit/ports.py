@@ -240,7 +240,7 @@ def _grid(places: Sequence[Any]) -> int:
 
 
 def _compiled(platform: Platform) -> tuple[Any, ...]:
-    found = _kernels.get(id(platform.cupy))
+    found: tuple[Any, ...] | None = platform.device.kernels.get('capturekit_ports')
     if found is None:
         if platform.simulated:
             body = importlib.import_module('capturekit.simulated').body
@@ -251,11 +251,8 @@ def _compiled(platform: Platform) -> tuple[Any, ...]:
         numbers = zip(names, (RING, _ROW, _WORDS, _SHAPE, _STRIDES, _SIZE, _DIFFERING))
         source = ''.join(f'#define {name} {number}\n' for name, number in numbers) + _SOURCE
         kernels = tuple(platform.cupy.RawKernel(source, f'capturekit_{name}') for name in ('fetch', 'store', 'row'))
-        found = _kernels[id(platform.cupy)] = (platform.cupy, kernels)
-    return found[1]
-
-
-_kernels: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+        found = platform.device.kernels['capturekit_ports'] = kernels
+    return found
 
 
 def _view(address: int, words: NDArray[np.uint64]) -> NDArray[Any]:

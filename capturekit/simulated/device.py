@@ -156,6 +156,8 @@ class SimulatedDevice(Changes):
         #: How many pieces of work each stream was given, those that were recorded not counted.
         self.submitted: dict[int, int] = {}
         self.spare_streams: dict[Any, list[Any]] = {}
+        #: Kernels of capturekit's own, compiled once.
+        self.kernels: dict[str, Any] = {}
         #: Where the bytes behind addresses are found: each stand-in for CuPy on this device adds its own.
         self.address_spaces: list[Any] = []
 

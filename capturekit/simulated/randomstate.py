@@ -14,7 +14,6 @@ import math
 import operator
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -80,9 +79,13 @@ class RandomState:
             method = curand.CURAND_RNG_PSEUDO_DEFAULT
         self._lock = threading.Lock()
         self._generator = curand.createGenerator(method)
-        self._finalizer = weakref.finalize(self, curand.destroyGenerator, self._generator)
         self.method = method
         self.seed(seed)
+
+    def __del__(self) -> None:
+        # no weakref.finalize, as CuPy has it: that would keep this stand-in, and so this object, to the end of Python
+        if hasattr(self, '_generator'):
+            curand.destroyGenerator(self._generator)
 
     def seed(self, seed: Any = None) -> None:
         """Start anew from ``seed``."""
