@@ -861,7 +861,8 @@ assert [step.kind for step in cap.recording.steps].count('cut') == 1
         """\
 left = cp.full((), 3)
 with ck.capture() as cap, cap.while_(left):
-    left = left - 1
+    left -= 1
+    print(left)
 """,
         """\
 left = cp.full((), 3)
@@ -870,8 +871,7 @@ with ck.capture() as cap, cap.while_(left) as loop:
 cap.graph.launch()
 assert int(loop.passes) == 3
 """,
-        unshown='Before Python 3.12 the names of a function can not be read without a trace.',
-        raises='UnsupportedCallError',
+        raises='HostReadError',
     ),
     'drawn': Lesson(
         '`cp.random.rand`, `cp.random.normal` and all of `cp.random` but `Generator`, which draws on the device. Seeds '

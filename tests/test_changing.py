@@ -119,6 +119,7 @@ def test_arrays_that_a_node_was_pointed_at_live_with_the_graph(cp: Any) -> None:
     graph, y = recorded(lambda: x * 2.0)
     other = cp.arange(4.0) + 10
     used = cp.get_default_memory_pool().used_bytes
+    gc.collect()
     before = used()
     graph.set_kernel(0, args={0: other})
     del other

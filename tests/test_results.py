@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / 'tests' / 'benchmarks' / 'results' / 'h200_2026-11-21.json'
+RESULTS = ROOT / 'tests' / 'benchmarks' / 'results' / 'h100_2026-11-21.json'
 
 
 def test_the_readmes_table_is_the_committed_run() -> None:
