@@ -6,6 +6,7 @@ CUDA C++ Programming Guide, "Individual Node Update".
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -49,18 +50,19 @@ class _Word:
     place: Any
 
 
-class _Slot:
-    """A node that holds addresses. Words are written first; ``put`` brings them to the definition and to the executable
-    graph."""
+class _Slot(ABC):
+    """A node that holds addresses."""
 
     def __init__(self, at: _At) -> None:
         self.at = at
 
+    @abstractmethod
     def write(self, place: Any, address: int) -> None:
-        raise NotImplementedError
+        """Change a word; the graph does not know of it yet."""
 
+    @abstractmethod
     def put(self, device: Any, made: Any) -> None:
-        raise NotImplementedError
+        """Bring the words to the definition and to the executable graph."""
 
 
 class _Kernel(_Slot):
