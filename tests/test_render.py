@@ -466,3 +466,15 @@ def test_a_recording_is_unchanged_by_its_pictures() -> None:
     for make in FORMATS.values():
         make(recording)
     assert recording.to_json() == before
+
+
+def test_a_finding_of_several_lines_is_a_mark_of_one(sim: Any) -> None:
+    with pytest.raises(ck.UnjoinedError), ck.capture() as cap:
+        side = sim.cuda.Stream(non_blocking=True)
+        side.wait_event(cap.stream.record())
+        with side:
+            sim.arange(4.0) + 1
+    assert cap.recording.nodes == 2
+    for draw in (to_text, to_dot, to_svg, to_html):
+        drawn = draw(cap.recording)
+        assert '\ufffd' not in drawn and 'Join each after its last work' in drawn

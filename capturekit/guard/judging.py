@@ -135,6 +135,7 @@ class Judging:
             if info.status is CaptureStatus.ACTIVE:
                 order = self.platform.device.graph_nodes(info.graph)[live.numbered.get(info.graph, 0) :]
         live.trace.finish(order)
+        live.recording.nodes = live.recording.nodes or sum(span.count for span in live.trace.spans)
 
     def gone(self, live: Live) -> None:
         """A capture is over: waiting threads go on."""

@@ -23,6 +23,8 @@ _STRUCTURE = ('begin', 'fork', 'join', 'wait', 'record', 'switch', 'host')
 #: Colours that kinds of boxes have for themselves; the rest share one.
 COLORS = 8
 _WAITS = re.compile(r'waits for lane (\d+)')
+#: Messages have several lines; a mark has one.
+_LINES = re.compile(r'\s*\n\s+')
 #: What no XML, terminal or page should get: control characters, halves of pairs, turns of the writing direction.
 _UNFIT = re.compile('[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]')
 
@@ -388,7 +390,7 @@ def _marks(recording: Recording, boxes: list[Box]) -> list[Mark]:
         if mark is not None:
             mark.count += 1
             continue
-        mark = found[step.kind, step.text, place] = Mark(clean(step.kind), clean(step.text), place, step.lane)
+        mark = found[step.kind, step.text, place] = Mark(clean(step.kind), clean(_LINES.sub(' ', step.text)), place, step.lane)
         if place is not None:
             line = (place.file, place.line)
             mark.box = first.get((*line, step.lane), first.get(line))
