@@ -390,7 +390,9 @@ def _marks(recording: Recording, boxes: list[Box]) -> list[Mark]:
         if mark is not None:
             mark.count += 1
             continue
-        mark = found[step.kind, step.text, place] = Mark(clean(step.kind), clean(_LINES.sub(' ', step.text)), place, step.lane)
+        mark = found[step.kind, step.text, place] = Mark(
+            clean(step.kind), clean(_LINES.sub(' ', step.text)), place, step.lane
+        )
         if place is not None:
             line = (place.file, place.line)
             mark.box = first.get((*line, step.lane), first.get(line))
