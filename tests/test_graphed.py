@@ -1294,7 +1294,7 @@ def test_a_variant_that_somebody_closed_is_none(sim: Any, number: int) -> None:
     fn.variants[number].graph.close()  # type: ignore[union-attr]
     with pytest.raises(ck.ClosedError):
         plan.run()  # type: ignore[union-attr]
-    for v in (0, 1, 2, 0, 0, 1, 2):
+    for v in (0, 1, 2, 0, 0, 1, 2, 0, 1, 2):  # some calls more than it takes: an address that is met again may cost one
         assert fn(sim.arange(4.0) + v).get().tolist() == [2.0 * (i + v) for i in range(4)]
     assert [variant.state for variant in fn.variants].count('recorded') == 3
 
