@@ -85,6 +85,17 @@ def here(frame: FrameType | None = None) -> Place | None:
     return None
 
 
+def raised_at(error: BaseException) -> Place | None:
+    """The innermost line of the user's that an exception has come through; None where there is none."""
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        if not is_foreign_frame(trace.tb_frame):
+            code = trace.tb_frame.f_code
+            found = Place(code.co_filename, trace.tb_lineno, code.co_name)
+        trace = trace.tb_next
+    return found
+
+
 def called() -> str:
     """The name of the function that the user's line called; '' if that is not a Python function of CuPy's."""
     at: FrameType | None = sys._getframe(1)

@@ -26,7 +26,7 @@ from capturekit.graph import Graph
 from capturekit.guard import GUARD, Live, close_recording, new_recording, tell
 from capturekit.keeping import held_by, keep
 from capturekit.memory import GraphMemory
-from capturekit.places import Place, here
+from capturekit.places import Place, here, raised_at
 from capturekit.provenance import TRACING, Trace
 from capturekit.recording import Recording
 from capturekit.rehearsal import Answers, Rehearsal
@@ -735,7 +735,8 @@ def _found(live: Live, error: BaseException | None) -> None:
         error.recording = live.recording
         live.note('finding', None, f'{type(error).__name__}: {error}', error.location)
     elif error is not None:
-        live.note('finding', None, f'{type(error).__name__}: {error}', live.active_at)
+        at = raised_at(error) or live.active_at
+        live.note('finding', None, f'{type(error).__name__}: {error}', at)
 
 
 def _note_allocator(live: Live) -> None:

@@ -140,3 +140,15 @@ def test_forks_nest_and_many_lanes(sim: Any) -> None:
     assert len(cap.recording.lanes) == 1 + 4 + 8, 'joined lanes are used again'
     cap.graph.launch()
     assert np.array_equal(total.get(), np.arange(8) * sum(range(32)))
+
+
+def test_an_exception_of_the_blocks_own_is_found_where_it_was_raised(sim: Any) -> None:
+    def fails() -> None:
+        sim.arange(4.0)
+        raise KeyError('of my own')
+
+    with pytest.raises(KeyError), ck.capture() as cap:
+        fails()
+    (step,) = [step for step in cap.recording.steps if step.kind == 'finding']
+    assert step.at is not None and step.at[1:] == [fails.__code__.co_firstlineno + 2, 'fails']
+    assert step.text == "KeyError: 'of my own'"

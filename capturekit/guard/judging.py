@@ -217,7 +217,8 @@ class Judging:
             with self.inside():
                 status = self.platform.device.stream_status(live.origin.ptr)
             if status is CaptureStatus.ACTIVE:
-                live.active_at = here() or live.active_at
+                if live.trace is None:  # else it knows better
+                    live.active_at = here() or live.active_at
             else:
                 live.capture.status = CaptureStatus.INVALIDATED
                 raise self.invalidated(live)
