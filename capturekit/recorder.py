@@ -1,8 +1,9 @@
 """``capture()``: the block in which CuPy work is recorded.
 
-The way out was written first. Whatever happens inside the block, afterwards no stream captures, no wrapper remains,
-and allocator, current stream, garbage collection and the thread's capture mode are as before: everything that entering
-does is undone by one list of steps, last first, each tried whatever became of the others.
+The way out (:mod:`capturekit.leaving`) was written first. Whatever happens inside the block, afterwards no stream
+captures, no wrapper remains, and allocator, current stream, garbage collection and the thread's capture mode are as
+before: everything that entering does is undone by one list of steps, last first, each tried whatever became of the
+others.
 """
 
 from __future__ import annotations
@@ -10,23 +11,20 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any
 
 from capturekit import errors
-from capturekit.changing import Owned
-from capturekit.composing import Target, check, embed, join_for_good, take_out, target
+from capturekit.composing import Target, check, embed, target
 from capturekit.cuda import Platform, current
 from capturekit.deciding import Branch, Branches, Loop, branch, branches, cases, loop
-from capturekit.errors import CaptureError, CudaCallError
-from capturekit.figures import refused
-from capturekit.forks import LANE_STREAMS, Fork
+from capturekit.forks import Fork
 from capturekit.graph import Graph
-from capturekit.guard import GUARD, Live, close_recording, new_recording, tell
-from capturekit.keeping import held_by, keep
+from capturekit.guard import GUARD, Live, new_recording
+from capturekit.keeping import held_by
+from capturekit.leaving import HELD, Leaving, let_go, tell_of
 from capturekit.memory import GraphMemory
-from capturekit.places import Place, here, raised_at
+from capturekit.places import here
 from capturekit.provenance import TRACING, Trace
 from capturekit.recording import Recording
 from capturekit.rehearsal import Answers, Rehearsal
@@ -40,7 +38,7 @@ from capturekit.updating import Update
 _MODES = {mode.name.lower(): mode for mode in Mode}
 
 
-class Capture:
+class Capture(Leaving):
     """Record the CuPy work of a block into a graph.
 
     Made by :func:`capture`. In the block the capture's own stream is current; ``cap.fork(n)``, ``cap.join(stream)``
@@ -216,264 +214,9 @@ class Capture:
             try:
                 self._leave(live, error)
             except BaseException as fault:
-                _tell(live, None, fault)
+                tell_of(live, None, fault)
                 raise
-            _tell(live, self._graph, error)
-
-    def _leave(self, live: Live, error: BaseException | None) -> None:
-        self._state = 'ending'
-        made: Any = None
-        fault: BaseException | None = None
-        try:
-            left = self._close_inner(live)
-            made = self._end(live, aborted=error is not None or left is not None)
-            fault = left
-        except BaseException as found:
-            fault = found
-        if made is None:
-            GUARD.settle(live)
-        elif live.trace is not None:
-            live.trace.finish()
-        if made is not None:
-            UNLOADING.hold(live.platform)  # for the graph, which gives it back when it is closed
-        failure = self._undo.run()
-        fault = fault or failure
-        try:
-            self._finish(live, made, fault, error)
-        finally:
-            if made is not None and self._graph is None and self._live not in _HELD:
-                UNLOADING.release()
-
-    def _end(self, live: Live, aborted: bool) -> Any:
-        """Check, and end the capture; return what CuPy makes of it, instantiated. What goes wrong is raised."""
-        with GUARD.lock:
-            escaped = self._spring_traps(live)
-            live.poll()
-            if aborted:
-                return None
-            GUARD.check(live)
-            if escaped is not None:
-                raise escaped
-            GUARD.find_work(live)
-            if live.broken is not None:
-                raise _half_a_body(live.broken)
-            if live.capture.unjoined():
-                if live.strict:
-                    raise GUARD.unjoined(live)
-                GUARD.join_all(live)
-            if live.plan is not None:
-                made = self._complete(live)
-                self._keep(live, [g for part in live.plan.parts for g in part.graphs])
-                return made
-            device = live.platform.device
-            if self._into is not None:
-                return self._end_into(live, self._into)
-            with GUARD.inside():
-                info = device.capture_info(live.origin.ptr)
-                live.recording.nodes = device.graph_node_count(info.graph)
-                live.recording.edges = device.graph_edge_count(info.graph)
-            GUARD.settle(live)
-            live.capture.status = CaptureStatus.NONE
-        ended = self._ended if self._renewed is None else self._defined
-        whole = ended(live)
-        self._keep(live, [whole.graph])
-        return whole
-
-    @staticmethod
-    def _ended(live: Live) -> Any:
-        return GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin)
-
-    @staticmethod
-    def _defined(live: Live) -> Any:
-        """End the capture as CuPy does, and instantiate nothing: a graph that is there takes the definition over."""
-        with GUARD.inside():
-            graph = live.platform.device.end_capture(live.origin.ptr)
-        called, live.origin._graph_host_funcargs = live.origin._graph_host_funcargs, None
-        return Owned(live.platform.device, graph, 0, called)
-
-    def _end_into(self, live: Live, into: Target) -> Any:
-        """The nodes stay in the graph that they were added to."""
-        device = live.platform.device
-        with GUARD.inside():
-            fresh = set(device.graph_nodes(into.handle)[into.count :])
-            followed = {
-                a for a, b in device.graph_edges(into.handle) if b in fresh
-            }  # by others, which are ends or before
-            ends = device.capture_info(live.origin.ptr).dependencies
-            into.ends = tuple(node for node in ends if node not in followed)
-            live.recording.nodes += device.graph_node_count(into.handle) - into.count
-            live.recording.edges += device.graph_edge_count(into.handle)
-        GUARD.settle(live)
-        live.capture.status = CaptureStatus.NONE
-        with GUARD.inside():
-            device.end_capture(live.origin.ptr)
-        self._keep(live, [into.handle])
-        return into
-
-    @staticmethod
-    def _keep(live: Live, graphs: list[int]) -> None:
-        """Keep what the graph uses from outside; in a strict capture nothing of that may be gone already."""
-        reader = None if live.platform.simulated else live.platform.device.reader
-        if reader is None or live.memory is None:
-            return
-        held, live.held = live.held, []
-        lost = keep(reader, graphs, live.memory, held, live.platform.cupy.ndarray)
-        for kernel, address in lost:
-            text = f'{kernel} uses memory at {address:#x} whose array is gone already'
-            live.note('note', None, text, live.at)
-        if lost and live.strict:
-            raise errors.FreedMemoryError(
-                f'{lost[0][0]} uses memory at {lost[0][1]:#x}',
-                location=live.at,
-                rule='The array that it was is gone already: its memory may be given to somebody else before a launch.',
-                remedy='Keep a name for every array that the block reads, outside of the block.',
-            )
-
-    @staticmethod
-    def _complete(live: Live) -> _Made:
-        """The last part ends; every part is instantiated."""
-        GUARD.end_part(live)
-        assert live.plan is not None
-        if live.plan.checks is not None:
-            live.plan.checks.complete()
-        with GUARD.inside():
-            for part in live.plan.parts:
-                live.plan.complete(part)
-        first = live.plan.parts[0]
-        return _Made(first.graph, first.executable, live.origin._graph_host_funcargs)
-
-    def _close_inner(self, live: Live) -> BaseException | None:
-        """Captures that the block began by hand and left open are ended here; the error names the first."""
-        found: BaseException | None = None
-        with GUARD.lock:
-            stack = GUARD.threads.get(live.thread, [])
-            for inner in reversed(stack[stack.index(live) + 1 :] if live in stack else []):
-                if inner.memory is None:
-                    self._abandon(inner.platform, inner.origin)
-                    GUARD.gone(inner)
-                    found = errors.UnmatchedError(
-                        'A capture begun by hand was left open',
-                        stream=inner.origin.ptr,
-                        location=inner.at,
-                        rule='It was begun inside a `with ck.capture()` block, and the block has ended before it.',
-                        remedy='Call `stream.end_capture()` before leaving the block.',
-                    )
-        return found
-
-    def _spring_traps(self, live: Live) -> BaseException | None:
-        found: BaseException | None = live.escaped
-        for ptr in list(live.trapped):
-            found = GUARD.spring(ptr, silent=True) or found
-        return found
-
-    def _abandon(self, platform: Platform, origin: Any) -> None:
-        """If the driver's capture is still open, end it and throw away what it made."""
-        if self._live is not None:
-            self._spring_traps(self._live)
-        device = platform.device
-        with GUARD.inside():
-            if device.stream_status(origin.ptr) is CaptureStatus.NONE:
-                return
-            try:
-                if self._into is not None:
-                    join_for_good(device, origin.ptr, self._into)
-                graph = device.end_capture(origin.ptr)
-                if self._into is not None:
-                    pass  # what it has added to is somebody else's
-                elif self._live is None or not self._live.node:  # the body of a node goes with the graph around it
-                    device.graph_destroy(graph)
-            except CudaCallError:
-                if self._live is not None:
-                    self._live.lost = True
-                if device.stream_status(origin.ptr) is not CaptureStatus.NONE:
-                    raise
-
-    def _forget(self, origin: Any) -> None:
-        """The ledger and the guard know nothing of the capture any more."""
-        if self._live is not None and self._live in GUARD.threads.get(self._live.thread, ()):
-            GUARD.gone(self._live)
-        lane = GUARD.topology.lane(origin.ptr)
-        if lane is not None:
-            live = GUARD.lives.get(lane.capture)
-            if live is None:
-                GUARD.topology.end(lane.capture)
-            else:
-                GUARD.gone(live)
-
-    def _finish(self, live: Live, made: Any, fault: BaseException | None, error: BaseException | None) -> None:
-        """Everything is as before the block: make the graph, or say what went wrong."""
-        self._state = 'failed'
-        try:
-            LANE_STREAMS.give(live.platform, live.lane_streams)
-            close_recording(live, 'good' if made is not None and fault is None else 'failed')
-        except BaseException as found:
-            fault = fault or found
-        if live.memory is not None and (error is not None or fault is not None):
-            try:
-                with GUARD.inside():
-                    if live.plan is not None:
-                        _drop(live)
-                    live.memory.release()
-            except BaseException as found:
-                fault = fault or found
-        if self._into is not None and live.lost:
-            gone = 'capturekit: CUDA has destroyed the graph of into=: make it anew'
-            add_note(error or fault or RuntimeError(), gone)
-        elif self._into is not None and (error is not None or fault is not None):
-            try:
-                with GUARD.inside():
-                    take_out(live.platform.device, self._into, live.decided)
-            except BaseException as found:
-                fault = fault or found
-        if error is not None:
-            if fault is not None:
-                add_note(error, f'capturekit: {fault}')
-            elif live.trace is not None and live.trace.lost is not None and not isinstance(error, CaptureError):
-                add_note(error, f'capturekit: {GUARD.invalidated(live)}')
-            elif isinstance(error, RuntimeError) and 'the current stream is capturing' in str(error):
-                add_note(error, 'capturekit: a copy between host and device was tried in the block: make it outside')
-            elif isinstance(error, NotImplementedError) and 'stream capture' in str(error):
-                late = ''.join(f' ({reason})' for reason in GUARD.libraries.late.values())
-                add_note(
-                    error,
-                    f'capturekit: CuPy refuses this library in a capture{late}. Call it before the block, or after.',
-                )
-            return
-        if fault is not None:
-            raise fault
-        assert live.memory is not None
-        live.recording.memory_bytes = live.memory.used_bytes()
-        if self._into is not None:
-            self._state = 'closed'
-            _HELD.append(live)
-            return
-        graph = Graph._make(
-            live.platform,
-            made,
-            self._launch_of(live, made),
-            live.memory,
-            live.recording,
-            GUARD.topology,
-            GUARD.launching,
-            GUARD.inside,
-            live.plan,
-        )
-        if self._renewed is None:
-            self._graph = graph
-        else:
-            try:
-                self._update = self._renewed.update(graph, instantiate=True)
-            except BaseException:
-                graph.close()
-                UNLOADING.hold(live.platform)  # which the way out gives back for a graph that was not made
-                raise
-            self._graph = self._renewed
-        self._state = 'closed'
-
-    def _launch_of(self, live: Live, made: Any) -> Callable[[], None]:
-        if live.plan is None:
-            return GUARD.plain_launch(made) if self._renewed is None else _no_launch
-        return _plain(live, made) if live.plan.plain else _no_launch
+            tell_of(live, self._graph, error)
 
     # -- what the block can ask -------------------------------------------------------------------------------
 
@@ -525,7 +268,7 @@ class Capture:
             raise self._used('closing it', before=True)
         if self._graph is not None:
             self._graph.close()
-        elif self._into is not None and self._live is not None and self._live in _HELD:
+        elif self._into is not None and self._live is not None and self._live in HELD:
             let_go(self._live)
 
     def embed(self, graph: Graph) -> None:
@@ -663,80 +406,6 @@ class Capture:
 
     def __repr__(self) -> str:
         return f'<capturekit.Capture {self._state}>'
-
-
-@dataclass
-class _Made:
-    """What CuPy's own Graph holds, for a graph that CuPy can't make: in several parts, or with conditional nodes."""
-
-    graph: int
-    graphExec: int
-    host_funcargs: Any
-
-
-def _half_a_body(at: Place) -> errors.UnsupportedCallError:
-    return errors.UnsupportedCallError(
-        'A body that an exception has left',
-        location=at,
-        rule='The exception was caught inside the capture; the body holds what was recorded before it, and no more.',
-        remedy='Let the exception end the capture, or catch it inside the body.',
-    )
-
-
-def _plain(live: Live, made: Any) -> Callable[[], None]:
-    """The launch of a graph that capturekit has instantiated."""
-    launch, executable = live.platform.device.graph_launch, made.graphExec
-    current = live.platform.cupy.cuda.get_current_stream
-    return lambda: launch(executable, current().ptr)
-
-
-def _no_launch() -> None:
-    raise AssertionError('a graph with a plan is launched by it')
-
-
-#: Captures into graphs of somebody else's, which nobody has closed: their memory stays.
-_HELD: list[Live] = []
-
-
-def let_go(live: Live) -> None:
-    """Give back what a capture into somebody else's graph holds."""
-    _HELD.remove(live)
-    assert live.memory is not None
-    with GUARD.inside():
-        live.memory.release()
-    UNLOADING.release()
-
-
-def _drop(live: Live) -> None:
-    """Destroy the parts of a capture that failed; one whose end was not reached has been abandoned already."""
-    plan = live.plan
-    assert plan is not None
-    if live.part is not None and live.part.graph and live.part not in plan.steps:
-        live.platform.device.graph_destroy(live.part.graph)
-    plan.given = plan.drawn()
-    plan.close()
-
-
-def _tell(live: Live, graph: Graph | None, error: BaseException | None) -> None:
-    """Tell those who listen. What goes wrong there does not take the place of what ended the capture."""
-    _found(live, error)
-    try:
-        tell(live, graph)
-    except Exception as failure:
-        if error is None:
-            raise
-        add_note(error, f'and then, telling of the capture: {failure!r}')
-
-
-def _found(live: Live, error: BaseException | None) -> None:
-    """What ended a capture is told in its recording, for pictures and reports."""
-    if isinstance(error, CaptureError):
-        refused(error)
-        error.recording = live.recording
-        live.note('finding', None, f'{type(error).__name__}: {error}', error.location)
-    elif error is not None:
-        at = raised_at(error) or live.active_at
-        live.note('finding', None, f'{type(error).__name__}: {error}', at)
 
 
 def _note_allocator(live: Live) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit import recorder, render
+from capturekit import leaving, render
 from capturekit.cuda import current
 from capturekit.errors import CudaCallError
 from tests.test_deciding import flag, launched, simulated, values
@@ -28,8 +28,8 @@ def cp(request: pytest.FixtureRequest) -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def nothing_stays_held() -> Iterator[None]:
     yield
-    for live in list(recorder._HELD):
-        recorder.let_go(live)
+    for live in list(leaving.HELD):
+        leaving.let_go(live)
 
 
 def recorded(fn: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit import recorder
+from capturekit import leaving, recorder
 from capturekit.errors import CudaCallError
 from capturekit.guard import GUARD
 from capturekit.intercept import ENTRIES, resolve
@@ -208,7 +208,7 @@ OUR_STEPS: list[tuple[Any, str]] = [
     (GUARD.topology, 'begin'),
     (GARBAGE, 'hold'),
     (recorder, 'new_recording'),
-    (recorder, 'close_recording'),
+    (leaving, 'close_recording'),
     (recorder, 'GraphMemory'),
 ]
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit import recorder, unloading
+from capturekit import leaving, unloading
 from capturekit.unloading import UNLOADING, Unloading
 from tests.compiled import compiled
 
@@ -380,7 +380,7 @@ def test_captures_that_fail_hold_no_longer(sim: Any, monkeypatch: pytest.MonkeyP
                 x * 2
         assert held() == before
     with monkeypatch.context() as patch:
-        patch.setattr(recorder, 'close_recording', fails)
+        patch.setattr(leaving, 'close_recording', fails)
         with pytest.raises(RuntimeError, match='made to fail'), ck.capture():
             x * 2
     assert held() == before
