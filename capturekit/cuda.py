@@ -349,6 +349,14 @@ class CudaDevice(Setting):
         create = self._offered('cudaGraphConditionalHandleCreate')
         return int(self._ask(create(self._rt.cudaGraph_t(g), default, _ASSIGN_DEFAULT), 'graphConditionalHandleCreate'))
 
+    def can_decide(self, decides: str, count: int) -> bool:
+        """Whether driver and cuda-bindings know such conditional nodes: from CUDA 12.4 on, with several bodies 12.8."""
+        kinds = getattr(self._rt, 'cudaGraphConditionalNodeType', None)
+        if kinds is None or not hasattr(kinds, f'cudaGraphCondType{decides.capitalize()}'):
+            return False
+        version = int(self._ask(self._rt.cudaDriverGetVersion(), 'driverGetVersion'))
+        return version >= (12080 if decides == 'switch' or count > 1 else 12040)
+
     def add_if(self, g: int, after: Sequence[int], condition: int) -> tuple[int, int]:
         """``cudaGraphAddNode`` with an IF node: return the node, and the body graph, which is the node's."""
         node, (body,) = self.add_conditional(g, after, condition, 'if', 1)

@@ -581,6 +581,7 @@ def test_one_of_several_bodies_runs(bench: Bench, decides: str, count: int, defa
     d, s = bench.device, bench.stream()
     d.begin_capture(s)
     top = d.capture_info(s).graph
+    assert d.can_decide(decides, count)
     bench.work(s)
     node, bodies = d.add_conditional(
         top, d.capture_info(s).dependencies, d.condition_create(top, default), decides, count

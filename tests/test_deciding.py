@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
+from capturekit.cuda import CudaDevice
 from capturekit.simulated import SimulatedDevice, install, uninstall
 
 DROPPED = 'an array from before the loop was dropped in its body'
@@ -273,6 +275,31 @@ def test_what_no_body_can_hold_is_refused_and_the_rest_is_a_good_graph(cp: Any, 
         y = n * 2
     assert info.value.location is not None and info.value.location.file == __file__
     assert launched(cap, y) == [[6]]
+
+
+def test_a_driver_that_is_too_old_says_so_and_the_capture_goes_on(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = sim.ones(4)
+    monkeypatch.setattr(SimulatedDevice, 'can_decide', lambda _device, decides, count: decides == 'if' and count == 1)
+    with ck.capture() as cap:
+        for call in (cap.while_, cap.if_else, lambda flag: cap.switch(flag, 2)):
+            with pytest.raises(ck.UnsupportedCallError, match='came to CUDA with 12'):
+                call(flag(sim))
+        with cap.if_(flag(sim)):
+            x += 1
+    assert launched(cap, x) == [[2.0] * 4]
+
+
+@pytest.mark.parametrize(('version', 'known'), [(12030, 0), (12040, 2), (12070, 2), (12080, 4), (13000, 4)])
+def test_which_drivers_decide(version: int, known: int) -> None:
+    d: Any = CudaDevice.__new__(CudaDevice)
+    kinds = SimpleNamespace(cudaGraphCondTypeIf=0, cudaGraphCondTypeWhile=1, cudaGraphCondTypeSwitch=2)
+    d._rt = SimpleNamespace(cudaGraphConditionalNodeType=kinds, cudaDriverGetVersion=lambda: (0, version))
+    asked = [('if', 1), ('while', 1), ('if', 2), ('switch', 3)]
+    assert [d.can_decide(*one) for one in asked] == [True] * known + [False] * (4 - known)
+    del kinds.cudaGraphCondTypeSwitch
+    assert not d.can_decide('switch', 2)
+    del d._rt.cudaGraphConditionalNodeType
+    assert not d.can_decide('if', 1)
 
 
 def test_host_nodes_that_came_past_the_guard_are_named(sim: Any) -> None:

@@ -47,6 +47,15 @@ class Bodies(Cuts):
     def decide(self, live: Live, decision: Decision, count: int) -> None:
         """Record what sets the condition, and the node with ``count`` empty bodies."""
         device = live.platform.device
+        if not device.can_decide(decision.decides, count):
+            raise errors.UnsupportedCallError(
+                f'A decision on the device: {decision.decides}',
+                location=decision.at,
+                rule='Loops and branches came to CUDA with 12.4, branches with an else and switches with 12.8; this '
+                'driver, or this cuda-bindings, is older.',
+                remedy='Decide on the host, between two graphs; or update the driver and cuda-bindings.',
+                cuda_error=Code.cudaErrorNotSupported.name,
+            )
         part = Part() if live.into else self.part_of(live)
         before = self._one_line(live, decision.at)
         assert live.memory is not None

@@ -673,6 +673,10 @@ class SimulatedDevice(Changes):
                 return
         raise CudaCallError(Code.cudaErrorInvalidValue, f'condition {condition:#x} is of no graph that runs here')
 
+    def can_decide(self, decides: str, count: int) -> bool:
+        """Whether the device knows such conditional nodes: it does."""
+        return True
+
     def add_if(self, g: int, after: Sequence[int], condition: int) -> tuple[int, int]:
         """``cudaGraphAddNode`` with an IF node: return the node, and the body graph, which is the node's."""
         node, (body,) = self.add_conditional(g, after, condition, 'if', 1)
