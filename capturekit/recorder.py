@@ -465,7 +465,8 @@ def capture(
         rehearsal: of the same code, from :func:`rehearse`: its host reads are answered as they were then, and each is
             checked on the device at every launch.
         lines: whether to follow which line makes which nodes (``cap.recording.spans``): some tenths of a recorded
-            operation's time.
+            operation's time. Before Python 3.12 that is ``sys.settrace``, which keeps what the variables of the
+            functions around hold until they return.
         into: a ``cuda.core.graph.GraphDefinition`` (or a ``cudaGraph_t`` as an int) that the nodes are added to,
             behind its nodes ``after``. Then there is no ``cap.graph``: ``cap.ends`` are the nodes to go on from, and
             whoever owns the definition instantiates it. The capture's memory is held until ``cap.close()``. A capture
