@@ -166,11 +166,13 @@ def check(device: Any, target: Target) -> None:
     target.count = len(known)
 
 
-def join_for_good(device: Any, origin: int, into: Target) -> None:
-    """Before a failing capture ends: the origin comes after all. The driver destroys a graph whose capture ends
-    unjoined, and this one is somebody else's."""
+def join_for_good(device: Any, origin: int, graph: int, count: int = 0) -> None:
+    """Before a failing capture into ``graph`` ends: the origin comes after all but its first ``count`` nodes.
+
+    The driver destroys a graph whose capture ends unjoined, also one that was there before.
+    """
     if device.stream_status(origin) is CaptureStatus.ACTIVE:
-        device.set_dependencies(origin, device.graph_nodes(into.handle)[into.count :])
+        device.set_dependencies(origin, device.graph_nodes(graph)[count:])
 
 
 def take_out(device: Any, into: Target, decided: dict[int, list[int]]) -> None:

@@ -75,6 +75,8 @@ class Leaving:
             GUARD.find_work(live)
             if live.broken is not None:
                 raise _half_a_body(live.broken)
+            if live.awaited:
+                raise _empty_loop(live.awaited[0].at)
             if live.capture.unjoined():
                 if live.strict:
                     raise GUARD.unjoined(live)
@@ -193,18 +195,39 @@ class Leaving:
             if device.stream_status(origin.ptr) is CaptureStatus.NONE:
                 return
             try:
-                if self._into is not None:
-                    join_for_good(device, origin.ptr, self._into)
+                self._join_for_good(device, origin)
                 graph = device.end_capture(origin.ptr)
                 if self._into is not None:
                     pass  # what it has added to is somebody else's
                 elif self._live is None or not self._live.node:  # the body of a node goes with the graph around it
                     device.graph_destroy(graph)
+                    self._is_gone(graph)
             except CudaCallError:
                 if self._live is not None:
                     self._live.lost = True
+                    if self._went_on(self._live):
+                        self._live.part.graph = 0  # type: ignore[union-attr]  # CUDA has destroyed it
                 if device.stream_status(origin.ptr) is not CaptureStatus.NONE:
                     raise
+
+    def _join_for_good(self, device: Any, origin: Any) -> None:
+        live = self._live
+        if live is None or origin is not live.origin:
+            return
+        if self._into is not None:
+            join_for_good(device, origin.ptr, self._into.handle, self._into.count)
+        elif self._went_on(live):
+            join_for_good(device, origin.ptr, live.part.graph)  # type: ignore[union-attr]
+
+    def _is_gone(self, graph: int) -> None:
+        """A graph that went on behind a decision is known to the plan: it must not be destroyed twice."""
+        if self._live is not None and self._live.part is not None and self._live.part.graph == graph:
+            self._live.part.graph = 0
+
+    @staticmethod
+    def _went_on(live: Live) -> bool:
+        """Whether the driver's capture goes on in a graph of ours, behind a decision."""
+        return bool(live.decided) and live.part is not None and bool(live.part.graph) and not live.node
 
     def _forget(self, origin: Any) -> None:
         """The ledger and the guard know nothing of the capture any more."""
@@ -236,7 +259,9 @@ class Leaving:
                 fault = fault or found
         if self._into is not None and live.lost:
             gone = 'capturekit: CUDA has destroyed the graph of into=: make it anew'
-            add_note(error or fault or RuntimeError(), gone)
+            told = error or fault
+            assert told is not None, 'a lost capture is told by somebody'
+            add_note(told, gone)
         elif self._into is not None and (error is not None or fault is not None):
             try:
                 with GUARD.inside():
@@ -309,6 +334,15 @@ def _half_a_body(at: Place) -> errors.UnsupportedCallError:
         location=at,
         rule='The exception was caught inside the capture; the body holds what was recorded before it, and no more.',
         remedy='Let the exception end the capture, or catch it inside the body.',
+    )
+
+
+def _empty_loop(at: Place | None) -> errors.UnsupportedCallError:
+    return errors.UnsupportedCallError(
+        'A loop without a body',
+        location=at,
+        rule='`cap.while_` was called, and its block never entered: a launch would ask the condition for ever.',
+        remedy='Write `with cap.while_(condition):` around the work that is to be repeated.',
     )
 
 

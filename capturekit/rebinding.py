@@ -16,6 +16,7 @@ from typing import Any
 from capturekit.arguments import Argument
 from capturekit.changing import Changeable, _At, _failure, _words
 from capturekit.errors import CudaCallError
+from capturekit.looking import Node
 from capturekit.memory import extent
 from capturekit.setting import Change
 
@@ -205,6 +206,10 @@ class Rebindable(Changeable):
     def _apply(self, at: _At, change: Callable[[], Change], arrays: list[Any]) -> None:
         self._index = None  # a node is given something else
         super()._apply(at, change, arrays)
+
+    def set_child(self, node: Node | int, other: Changeable) -> None:
+        self._index = None  # other addresses lie in it from now on
+        super().set_child(node, other)
 
     def _only_cupys(self) -> bool:
         """True where each kernel is one that CuPy made, so that no address can be missed."""

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.cuda import CudaDevice
+from capturekit.errors import CudaCallError
+from capturekit.rules import Code
 from capturekit.simulated import SimulatedDevice, install, uninstall
 
 DROPPED = 'an array from before the loop was dropped in its body'
@@ -235,6 +237,82 @@ def test_work_between_branches_is_refused(cp: Any) -> None:
     assert launched(cap, x) == [[11.0] * 2]
 
 
+def test_work_on_another_lane_between_branches_is_refused_as_well(cp: Any) -> None:
+    x, y, n = cp.zeros(2), cp.zeros(2), cp.ones((), 'i4')
+    side = cp.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        with side_of(cap, side), cap.if_else(n) as (then, otherwise):
+            with then:
+                x += 1
+            y += 5
+            with pytest.raises(ck.UnsupportedCallError, match='Work between the branches'), otherwise:
+                pass
+        cap.join(side)
+        z = x + y
+    assert launched(cap, z) == [[6.0] * 2]
+
+
+def test_a_loop_that_is_never_entered_is_no_graph(cp: Any) -> None:
+    """It would run for ever."""
+    x, going = cp.zeros(2), flag(cp)
+    with pytest.raises(ck.UnsupportedCallError, match='A loop without a body') as info, ck.capture() as cap:
+        cap.while_(going)
+        x += 1
+    assert info.value.location is not None and info.value.location.file == __file__
+    with pytest.raises(ck.UnsupportedCallError, match='A loop without a body'), ck.capture() as cap:
+        loop = cap.while_(going)
+        x += 1
+        with pytest.raises(ck.UnsupportedCallError, match='Work between'), loop:
+            pass
+    with ck.capture() as cap:
+        y = x + 2
+    assert launched(cap, y) == [[2.0] * 2]
+
+
+@pytest.mark.parametrize('resumes', [True, False])
+def test_a_capture_that_is_lost_in_a_body(sim: Any, monkeypatch: pytest.MonkeyPatch, resumes: bool) -> None:
+    """Whether or not the driver goes on behind the node then; afterwards all is as before."""
+    x = sim.zeros(2)
+    original = SimulatedDevice.begin_capture_to
+    calls: list[int] = []
+
+    def begins(self: Any, *args: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2 and not resumes:
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'streamBeginCaptureToGraph')
+        original(self, *args)
+
+    monkeypatch.setattr(SimulatedDevice, 'begin_capture_to', begins)
+    with pytest.raises((ck.CaptureError, CudaCallError)), ck.capture() as cap, cap.if_(flag(sim)):
+        x += 1
+        with contextlib.suppress(CudaCallError):
+            sim.__capturekit_simulated__.device_synchronize()
+    assert cap.recording.outcome == 'failed' and not cap.stream.is_capturing()
+    calls[:] = [1, 1]
+    with ck.capture() as cap, cap.if_(flag(sim)):
+        x += 1
+    assert launched(cap, x) == [[1.0] * 2]
+
+
+@pytest.mark.parametrize('how', ['unjoined', 'an exception'])
+def test_lanes_left_open_behind_a_decision(cp: Any, how: str) -> None:
+    """The graph that goes on behind the node is destroyed once, and nothing else goes wrong."""
+    x = cp.zeros(2)
+    side = cp.cuda.Stream(non_blocking=True)
+    wanted: type[BaseException] = ck.UnjoinedError if how == 'unjoined' else KeyError
+    with pytest.raises(wanted) as info, ck.capture() as cap:
+        with cap.if_(flag(cp)):
+            x += 1
+        with side_of(cap, side):
+            x += 1
+        if how != 'unjoined':
+            raise KeyError
+    assert getattr(info.value, '__notes__', []) == []
+    with ck.capture() as cap:
+        y = x + 2
+    assert launched(cap, y) == [[2.0] * 2]
+
+
 def test_decisions_in_branches(cp: Any) -> None:
     x, n, going = cp.zeros(2), cp.zeros((), 'i4'), flag(cp)
     with ck.capture() as cap, cap.if_else(n) as (then, otherwise):
@@ -321,6 +399,7 @@ def test_an_exception_in_a_body(cp: Any, caught: bool) -> None:
             raise KeyError
     if caught:
         assert 'A body that an exception has left' in str(info.value)
+    assert getattr(info.value, '__notes__', []) == []
     with ck.capture() as cap:
         y = x + 1
     assert launched(cap, y, x) == [[2.0] * 4, [1.0] * 4]

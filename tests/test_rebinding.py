@@ -162,6 +162,24 @@ def test_inside_of_child_graphs_and_bodies_nothing_is_changed(cp: Any) -> None:
     assert launched(cap, out, other) == [[2.0] * 4, [1.0] * 4]
 
 
+def test_another_child_graph_has_other_addresses(cp: Any) -> None:
+    x, z, out = cp.ones(4), cp.ones(4), cp.zeros(4)
+    children = []
+    for source in (x, z):
+        with ck.capture() as child:
+            cp.multiply(source, 2, out=out)
+        children.append(child.graph)
+    with ck.capture() as cap:
+        cap.embed(children[0])
+    with pytest.raises(ck.UpdateError, match='A child graph'):
+        cap.graph.rebind((x, cp.zeros(4)))
+    cap.graph.set_child(0, children[1])
+    assert cap.graph.rebind((x, cp.zeros(4))) == 0
+    with pytest.raises(ck.UpdateError, match='A child graph'):
+        cap.graph.rebind((z, cp.zeros(4)))
+    assert launched(cap, out) == [[2.0] * 4]
+
+
 def test_a_refusal_of_cudas_leaves_all_as_it_was(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x, out = sim.ones(4), sim.zeros(4)
     with ck.capture() as cap:

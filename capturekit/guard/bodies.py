@@ -75,7 +75,9 @@ class Bodies(Cuts):
             part.decided[decision.node] = live.decided[decision.node] = list(decision.bodies)
             live.numbered[decision.graph] = device.graph_node_count(decision.graph)
             device.set_dependencies(live.origin.ptr, [decision.node])
-        self._back_on(live, before)
+        if decision.decides == 'while':
+            live.awaited.append(decision)
+        self._back_on(live, before, decision.node)
         live.note('decision', self._current_lane(live), f'{decision.decides}: the device decides', decision.at)
 
     def _set(self, live: Live, decision: Decision, *, again: bool) -> None:
@@ -91,10 +93,12 @@ class Bodies(Cuts):
             live.origin.wait_event(current.record())
         return self._leave_lanes(live, at, 'A decision while lanes are open', _JOINED)
 
-    def _back_on(self, live: Live, before: Any) -> None:
-        """The stream that was current goes on behind the node."""
+    def _back_on(self, live: Live, before: Any, node: int) -> None:
+        """The stream that was current goes on behind the node, which all that it has done lies before."""
         if before.ptr != live.origin.ptr and live.lane_of(before) is not None:
             before.wait_event(live.origin.record())
+            with self.inside():
+                live.platform.device.set_dependencies(before.ptr, [node])
 
     def _number(self, live: Live, graph: int) -> None:
         """Nodes are numbered as they are recorded: those of a graph so far, before another goes on."""
@@ -105,13 +109,15 @@ class Bodies(Cuts):
     def enter_body(self, live: Live, decision: Decision, number: int, at: Place | None) -> None:
         """Go on in a body of the node."""
         device = live.platform.device
+        decision.before = self._one_line(live, at)  # what was recorded on another lane since is told by this, too
         self._nothing_between(live, decision, at)
-        decision.before = self._one_line(live, at)
         with self.inside():
             self._suspend(live, decision.graph)
             device.begin_capture_to(live.origin.ptr, decision.bodies[number], live.capture.mode)
         decision.inside = number
         live.decisions.append(decision)
+        if decision in live.awaited:
+            live.awaited.remove(decision)
         assert live.memory is not None
         if decision.decides == 'while':
             live.memory.enter_loop()

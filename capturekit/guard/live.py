@@ -60,6 +60,8 @@ class Live:
     decisions: list[Any] = field(default_factory=list)
     numbered: dict[int, int] = field(default_factory=dict)
     broken: Place | None = None
+    #: Loops whose body has not been recorded yet.
+    awaited: list[Any] = field(default_factory=list)
     embedded: list[tuple[int, Capture, int, int]] = field(default_factory=list)
     #: The graph that the capture adds to, where that is somebody else's; and the conditional nodes put into it.
     into: int = 0
