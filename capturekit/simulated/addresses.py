@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import threading
+from collections import deque
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,30 +16,42 @@ Bytes = NDArray[np.uint8]
 
 
 class AddressSpace:
-    """Blocks of bytes at integer addresses, found by any address inside them."""
+    """Blocks of bytes at integer addresses, found by any address inside them; used by any thread and by finalizers."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._blocks: dict[int, Bytes] = {}
+        # Python collects garbage anywhere, also while this thread is in here and holds the lock: a finalizer that
+        # waited for it would wait for ever, and one that did not would change the lists under their reader.
         self._lock = threading.Lock()
+        self._leaving: deque[int] = deque()
 
     def add(self, address: int, block: Bytes) -> None:
         """Put ``block`` at ``address``."""
         with self._lock:
+            self._let_go()
             bisect.insort(self._starts, address)
             self._blocks[address] = block
 
-    def remove(self, address: int) -> Bytes | None:
-        """Take away and return the block that starts at ``address``, None if there is none."""
-        with self._lock:
-            block = self._blocks.pop(address, None)
-            if block is not None:
+    def remove(self, address: int) -> None:
+        """Take away the block that starts at ``address``, if there is one: now, or before the next use. Never waits."""
+        self._leaving.append(address)
+        if self._lock.acquire(blocking=False):
+            try:
+                self._let_go()
+            finally:
+                self._lock.release()
+
+    def _let_go(self) -> None:
+        while self._leaving:
+            address = self._leaving.popleft()
+            if self._blocks.pop(address, None) is not None:
                 del self._starts[bisect.bisect_left(self._starts, address)]
-            return block
 
     def find(self, address: int, nbytes: int = 0) -> tuple[Bytes, int] | None:
         """Return the block that holds ``nbytes`` at ``address`` and the offset in it, or None."""
         with self._lock:
+            self._let_go()
             at = bisect.bisect_right(self._starts, address) - 1
             if at < 0:
                 return None
