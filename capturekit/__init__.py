@@ -3,6 +3,7 @@
 ``with ck.capture() as cap: ...`` records a block; ``cap.graph.launch()`` runs it. See README.md.
 """
 
+from capturekit.assigning import parallel
 from capturekit.cache import Graphed, graphed
 from capturekit.composing import look
 from capturekit.errors import (
@@ -71,6 +72,7 @@ __all__ = [
     'graphed',
     'lint',
     'look',
+    'parallel',
     'rehearse',
     'statistics',
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -12,32 +12,61 @@ from capturekit.cuda import Platform, current
 from capturekit.guard import GUARD, Live
 from capturekit.places import here
 from capturekit.rules import CaptureStatus
+from capturekit.topology import PER_THREAD_HANDLE
 from capturekit.undo import add_note
+
+#: What a free stream can be used for: device, priority, and the stream that eager lanes were forked from.
+Key = tuple[int, int | None, tuple[int, int] | None]
+
+#: Free streams are kept for so many kinds of use; the one that was not used for the longest time goes first.
+_KINDS = 64
+_LEAST, _MOST = -(2**31), 2**31 - 1
+
+#: Of all lanes, or of each; None is the default, 0. Lower numbers come first.
+Priority = int | Sequence[int | None] | None
 
 
 class LaneStreams:
-    """Streams for forks, used again by later ones. The stock lies with the device, and goes with it."""
+    """Streams for forks, used again by later ones. The stock lies with the device, and goes with it.
+
+    Eager lanes are used again only by forks of the stream that they were forked from. CuPy's pool hands a block that
+    was allocated on a lane out on that lane again, as soon as Python drops the array: then what still reads it is on
+    the stream that has joined the lane, and a fork of that stream comes after it. In captures the graph owns the memory
+    and knows who reads it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def take(self, platform: Platform, priority: int | None, live: Live | None) -> Any:
+    def take(self, platform: Platform, priority: int | None, live: Live | None, parent: Any) -> Any:
         """A stream for a lane: one that the open capture has joined already, else a free one, else a new one."""
-        key = (platform.cupy.cuda.Device().id, priority)
+        thread = threading.get_ident() if parent.ptr == PER_THREAD_HANDLE else 0  # another stream in each thread
+        source = (int(parent.ptr), thread)
+        key = (platform.cupy.cuda.Device().id, priority, None if live is not None else source)
         with self._lock:
-            for stock in (live.lane_streams if live is not None else [], self._free(platform, key)):
-                for stream in stock:
-                    if stream.capturekit_key == key:
-                        stock.remove(stream)
-                        return stream
-        stream = platform.cupy.cuda.Stream(non_blocking=True, priority=priority)
-        stream.capturekit_key = key
+            stream = self._found(platform, key, source, live)
+        if stream is None:
+            stream = platform.cupy.cuda.Stream(non_blocking=True, priority=priority)
+            stream.capturekit_key = key
+        stream.capturekit_source = source
         return stream
 
+    def _found(self, platform: Platform, key: Key, source: tuple[int, int], live: Live | None) -> Any:
+        for stream in live.lane_streams if live is not None else ():
+            # joined into another lane, its next work would wait for what it has done there
+            if stream.capturekit_key == key and stream.capturekit_source == source:
+                live.lane_streams.remove(stream)  # type: ignore[union-attr]
+                return stream
+        free = self._free(platform, key)
+        return free.pop(0) if free else None
+
     @staticmethod
-    def _free(platform: Platform, key: tuple[int, int | None]) -> list[Any]:
-        stock: dict[tuple[int, int | None], list[Any]] = platform.device.spare_streams
-        return stock.setdefault(key, [])
+    def _free(platform: Platform, key: Key) -> list[Any]:
+        stock: dict[Key, list[Any]] = platform.device.spare_streams
+        free = stock[key] = stock.pop(key, [])
+        while len(stock) > _KINDS:
+            del stock[next(iter(stock))]
+        return free
 
     def give(self, platform: Platform, streams: list[Any]) -> None:
         with self._lock:
@@ -84,13 +113,12 @@ class Fork:
     so that one program can be timed both ways.
     """
 
-    def __init__(self, n: int, priority: int | None, check: Callable[[str], None] | None = None) -> None:
+    def __init__(self, n: int, priority: Priority, check: Callable[[str], None] | None = None) -> None:
         if isinstance(n, bool) or not isinstance(n, int):
             raise TypeError(f'fork takes the number of lanes, got {n!r}')
         if n < 1:
             raise ValueError(f'fork takes at least one lane, got {n}')
-        self._n = n
-        self._priority = priority
+        self._priorities = priorities(priority, n)
         self._check = check
         self._lanes: tuple[LaneScope, ...] | None = None
         self._parent: Any = None
@@ -114,8 +142,8 @@ class Fork:
         streams: list[Any] = []
         try:
             event = self._parent.record()
-            for _ in range(self._n):
-                streams.append(LANE_STREAMS.take(platform, self._priority, self._live))
+            for priority in self._priorities:
+                streams.append(LANE_STREAMS.take(platform, priority, self._live, self._parent))
                 streams[-1].wait_event(event)
         except BaseException:
             self._give(streams)
@@ -154,13 +182,44 @@ class Fork:
             LANE_STREAMS.give(self._platform, streams)
 
 
-def fork(n: int, *, priority: int | None = None) -> Fork:
+def priorities(priority: Priority, n: int) -> tuple[int | None, ...]:
+    """Each lane's priority, of ``n`` lanes.
+
+    Raises:
+        TypeError: it is neither a whole number, nor None, nor a sequence of these. ValueError: the sequence has not
+            ``n`` of them, or a number is none of C's.
+    """
+    if isinstance(priority, Sequence) and not isinstance(priority, (str, bytes)):
+        if len(priority) != n:
+            raise ValueError(f'priority must be one number or one for each of {n} lanes, got {len(priority)}')
+        return tuple(_checked(one) for one in priority)
+    return (_checked(priority),) * n
+
+
+def _checked(priority: Any) -> int | None:
+    if priority is None:
+        return None
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise TypeError(f'priority must be a whole number, or one for each lane, got {priority!r}')
+    if not _LEAST <= priority <= _MOST:
+        raise ValueError(f'priority must be a number of 32 bits, got {priority}')
+    return priority
+
+
+def fork(n: int, *, priority: Priority = None) -> Fork:
     """Split the current stream in ``n`` lanes for a block, in a capture or outside of one.
 
     Outside it does eagerly what ``cap.fork`` records: events fork the lanes from the current stream and join them
-    back, nothing waits on the host. ``priority``: of the lanes' streams; lower numbers come first.
+    back, nothing waits on the host.
+
+    Args:
+        n: how many lanes.
+        priority: of the lanes' streams, one number for all or a sequence of one for each: lower numbers come first, 0
+            is the default, CUDA moves others into the device's range (0 to -5 on recent ones). None is the default.
+            CUDA heeds the priorities of a graph's nodes only if it is told so when the graph is instantiated, which
+            CuPy does not: in a launch all nodes have the priority of the stream that it is launched on.
 
     Raises:
-        TypeError, ValueError: ``n`` is no positive whole number.
+        TypeError, ValueError: ``n`` is no positive whole number; ``priority`` is none of these.
     """
     return Fork(n, priority)

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
 from capturekit import errors
+from capturekit.assigning import on_lanes
 from capturekit.composing import Target, check, embed, target
 from capturekit.cuda import Platform, current
 from capturekit.deciding import Branch, Branches, Loop, branch, branches, cases, loop
-from capturekit.forks import Fork
+from capturekit.forks import Fork, Priority
 from capturekit.graph import Graph
 from capturekit.guard import GUARD, Live, new_recording
 from capturekit.keeping import held_by
@@ -293,17 +294,36 @@ class Capture(Leaving):
             raise self._used('asking for its recording', before=True)
         return self._live.recording
 
-    def fork(self, n: int, *, priority: int | None = None) -> Fork:
+    def fork(self, n: int, *, priority: Priority = None) -> Fork:
         """Split the current lane in ``n`` for a block; the lanes are joined at its end.
 
         ``with cap.fork(2) as (left, right):`` and inside ``with left: ...``, ``with right: ...``. Scopes nest.
+        ``priority``: as :func:`capturekit.fork` has it.
 
         Raises:
-            TypeError, ValueError: ``n`` is no positive whole number.
+            TypeError, ValueError: ``n`` is no positive whole number; ``priority`` is no number, nor ``n`` of them.
             ClosedError: the capture is not open.
         """
         self._must_be_open('fork()')
         return Fork(n, priority, self._must_be_open)
+
+    def parallel(
+        self,
+        *branches: Callable[[], Any],
+        lanes: int | None = None,
+        priority: Priority = None,
+        assign: str | Sequence[int] = 'round robin',
+    ) -> list[Any]:
+        """Record branches, plain callables, on lanes that are joined behind them; return their results.
+
+        As :func:`capturekit.parallel`, which see; on an open capture only.
+
+        Raises:
+            ClosedError: the capture is not open. TypeError, ValueError: an argument is none of these.
+            Whatever a branch raises.
+        """
+        self._must_be_open('parallel()')
+        return on_lanes(branches, lanes, priority, assign, self._must_be_open)
 
     def join(self, stream: Any) -> None:
         """Make the current lane wait for a stream of the capture (any CuPy stream, or a lane of a fork).
