@@ -31,7 +31,7 @@ from capturekit.forks import fork
 from capturekit.graph import Graph
 from capturekit.linting import Finding, Report, lint
 from capturekit.recorder import Capture, capture, rehearse
-from capturekit.recording import Recording
+from capturekit.recording import Recording, Timeline
 from capturekit.rehearsal import Rehearsal
 from capturekit.updating import Update
 from capturekit.verifying import Verification
@@ -60,6 +60,7 @@ __all__ = [
     'Report',
     'Statistics',
     'SynchronizationError',
+    'Timeline',
     'UnjoinedError',
     'UnmatchedError',
     'UnsupportedCallError',

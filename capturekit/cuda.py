@@ -20,6 +20,7 @@ from capturekit.errors import CudaCallError
 from capturekit.nodes import KINDS, NodeInfo, Reader
 from capturekit.rules import CaptureStatus, Code, Mode
 from capturekit.setting import Setting
+from capturekit.timing import Timing
 from capturekit.topology import CaptureInfo, EventState, last_node
 
 _EXTERNAL = 1
@@ -89,7 +90,7 @@ def stream_handle(stream: Any) -> int:
     raise TypeError(f'expected a CuPy stream or an object with __cuda_stream__, got {type(stream).__name__}')
 
 
-class CudaDevice(Setting):
+class CudaDevice(Setting, Timing):
     """CUDA by way of cuda-bindings; the verbs of :class:`capturekit.simulated.device.SimulatedDevice`."""
 
     def __init__(self, cupy: Any) -> None:

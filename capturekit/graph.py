@@ -21,6 +21,7 @@ from capturekit.cuda import Platform, stream_handle
 from capturekit.errors import AssumptionError, ClosedError
 from capturekit.figures import FIGURES
 from capturekit.looking import Look, Node, fill
+from capturekit.measuring import Measurable
 from capturekit.memory import GraphMemory
 from capturekit.places import here
 from capturekit.plan import Part, Plan
@@ -56,7 +57,7 @@ def _refuse() -> None:
     raise _closed('Graph.launch()')
 
 
-class Graph(Rebindable):
+class Graph(Rebindable, Measurable):
     """What a capture made. It has no public constructor: ``with ck.capture() as cap: ...`` makes ``cap.graph``.
 
     Holds the memory that its nodes read and write. Threads: calls take turns; streams: any of the graph's device.

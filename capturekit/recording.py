@@ -7,9 +7,10 @@ a constant, what was adapted, and what one should know. It saves to JSON and loa
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from capturekit.places import Place
@@ -69,6 +70,85 @@ class NodeRecord:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass
+class Timeline:
+    """When each node of a graph ran, as :meth:`capturekit.Graph.measure` found it. All times in microseconds.
+
+    Attributes:
+        source: 'measured' on a device, or 'modelled' by the simulated one.
+        launches: how many launches the medians are of.
+        plain_us: one launch of the graph itself, among several one right behind the other.
+        span_us: from the first start to the last end, what the marks cost taken off.
+        marked_us: one launch of the clone that has a mark before and behind each node; nothing taken off.
+        mark_us: what one mark costs, from marks with nothing between them. It is taken off twice for each node: within
+            it, and on the way to it.
+        nodes: start and end of each node, by its number, from the first start on; None for what takes no time by itself
+            (events, empty nodes) and for what is disabled.
+        spread_us: by node, the interquartile range of how long it took; 0 where there is no time.
+    """
+
+    source: str = 'measured'
+    launches: int = 0
+    plain_us: float = 0.0
+    span_us: float = 0.0
+    marked_us: float = 0.0
+    mark_us: float = 0.0
+    nodes: list[tuple[float, float] | None] = field(default_factory=list)
+    spread_us: list[float] = field(default_factory=list)
+
+    @property
+    def durations_us(self) -> list[float]:
+        """How long each node took, by its number; 0 where there is no time."""
+        return [0.0 if node is None else node[1] - node[0] for node in self.nodes]
+
+    @property
+    def sum_us(self) -> float:
+        """What all nodes took in all: more than the span where some ran at once."""
+        return math.fsum(self.durations_us)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Timeline:
+        """Make a timeline of what :meth:`Recording.to_json` made of one. Raises ValueError if it is none."""
+        if not isinstance(data, dict):
+            raise ValueError('a timeline is a dictionary')
+        known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
+        known['source'] = str(data.get('source', 'measured'))
+        for name in ('launches', 'plain_us', 'span_us', 'marked_us', 'mark_us'):
+            known[name] = _time(known.get(name, 0))
+        known['nodes'] = [None if node is None else _ends(node) for node in data.get('nodes', [])]
+        known['spread_us'] = [_time(one) for one in data.get('spread_us', [])]
+        if len(known['spread_us']) != len(known['nodes']):
+            raise ValueError('a timeline has a spread for each of its nodes')
+        return cls(**known)
+
+    def __str__(self) -> str:
+        """Times in a table; :func:`capturekit.render.to_timeline_text` has lanes and the names of nodes, too."""
+        timed = sum(node is not None for node in self.nodes)
+        lines = [f'{self.source}, medians of {self.launches} launches, {timed} nodes with times, in microseconds']
+        more = f'{self.sum_us / self.span_us:.2f} at once on the average' if self.span_us else ''
+        over = self.marked_us - self.plain_us
+        rows = [
+            ('first start to last end', self.span_us, ''),
+            ('a launch of the graph', self.plain_us, ''),
+            ('sum of the nodes', self.sum_us, more),
+            ('a launch with marks', self.marked_us, f'{over:+,.2f} to the graph, {self.mark_us:.2f} a mark, taken off'),
+        ]
+        lines += [f'  {words:<24}{value:>14,.2f}  {said}'.rstrip() for words, value, said in rows]
+        return '\n'.join(lines)
+
+
+def _time(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f'{value!r} is no time')
+    return value
+
+
+def _ends(value: Any) -> tuple[float, float]:
+    if not isinstance(value, (list, tuple)) or len(value) != 2 or not 0 <= _time(value[0]) <= _time(value[1]):
+        raise ValueError(f'{value!r} is no start and end')
+    return value[0], value[1]
+
+
 #: How notebooks show a recording, by MIME type: filled by capturekit.render, which stands above this file.
 SHOWN_AS: dict[str, Callable[[Recording], str]] = {}
 
@@ -79,6 +159,7 @@ class Recording:
 
     ``spans`` says which line made which nodes, by their numbers in the order in which they were made. ``graph`` and
     ``arrows``, pairs of numbers (from, to), hold each node and edge where somebody asked for them; else they are empty.
+    ``timeline`` is there after :meth:`capturekit.Graph.measure`, and tells of the graph as it was then.
     """
 
     version: int = VERSION
@@ -96,6 +177,7 @@ class Recording:
     spans: list[Span] = field(default_factory=list)
     graph: list[NodeRecord] = field(default_factory=list)
     arrows: list[tuple[int, int]] = field(default_factory=list)
+    timeline: Timeline | None = None
 
     @property
     def adaptations(self) -> list[Step]:
@@ -133,6 +215,7 @@ class Recording:
         known['spans'] = [Span(**span) for span in data.get('spans', [])]
         known['graph'] = [NodeRecord(**node) for node in data.get('graph', [])]
         known['arrows'] = [(a, b) for a, b in data.get('arrows', [])]
+        known['timeline'] = None if data.get('timeline') is None else Timeline.from_json(data['timeline'])
         return cls(**known)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -1291,3 +1291,47 @@ def test_events_of_nodes_are_exchanged(bench: Bench) -> None:
     with pytest.raises(CudaCallError):
         d.set_event(g, fill, two)
     d.graph_exec_destroy(x)
+
+
+def test_nodes_are_timed(bench: Bench) -> None:
+    """A row, a lane beside it, and a node that is disabled; launched as often as it is said."""
+    d, s, called = bench.device, bench.stream(), []
+
+    def lanes(s: int) -> None:
+        lane, e = bench.stream(), d.event_create()
+        bench.fill(s, 0, 1)
+        d.event_record(e, s)
+        d.stream_wait_event(lane, e)
+        bench.copy(s, bench.cell(1), bench.cell(0))
+        bench.put(lane, 2, 3)
+        bench.fill(lane, 3, 4)
+        d.event_record(e, lane)
+        d.stream_wait_event(s, e)
+        bench.call(s, lambda: called.append(1))
+
+    g = bench.recorded(lanes)
+    fill, copy, put, off, host = d.graph_nodes(g)
+    x = d.graph_instantiate(g)
+    d.node_enable(x, off, False)
+    for number in range(8):
+        bench.fill(s, number, 0)
+    times = d.graph_measure(g, x, s, 3, 2, [off])
+    assert [bench.read(number) for number in range(4)] == [1, 1, 3, 0]
+    assert len(called) == 2 * (3 + 2)
+    assert times.source == ('modelled' if isinstance(d, SimulatedDevice) else 'measured')
+    assert times.nodes.keys() == {fill, copy, put, host}
+    assert len(times.plain) == len(times.marked) == 3 and min(times.mark) >= 0
+    for number in range(3):
+        ran = {node: pairs[number] for node, pairs in times.nodes.items()}
+        assert len(times.nodes[fill]) == 3
+        assert all(0 <= start <= end <= times.marked[number] for start, end in ran.values())
+        for before, after in ((fill, copy), (fill, put), (copy, host), (put, host)):
+            assert ran[before][1] <= ran[after][0]
+    assert sorted(d.graph_nodes(g)) == sorted((fill, copy, put, off, host)), 'the graph itself stays as it is'
+    d.graph_exec_destroy(x)
+    conditional = d.graph_create()
+    d.add_if(conditional, [], d.condition_create(conditional))
+    x = d.graph_instantiate(conditional)
+    with pytest.raises(CudaCallError):
+        d.graph_measure(conditional, x, s, 1, 0)
+    d.graph_exec_destroy(x)

@@ -26,6 +26,7 @@ from capturekit.errors import CudaCallError
 from capturekit.nodes import NodeInfo
 from capturekit.rules import CaptureStatus, Code, Mode, Operation, Target, row
 from capturekit.simulated.changes import Changes, Given, info_of
+from capturekit.simulated.timing import Timing
 from capturekit.topology import CaptureInfo, EventState, last_node
 
 
@@ -135,7 +136,7 @@ class _Event:
     seconds: float = 0.0
 
 
-class SimulatedDevice(Changes):
+class SimulatedDevice(Changes, Timing):
     """One device; see the module's text. ``seed`` decides the order in which launches run unordered nodes."""
 
     def __init__(self, seed: int = 0) -> None:
