@@ -33,8 +33,10 @@ from capturekit.linting import Finding, Report, lint
 from capturekit.recorder import Capture, capture, rehearse
 from capturekit.recording import Recording, Timeline
 from capturekit.rehearsal import Rehearsal
+from capturekit.trying import experiment
 from capturekit.updating import Update
 from capturekit.verifying import Verification
+from capturekit.ways import Experiment
 
 __version__ = '0.1.0'
 
@@ -45,6 +47,7 @@ __all__ = [
     'ClosedError',
     'CudaCallError',
     'EscapedWorkError',
+    'Experiment',
     'Finding',
     'FreedMemoryError',
     'GeneratorError',
@@ -69,6 +72,7 @@ __all__ = [
     'Verification',
     'WrongThreadError',
     'capture',
+    'experiment',
     'fork',
     'graphed',
     'lint',

@@ -1,0 +1,145 @@
+"""Times over numbers of lanes as a static SVG picture: one line for each series, medians with their quartiles."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from capturekit.render.layout import COLORS, fit
+from capturekit.render.svg import _CHAR, _STYLE, _safe, _text
+
+_WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP = 760, 300, 74, 16, 56
+#: From this ratio of the largest to the smallest time on the axis is logarithmic: the small ones would lie on it.
+_SPREAD = 8.0
+_PALETTE = ('4477aa', 'ee6677', '228833', 'ccbb44', '66ccee', 'aa3377', 'ee8866', '44bb99', '9aa3ad')
+_LINES = '\n'.join(f'.ck-l{number}{{stroke:#{color}}}' for number, color in enumerate(_PALETTE))
+_OWN = f'{_LINES}\n.ck-line{{fill:none;stroke-width:1.8}}.ck-eager{{stroke-dasharray:5 4}}.ck-wrong{{fill:none;stroke:#c92a2a;stroke-width:2}}\n'
+
+
+@dataclass(frozen=True)
+class Point:
+    """A time: the median, and the quartiles around it. ``wrong``: what was computed is not what it should be."""
+
+    lanes: int
+    median: float
+    low: float
+    high: float
+    wrong: bool = False
+
+
+@dataclass(frozen=True)
+class Series:
+    """Times that belong together, by numbers of lanes; ``dashed`` is how the line is drawn."""
+
+    name: str
+    points: tuple[Point, ...]
+    dashed: bool = False
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Where a time lies, from the top of the picture, and which ones are marked."""
+
+    low: float
+    high: float
+    logarithmic: bool
+
+    def at(self, value: float) -> float:
+        if self.logarithmic:
+            share = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return round(_TOP + _HEIGHT * (1 - share), 2)
+
+    def ticks(self) -> list[float]:
+        if not self.logarithmic:
+            return [self.low + (self.high - self.low) * n / 5 for n in range(6)]
+        exponents = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        found = [one * 10.0**exponent for exponent in exponents for one in (1, 2, 5)]
+        return [tick for tick in found if self.low * 0.999 <= tick <= self.high * 1.001]
+
+
+def to_svg(title: str, below: str, series: list[Series], unit: str = 'us') -> str:
+    """Draw the series as an SVG document: ``title`` and ``below`` above them, the lanes on the level axis."""
+    out = [_text(_RIGHT, 24, fit(title, int((_WIDTH - 2 * _RIGHT) / _CHAR / 1.2)), 'ck-text ck-title')]
+    out.append(_text(_RIGHT, 40, fit(below, int((_WIDTH - 2 * _RIGHT) / _CHAR)), 'ck-dim'))
+    drawn = [one for one in series if one.points]
+    if drawn:
+        axis = _axis(drawn)
+        columns = sorted({point.lanes for one in drawn for point in one.points})
+        _grid(out, axis, columns, unit)
+        for number, one in enumerate(drawn):
+            _draw(out, axis, columns, one, number, len(drawn))
+    else:
+        out.append(_text(_LEFT, _TOP + 40, 'no times', 'ck-dim'))
+    y = _legend(out, drawn)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="ck-picture" viewBox="0 0 {_WIDTH} {y:g}" width="{_WIDTH}" '
+        f'height="{y:g}" style="max-width:100%;height:auto" role="img" aria-label="{_safe(title)}">'
+    )
+    ground = f'<rect class="ck-ground" width="{_WIDTH}" height="{y:g}"/>'
+    style = f'<style>{_STYLE}{_OWN}</style>'
+    return '\n'.join([head, f'<title>{_safe(title)}</title>', style, ground, *out, '</svg>', ''])
+
+
+def _axis(series: list[Series]) -> _Axis:
+    points = [point for one in series for point in one.points]
+    largest = max(point.high for point in points) or 1.0
+    smallest = min(point.low for point in points)
+    if smallest > 0 and largest / smallest > _SPREAD:
+        return _Axis(_round(smallest, up=False), _round(largest, up=True), logarithmic=True)
+    return _Axis(0.0, _round(largest, up=True), logarithmic=False)
+
+
+def _round(value: float, up: bool) -> float:
+    """The next of 1, 2, 5, 10 ... from here."""
+    power = 10.0 ** math.floor(math.log10(value))
+    steps = [one * power for one in (1, 2, 5, 10)]
+    return next(s for s in steps if s >= value * 0.9999) if up else [s for s in steps if s <= value * 1.0001][-1]
+
+
+def _x(columns: list[int], lanes: int) -> float:
+    pitch = (_WIDTH - _LEFT - _RIGHT) / len(columns)
+    return _LEFT + pitch * (columns.index(lanes) + 0.5)
+
+
+def _grid(out: list[str], axis: _Axis, columns: list[int], unit: str) -> None:
+    for tick in axis.ticks():
+        y = axis.at(tick)
+        out.append(f'<path class="ck-rail" style="stroke-width:1" d="M{_LEFT} {y:g}H{_WIDTH - _RIGHT}"/>')
+        out.append(_text(_RIGHT, y + 3.5, f'{tick:,.4g} {unit}', 'ck-dim'))
+    for lanes in columns:
+        label = f'{lanes} lane{"" if lanes == 1 else "s"}'
+        out.append(_text(_x(columns, lanes) - len(label) * _CHAR / 2, _TOP + _HEIGHT + 18, label, 'ck-dim'))
+
+
+def _draw(out: list[str], axis: _Axis, columns: list[int], series: Series, number: int, count: int) -> None:
+    """A line with a point and a whisker for each time; beside one another, so that none hides another."""
+    shift = (number - (count - 1) / 2) * min(9.0, 60.0 / count)
+    color = min(number, COLORS)
+    dashed = ' ck-eager' if series.dashed else ''
+    spots = [(_x(columns, point.lanes) + shift, axis.at(point.median), point) for point in series.points]
+    line = 'L'.join(f'{x:g} {y:g}' for x, y, _ in spots)
+    out.append(f'<path class="ck-line ck-l{color}{dashed}" d="M{line}"/>')
+    for x, y, point in spots:
+        low, high = axis.at(point.low), axis.at(point.high)
+        said = f'{series.name}, {point.lanes} lanes: {point.median:,.4g} ({point.low:,.4g} to {point.high:,.4g})'
+        said += ', other results than one lane' if point.wrong else ''
+        dot = f'<circle class="ck-c{color}" cx="{x:g}" cy="{y:g}" r="4"/>'
+        dot += f'<circle class="ck-wrong" cx="{x:g}" cy="{y:g}" r="8"/>' if point.wrong else ''
+        whisker = f'M{x:g} {low:g}V{high:g}M{x - 3:g} {low:g}h6M{x - 3:g} {high:g}h6'
+        out.append(f'<g><title>{_safe(said)}</title><path class="ck-line ck-l{color}" d="{whisker}"/>{dot}</g>')
+
+
+def _legend(out: list[str], series: list[Series]) -> float:
+    y = _TOP + _HEIGHT + 40.0
+    for number, one in enumerate(series):
+        color, dashed = min(number, COLORS), ' ck-eager' if one.dashed else ''
+        out.append(f'<path class="ck-line ck-l{color}{dashed}" d="M{_LEFT} {y - 3.5:g}h30"/>')
+        out.append(_text(_LEFT + 38, y, fit(one.name, 96)))
+        y += 16
+    if any(point.wrong for one in series for point in one.points):
+        out.append(f'<circle class="ck-wrong" cx="{_LEFT + 15}" cy="{y - 3.5:g}" r="6"/>')
+        out.append(_text(_LEFT + 38, y, 'other results than one lane'))
+        y += 16
+    return y
