@@ -36,6 +36,12 @@ Program = Callable[[Parallel], Any]
 _BATCH = 20_000
 _MOST_LAUNCHES = 200
 
+_NO_PRIORITIES = (
+    'graphs with priorities left out: CuPy instantiates graphs without the priorities of their nodes, so that a launch '
+    'has the priority of its stream'
+)
+_NOT_EAGER = 'eager rows left out: the simulated device runs eager work at once, whatever its stream'
+
 
 @dataclass(frozen=True)
 class _Way:
@@ -216,25 +222,25 @@ class _Trying:
         """The ways that are worth running, each once: those that come to the same are one row."""
         counts, notes = self.report.branches, self.report.notes
         rows: dict[Any, tuple[_Way, Row]] = {}
-        most, eager = max(counts), 0
+        most = max(counts)
+        idle: set[int] = set()
+        left_out: set[str] = set()
         for way in ways:
             if isinstance(way.assign, str) and way.lanes > most:
-                _once(notes, f'{way.lanes} lanes left out: there are {most} branches at most')
+                idle.add(way.lanes)
             elif way.captured and way.priority:
-                _once(
-                    notes,
-                    'graphs with priorities left out: CuPy instantiates graphs without the priorities of their nodes, '
-                    'so that a launch has the priority of its stream',
-                )
+                left_out.add(_NO_PRIORITIES)
             elif self.platform.simulated and not way.captured:
-                eager += 1
+                left_out.add(_NOT_EAGER)
             else:
                 lanes = tuple(assigned(count, way.lanes, way.assign) for count in counts)
                 row = Row(way.captured, way.lanes, [], list(way.priority))
                 kept = rows.setdefault((way.captured, way.priority, lanes), (way, row))[1]
                 kept.assignments += [way.name] if way.name not in kept.assignments else []
-        if eager:
-            notes.append('eager rows left out: the simulated device runs eager work at once, whatever its stream')
+        if idle:
+            told = ', '.join(map(str, sorted(idle)))
+            notes.append(f'{told} lanes left out: there are {most} branches at most')
+        notes += sorted(left_out)
         yield from rows.values()
 
     def _launches(self) -> int:
@@ -300,7 +306,7 @@ class _Trying:
             try:
                 trial.row.times_us, trial.row.source = [_modelled(trial.graph)], 'modelled'
             except errors.UpdateError as error:
-                _once(self.report.notes, f'no times: {error.rule}')
+                self.report.notes.append(f'no times of {trial.row}: {error.rule}')
 
     def _set_ratios(self) -> None:
         rows = self.report.rows
@@ -320,11 +326,6 @@ def _device(platform: Platform) -> str:
         return 'the simulated device'
     properties = platform.cupy.cuda.runtime.getDeviceProperties(platform.cupy.cuda.Device().id)
     return str(properties['name'].decode())
-
-
-def _once(notes: list[str], note: str) -> None:
-    if note not in notes:
-        notes.append(note)
 
 
 # -- what may be asked for --------------------------------------------------------------------------------------

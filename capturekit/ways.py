@@ -227,7 +227,11 @@ _WORDS = 4  # so many columns hold words, the others numbers
 
 
 def _cells(row: Row) -> list[str]:
-    spread = '' if row.quartiles_us is None else f'{row.quartiles_us[0]:,.1f} to {row.quartiles_us[1]:,.1f}'
+    spread = (
+        ''
+        if row.quartiles_us is None or len(row.times_us) < 2
+        else f'{row.quartiles_us[0]:,.1f} to {row.quartiles_us[1]:,.1f}'
+    )
     cells = [
         row.way,
         str(row.lanes),

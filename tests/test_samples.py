@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -13,8 +14,41 @@ from tests.test_cli import ROOT, capturekit, errors
 
 SAMPLES = ROOT / 'samples'
 
+#: The end of each table of an experiment on the simulated device, and the picture of it.
+_TRIED = [
+    r'best: graph, .*',
+    r'results compared with one lane, eager: .*: all the same',
+    r'note: eager rows left out: .*',
+    r'picture: .*svg',
+]
+
+
+def _table(branches: str, rows: int) -> list[str]:
+    return [rf'{branches}, on the simulated device; modelled .*', r' +way +lanes .*'] + [r' +graph +\d.*'] * rows
+
+
 #: What each sample prints, as patterns of its lines.
 PRINTS = {
+    'copy_compute_pipeline.py': [
+        r'12 chunks on the simulated device: \d+ nodes, 4 lanes',
+        r'max error against one piece: 0',
+        *_table('12 branches', 7),
+        *_TRIED,
+    ],
+    'inference_branches.py': [
+        r'2 blocks on the simulated device: \d+ nodes, 5 lanes',
+        r'max error against eager: 0',
+        *_table('4 branches in 2 calls', 4),
+        *_TRIED,
+    ],
+    'many_small_solves.py': [
+        r'8 systems of 8 on the simulated device: \d+ nodes',
+        r'largest residual after 4 steps: 0\.0\d+',
+        *_table('8 branches', 6),
+        *_TRIED[:2],
+        r'note: 16, 32, 64 lanes left out: .*',
+        *_TRIED[2:],
+    ],
     'first_graph.py': [r'4 nodes recorded on the simulated device'] + [r'shifted by .*: max error against eager 0'] * 3,
     'fork_join.py': [r'on the simulated device: \d+ nodes on 3 lanes', r'max error against eager: 0'],
     'on_the_device.py': [
@@ -78,6 +112,19 @@ def test_sample(name: str, seed: int) -> None:
 )
 def test_sample_of_another_size(name: str, args: list[str], first: str) -> None:
     assert run_sample(SAMPLES / name, *args)[0].startswith(first)
+
+
+@pytest.mark.parametrize('name', ['copy_compute_pipeline.py', 'inference_branches.py', 'many_small_solves.py'])
+def test_sample_writes_its_picture(name: str, tmp_path: Path) -> None:
+    path = tmp_path / 'picture.svg'
+    assert run_sample(SAMPLES / name, '--out', str(path))[-1] == f'picture: {path}'
+    assert ElementTree.fromstring(path.read_text()).tag == '{http://www.w3.org/2000/svg}svg'
+
+
+def test_pipeline_with_one_buffer_is_noticed(tmp_path: Path) -> None:
+    """Chunks on different lanes that share a buffer overwrite each other."""
+    runs = broken(tmp_path, 'copy_compute_pipeline.py', 'x = self.device[n]', 'x = self.device[0]')
+    assert runs == [1] * 4
 
 
 @pytest.mark.parametrize('name', WENT_WRONG)

@@ -13,7 +13,10 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP = 760, 300, 74, 16, 56
 _SPREAD = 8.0
 _PALETTE = ('4477aa', 'ee6677', '228833', 'ccbb44', '66ccee', 'aa3377', 'ee8866', '44bb99', '9aa3ad')
 _LINES = '\n'.join(f'.ck-l{number}{{stroke:#{color}}}' for number, color in enumerate(_PALETTE))
-_OWN = f'{_LINES}\n.ck-line{{fill:none;stroke-width:1.8}}.ck-eager{{stroke-dasharray:5 4}}.ck-wrong{{fill:none;stroke:#c92a2a;stroke-width:2}}\n'
+_OWN = f"""{_LINES}
+.ck-line{{fill:none;stroke-width:1.8}}.ck-eager{{stroke-dasharray:5 4}}
+.ck-wrong{{fill:none;stroke:#c92a2a;stroke-width:2}}
+"""
 
 
 @dataclass(frozen=True)

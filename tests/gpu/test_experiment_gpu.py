@@ -1,0 +1,184 @@
+"""``parallel()`` and ``experiment()`` on a GPU: results, lanes' priorities, races, the samples. No time is asserted."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.assigning import ASSIGNMENTS
+from tests.gpu.world import ROOT
+
+cp = pytest.importorskip('cupy')
+pytest.importorskip('cuda.bindings')
+pytestmark = pytest.mark.gpu
+
+N = 1 << 16
+
+#: Keeps a lane busy for so many cycles, so that what does not wait for it runs before.
+WAIT = r"""
+extern "C" __global__ void wait_a_while(long long cycles) {
+    long long start = clock64();
+    while (clock64() - start < cycles) {}
+}
+"""
+CYCLES = 20_000_000
+
+
+@pytest.fixture(scope='module')
+def wait() -> Callable[[], None]:
+    kernel = cp.RawKernel(WAIT, 'wait_a_while')
+    return lambda: kernel((1,), (1,), (np.int64(CYCLES),))
+
+
+def branches(x: Any, count: int) -> list[Callable[[], Any]]:
+    def work(n: int) -> Any:
+        y = x
+        for _ in range(1 + n % 4):
+            y = cp.sin(y + n) + cp.sqrt(abs(y))
+        return y
+
+    return [lambda n=n: work(n) for n in range(count)]  # type: ignore[misc]
+
+
+def test_results_are_the_same_whatever_the_lanes() -> None:
+    x = cp.linspace(0, 1, N)
+    rng = random.Random(5)
+    for _ in range(20):
+        count = rng.randint(1, 24)
+        lanes, assign = rng.randint(1, 12), rng.choice(sorted(ASSIGNMENTS))
+        want = [cp.asnumpy(branch()) for branch in branches(x, count)]
+        eager = ck.parallel(*branches(x, count), lanes=lanes, assign=assign)
+        assert all(np.array_equal(cp.asnumpy(a), b) for a, b in zip(eager, want))
+        with ck.capture() as cap:
+            recorded = cap.parallel(*branches(x, count), lanes=lanes, assign=assign)
+        cap.graph.launch()
+        assert all(np.array_equal(cp.asnumpy(a), b) for a, b in zip(recorded, want))
+        recorded.clear()
+        cap.graph.close()
+
+
+def test_each_lane_has_its_priority() -> None:
+    from cuda.bindings import runtime
+
+    code, least, greatest = runtime.cudaDeviceGetStreamPriorityRange()
+    assert int(code) == 0
+    with ck.fork(4, priority=(None, least, greatest, greatest - 100)) as lanes:
+        assert [lane.stream.priority for lane in lanes] == [0, least, greatest, greatest]
+    tell = lambda: cp.cuda.get_current_stream().priority  # noqa: E731
+    assert ck.parallel(tell, tell, lanes=2, priority=(0, greatest)) == [0, greatest]
+
+
+def test_branches_that_fork_are_not_ordered_among_each_other() -> None:
+    x = cp.linspace(0, 1, N)
+    with ck.capture() as cap:
+        cap.parallel(*[lambda n=n: ck.parallel(lambda: x + n, lambda: x * n) for n in (2, 3)])
+    kernels = {node.number for node in cap.graph.nodes if node.kind == 'kernel'}
+    assert len(kernels) == 4
+    assert not [edge for edge in cap.graph.edges if kernels.issuperset(edge)]
+    cap.graph.close()
+
+
+def test_an_eager_array_of_a_lane_is_not_overwritten_while_another_stream_reads_it(wait: Callable[[], None]) -> None:
+    """Dropped by Python it goes back to the lane's free blocks, and the reader is on a stream that the lane joined."""
+    first, second = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
+    x = cp.arange(N, dtype='f8')
+    cp.cuda.Device().synchronize()
+    with first:
+        (made,) = ck.parallel(lambda: x + 1, priority=0)
+        wait()
+        read = made * 2
+        del made
+    with second:
+        overwritten = ck.parallel(*[lambda: cp.full(N, -1.0)] * 2, priority=0)
+    cp.cuda.Device().synchronize()
+    assert np.array_equal(cp.asnumpy(read), (np.arange(N) + 1.0) * 2)
+    assert len(overwritten) == 2
+
+
+# -- experiments ------------------------------------------------------------------------------------------------
+
+
+def test_a_report_has_a_time_for_each_way() -> None:
+    x = cp.linspace(0, 1, N)
+    report = ck.experiment(branches(x, 4), lanes=(1, 2, 4, 8), priorities=(None, (-1,)), rounds=4, launches=3)
+    assert report.ok
+    assert report.compared.startswith('4 arrays')
+    assert (report.launches, report.rounds, report.branches) == (3, 4, [4])
+    assert not report.rows[0].captured and report.rows[0].lanes == 1 and report.rows[0].ratio == 1
+    assert [row.lanes for row in report.rows if not row.captured and row.priority] == [2, 2, 4]
+    assert [row.lanes for row in report.rows if row.captured] == [1, 2, 2, 4]
+    for row in report.rows:
+        assert len(row.times_us) == 4 and min(row.times_us) > 0
+        assert row.source == 'measured' and row.host_us is not None and row.ratio is not None
+        assert (row.recording_us is not None) == (row.nodes is not None) == row.captured
+    assert report.best is not None
+    assert len(ElementTree.fromstring(report.svg())) > 5
+    assert str(report).count('\n') > len(report.rows)
+
+
+def test_launches_are_found_by_themselves() -> None:
+    x = cp.linspace(0, 1, N)
+    report = ck.experiment(branches(x, 2), lanes=(1, 2), rounds=1)
+    assert 1 <= report.launches <= 200
+
+
+def test_libraries_and_serial_parts() -> None:
+    rng = cp.random.RandomState(1)
+    a = rng.standard_normal((8, 64, 64))
+    b = rng.standard_normal((8, 64))
+
+    def program(parallel: Any) -> Any:
+        scaled = a * 2
+        products = parallel(*[lambda n=n: scaled[n] @ (scaled[n] @ b[n]) for n in range(8)])
+        return parallel(lambda: sum(products[:4]), lambda: sum(products[4:])), scaled @ scaled
+
+    report = ck.experiment(program, lanes=(1, 2, 8), rounds=2, launches=2)
+    assert report.ok, str(report)
+    assert report.branches == [8, 2]
+
+
+def test_branches_that_depend_on_each_other_are_told(wait: Callable[[], None]) -> None:
+    flag = cp.zeros(N)
+
+    def program(parallel: Any) -> Any:
+        flag.fill(0)
+
+        def first() -> None:
+            wait()
+            flag.fill(1)
+
+        return parallel(first, lambda: flag * 2)[1]
+
+    report = ck.experiment(program, lanes=(1, 2), rounds=2, launches=1)
+    assert not report.ok
+    assert [row.largest for row in report.rows] == [None, 2.0, None, 2.0]
+    assert report.best is not None and report.best.lanes == 1
+
+
+def test_everything_is_given_back() -> None:
+    x = cp.linspace(0, 1, N)
+    before = ck.statistics().graphs
+    stream = cp.cuda.get_current_stream()
+    ck.experiment(branches(x, 4), rounds=1, launches=1)
+    assert ck.statistics().graphs == before
+    assert cp.cuda.get_current_stream() == stream
+
+
+@pytest.mark.parametrize('name', ['inference_branches', 'copy_compute_pipeline', 'many_small_solves'])
+def test_samples(name: str, tmp_path: Path) -> None:
+    picture = tmp_path / 'picture.svg'
+    command = [sys.executable, '-m', 'capturekit', 'run', f'samples/{name}.py', '--out', str(picture)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert 'on the GPU' in ran.stderr
+    assert 'all the same' in ran.stdout
+    assert 'no times' not in picture.read_text()
