@@ -50,7 +50,8 @@ class _Way:
     captured: bool = False
     lanes: int = 1
     assign: str | tuple[int, ...] = 'round robin'
-    priority: tuple[int | None, ...] = ()
+    priorities: tuple[int | None, ...] = ()
+    asked: str = ''
 
     @property
     def name(self) -> str:
@@ -62,7 +63,7 @@ class _Way:
         def parallel(*branches: Callable[[], Any]) -> list[Any]:
             if counts is not None:
                 counts.append(len(branches))
-            return on_lanes(branches, self.lanes, self.priority or None, self.assign)
+            return on_lanes(branches, self.lanes, self.priorities or None, self.assign)
 
         return program(parallel)
 
@@ -77,19 +78,23 @@ def _all_ways(
         for count in lanes:
             for assign in assignments:
                 if isinstance(assign, str):
-                    yield from (_Way(captured, count, assign, _of_lanes(one, count)) for one in given)
+                    yield from (_Way(captured, count, assign, *_of_lanes(one, count)) for one in given)
         for assign in assignments:
             if not isinstance(assign, str):
                 count = max(assign) + 1
-                yield from (_Way(captured, count, tuple(assign), _of_lanes(one, count)) for one in given)
+                yield from (_Way(captured, count, tuple(assign), *_of_lanes(one, count)) for one in given)
 
 
-def _of_lanes(priority: Priority, lanes: int) -> tuple[int | None, ...]:
-    """The priorities of so many lanes: of a sequence the first ones, and the default where it ends."""
+def _of_lanes(priority: Priority, lanes: int) -> tuple[tuple[int | None, ...], str]:
+    """The priorities of so many lanes: of a sequence the first ones, and the default where it ends; and in words."""
     if priority is None or lanes == 1:
-        return ()
-    each = [priority] * lanes if isinstance(priority, int) else [*priority[:lanes], *[None] * (lanes - len(priority))]
-    return tuple(each) if any(one is not None for one in each) else ()
+        return (), ''
+    if isinstance(priority, int):
+        return (priority,) * lanes, f'all {priority}'
+    each = (*priority[:lanes], *(None,) * (lanes - len(priority)))
+    if all(one is None for one in each):
+        return (), ''
+    return each, ' '.join('-' if one is None else str(one) for one in priority)
 
 
 # -- running ----------------------------------------------------------------------------------------------------
@@ -180,6 +185,7 @@ class _Trying:
         self.program = program
         self.wanted = wanted
         self.tell = tell
+        self.modelled = _models(self.platform)
         self.report = Experiment(device=_device(self.platform), rounds=rounds)
 
     def run(self, ways: list[_Way], launches: int | None) -> Experiment:
@@ -187,12 +193,12 @@ class _Trying:
         self._look()
         trials = [_Trial(way, row, self.program) for way, row in self._kept(ways)]
         report.rows = [trial.row for trial in trials]
-        report.launches = launches or (1 if self.platform.simulated else self._launches())
+        report.launches = launches or (1 if self.modelled else self._launches())
         with ExitStack() as stack:
             for trial in trials:
                 stack.callback(trial.close)
             self._prepare(trials)
-            if self.platform.simulated:
+            if self.modelled:
                 self._model(trials)
             else:
                 self._time(trials)
@@ -228,14 +234,14 @@ class _Trying:
         for way in ways:
             if isinstance(way.assign, str) and way.lanes > most:
                 idle.add(way.lanes)
-            elif way.captured and way.priority:
+            elif way.captured and way.priorities:
                 left_out.add(_NO_PRIORITIES)
-            elif self.platform.simulated and not way.captured:
+            elif self.modelled and not way.captured:
                 left_out.add(_NOT_EAGER)
             else:
                 lanes = tuple(assigned(count, way.lanes, way.assign) for count in counts)
-                row = Row(way.captured, way.lanes, [], list(way.priority))
-                kept = rows.setdefault((way.captured, way.priority, lanes), (way, row))[1]
+                row = Row(way.captured, way.lanes, [], way.asked, list(way.priorities))
+                kept = rows.setdefault((way.captured, way.priorities, lanes), (way, row))[1]
                 kept.assignments += [way.name] if way.name not in kept.assignments else []
         if idle:
             told = ', '.join(map(str, sorted(idle)))
@@ -252,7 +258,7 @@ class _Trying:
     def _prepare(self, trials: list[_Trial]) -> None:
         """Each way runs once: what CuPy makes at first use is made, graphs are recorded, first results compared."""
         captured = [trial for trial in trials if trial.way.captured]
-        if captured and not self.platform.simulated:
+        if captured and not self.modelled:
             first = _Trial(captured[0].way, Row(True, 1, []), self.program)
             first.record()  # so that no row's recording time has what is made once
             first.close()
@@ -314,6 +320,11 @@ class _Trying:
         for row in rows:
             median = row.median_us
             row.ratio = median / base if base and median is not None else None
+
+
+def _models(platform: Platform) -> bool:
+    """Whether times are those of a model, and only graphs have them."""
+    return platform.simulated
 
 
 def _modelled(graph: Any) -> float:

@@ -26,7 +26,8 @@ class Row:
         captured: True: recorded into a graph, and launched. False: run eagerly, on streams.
         lanes: the number of lanes; 1 is the current stream, with no fork.
         assignments: how branches were assigned to lanes; several names where they come to the same.
-        priority: the lanes' priorities, in their order; empty: the default.
+        priority: the lanes' priorities, as they were asked for, in words: 'all -1', or '-1 -' for one of a sequence.
+        priorities: the lanes' priorities in the order of the lanes; empty, as ``priority``, where all are the default.
         times_us: device time of one run, in microseconds, once for each round. Empty where none was taken.
         host_us: host time for issuing one run, in microseconds: its median. None where none was taken.
         recording_us: host time of the capture, in microseconds, instantiating included. None for eager rows.
@@ -39,7 +40,8 @@ class Row:
     captured: bool
     lanes: int
     assignments: list[str]
-    priority: list[int | None] = field(default_factory=list)
+    priority: str = ''
+    priorities: list[int | None] = field(default_factory=list)
     times_us: list[float] = field(default_factory=list)
     host_us: float | None = None
     recording_us: float | None = None
@@ -75,7 +77,7 @@ class Row:
     def __str__(self) -> str:
         lanes = f'{self.lanes} lane{"" if self.lanes == 1 else "s"}'
         told = [self.way, lanes] + ([] if self.lanes == 1 else [self.assignment])
-        return ', '.join(told + ([f'priority {_numbers(self.priority)}'] if self.priority else []))
+        return ', '.join(told + ([f'priority {self.priority}'] if self.priority else []))
 
 
 @dataclass
@@ -171,14 +173,14 @@ class Experiment:
     def _series(self) -> Iterator[Series]:
         """A line for each assignment, with and without capture; one lane belongs to all of them."""
         timed = [row for row in self.rows if row.times_us]
-        kinds = [(row.captured, name, tuple(row.priority)) for row in timed for name in row.assignments]
+        kinds = [(row.captured, name, row.priority) for row in timed for name in row.assignments]
         for captured, name, priority in dict.fromkeys(kinds):
             points = tuple(
                 Point(row.lanes, *_spread(row.times_us), wrong=row.largest is not None)
                 for row in sorted(timed, key=lambda row: row.lanes)
-                if (row.captured, tuple(row.priority)) == (captured, priority) and name in row.assignments
+                if (row.captured, row.priority) == (captured, priority) and name in row.assignments
             )
-            told = f', priority {_numbers(priority)}' if priority else ''
+            told = f', priority {priority}' if priority else ''
             yield Series(f'{"graph" if captured else "eager"}, {name}{told}', points, dashed=not captured)
 
     def _head(self) -> str:
@@ -236,7 +238,7 @@ def _cells(row: Row) -> list[str]:
         row.way,
         str(row.lanes),
         row.assignment,
-        _numbers(row.priority) if row.priority else '',
+        row.priority,
         _time(row.median_us),
     ]
     cells += [spread, '' if row.ratio is None else f'{row.ratio:.3f}', _time(row.host_us)]
@@ -246,10 +248,6 @@ def _cells(row: Row) -> list[str]:
 
 def _time(us: float | None) -> str:
     return '' if us is None else f'{us:,.1f}'
-
-
-def _numbers(priority: list[int | None] | tuple[int | None, ...]) -> str:
-    return ' '.join('-' if one is None else str(one) for one in priority)
 
 
 def _table(lines: list[list[str]]) -> Iterator[str]:

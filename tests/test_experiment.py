@@ -107,7 +107,7 @@ def test_each_way_is_run_once_and_none_is_forgotten(count: int, lanes: list[int]
 
 def test_priorities_need_eager_rows(sim: Any) -> None:
     report = ck.experiment(independent(sim, 2), lanes=(1, 2), priorities=[None, -1, (-1,), ()], rounds=1)
-    assert [row.priority for row in report.rows] == [[], []]
+    assert [row.priorities for row in report.rows] == [[], []]
     assert any('graphs with priorities left out' in note for note in report.notes)
 
 
@@ -118,6 +118,61 @@ def test_eager_only_on_the_simulated_device_leaves_nothing(sim: Any) -> None:
     assert report.ok
     assert 'eager rows left out' in str(report)
     assert 'no times' in report.svg()
+
+
+# -- as on a GPU ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def timed(sim: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The stand-in's own clock, as if it were a GPU's: all that a GPU's experiment does, and times without meaning."""
+    monkeypatch.setattr('capturekit.trying._models', lambda platform: False)
+    return sim
+
+
+def test_all_ways_are_timed(timed: Any) -> None:
+    report = ck.experiment(independent(timed, 4), lanes=(2, 4), priorities=(None, (-1, None)), rounds=3, launches=2)
+    assert ways(report) == [
+        (False, 1, '-'),
+        (False, 2, 'round robin'),
+        (False, 2, 'round robin'),
+        (False, 2, 'blocks'),
+        (False, 2, 'blocks'),
+        (False, 4, 'round robin = blocks'),
+        (False, 4, 'round robin = blocks'),
+        (True, 2, 'round robin'),
+        (True, 2, 'blocks'),
+        (True, 4, 'round robin = blocks'),
+    ]
+    assert [row.priorities for row in report.rows if row.priority] == [[-1, None], [-1, None], [-1, None, None, None]]
+    assert {row.priority for row in report.rows} == {'', '-1 -'}
+    for row in report.rows:
+        assert len(row.times_us) == 3
+        assert row.source == 'measured' and row.host_us is not None
+        assert (row.recording_us is not None) == (row.nodes is not None) == row.captured
+    assert report.ok
+    assert report.launches == 2
+    assert 'eager, 2 lanes, blocks, priority -1 -' in [str(row) for row in report.rows]
+    assert 'eager, blocks, priority -1 -' in report.svg()
+
+
+def test_each_run_counts(timed: Any) -> None:
+    runs: list[int] = []
+
+    def program(parallel: Any) -> Any:
+        runs.append(1)
+        return parallel(*independent(timed, 2))
+
+    ck.experiment(program, lanes=(1, 2), capture=[False], rounds=4, launches=3)
+    ways_run, looks, rounds = 2, 2, 1 + 4
+    assert len(runs) == looks + ways_run * (1 + rounds * 3)
+    assert 1 <= ck.experiment(program, lanes=(1,), capture=[False], rounds=1).launches <= 200
+
+
+def test_dependent_branches_are_told_as_timed(timed: Any) -> None:
+    report = ck.experiment(dependent(timed), lanes=(1, 2), rounds=1, launches=1)
+    assert [row.largest for row in report.rows if not row.captured] == [None, None]  # eager work there is in order
+    assert len(report.rows) == 4
 
 
 # -- results ----------------------------------------------------------------------------------------------------
@@ -288,7 +343,9 @@ def made(lanes: Sequence[int] = (1, 2, 4), wrong: int = 0) -> Experiment:
             names = ['round robin', 'blocks'] if n == 1 else ['round robin']
             times = [(100 if captured else 900) / n + share for share in (0.0, 1.0, 2.0, 3.0)]
             largest = 0.5 if n == wrong else None
-            rows.append(Row(captured, n, names, [], times, 8.0, 5000.0 if captured else None, 4, largest, 'measured'))
+            rows.append(
+                Row(captured, n, names, '', [], times, 8.0, 5000.0 if captured else None, 4, largest, 'measured')
+            )
     for row in rows:
         row.ratio = quantile(row.times_us, 0.5) / quantile(rows[0].times_us, 0.5)
     return Experiment(rows, 'device 0', [4], 20, 4, '4 arrays')
