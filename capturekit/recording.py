@@ -112,7 +112,8 @@ class Timeline:
         if not isinstance(data, dict):
             raise ValueError('a timeline is a dictionary')
         known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
-        known['source'] = str(data.get('source', 'measured'))
+        if known.get('source', 'measured') not in ('measured', 'modelled'):
+            raise ValueError(f'a timeline is measured or modelled, and this one is {known["source"]!r}')
         for name in ('launches', 'plain_us', 'span_us', 'marked_us', 'mark_us'):
             known[name] = _time(known.get(name, 0))
         known['nodes'] = [None if node is None else _ends(node) for node in data.get('nodes', [])]

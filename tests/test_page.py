@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from capturekit.recording import LaneRecord, NodeRecord, Recording, Step
+from capturekit.recording import LaneRecord, NodeRecord, Recording, Step, Timeline
 from capturekit.render import to_frame, to_html
 
 NAMES = ('chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable', 'chrome')
@@ -345,3 +345,84 @@ def hover_in_frame(browser: Browser, number: int) -> str:
             return document.getElementById('tip').textContent;
         }})()""")
     )
+
+
+def measured(nodes: int) -> Recording:
+    """Lanes that take turns; every tenth node is a hundred times as long, and every fifth takes no time."""
+    recording, ends, times = recorded(nodes), [0.0] * 4, []
+    for number in range(nodes):
+        start = ends[number % 4] + 1
+        ends[number % 4] = start + (500 if number % 10 == 3 else 5)
+        times.append(None if number % 5 == 2 else (start, ends[number % 4]))
+    last = max(ends, default=0.0)
+    recording.timeline = Timeline('measured', 9, last, last, last, 1.0, times, [0.0] * nodes)
+    return recording
+
+
+def test_boxes_lie_at_their_times_or_in_their_order(browser: Browser, tmp_path: Path) -> None:
+    opened(browser, tmp_path, measured(40))
+    assert not browser.run('document.getElementById("clock").hidden')
+    before = pixels(browser)
+    spots = [browser.run(f'window.capturekit.spot({number})') for number in (3, 11)]
+    browser.run('document.getElementById("clock").click()')
+    assert view(browser)['timed'] and pixels(browser) != before
+    assert browser.run('document.getElementById("clock").getAttribute("aria-pressed")') == 'true'
+    browser.run('document.getElementById("fit").click()')
+    seen = view(browser)
+    line = measured(40).timeline
+    assert line is not None
+    assert seen['unit'] * seen['columns'] == pytest.approx(line.span_us)
+    third, other = (browser.run(f'window.capturekit.spot({number})') for number in (3, 11))
+    pairs = [line.nodes[number] for number in (3, 11)]
+    apart = sum(pairs[1]) / 2 - sum(pairs[0]) / 2  # type: ignore[arg-type]
+    assert other[0] - third[0] == pytest.approx(apart / seen['unit'] * seen['pitch'], abs=1)
+    assert third[1] == other[1] == spots[0][1], 'the lanes stay where they are'
+    assert 'took: 500.00 us (spread 0.00 us)' in hover(browser, 3)
+    assert hover(browser, 13).startswith('#13 ')
+    browser.key('t')
+    browser.key('0')
+    assert not view(browser)['timed']
+    assert [browser.run(f'window.capturekit.spot({number})')[1] for number in (3, 11)] == [each[1] for each in spots]
+    assert browser.faults() == []
+
+
+def test_keys_and_the_wheel_work_where_times_are_shown(browser: Browser, tmp_path: Path) -> None:
+    opened(browser, tmp_path, measured(40))
+    browser.run('document.getElementById("lanes").focus()')
+    browser.key('t')
+    walked = []
+    for key in ('Home', 'ArrowRight', 'ArrowDown', 'ArrowLeft', 'End'):
+        browser.key(key)
+        walked.append(view(browser)['selected'])
+    assert walked[:2] == [0, 4] and walked[2] % 4 == 1 and walked[4] == 39
+    x, y = browser.run('window.capturekit.spot(39)')
+    assert 90 < x < browser.run('document.getElementById("lanes").clientWidth')
+    pitch = view(browser)['pitch']
+    browser.mouse('mouseWheel', x, y, deltaX=0, deltaY=-400)
+    assert view(browser)['pitch'] > pitch
+    browser.run('document.getElementById("search").focus()')
+    browser.key('t', 't')
+    assert view(browser)['timed'], 'a letter in the search field is a letter'
+    assert browser.faults() == []
+
+
+@pytest.mark.parametrize('nodes', [0, 1, 10_000])
+def test_pages_with_times_of_any_size(browser: Browser, tmp_path: Path, nodes: int) -> None:
+    opened(browser, tmp_path, measured(nodes))
+    browser.run('document.getElementById("clock").click()')
+    browser.run('document.getElementById("fit").click()')
+    pixels(browser)
+    for _ in range(20):
+        browser.run('document.getElementById("in").click()')
+    pixels(browser)
+    assert view(browser)['timed'] == (nodes > 0)
+    assert browser.faults() == []
+
+
+def test_without_times_there_is_no_switch(browser: Browser, tmp_path: Path) -> None:
+    opened(browser, tmp_path, recorded(10))
+    assert browser.run('document.getElementById("clock").hidden')
+    browser.run('document.getElementById("lanes").focus()')
+    browser.key('t')
+    assert not view(browser)['timed']
+    assert browser.faults() == []

@@ -1,4 +1,4 @@
-"""``capturekit view``: a recording as text, DOT, SVG, a page or a trace."""
+"""``capturekit view``: a recording as text, DOT, SVG, a page or a trace, and its timeline as SVG."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from capturekit.recording import Recording
-from capturekit.render import to_dot, to_html, to_svg, to_text, to_trace
+from capturekit.render import to_dot, to_html, to_svg, to_text, to_timeline_svg, to_trace
 
-_FORMATS = {'text': to_text, 'dot': to_dot, 'svg': to_svg, 'html': to_html, 'trace': to_trace}
+_FORMATS = {
+    'text': to_text,
+    'dot': to_dot,
+    'svg': to_svg,
+    'html': to_html,
+    'trace': to_trace,
+    'timeline': to_timeline_svg,
+}
 _ENDINGS = {
     '.txt': 'text',
     '.dot': 'dot',
@@ -29,14 +36,16 @@ Show a recording that `cap.recording.save('recording.json')` wrote: its lanes, n
 should know of it. Needs neither CuPy nor a GPU.
 """
 _EPILOG = """\
-formats: text; dot, for Graphviz; svg; html, one page with search and zoom; trace, for ui.perfetto.dev. Without
---format the file's ending says which: .txt .dot .gv .svg .html .htm, and .json for a trace.
+formats: text; dot, for Graphviz; svg; html, one page with search and zoom; trace, for ui.perfetto.dev; timeline, an SVG
+with an axis of time. Without --format the file's ending says which: .txt .dot .gv .svg .html .htm, and .json for a
+trace. After `graph.measure()` text, page and trace have the times, too.
 
 examples:
   python -m capturekit view recording.json
   python -m capturekit view recording.json -o lanes.html
   python -m capturekit view recording.json -o lanes.svg
   python -m capturekit view recording.json -o trace.json
+  python -m capturekit view recording.json -o times.svg --format timeline
   python -m capturekit view recording.json --format dot
   python -m capturekit view recording.json --open
 """

@@ -1,7 +1,8 @@
 """A recording as one page that needs nothing else: lanes as rows, zoom and pan, what a node is, search.
 
 The page draws on a canvas, and only what is in view, so that ten thousand nodes move as ten do. Without a mouse it is
-used by keys; what is selected is read aloud by screen readers.
+used by keys; what is selected is read aloud by screen readers. Where the recording has a timeline a switch lets the
+boxes lie at their times instead of in their order.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 from html import escape
 
 from capturekit.recording import Recording
-from capturekit.render.layout import Picture, clean, lay_out
+from capturekit.render.layout import Box, Picture, clean, lay_out
 from capturekit.render.page import PAGE, SCRIPT, STYLE
 
 
@@ -56,6 +57,12 @@ class _Words:
         return [self(word) for word in words]
 
 
+def _times(box: Box) -> list[float]:
+    """Start, and how long it took."""
+    start, end = box.time
+    return [start, round(end - start, 3)]
+
+
 def _data(picture: Picture) -> dict[str, object]:
     word = _Words()
     boxes = [
@@ -75,5 +82,6 @@ def _data(picture: Picture) -> dict[str, object]:
         'marks': [[mark.line, mark.box] for mark in picture.marks],
         'legend': [[clean(name), count] for name, count in picture.legend],
         'columns': picture.columns,
+        'times': None if picture.timeline is None else [_times(box) for box in picture.boxes],
         'words': list(word.numbers),
     }

@@ -2,7 +2,9 @@
 
 A row is a lane, the origin first. A box is a node; where the recording holds no nodes, a span of nodes made by one
 line; where it holds no spans either, a step. A box's column is one more than that of whatever it comes after, so that
-boxes in one column may run together. Marks are what one should know: findings, notes, adaptations, constants ...
+boxes in one column may run together. Where the recording has a timeline, boxes have times as well: those of nodes that
+take none begin and end with the last of what they come after. Marks are what one should know: findings, notes,
+adaptations, constants ...
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 from capturekit.places import Place
-from capturekit.recording import LaneRecord, Recording, Step
+from capturekit.recording import LaneRecord, Recording, Step, Timeline
 
 #: Kinds of steps that say how the lanes go; all others are marks.
 _STRUCTURE = ('begin', 'fork', 'join', 'wait', 'record', 'switch', 'host')
@@ -40,7 +42,10 @@ class Row:
 
 @dataclass
 class Box:
-    """A node, span or step; ``name`` is whole, ``short`` fits a label; ``after``: the boxes that arrows come from."""
+    """A node, span or step; ``name`` is whole, ``short`` fits a label; ``after``: the boxes that arrows come from.
+
+    ``time`` is start and end in microseconds, where the picture has a timeline.
+    """
 
     number: int
     lane: int | None
@@ -54,6 +59,7 @@ class Box:
     color: int = COLORS
     marks: list[int] = field(default_factory=list)
     after: list[int] = field(default_factory=list)
+    time: tuple[float, float] = (0.0, 0.0)
 
     @property
     def where(self) -> str:
@@ -106,7 +112,10 @@ class Mark:
 
 @dataclass
 class Picture:
-    """A recording, laid out. ``of`` says what the boxes are; ``legend`` holds names and counts by colour."""
+    """A recording, laid out. ``of`` says what the boxes are; ``legend`` holds names and counts by colour.
+
+    ``timeline`` is the recording's, if it is one of these boxes.
+    """
 
     of: str
     summary: str
@@ -117,6 +126,7 @@ class Picture:
     marks: list[Mark]
     legend: list[tuple[str, int]]
     columns: int
+    timeline: Timeline | None = None
 
 
 def lay_out(recording: Recording) -> Picture:
@@ -134,16 +144,22 @@ def lay_out(recording: Recording) -> Picture:
     for tail, head in pairs:
         boxes[head].after.append(tail)
     _set_columns(boxes, len(rows), in_order)
+    timeline = recording.timeline
+    if timeline is not None and (of != 'nodes' or len(timeline.nodes) != len(boxes)):
+        timeline = None
+    if timeline is not None:
+        _set_times(boxes, timeline)
     return Picture(
         of,
         _summary(recording),
-        _made(recording),
+        _made(recording, timeline),
         rows,
         boxes,
         _arrows(boxes, pairs, len(rows)),
         _marks(recording, boxes),
         _color(boxes),
         max((box.column for box in boxes), default=-1) + 1,
+        timeline,
     )
 
 
@@ -203,8 +219,8 @@ def place_of(at: list[Any] | None) -> Place | None:
         return None
 
 
-def _plural(count: int, noun: str) -> str:
-    return f'{count:,} {noun}{"" if count == 1 else "s"}'
+def _plural(count: int, noun: str, ending: str = 's') -> str:
+    return f'{count:,} {noun}{"" if count == 1 else ending}'
 
 
 def _summary(recording: Recording) -> str:
@@ -216,9 +232,16 @@ def _summary(recording: Recording) -> str:
     )
 
 
-def _made(recording: Recording) -> str:
+def in_us(microseconds: float) -> str:
+    """A time in words."""
+    return f'{microseconds:,.2f} us'
+
+
+def _made(recording: Recording, timeline: Timeline | None) -> str:
     parts = [f'{recording.mode} mode' if recording.mode else '', 'strict' if recording.strict else 'adapting']
     parts += [f'{name} {v}' for name, v in (('capturekit', recording.capturekit), ('CuPy', recording.cupy)) if v]
+    if timeline is not None:
+        parts.append(f'{in_us(timeline.span_us)} {timeline.source} over {_plural(timeline.launches, "launch", "es")}')
     return clean(', '.join(part for part in parts if part))
 
 
@@ -349,6 +372,17 @@ def _set_columns(boxes: list[Box], rows: int, in_order: bool) -> None:
         earlier = [boxes[tail].column for tail in box.after if tail < box.number]
         box.column = box.number if in_order else max([ends[box.row], *earlier]) + 1
         ends[box.row] = box.column
+
+
+def _set_times(boxes: list[Box], timeline: Timeline) -> None:
+    for box, node, spread in zip(boxes, timeline.nodes, timeline.spread_us):
+        if node is None:
+            last = max((boxes[tail].time[1] for tail in box.after if tail < box.number), default=0.0)
+            box.time = (last, last)
+            continue
+        box.time = node
+        took = f'{in_us(node[1] - node[0])} (spread {in_us(spread)})'
+        box.detail = [('start', in_us(node[0])), ('took', took), *box.detail]
 
 
 def _arrows(boxes: list[Box], pairs: list[tuple[int, int]], rows: int) -> list[Arrow]:

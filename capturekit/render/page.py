@@ -24,6 +24,8 @@ PAGE = """\
 <button id="previous" type="button" title="Previous match (Shift+Enter)" aria-label="Previous match">&#8592;</button>
 <button id="next" type="button" title="Next match (Enter)" aria-label="Next match">&#8594;</button>
 <span class="gap"></span>
+<button id="clock" type="button" title="Boxes at their times, or in their order (t)" aria-pressed="false"
+ hidden>Time</button>
 <button id="out" type="button" title="Zoom out (-)" aria-label="Zoom out">&#8722;</button>
 <button id="in" type="button" title="Zoom in (+)" aria-label="Zoom in">+</button>
 <button id="fit" type="button" title="Show everything (0)">Fit</button>
@@ -43,7 +45,8 @@ PAGE = """\
 <section><h2>Names</h2><ul id="legend"></ul></section>
 <section><h2>Lanes</h2><dl id="rows"></dl></section>
 <p id="help" class="dim">Wheel or + and -: zoom. Drag or Shift+wheel: pan. Left and right: along a lane; up and down:
-to another. Shift+left and right: pan. Home, End: first, last. 0: everything. /: search.</p>
+to another. Shift+left and right: pan. Home, End: first, last. 0: everything. /: search.<span id="clockhelp" hidden> t:
+times or order.</span></p>
 </aside>
 </main>
 <noscript>This page needs JavaScript. <code>capturekit view</code> makes text and SVG of the same recording.</noscript>
@@ -75,6 +78,7 @@ header p,.dim{color:var(--dim);font-size:12px}
 input,button{font:inherit;color:inherit;background:var(--side);border:1px solid var(--edge);border-radius:5px;
 padding:3px 9px}
 button{cursor:pointer}
+button[aria-pressed=true]{border-color:var(--arrow);box-shadow:inset 0 0 0 1px var(--arrow)}
 #count{min-width:9em;color:var(--dim)}
 :focus-visible{outline:2px solid var(--arrow);outline-offset:1px}
 main{flex:1;min-height:0;display:flex}
@@ -115,28 +119,34 @@ const boxes = data.boxes.map((b, number) => ({
   marks: b[9], before: [], after: [], text: null}));
 const arrows = data.arrows.map(([tail, head, way]) => ({tail: boxes[tail], head: boxes[head], way}));
 for (const arrow of arrows) { arrow.tail.after.push(arrow); arrow.head.before.push(arrow); }
-const rows = data.rows.map(([title, story]) => ({title, story, boxes: []}));
+const rows = data.rows.map(([title, story]) => ({title, story, boxes: [], longest: 0}));
 for (const box of boxes) rows[box.row].boxes.push(box);
-for (const row of rows) row.boxes.sort((a, b) => a.column - b.column);
 
 const canvas = $('lanes'), overview = $('overview'), stage = $('stage'), tip = $('tip'), search = $('search');
 const pen = canvas.getContext('2d'), small = overview.getContext('2d');
 const LEFT = 86, PAD = 14, LABELS = 64, MOST = 220;
 let width = 0, height = 0, ratio = 1, lane = 54, pitch = 0, left = 0, top = 0;
 let colors = {}, hovered = null, selected = null, matches = null, hits = new Set(), at = -1, drawn = false;
-let strip = null;
+let strip = null, timed = false;
+const times = data.times, span = times ? times.reduce((last, [start, took]) => Math.max(last, start + took), 0) : 0;
+const unit = Math.max(span, 0.001) / Math.max(1, data.columns);  // the microseconds of a column, where times are shown
 
 // -- where things are ------------------------------------------------------------------------------------------
 
 const clamp = (value, low, high) => Math.max(low, Math.min(high, value));
 const gap = () => pitch >= LABELS ? clamp(pitch * 0.2, 14, 26) : pitch * 0.3;
 const tall = () => Math.min(38, lane - 12);
+const startOf = box => timed ? times[box.number][0] / unit : box.column;
+const wideOf = box => timed ? times[box.number][1] / unit * pitch : pitch - gap();
+const labelled = box => timed ? wideOf(box) >= 48 : pitch >= LABELS;
+const most = () => timed ? Math.max(MOST, 100 * unit) : MOST;
 const xOf = column => LEFT + PAD + column * pitch - left;
+const xBox = box => xOf(startOf(box));
 const yOf = row => PAD + (row + 0.5) * lane - top;
-const smallest = () => Math.min(MOST, Math.max(0.02, (width - LEFT - 2 * PAD) / Math.max(1, data.columns)));
+const smallest = () => Math.min(most(), Math.max(0.02, (width - LEFT - 2 * PAD) / Math.max(1, data.columns)));
 
 function bound() {
-  pitch = clamp(pitch, Math.min(smallest(), 90), MOST);
+  pitch = clamp(pitch, Math.min(smallest(), 90), most());
   left = clamp(left, 0, Math.max(0, data.columns * pitch + LEFT + 2 * PAD - width));
   top = clamp(top, 0, Math.max(0, rows.length * lane + 2 * PAD - height));
 }
@@ -148,32 +158,49 @@ function zoom(factor, x = (width + LEFT) / 2) {
   show();
 }
 function fit() { pitch = Math.min(smallest(), 170); left = top = 0; show(); }
-function from(list, column) {  // the first of a row's boxes whose column is not before this one
+function order() {
+  for (const row of rows) {
+    row.boxes.sort((a, b) => startOf(a) - startOf(b) || a.number - b.number);
+    row.longest = timed ? row.boxes.reduce((most, box) => Math.max(most, times[box.number][1]), 0) / unit : 0;
+  }
+}
+function tell(on) {  // times, or the order
+  const part = (left + (width - LEFT) / 2) / pitch;
+  timed = on && times !== null;
+  order();
+  $('clock').setAttribute('aria-pressed', timed);
+  strip = null;
+  bound();
+  left = part * pitch - (width - LEFT) / 2;
+  hover(null);
+  if (selected) reveal(selected); else show();
+}
+function from(list, column) {  // the first of a row's boxes that does not begin before this column
   let low = 0, high = list.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (list[middle].column < column) low = middle + 1; else high = middle;
+    if (startOf(list[middle]) < column) low = middle + 1; else high = middle;
   }
   return low;
 }
 function nearest(row, column) {
   const list = rows[row].boxes, i = from(list, column);
   const two = [list[i - 1], list[i]].filter(Boolean);
-  return two.sort((a, b) => Math.abs(a.column - column) - Math.abs(b.column - column))[0] || null;
+  return two.sort((a, b) => Math.abs(startOf(a) - column) - Math.abs(startOf(b) - column))[0] || null;
 }
 function under(x, y) {
   const row = Math.floor((y - PAD + top) / lane);
   if (x < LEFT || row < 0 || row >= rows.length) return null;
-  const box = nearest(row, (x - LEFT - PAD + left - (pitch - gap()) / 2) / pitch);
-  if (!box || Math.abs(y - yOf(row)) > tall() / 2 + 4) return null;
-  const start = xOf(box.column);
-  return x >= start - 3 && x <= start + Math.max(pitch - gap(), 1) + 3 ? box : null;
+  if (Math.abs(y - yOf(row)) > tall() / 2 + 4) return null;
+  const list = rows[row].boxes, i = from(list, (x - LEFT - PAD + left) / pitch);
+  const near = box => box && x >= xBox(box) - 3 && x <= xBox(box) + Math.max(wideOf(box), 1) + 3;
+  return [list[i - 1], list[i], list[i - 2]].find(near) || null;
 }
 function reveal(box) {
-  if (pitch < 24) pitch = 110;
+  if (pitch < 24 && !timed) pitch = 110;
   bound();
-  const x = xOf(box.column), y = yOf(box.row);
-  if (x < LEFT + 20 || x + pitch > width - 20) left += x - (LEFT + width - pitch) / 2;
+  const x = xBox(box), y = yOf(box.row), w = timed ? Math.min(wideOf(box), width - LEFT - 50) : pitch;
+  if (x < LEFT + 20 || x + w > width - 20) left += x - (LEFT + width - w) / 2;
   if (y - lane / 2 < 0 || y + lane / 2 > height) top += y - height / 2;
   show();
 }
@@ -191,8 +218,8 @@ function rounded(p, x, y, w, h, r) { p.beginPath(); p.roundRect ? p.roundRect(x,
 
 function way(arrow) {  // the corners of an arrow's way
   const a = arrow.tail, b = arrow.head, g = gap();
-  const x1 = xOf(a.column) + pitch - g, x2 = xOf(b.column), y1 = yOf(a.row), y2 = yOf(b.row);
-  if (arrow.way === 'along') return [x1, y1, x2, y2];
+  const x1 = xBox(a) + wideOf(a), x2 = xBox(b), y1 = yOf(a.row), y2 = yOf(b.row);
+  if (timed || arrow.way === 'along') return [x1, y1, x2, y2];
   const down = x1 + g * (0.12 + 0.06 * (a.row % 4)), up = x2 - g * (0.36 + 0.08 * (b.row % 4));
   if (arrow.way === 'fork' || arrow.way === 'join') {
     const x = arrow.way === 'fork' ? down : up;
@@ -220,7 +247,7 @@ function drawArrows(list, color, thick, heads) {
   if (!heads) return;
   pen.beginPath();
   for (const arrow of list) {
-    const x = xOf(arrow.head.column), y = yOf(arrow.head.row);
+    const x = xBox(arrow.head), y = yOf(arrow.head.row);
     pen.moveTo(x, y); pen.lineTo(x - 7, y - 3.5); pen.lineTo(x - 7, y + 3.5); pen.closePath();
   }
   pen.fill();
@@ -233,11 +260,11 @@ function cut(text, room) {
 }
 const cutLeft = (text, room) => text.length <= room ? text : '\u2026' + text.slice(text.length - Math.max(room - 1, 0));
 function drawBox(box) {
-  const x = xOf(box.column), w = pitch - gap(), h = tall(), y = yOf(box.row) - h / 2;
+  const x = xBox(box), w = wideOf(box), h = tall(), y = yOf(box.row) - h / 2;
   const off = matches && !hits.has(box.number), lit = matches && !off;
   if (off) { pen.fillStyle = colors.ground; pen.fillRect(x, y, Math.max(w, 1), h); }
   pen.globalAlpha = off ? 0.3 : 1;
-  if (pitch < LABELS) {
+  if (!labelled(box)) {
     pen.fillStyle = colors['c' + box.color];
     pen.fillRect(x, y, Math.max(w, 1), h);
     if (lit) { pen.fillStyle = colors.hit; pen.fillRect(x, y - 5, Math.max(w, 2), 4); }
@@ -253,13 +280,17 @@ function drawBox(box) {
     pen.fillStyle = colors.text;
     pen.font = `600 11.5px ${colors.mono}`;
     const two = h >= 30;
-    pen.fillText(cut(box.short, Math.floor((w - 18) / colors.wide)), x + 12, y + (two ? h / 2 - 3 : h / 2 + 4));
+    const inset = 12 + (timed ? clamp(LEFT - x, 0, Math.max(0, w - 48)) : 0);  // names of long boxes stay in view
+    const name = cut(box.short, Math.floor((w - inset - 6) / colors.wide));
+    pen.fillText(name, x + inset, y + (two ? h / 2 - 3 : h / 2 + 4));
     if (two) {
       pen.fillStyle = colors.dim;
       pen.font = `10px ${colors.mono}`;
-      const room = Math.floor((w - 16) / colors.wide * 1.15);
-      const parts = [box.kind, box.where].filter(word => word && word !== box.short), both = parts.join(' ');
-      pen.fillText(both.length <= room ? both : cutLeft(parts[parts.length - 1], room), x + 12, y + h / 2 + 11);
+      const room = Math.floor((w - inset - 4) / colors.wide * 1.15);
+      const words = [timed ? inTime(times[box.number][1], 1) : box.kind, box.where];
+      const parts = words.filter(word => word && word !== box.short), both = parts.join(' ');
+      const told = both.length <= room ? both : cutLeft(parts[timed ? 0 : parts.length - 1], room);
+      pen.fillText(told, x + inset, y + h / 2 + 11);
     }
   }
   if (box.marks.length) drawMarks(box, x + w, y);
@@ -267,7 +298,7 @@ function drawBox(box) {
 }
 function drawMarks(box, x, y) {
   pen.fillStyle = colors.mark;
-  if (pitch < LABELS) { pen.beginPath(); pen.arc(x, y, pitch < 8 ? 2 : 3, 0, 7); pen.fill(); return; }
+  if (!labelled(box)) { pen.beginPath(); pen.arc(x, y, pitch < 8 ? 2 : 3, 0, 7); pen.fill(); return; }
   pen.font = `bold 9.5px ${colors.mono}`;
   for (const number of box.marks.slice(0, 3).reverse()) {
     const text = String(number + 1), w = 8 + 6 * text.length;
@@ -281,12 +312,29 @@ function drawMarks(box, x, y) {
 }
 function outline(box, thick) {
   if (!box) return;
-  const h = tall(), grow = pitch < LABELS ? 2 : 3;
-  rounded(pen, xOf(box.column) - grow, yOf(box.row) - h / 2 - grow,
-    Math.max(pitch - gap(), 1) + 2 * grow, h + 2 * grow, 6);
+  const h = tall(), grow = labelled(box) ? 3 : 2;
+  rounded(pen, xBox(box) - grow, yOf(box.row) - h / 2 - grow, Math.max(wideOf(box), 1) + 2 * grow, h + 2 * grow, 6);
   pen.strokeStyle = colors.arrow;
   pen.lineWidth = thick;
   pen.stroke();
+}
+const units = [[1e6, 's'], [1e3, 'ms'], [1, 'us']];
+function inTime(us, step) {
+  const [size, name] = units.find(([size]) => Math.max(step, us / 1e4) >= size) || units[2];
+  return `${Number((us / size).toFixed(3))} ${name}`;
+}
+function drawAxis() {  // lines at round times, and which they are
+  const least = 96 * unit / pitch, power = 10 ** Math.floor(Math.log10(least));
+  const step = [1, 2, 5, 10].map(n => n * power).find(n => n >= least) || 10 * power;
+  pen.font = `10px ${colors.mono}`;
+  for (let n = Math.max(0, Math.ceil((left - PAD) / pitch * unit / step)); ; n++) {
+    const x = xOf(n * step / unit);
+    if (x > width) break;
+    pen.fillStyle = colors.rail;
+    pen.fillRect(Math.round(x), 0, 1, height);
+    pen.fillStyle = colors.dim;
+    pen.fillText(inTime(n * step, step), x + 3, height - 4);
+  }
 }
 function drawLanes(first, last) {
   pen.fillStyle = colors.ground;
@@ -311,27 +359,29 @@ function draw() {
   const first = clamp(Math.floor((top - PAD) / lane), 0, rows.length);
   const last = clamp(Math.ceil((top + height) / lane), -1, rows.length - 1);
   const start = (left - PAD) / pitch - 1, end = start + (width - LEFT + PAD) / pitch + 2;
+  if (timed) drawAxis();
   pen.lineWidth = 2;
   pen.strokeStyle = colors.rail;
   pen.beginPath();
   for (let row = first; row <= last; row++) {
     const list = rows[row].boxes;
     if (!list.length) continue;
-    pen.moveTo(Math.max(xOf(list[0].column), 0), yOf(row));
-    pen.lineTo(Math.min(xOf(list[list.length - 1].column) + pitch - gap(), width), yOf(row));
+    pen.moveTo(Math.max(xBox(list[0]), 0), yOf(row));
+    pen.lineTo(Math.min(xBox(list[list.length - 1]) + wideOf(list[list.length - 1]), width), yOf(row));
   }
   pen.stroke();
-  const seen = arrows.filter(({tail, head}) => Math.max(tail.column, head.column) >= start
-    && Math.min(tail.column, head.column) <= end && Math.max(tail.row, head.row) >= first
-    && Math.min(tail.row, head.row) <= last);
-  const cross = seen.filter(arrow => arrow.way !== 'along'), heads = pitch >= 40;
-  if (pitch >= 14) drawArrows(seen.filter(arrow => arrow.way === 'along'), colors.step, 1.2, heads);
+  const seen = arrows.filter(({tail, head}) => Math.max(startOf(tail), startOf(head)) >= start
+    && Math.min(startOf(tail), startOf(head)) <= end && Math.max(tail.row, head.row) >= first
+    && Math.min(tail.row, head.row) <= last && !(timed && tail.row === head.row));
+  const cross = seen.filter(arrow => timed || arrow.way !== 'along'), heads = pitch >= 40;
+  if (pitch >= 14 && !timed) drawArrows(seen.filter(arrow => arrow.way === 'along'), colors.step, 1.2, heads);
   pen.globalAlpha = clamp(pitch / 14, 0.12, 1);
   if (pitch >= 0.8) drawArrows(cross, colors.arrow, heads ? 1.5 : 0.8, heads);
   pen.globalAlpha = 1;
   for (let row = first; row <= last; row++) {
     const list = rows[row].boxes;
-    for (let i = from(list, start); i < list.length && list[i].column <= end; i++) drawBox(list[i]);
+    let i = from(list, start - rows[row].longest);
+    for (; i < list.length && startOf(list[i]) <= end; i++) drawBox(list[i]);
   }
   for (const box of new Set([selected, hovered])) {
     if (box) drawArrows([...box.before, ...box.after], colors.hit, 2, true);
@@ -350,7 +400,8 @@ function drawOverview() {
     for (const box of boxes) {
       small.globalAlpha = matches && !hits.has(box.number) ? 0.15 : 1;
       small.fillStyle = colors['c' + box.color];
-      small.fillRect(box.column * step, 4 + box.row * (h - 8) / rows.length, Math.max(step * 0.8, 0.7), line * 0.7);
+      const wide = timed ? times[box.number][1] / unit * step : step * 0.8;
+      small.fillRect(startOf(box) * step, 4 + box.row * (h - 8) / rows.length, Math.max(wide, 0.7), line * 0.7);
     }
     small.globalAlpha = 1;
     strip = document.createElement('canvas');
@@ -441,7 +492,7 @@ function walk(key) {
   }
   const by = key === 'ArrowUp' ? -1 : 1;
   for (let row = selected.row + by; row >= 0 && row < rows.length; row += by) {
-    if (rows[row].boxes.length) { select(nearest(row, selected.column)); return; }
+    if (rows[row].boxes.length) { select(nearest(row, startOf(selected))); return; }
   }
 }
 
@@ -507,7 +558,9 @@ canvas.addEventListener('keydown', event => {
   event.preventDefault();
 });
 document.addEventListener('keydown', event => {
-  if (event.key === '/' && document.activeElement !== search) { event.preventDefault(); search.focus(); }
+  if (document.activeElement === search || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.key === '/') { event.preventDefault(); search.focus(); }
+  if (event.key === 't') tell(!timed);
 });
 search.addEventListener('input', () => find(search.value));
 search.addEventListener('keydown', event => {
@@ -519,6 +572,7 @@ $('previous').addEventListener('click', () => step(-1));
 $('in').addEventListener('click', () => zoom(1.4));
 $('out').addEventListener('click', () => zoom(1 / 1.4));
 $('fit').addEventListener('click', fit);
+$('clock').addEventListener('click', () => tell(!timed));
 function turn(event) {
   if (event.type === 'pointermove' && !event.buttons) return;
   const r = overview.getBoundingClientRect();
@@ -569,15 +623,18 @@ if (data.marks.length) {
   }
   if (data.marks.length > 500) element('p', `and ${data.marks.length - 500} more`, $('marks'));
 }
+order();
+$('clock').hidden = $('clockhelp').hidden = !times;
 paint();
 new ResizeObserver(resize).observe(canvas);
 window.matchMedia('(prefers-color-scheme: dark)').addEventListener('change', paint);
 window.capturekit = {  // for those who look on from outside, tests among them
   spot: number => {
     const r = canvas.getBoundingClientRect(), box = boxes[number];
-    return [r.left + xOf(box.column) + Math.max(pitch - gap(), 1) / 2, r.top + yOf(box.row)];
+    return [r.left + xBox(box) + Math.max(wideOf(box), 1) / 2, r.top + yOf(box.row)];
   },
-  view: () => ({pitch, left, top, columns: data.columns, selected: selected && selected.number, ready: width > 0}),
+  view: () => ({pitch, left, top, timed, unit, columns: data.columns, selected: selected && selected.number,
+    ready: width > 0}),
 };
 })();
 """

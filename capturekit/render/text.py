@@ -1,6 +1,7 @@
 """A recording as text for the terminal: time runs down, each lane has a column, and forks and joins are drawn.
 
-Nodes of one name and line, one after the other on one lane, take one line together.
+Nodes of one name and line, one after the other on one lane, take one line together. Where there is a timeline, its
+table stands below.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from capturekit.recording import Recording
 from capturekit.render.layout import Box, Picture, clean, fit, lay_out, width_of
+from capturekit.render.timeline import table
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
 #: The character that has these arms.
@@ -51,6 +53,8 @@ def to_text(recording: Recording) -> str:
         lines += ['', *_drawn(picture)]
     if picture.marks:
         lines += ['', 'marks:', *(f'  [{number}] {mark.line}' for number, mark in enumerate(picture.marks, 1))]
+    if picture.timeline is not None:
+        lines += ['', *table(picture, picture.timeline)]
     return '\n'.join(line.rstrip() for line in lines) + '\n'
 
 

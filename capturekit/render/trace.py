@@ -15,12 +15,19 @@ _ORDER = 'none are known: ts is the order, one microsecond a column, and what sh
 def to_trace(recording: Recording, times: Sequence[tuple[float, float]] | None = None) -> str:
     """Write a recording as trace events.
 
-    ``times`` holds the start and the end of each box (a node, where the recording has nodes), in microseconds.
+    ``times`` holds the start and the end of each box (a node, where the recording has nodes), in microseconds. None:
+    those of the recording's timeline; where it has none, the order.
     """
     picture = lay_out(recording)
     if times is not None and len(times) != len(picture.boxes):
         raise ValueError(f'{len(times)} times for {len(picture.boxes)} {picture.of}')
-    spans = list(times) if times is not None else [(box.column, box.column + 0.8) for box in picture.boxes]
+    spans: list[tuple[float, float]] = [(box.column, box.column + 0.8) for box in picture.boxes]
+    known = _ORDER
+    if times is not None:
+        spans, known = list(times), 'measured'
+    elif picture.timeline is not None:
+        spans = [box.time for box in picture.boxes]
+        known = f'{picture.timeline.source}, medians of {picture.timeline.launches} launches'
     events = _tracks(picture)
     for box, (start, end) in zip(picture.boxes, spans):
         events.append(_event(box, start, end))
@@ -41,7 +48,7 @@ def to_trace(recording: Recording, times: Sequence[tuple[float, float]] | None =
         'summary': picture.summary,
         'made by': picture.made,
         'slices': picture.of,
-        'times': _ORDER if times is None else 'measured',
+        'times': known,
     }
     return json.dumps({'traceEvents': events, 'otherData': about, 'metadata': about}, separators=(',', ':')) + '\n'
 
