@@ -226,12 +226,9 @@ def measured(
         times.plain = _plain(device, marker, exit, x, s, launches, warmup)
         clone = device.graph_clone(g)
         exit.add(partial(device.graph_destroy, clone))
-        kind = Writer(reader).kind
-        handles = {
-            node: marker.in_clone(node, clone)
-            for node in reader.handles(g)
-            if kind(node) in TIMED and node not in set(off)
-        }
+        kind, disabled = Writer(reader).kind, set(off)
+        timed = [node for node in reader.handles(g) if kind(node) in TIMED and node not in disabled]
+        handles = {node: marker.in_clone(node, clone) for node in timed}
         switched = [marker.in_clone(node, clone) for node in off]
         marked = marker.mark_all(clone, list(handles.values()), FOLLOWERS)
         copy = device.graph_instantiate(clone)

@@ -194,6 +194,13 @@ def test_an_updated_graph_is_measured_as_it_is_now(sim: Any) -> None:
     assert graph.measure(1).nodes[0] is not None
 
 
+def test_a_graph_without_nodes(sim: Any) -> None:
+    with ck.capture() as cap:
+        pass
+    found = cap.graph.measure(2, 0)
+    assert (found.nodes, found.span_us, found.launches) == ([], 0.0, 2)
+
+
 # -- what is refused ----------------------------------------------------------------------------------------------
 
 

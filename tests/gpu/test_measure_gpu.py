@@ -1,0 +1,222 @@
+"""``graph.measure()`` on a GPU, against kernels that run for a set time and write down when they did.
+
+Each kernel waits on the device's own nanosecond clock and stores the two values between which it waited, so that a
+plain launch, without any event in it, says what is true. Start and end must agree with that within 2 us or 3 %,
+whichever is more.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit import timing
+from capturekit.render import to_timeline_svg, to_trace
+
+cp = pytest.importorskip('cupy')
+pytest.importorskip('cuda.bindings')
+pytestmark = pytest.mark.gpu
+
+SPIN = """
+extern "C" __global__ void spin(unsigned long long us, unsigned long long* stamps)
+{
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - start < us * 1000);
+    stamps[0] = start;
+    stamps[1] = now;
+}
+"""
+#: Lengths of a row of kernels, in microseconds.
+ROW = [20, 100, 50, 300, 10]
+
+
+class Spins:
+    """Kernels of set lengths, each with a place for its two stamps."""
+
+    def __init__(self, count: int) -> None:
+        self.kernel = cp.RawKernel(SPIN, 'spin')
+        self.stamps = cp.zeros((count, 2), np.uint64)
+        self.kernel((1,), (1,), (np.uint64(1), self.stamps[0]))
+        cp.cuda.Device().synchronize()
+
+    def __call__(self, number: int, us: int) -> None:
+        self.kernel((1,), (1,), (np.uint64(us), self.stamps[number]))
+
+    def ran(self, graph: ck.Graph, launches: int = 9) -> list[tuple[float, float]]:
+        """When each kernel ran in plain launches, medians, in microseconds from the first start on."""
+        seen = []
+        for _ in range(launches):
+            graph.launch()
+            cp.cuda.get_current_stream().synchronize()
+            stamps = cp.asnumpy(self.stamps).astype(np.int64)
+            seen.append((stamps - stamps.min()) / 1e3)
+        return [(float(a), float(b)) for a, b in np.median(seen, axis=0)]
+
+
+def row(spins: Spins, lengths: list[int]) -> ck.Graph:
+    with ck.capture() as cap:
+        for number, us in enumerate(lengths):
+            spins(number, us)
+    return cap.graph
+
+
+def lanes(spins: Spins, lengths: list[list[int]], before: int = 20) -> ck.Graph:
+    """A kernel, lanes of kernels behind it, and one behind all."""
+    with ck.capture() as cap:
+        spins(0, before)
+        number = 1
+        with cap.fork(len(lengths)) as forked:
+            for lane, row in zip(forked, lengths):
+                with lane:
+                    for us in row:
+                        spins(number, us)
+                        number += 1
+        spins(number, before)
+    return cap.graph
+
+
+def nodes_of(line: ck.Timeline) -> list[tuple[float, float]]:
+    assert line.source == 'measured' and None not in line.nodes
+    return [node for node in line.nodes if node is not None]
+
+
+def near(got: float, want: float) -> bool:
+    return abs(got - want) <= max(2.0, 0.03 * want)
+
+
+def off(graph: ck.Graph, spins: Spins, line: ck.Timeline) -> list[str]:
+    """Starts, ends and lengths that are not as they were in plain launches."""
+    found = []
+    for number, (got, want) in enumerate(zip(nodes_of(line), spins.ran(graph))):
+        pairs = zip(('start', 'end', 'length'), (*got, got[1] - got[0]), (*want, want[1] - want[0]))
+        found += [f'{what} of {number}: {a:.2f}, not {b:.2f}' for what, a, b in pairs if not near(a, b)]
+    return found
+
+
+def test_kernels_of_set_length_in_a_row() -> None:
+    spins = Spins(len(ROW))
+    graph = row(spins, ROW)
+    line = graph.measure()
+    ran = nodes_of(line)
+    assert [us for us, (start, end) in zip(ROW, ran) if not near(end - start, us)] == []
+    assert off(graph, spins, line) == []
+    for (_start, end), (start, _end) in itertools.pairwise(ran):
+        assert end <= start, 'one lane: each begins when the one before has ended'
+
+
+def test_two_lanes_that_must_overlap() -> None:
+    spins = Spins(4)
+    graph = lanes(spins, [[200], [150]])
+    line = graph.measure()
+    (_, left, right, last) = nodes_of(line)
+    shared = min(left[1], right[1]) - max(left[0], right[0])
+    assert near(shared, 150), (left, right)
+    assert last[0] >= max(left[1], right[1])
+    assert off(graph, spins, line) == []
+
+
+def test_two_nodes_of_one_lane_beside_another() -> None:
+    spins = Spins(5)
+    graph = lanes(spins, [[60, 90], [200]])
+    line = graph.measure()
+    _, first, second, beside, _ = nodes_of(line)
+    assert first[1] <= second[0]
+    assert beside[0] < first[1] and second[1] <= beside[1]
+    assert off(graph, spins, line) == []
+
+
+def test_the_parts_are_the_whole() -> None:
+    """Of a row the sum of all nodes is what a plain launch takes, and so is the span: in marks there is more."""
+    spins = Spins(8)
+    graph = row(spins, [50] * 8)
+    line = graph.measure()
+    assert near(line.sum_us, line.plain_us), str(line)
+    assert near(line.span_us, line.plain_us), str(line)
+    assert line.marked_us > line.span_us
+    assert 0 <= line.mark_us < 5, str(line)
+
+
+def test_lanes_of_many_short_nodes_beside_one_long_one() -> None:
+    """The marks of twenty nodes must not make their lane longer than the other one."""
+    spins = Spins(23)
+    graph = lanes(spins, [[10] * 20, [260]])
+    line = graph.measure()
+    ran = nodes_of(line)
+    assert near(ran[20][1] - ran[1][0], spins.ran(graph)[20][1] - spins.ran(graph)[1][0])
+    assert near(line.span_us, line.plain_us), str(line)
+
+
+@pytest.mark.parametrize('followers', ['mark', 'node'])
+def test_both_ways_of_placing_end_marks(
+    followers: str, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+) -> None:
+    """How far each is off is written into the report; the one in force must not be."""
+    monkeypatch.setattr(timing, 'FOLLOWERS', followers)
+    spins = Spins(23)
+    graph = lanes(spins, [[10] * 20, [260]])
+    line = graph.measure()
+    wrong = off(graph, spins, line)
+    record_property('table', str(line))
+    record_property('off', '; '.join(wrong))
+    print(followers, line, *wrong, sep='\n')
+    assert followers != 'mark' or not wrong
+
+
+def test_copies_memsets_and_disabled_nodes() -> None:
+    x, y = cp.zeros(1 << 24), cp.zeros(1 << 24)
+    with ck.capture() as cap:
+        y.data.copy_from_device_async(x.data, x.nbytes, cap.stream)
+        y.data.memset_async(0, y.nbytes, cap.stream)
+        y += 1
+    graph = cap.graph
+    graph.disable(2)
+    copy, fill, kernel = graph.measure().nodes
+    assert kernel is None
+    assert copy is not None and fill is not None
+    assert copy[1] - copy[0] > fill[1] - fill[0] > 10, 'a copy reads as well'
+    assert copy[1] <= fill[0]
+    assert not y.any(), 'disabled in the copy, too'
+
+
+def test_a_thousand_nodes(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    x = cp.zeros(1 << 10)
+    with ck.capture() as cap:
+        for _ in range(1000):
+            cp.add(x, 1, out=x)
+    line = cap.graph.measure(5, 1)
+    record_property('table', str(line))
+    ran = nodes_of(line)
+    assert len(ran) == 1000 and all(a[1] <= b[0] for a, b in itertools.pairwise(ran))
+    assert int(x[0]) == 1000 * (2 * (5 + 1) + 1)
+    cap.recording.save(tmp_path / 'measured.json')
+    assert ck.Recording.load(tmp_path / 'measured.json').timeline == line
+    assert 'measured' in to_trace(cap.recording) and to_timeline_svg(cap.recording)
+
+
+def test_nothing_is_left_on_the_device() -> None:
+    x = cp.zeros(1 << 10)
+    with ck.capture() as cap:
+        for _ in range(50):
+            cp.add(x, 1, out=x)
+    cap.graph.measure(2, 0)
+    free: list[int] = []
+    for _ in range(40):
+        cap.graph.measure(2, 0)
+        cp.cuda.Device().synchronize()
+        free.append(int(cp.cuda.runtime.memGetInfo()[0]))
+    assert free[-1] >= free[9], free
+
+
+def test_a_graph_without_nodes() -> None:
+    with ck.capture() as cap:
+        pass
+    line: Any = cap.graph.measure(2, 0)
+    assert (line.nodes, line.span_us) == ([], 0)
+    assert line.plain_us > 0
