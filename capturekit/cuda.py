@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from capturekit.accesses import Accessing
 from capturekit.errors import CudaCallError
 from capturekit.nodes import KINDS, NodeInfo, Reader
 from capturekit.rules import CaptureStatus, Code, Mode
@@ -90,7 +91,7 @@ def stream_handle(stream: Any) -> int:
     raise TypeError(f'expected a CuPy stream or an object with __cuda_stream__, got {type(stream).__name__}')
 
 
-class CudaDevice(Setting, Timing):
+class CudaDevice(Accessing, Setting, Timing):
     """CUDA by way of cuda-bindings; the verbs of :class:`capturekit.simulated.device.SimulatedDevice`."""
 
     def __init__(self, cupy: Any) -> None:

@@ -141,6 +141,15 @@ class UnjoinedError(CaptureError):
     lanes: list[dict[str, Any]]
 
 
+class RaceError(CaptureError):
+    """Two nodes touch the same memory, one of them writing, and no path of edges orders them.
+
+    ``races`` is the :class:`~capturekit.races.Races` of the graph, whose certain ones are the reason.
+    """
+
+    races: Any
+
+
 class UnsupportedCallError(CaptureError):
     """A call that no capture can hold (``add_callback``, launching a graph into a capture ...)."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from capturekit import errors
@@ -21,6 +22,7 @@ from capturekit.graph import Graph
 from capturekit.guard import GUARD, Live, close_recording, tell
 from capturekit.keeping import keep
 from capturekit.places import Place, raised_at
+from capturekit.racing import refusal
 from capturekit.rules import CaptureStatus
 from capturekit.undo import Undo, add_note
 from capturekit.unloading import UNLOADING
@@ -37,6 +39,8 @@ class Leaving:
     _undo: Undo
     _live: Live | None
     _graph: Graph | None
+    _checked: bool
+    _left_by: FrameType | None
 
     def _leave(self, live: Live, error: BaseException | None) -> None:
         self._state = 'ending'
@@ -56,11 +60,21 @@ class Leaving:
             UNLOADING.hold(live.platform)  # for the graph, which gives it back when it is closed
         failure = self._undo.run()
         fault = fault or failure
+        if made is not None and error is None and fault is None and self._checked:
+            fault = self._race(live, made)
         try:
             self._finish(live, made, fault, error)
         finally:
             if made is not None and self._graph is None and self._live not in HELD:
                 UNLOADING.release()
+
+    def _race(self, live: Live, made: Any) -> BaseException | None:
+        try:
+            return refusal(live, made, self._left_by)
+        except BaseException as found:
+            return found
+        finally:
+            self._left_by = None
 
     def _end(self, live: Live, aborted: bool) -> Any:
         """Check, and end the capture; return what CuPy makes of it, instantiated. What goes wrong is raised."""

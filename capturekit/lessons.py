@@ -774,6 +774,30 @@ assert cp.allclose(next(steps()), x * 2)
 """,
     ),
     'cudaErrorTimeout': Lesson('It has its number between the codes of captures, and nothing to do with them.'),
+    'RaceError': Lesson(
+        'With `check_races=True` or `strict=False`: two nodes touch the same bytes, one of them writes, and '
+        'no event orders them. `print(graph.races())` lists all of them.',
+        """\
+side = cp.cuda.Stream(non_blocking=True)
+with ck.capture(check_races=True) as cap:
+    side.wait_event(cap.stream.record())
+    with side:
+        y = x * 2
+    x += 1
+    cap.join(side)
+""",
+        """\
+side = cp.cuda.Stream(non_blocking=True)
+with ck.capture(check_races=True) as cap:
+    side.wait_event(cap.stream.record())
+    with side:
+        y = x * 2
+    cap.join(side)
+    x += 1
+cap.graph.launch()
+assert cp.allclose(y, (x - 1) * 2)
+""",
+    ),
     'UpdateError': Lesson(
         '`graph.update(other)` where `other` has other nodes or edges, or recorded them in another order; a change of '
         'one node that CUDA does not make in an executable graph.',

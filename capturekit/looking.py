@@ -74,6 +74,8 @@ class Look:
         self.nodes: list[Node] = []
         self.edges: list[tuple[int, int]] = []
         self._numbers: dict[int, int] = {}
+        #: The body graphs of conditional nodes, by the nodes' handles.
+        self.bodies: dict[int, list[int]] = {}
         conditionals: list[_Conditional] = []
         whole: list[int] = []
         for part in parts:
@@ -105,6 +107,7 @@ class Look:
             if not bodies:
                 self._add(info, self._numbers)
                 continue
+            self.bodies[info.handle] = bodies
             conditionals.append((depth, info, bodies))
             for body in bodies:
                 self._walk(body, depth + 1, waiting, decided, conditionals, whole)

@@ -187,6 +187,10 @@ class GraphMemory:
             return any(block.ptr <= address < block.ptr + block.size for block in blocks)
         return any(start <= address < end for start, end in self._chunks)
 
+    def chunks(self) -> list[tuple[int, int]]:
+        """Where this memory lies, as pairs of its first address and the one after its last; [] in somebody's pool."""
+        return list(self._chunks)
+
     def held(self) -> list[Any]:
         """What is held for as long as the graph lives: blocks of this memory, arrays from outside, and others."""
         return [*self._held, *self._aimed.values()]

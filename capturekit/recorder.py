@@ -56,6 +56,7 @@ class Capture(Leaving):
         rehearsal: Rehearsal | None = None,
         lines: bool = True,
         into: Target | None = None,
+        checked: bool = False,
     ) -> None:
         self._given = stream
         self._strict = strict
@@ -64,6 +65,8 @@ class Capture(Leaving):
         self._rehearsal = rehearsal
         self._lines = lines
         self._into = into
+        self._checked = checked
+        self._left_by: FrameType | None = None
         self._renewed: Graph | None = None
         self._update: Update | None = None
         self._gates = 'device'
@@ -211,6 +214,7 @@ class Capture(Leaving):
                 raise wrong
             add_note(error, f'capturekit: {wrong}')
             return
+        self._left_by = sys._getframe(1)
         with uninterrupted():
             try:
                 self._leave(live, error)
@@ -468,6 +472,7 @@ def capture(
     into: Any = None,
     after: Any = None,
     update: Graph | None = None,
+    check_races: bool | None = None,
 ) -> Capture:
     """Record the CuPy work of a block into a CUDA graph.
 
@@ -494,8 +499,11 @@ def capture(
         update: a graph that is to run, from the end of the block on, what the block has recorded: its executable graph
             is updated in place, and instantiated anew only where CUDA refuses that. ``cap.graph`` is this graph, and
             ``cap.update`` tells what was done. See :meth:`Graph.update`. If the block fails the graph is as it was.
+        check_races: whether it is an error at the end of the block that two nodes touch the same memory, one of them
+            writing, and no path of edges orders them. See :meth:`Graph.races`. None: where ``strict`` is False.
 
     Raises:
+        RaceError: at the end of the block, where races are looked for and one is certain.
         UpdateError, ClosedError: the graph to be updated is launched in several parts; it is closed.
         TypeError, ValueError: an argument is none of these, or the stream is the legacy one or of another device.
         ImportError: CuPy or cuda-bindings is missing.
@@ -523,10 +531,15 @@ def capture(
         raise TypeError(f'rehearsal must come from ck.rehearse(), got {type(rehearsal).__name__}')
     if not isinstance(lines, bool):
         raise TypeError(f'lines must be True or False, got {lines!r}')
+    if check_races is not None and not isinstance(check_races, bool):
+        raise TypeError(f'check_races must be True, False or None, got {check_races!r}')
     to = target(into, after)
+    if to is not None and check_races:
+        raise ValueError('with into= somebody else says what comes before and after: races are not looked for')
     if to is not None and rehearsal is not None:
         raise ValueError('a rehearsal is checked by launches of capturekit: with into= somebody else launches')
-    made = Capture(stream, strict, mode, pool, rehearsal, lines, to)
+    checked = to is None and (not strict if check_races is None else check_races)
+    made = Capture(stream, strict, mode, pool, rehearsal, lines, to, checked)
     if update is not None:
         if not isinstance(update, Graph):
             raise TypeError(f'update must be a capturekit.Graph or None, got {type(update).__name__}')

@@ -116,12 +116,13 @@ class Writer:
 
     # -- what a node has ----------------------------------------------------------------------------------------
 
-    def _read(self, call: str, node: int, into: ctypes.Structure) -> Any:
+    def read(self, call: str, node: int, into: ctypes.Structure) -> Any:
+        """A node's parameters, as one of the driver's functions gives them."""
         self._call(call, ctypes.c_void_p(node), ctypes.byref(into))
         return into
 
     def _params(self, node: int) -> tuple[_Params, str, list[tuple[int, int]]]:
-        params = self._read('cuGraphKernelNodeGetParams_v2', node, _Params())
+        params = self.read('cuGraphKernelNodeGetParams_v2', node, _Params())
         name, layout = self._reader.described((params.func or 0, params.kern or 0))
         if layout and not params.args:
             raise CudaCallError(Code.cudaErrorNotSupported, 'cuGraphKernelNodeGetParams: arguments in one buffer')
@@ -165,7 +166,7 @@ class Writer:
 
     def set_memcpy(self, node: int, dst: int, src: int, nbytes: int) -> Change:
         """``cuGraphMemcpyNodeSetParams``; one-dimensional copies between linear memory."""
-        copy = self._read('cuGraphMemcpyNodeGetParams', node, _Memcpy())
+        copy = self.read('cuGraphMemcpyNodeGetParams', node, _Memcpy())
         flat = copy.Height <= 1 and copy.Depth <= 1
         if not flat or {copy.srcMemoryType, copy.dstMemoryType} - {_HOST, _DEVICE, _UNIFIED}:
             raise CudaCallError(Code.cudaErrorNotSupported, 'cuGraphMemcpyNodeSetParams: not one-dimensional')
@@ -186,7 +187,7 @@ class Writer:
 
     def set_memset(self, node: int, dst: int, value: int, nbytes: int) -> Change:
         """``cuGraphMemsetNodeSetParams``; the size of one element stays."""
-        asked = self._read('cuGraphMemsetNodeGetParams', node, _Memset())
+        asked = self.read('cuGraphMemsetNodeGetParams', node, _Memset())
         before = _Memset.from_buffer_copy(asked)
         rows = max(asked.height, 1)
         asked.dst, asked.value = dst, value
@@ -198,7 +199,7 @@ class Writer:
 
     def set_host(self, node: int, call: Callable[[], None]) -> Change:
         """``cuGraphHostNodeSetParams``: the function is called by a thread of the driver's, and must not call CUDA."""
-        before = self._read('cuGraphHostNodeGetParams', node, _Host())
+        before = self.read('cuGraphHostNodeGetParams', node, _Host())
         function = _HostFunction(lambda _user: call())
         asked = _Host(ctypes.cast(function, ctypes.c_void_p).value, None)
         change = self._set('cuGraphHostNodeSetParams', node, asked, before)
@@ -233,12 +234,12 @@ class Writer:
             self._call('cuGraphExecKernelNodeSetParams_v2', *at, ctypes.byref(params))
         elif kind in ('memcpy', 'memset'):
             read, into = ('Memcpy', _Memcpy()) if kind == 'memcpy' else ('Memset', _Memset())
-            params = self._read(f'cuGraph{read}NodeGetParams', node, into)
+            params = self.read(f'cuGraph{read}NodeGetParams', node, into)
             context = ctypes.c_void_p()
             self._call('cuCtxGetCurrent', ctypes.byref(context))
             self._call(f'cuGraphExec{read}NodeSetParams', *at, ctypes.byref(params), context)
         elif kind == 'host':
-            host = self._read('cuGraphHostNodeGetParams', node, _Host())
+            host = self.read('cuGraphHostNodeGetParams', node, _Host())
             self._call('cuGraphExecHostNodeSetParams', *at, ctypes.byref(host))
         elif kind in ('event record', 'wait event'):
             event = ctypes.c_void_p()
@@ -281,7 +282,7 @@ class Writer:
             self._call(f'cuGraphEvent{self._event_words(to)}NodeSetEvent', ctypes.c_void_p(to), event)
         elif kind in _STRUCTURES:
             name, structure = _STRUCTURES[kind]
-            params = self._read(f'cuGraph{name}NodeGetParams', of, structure())
+            params = self.read(f'cuGraph{name}NodeGetParams', of, structure())
             self._call(f'cuGraph{name}NodeSetParams', ctypes.c_void_p(to), ctypes.byref(params))
 
 

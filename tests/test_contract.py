@@ -290,7 +290,7 @@ def verbs(kind: type) -> dict[str, inspect.Signature]:
 #: What the simulated device has beside: how CuPy's stand-in gives it work and memory.
 BESIDE = {
     'submit', 'launch_host_func', 'add_callback', 'legacy_call', 'unsafe_call', 'malloc', 'free', 'host_alloc',
-    'host_free', 'condition_set',
+    'host_free', 'condition_set', 'launch_in_order',
 }  # fmt: skip
 
 
@@ -1191,6 +1191,12 @@ def test_memsets_and_copies_are_given_something_else(bench: Bench) -> None:
     assert [info.detail for info in d.node_infos(g)] == [
         {'dst': bench.cell(2), 'value': 5, 'bytes': 64}, {'dst': bench.cell(3), 'src': bench.cell(2), 'bytes': 32},
     ]  # fmt: skip
+    filled, copied = (d.graph_accesses(g)[node] for node in (fill, copy))
+    assert [(*one.extent, one.writes) for one in filled.accesses] == [(bench.cell(2), bench.cell(2) + 64, True)]
+    assert {(*one.extent, one.writes) for one in copied.accesses} == {
+        (bench.cell(3), bench.cell(3) + 32, True), (bench.cell(2), bench.cell(2) + 32, False),
+    }  # fmt: skip
+    assert filled.complete and copied.complete
     assert launched(bench, x, 0, 1, 2, 3) == [1, 1, 0, 0]
     assert [d.node_info(g, node) for node in (fill, copy)] == d.node_infos(g)
     for node in (fill, copy):

@@ -61,3 +61,19 @@ class AddressSpace:
         if offset >= block.size or offset + nbytes > block.size:
             return None
         return block, offset
+
+    def contents(self) -> dict[int, Bytes]:
+        """A copy of all blocks, by their addresses."""
+        with self._lock:
+            self._let_go()
+            blocks = dict(self._blocks)
+        return {address: block.copy() for address, block in blocks.items()}
+
+    def restore(self, contents: dict[int, Bytes]) -> None:
+        """Put back what :meth:`contents` gave, into blocks that are still there."""
+        with self._lock:
+            self._let_go()
+            blocks = dict(self._blocks)
+        for address, block in contents.items():
+            if address in blocks:
+                blocks[address][:] = block

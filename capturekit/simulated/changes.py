@@ -7,12 +7,13 @@ CUDA Driver API, ``cuGraphExecUpdate``; CUDA C++ Programming Guide, "Updating In
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from capturekit.accesses import Access, Touched, linear, together
 from capturekit.arguments import Argument
 from capturekit.errors import CudaCallError
 from capturekit.nodes import NodeInfo
@@ -32,11 +33,17 @@ _NOT_COPIED = ('conditional', 'memAlloc', 'memFree')
 
 @dataclass(frozen=True)
 class Given:
-    """What a node was given, how its work is made of that, and whether other values may take the place of these."""
+    """What a node was given, how its work is made of that, and whether other values may take the place of these.
+
+    ``writes`` are the numbers of the arguments that the work writes; None where only the kernel's author knows.
+    ``beside`` is what it reads that is no argument.
+    """
 
     values: Mapping[str, Any]
     make: Callable[..., Callable[[], None]]
     fits: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda old, new: True
+    writes: frozenset[int] | None = None
+    beside: Any = ()
 
     def work(self) -> Callable[[], None]:
         return self.make(**self.values)
@@ -53,6 +60,37 @@ def fields(values: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[int, ...]]:
             detail[name] = (*detail[name], 1, 1)[:3]
     ends = [detail[name] for name in ('dst', 'src') if name in detail]
     return detail, (*ends, *(one.ptr for one in values.get('args', ()) if hasattr(one, 'ptr')))
+
+
+def _slots(value: Any) -> Iterator[Any]:
+    """The arrays in a value, in lists, tuples and dictionaries."""
+    if hasattr(value, 'strides') and hasattr(value, 'ptr'):
+        yield value
+    elif isinstance(value, (list, tuple, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _slots(part)
+
+
+def _touched(slot: Any, writes: bool | None, argument: int) -> Access:
+    return Access(slot.ptr, slot.shape, slot.strides, slot.dtype.itemsize, writes, True, argument)
+
+
+def touched(node: _Node) -> Touched:
+    """What a node touches."""
+    if node.inside is not None:
+        return together(map(touched, node.inside.nodes))
+    if node.given is None:
+        return Touched((), node.kind not in ('kernel', 'memcpy', 'memset', 'host'))
+    values, writes = node.given.values, node.given.writes
+    found = [
+        _touched(slot, None if writes is None else number in writes, number)
+        for number, value in enumerate(values.get('args', ()))
+        for slot in _slots(value)
+        if 0 not in slot.shape
+    ]
+    found += [_touched(slot, False, -1) for slot in _slots(node.given.beside) if 0 not in slot.shape]
+    found += [linear(values[end], values['bytes'], end == 'dst') for end in ('dst', 'src') if end in values]
+    return Touched(tuple(found))
 
 
 def info_of(node: _Node) -> NodeInfo:
@@ -204,6 +242,11 @@ class Changes:
             handle = self._handle()
             self._graphs[handle] = type(graph)(handle, list(copies.values()))
             return handle
+
+    def graph_accesses(self, g: int) -> dict[int, Touched]:
+        """What each node of a definition touches, by its handle."""
+        with self._lock:
+            return {node.handle: touched(node) for node in self._graph(g).nodes}
 
     # -- single nodes -------------------------------------------------------------------------------------------
 

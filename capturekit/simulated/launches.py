@@ -126,9 +126,18 @@ def _store_all(slots: Iterable[Slot], values: Iterable[NDArray[Any]]) -> None:
             _store(slot.view(), value)
 
 
-def _given(args: tuple[Any, ...], make: Callable[..., Callable[[], None]]) -> Given:
+def _given(
+    args: tuple[Any, ...], make: Callable[..., Callable[[], None]], writes: Iterable[int], beside: Any = ()
+) -> Given:
     """The arguments of a kernel of CuPy's, which decides about its grid itself."""
-    return Given({'args': args, 'grid': None, 'block': None, 'shared': 0}, make)
+    values = {'args': args, 'grid': None, 'block': None, 'shared': 0}
+    return Given(values, make, writes=frozenset(writes), beside=beside)
+
+
+def _into(recipe: Any, slots: Sequence[Slot], make: Callable[..., Callable[[], None]]) -> Given:
+    """The same, of inputs followed by outputs."""
+    count = len(recipe[0])
+    return _given((*recipe[0], *slots), make, range(count, count + len(slots)), recipe[1])
 
 
 def launch(
@@ -167,7 +176,7 @@ def launch(
     del values
     if all(0 in slot.shape for slot in slots):
         return _rebuild(result, iter(arrays))
-    if runtime.submit(get_current_stream_ptr(), work, name, kind, _given((*recipe[0], *slots), make)):
+    if runtime.submit(get_current_stream_ptr(), work, name, kind, _into(recipe, slots, make)):
         fresh = None
     return _rebuild(result, iter(arrays))
 
@@ -204,7 +213,7 @@ def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind:
 
         return again
 
-    if runtime.submit(get_current_stream_ptr(), work, name, kind, _given((*recipe[0], *slots), make)):
+    if runtime.submit(get_current_stream_ptr(), work, name, kind, _into(recipe, slots, make)):
         fresh = None
     return out
 
@@ -243,7 +252,7 @@ def mutate(
     def make(args: tuple[Any, ...], **_shape: Any) -> Callable[[], None]:
         return lambda: _quietly(lambda *a: fn(args[0].view(), *a), (args[1:], {}))
 
-    if runtime.submit(get_current_stream_ptr(), work, name, kind, _given((slot, *recipe[0]), make)):
+    if runtime.submit(get_current_stream_ptr(), work, name, kind, _given((slot, *recipe[0]), make, [0])):
         fresh = None
 
 

@@ -1,0 +1,312 @@
+"""``graph.races()``: nodes that touch the same memory, one of them writing, and no path of edges between them.
+
+A launch runs such a pair in any order, or at once, and the order may be another one each time. What the nodes touch
+comes from their arguments, as bytes: disjoint views of one array are no race, and a block that was handed out again on
+another lane is. CUDA C++ Programming Guide, "Graph Structure".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from capturekit.accesses import Access, Touched, covers, linear, overlap, together
+from capturekit.looking import Look, Node
+from capturekit.memory import GraphMemory, extent
+from capturekit.order import Order
+from capturekit.plan import Part
+
+#: What is known of who writes: by a kernel's name and the argument's number, as an observation has found it.
+Observed = Mapping[tuple[str, int], bool]
+#: So many accesses of one node are held against each other.
+_MANY = 64
+#: What a node does with memory, by whether it writes.
+DOES = {True: 'writes', False: 'reads', None: 'reads or writes'}
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two nodes that touch the same memory in no order.
+
+    Attributes:
+        first, second: the nodes, as they were recorded.
+        memory: which memory, in words: a variable's name where one is known.
+        address, nbytes: where what both touch lies, from the first byte to the last.
+        writes: what each of them does there: True, False, or None where that is not known.
+        certain: False where only one of the two may write, or it is not known how far a kernel goes.
+        count: pairs of nodes that the same two lines made, on the same lanes; this is the first.
+        order, outcome: on the simulated device, an order of nodes by number that the edges allow, and what it makes
+            another than the order of recording does.
+    """
+
+    first: Node
+    second: Node
+    memory: str
+    address: int
+    nbytes: int
+    writes: tuple[bool | None, bool | None]
+    certain: bool
+    count: int = 1
+    order: tuple[int, ...] = ()
+    outcome: str = ''
+
+    @property
+    def missing(self) -> tuple[int, int]:
+        """The edge that is missing, as a pair of nodes' numbers."""
+        return self.first.number, self.second.number
+
+    @property
+    def remedy(self) -> str:
+        """What to write, and where."""
+        a, b = self.first, self.second
+        if a.lane is None or b.lane is None or a.lane == b.lane:
+            return f'Put an edge from node {a.number} to node {b.number}.'
+        where = ''.join(f', {word} {node.at}' for word, node in (('after', a), ('before', b)) if node.at is not None)
+        return (
+            f'Let lane {b.lane} wait for lane {a.lane}{where}: '
+            f'`lane{b.lane}.wait_event(lane{a.lane}.record())`; or do both on one lane.'
+        )
+
+    def __str__(self) -> str:
+        head = 'race' if self.certain else 'possible race'
+        lines = [f'{head}: {self.memory} is touched in no order' + (f' ({self.count} pairs)' if self.count > 1 else '')]
+        lines += [f'  {DOES[w]}: node {node}' for w, node in zip(self.writes, (self.first, self.second))]
+        if self.outcome:
+            lines += [f'  in the order {_shortened(self.order)}: {self.outcome}']
+        return '\n'.join([*lines, f'  {self.remedy}'])
+
+
+def _shortened(order: Sequence[int]) -> str:
+    words = [str(n) for n in order]
+    return ', '.join(words if len(words) <= 16 else [*words[:8], '...', *words[-7:]])
+
+
+@dataclass
+class Races:
+    """What :meth:`Graph.races` found. True if there is anything; a sequence of :class:`Race`, the certain ones first.
+
+    Attributes:
+        races: the findings.
+        nodes: how many nodes were looked at.
+        compared: pairs of nodes that touch the same bytes, one of them perhaps writing.
+        unknown: nodes of which nobody knows what they touch: host functions, kernels that read tables of addresses.
+        notes: what else one should know.
+    """
+
+    races: list[Race] = field(default_factory=list)
+    nodes: int = 0
+    compared: int = 0
+    unknown: list[Node] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def certain(self) -> list[Race]:
+        """The races that are certain."""
+        return [race for race in self.races if race.certain]
+
+    def __len__(self) -> int:
+        return len(self.races)
+
+    def __iter__(self) -> Iterator[Race]:
+        return iter(self.races)
+
+    def __getitem__(self, number: int) -> Race:
+        return self.races[number]
+
+    def __str__(self) -> str:
+        sure = len(self.certain)
+        head = f'{self.nodes} nodes, {self.compared} pairs on the same memory: '
+        head += f'{sure} race{"" if sure == 1 else "s"}, {len(self.races) - sure} possible'
+        lines = [head, *map(str, self.races)]
+        if self.unknown:
+            some = ', '.join(str(node) for node in self.unknown[:3])
+            lines.append(f'not looked into, {len(self.unknown)} nodes: {some}{", ..." if self.unknown[3:] else ""}')
+        return '\n'.join([*lines, *self.notes])
+
+
+class Blocks:
+    """The memory blocks that a graph's nodes use, and what to call them."""
+
+    def __init__(self, memory: GraphMemory, array: Any, names: Mapping[str, Any]) -> None:
+        things = (one for thing in memory.held() for one in (thing if isinstance(thing, list) else [thing]))
+        held = {(int(p.mem.ptr), int(p.mem.ptr) + int(p.mem.size)) for p in things if hasattr(p, 'mem')}
+        self._own = memory.chunks()
+        self._ranges = [sorted(held), sorted(self._own)]
+        self._names = sorted(
+            ((*extent(value), name) for name, value in names.items() if isinstance(value, array) and value.size),
+            key=lambda one: (one[1] - one[0], one[2]),
+        )
+
+    def end(self, address: int) -> int | None:
+        """Where the block that an address lies in ends; None if it lies in none."""
+        for blocks in self._ranges:
+            found = bisect_left(blocks, (address + 1,)) - 1
+            if found >= 0 and address < blocks[found][1]:
+                return blocks[found][1]
+        return None
+
+    def words(self, address: int, nbytes: int) -> str:
+        """What lies at an address."""
+        for low, high, name in self._names:
+            if low <= address < high:
+                return name
+        inside = any(low <= address < high for low, high in self._own)
+        whose = "memory of the graph's own" if inside else 'memory'
+        return f'{whose} at {address:#x} ({nbytes:,} bytes)'
+
+
+class _Open:
+    """Accesses that later ones may conflict with, by where they lie: of each size class in order of address."""
+
+    def __init__(self) -> None:
+        self._classes: dict[int, list[tuple[int, int, int]]] = {}
+        self._accesses: dict[int, tuple[int, Access]] = {}
+        self._count = 0
+
+    def add(self, node: int, access: Access) -> None:
+        low, high = access.extent
+        self._accesses[self._count] = (node, access)
+        insort(self._classes.setdefault((high - low).bit_length(), []), (low, high, self._count))
+        self._count += 1
+
+    def touching(self, low: int, high: int) -> list[tuple[int, int, Access]]:
+        """(key, node, access) of all that shares a byte with [low, high), from the first byte to the last."""
+        found = []
+        for size, entries in self._classes.items():
+            start = bisect_left(entries, (low - (1 << size),))
+            for at in range(start, len(entries)):
+                begin, end, key = entries[at]
+                if begin >= high:
+                    break
+                if end > low:
+                    found.append((key, *self._accesses[key]))
+        return found
+
+    def drop(self, key: int) -> None:
+        _node, access = self._accesses.pop(key)
+        low, high = access.extent
+        entries = self._classes[(high - low).bit_length()]
+        del entries[bisect_left(entries, (low, high, key))]
+
+
+@dataclass
+class _Level:
+    """The nodes of one graph: in the order of recording, with what they touch and the edges between them."""
+
+    handles: list[int]
+    touched: list[Touched]
+    order: Order
+
+
+class Search:
+    """One search for races in what a graph holds now."""
+
+    def __init__(
+        self, device: Any, parts: Sequence[Part], look: Look, blocks: Blocks, observed: Observed | None = None
+    ) -> None:
+        self._device = device
+        self._look = look
+        self._blocks = blocks
+        self._observed = observed or {}
+        self._found: dict[Any, Race] = {}
+        self.report = Races(nodes=len(look.nodes))
+        for part in parts:
+            self._graph(part.graph)
+        self.report.races = sorted(self._found.values(), key=lambda race: (not race.certain, race.missing))
+
+    def _graph(self, g: int) -> Touched:
+        """Search a graph and the bodies in it; return what all of it touches."""
+        device, look = self._device, self._look
+        handles = device.graph_nodes(g)
+        known = device.graph_accesses(g)
+        touched = []
+        for handle in handles:
+            if handle in look.bodies:
+                touched.append(together([self._graph(body) for body in look.bodies[handle]]))
+            else:
+                touched.append(self._resolved(handle, known[handle]))
+        number = {handle: n for n, handle in enumerate(handles)}
+        edges = [(number[a], number[b]) for a, b in device.graph_edges(g)]
+        self._level(_Level(handles, touched, Order(len(handles), edges)))
+        return together(touched)
+
+    def _resolved(self, handle: int, touched: Touched) -> Touched:
+        """With what the blocks and the observation tell beside."""
+        node = self._look.nodes[self._look.numbers[handle]]
+        if not touched.complete:
+            self.report.unknown.append(node)
+        found = []
+        for access in touched.accesses:
+            if access.writes is None:
+                access = replace(access, writes=self._observed.get((node.name, access.argument)))
+            if not access.itemsize:
+                end = self._blocks.end(access.address)
+                if end is None:  # no address, or of nothing that the graph holds
+                    continue
+                access = linear(access.address, end - access.address, access.writes, False, access.argument)
+            found.append(access)
+        return Touched(tuple(found), touched.complete)
+
+    def _level(self, level: _Level) -> None:
+        if len(level.order.sequence) < 2:
+            return
+        open_ = _Open()
+        for node in level.order.sequence:
+            mine = _merged(level.touched[node].accesses)
+            for access in mine:
+                self._against(level, open_, node, access)
+            for access in mine:
+                open_.add(node, access)
+
+    def _against(self, level: _Level, open_: _Open, node: int, access: Access) -> None:
+        before = level.order.before
+        for key, other, earlier in open_.touching(*access.extent):
+            if before(other, node):
+                # whoever is unordered with the earlier one and shares bytes with it is so, and does so, with this one
+                if _weight(access) >= _weight(earlier) and covers(access, earlier):
+                    open_.drop(key)
+            elif access.writes is not False or earlier.writes is not False:
+                self._compare(level, (other, earlier), (node, access))
+
+    def _compare(self, level: _Level, one: tuple[int, Access], other: tuple[int, Access]) -> None:
+        self.report.compared += 1
+        shared = overlap(one[1], other[1])
+        if shared is False:
+            return
+        (a, first), (b, second) = sorted((one, other), key=lambda pair: pair[0])
+        nodes = [self._look.nodes[self._look.numbers[level.handles[n]]] for n in (a, b)]
+        low, high = max(first.extent[0], second.extent[0]), min(first.extent[1], second.extent[1])
+        certain = shared is True and (first.writes is True or second.writes is True)
+        words = self._blocks.words(low, high - low)
+        race = Race(nodes[0], nodes[1], words, low, high - low, (first.writes, second.writes), certain)
+        key = (*((node.lane, node.at, node.name) for node in nodes), words if certain else '', certain)
+        known = self._found.get(key)
+        self._found[key] = race if known is None else replace(known, count=known.count + 1)
+
+
+def _weight(access: Access) -> int:
+    return {False: 0, None: 1, True: 2}[access.writes]
+
+
+def _merged(accesses: Iterable[Access]) -> list[Access]:
+    """Without those that another one of the same node makes no difference beside."""
+    found: list[Access] = []
+    for access in dict.fromkeys(sorted(accesses, key=_weight, reverse=True)):
+        if not any(covers(one, access) for one in found[:_MANY]):
+            found.append(access)
+    return found
+
+
+def search(
+    device: Any,
+    parts: Sequence[Part],
+    look: Callable[[], Look],
+    memory: GraphMemory,
+    array: type,
+    names: Mapping[str, Any],
+    observed: Observed | None = None,
+) -> Races:
+    """All races in a graph. ``names`` are the caller's variables, for calling arrays by them."""
+    return Search(device, parts, look(), Blocks(memory, array, names), observed).report

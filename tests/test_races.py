@@ -1,0 +1,423 @@
+"""Races: programs with and without a missing edge, against sets of bytes and a search along the edges."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import capturekit as ck
+from capturekit.simulated import body
+
+N = 48
+
+
+@pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
+def cp(request: pytest.FixtureRequest) -> Any:
+    if request.param == 'gpu':
+        return pytest.importorskip('cupy')
+    return request.getfixturevalue('sim')
+
+
+#: Views of one array: whole, disjoint halves, overlapping, every second element, columns of a matrix.
+VIEWS: dict[str, Any] = {
+    'whole': np.s_[:],
+    'low': np.s_[: N // 2],
+    'high': np.s_[N // 2 :],
+    'middle': np.s_[N // 4 : 3 * N // 4],
+    'even': np.s_[::2],
+    'odd': np.s_[1::2],
+    'thirds': np.s_[2::3],
+    'back': np.s_[::-1],
+}
+BYTES = {name: {4 * int(n) + k for n in np.arange(N)[view] for k in range(4)} for name, view in VIEWS.items()}
+
+
+@dataclass(frozen=True)
+class Op:
+    """Adds one to a view, if ``src`` is None, else something made of all of another view; on a lane."""
+
+    lane: int
+    dst: tuple[int, str]
+    src: tuple[int, str] | None
+
+    def touches(self) -> list[tuple[int, set[int], bool]]:
+        """(array, bytes, whether it writes)."""
+        found = [(self.dst[0], BYTES[self.dst[1]], True)]
+        return found + ([] if self.src is None else [(self.src[0], BYTES[self.src[1]], False)])
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A lane waits for all that another one has done so far."""
+
+    lane: int
+    other: int
+
+
+@dataclass
+class Told:
+    """What a program means: the nodes, with those that come before each."""
+
+    ops: list[Op] = field(default_factory=list)
+    before: list[frozenset[int]] = field(default_factory=list)
+
+    def races(self) -> set[tuple[int, int]]:
+        return {
+            (a, b)
+            for a, b in itertools.combinations(range(len(self.ops)), 2)
+            if a not in self.before[b] and conflict(self.ops[a], self.ops[b])
+        }
+
+
+def conflict(one: Op, other: Op) -> bool:
+    return any(
+        a == b and near & far and (writes or also)
+        for a, near, writes in one.touches()
+        for b, far, also in other.touches()
+    )
+
+
+LANES, ARRAYS = 3, 2
+lanes = st.integers(0, LANES - 1)
+views = st.tuples(st.integers(0, ARRAYS - 1), st.sampled_from(sorted(VIEWS)))
+ops = st.builds(Op, lanes, views, st.none() | views)
+waits = st.tuples(lanes, lanes).filter(lambda pair: pair[0] != pair[1]).map(lambda pair: Wait(*pair))
+programs = st.lists(st.one_of(ops, ops, waits), min_size=2, max_size=14)
+
+
+def told(program: list[Op | Wait]) -> Told:
+    found, done = Told(), [frozenset[int]() for _ in range(LANES)]
+    for step in program:
+        if isinstance(step, Wait):
+            done[step.lane] |= done[step.other]
+        else:
+            found.before.append(done[step.lane])
+            done[step.lane] |= {len(found.ops)}
+            found.ops.append(step)
+    return found
+
+
+def do(cp: Any, arrays: list[Any], op: Op) -> None:
+    """One kernel."""
+    view = arrays[op.dst[0]][VIEWS[op.dst[1]]]
+    if op.src is None:
+        cp.add(view, 1, out=view)
+    else:
+        source = arrays[op.src[0]][VIEWS[op.src[1]]]
+        cp.ElementwiseKernel('raw T x', 'T y', 'y += x[0]', 'takes_all_of')(source, view)
+
+
+@body('takes_all_of')
+def _takes(x: Any, y: Any) -> None:
+    y += x.sum()
+
+
+def record(cp: Any, arrays: list[Any], program: list[Op | Wait], **options: Any) -> ck.Graph:
+    with ck.capture(**options) as cap:
+        streams = [cap.stream, *(cp.cuda.Stream(non_blocking=True) for _ in range(LANES - 1))]
+        for side in streams[1:]:
+            side.wait_event(cap.stream.record())
+        for step in program:
+            if isinstance(step, Wait):
+                streams[step.lane].wait_event(streams[step.other].record())
+            else:
+                with streams[step.lane]:
+                    do(cp, arrays, step)
+        for side in streams[1:]:
+            cap.join(side)
+    return cap.graph
+
+
+def pairs(races: Any) -> set[tuple[int, int]]:
+    return {race.missing for race in races}
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(program=programs)
+def test_what_is_found_is_a_race_and_none_is_missed(cp: Any, program: list[Op | Wait]) -> None:
+    arrays = [cp.zeros(N, cp.float32) for _ in range(ARRAYS)]
+    wanted = told(program)
+    graph = record(cp, arrays, program)
+    found = graph.races()
+    assert pairs(found) <= wanted.races()
+    assert all(race.certain for race in found)
+    assert bool(found) is bool(wanted.races())
+    graph.close()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(program=programs)
+def test_with_the_edges_that_are_named_nothing_is_left(cp: Any, program: list[Op | Wait]) -> None:
+    arrays = [cp.zeros(N, cp.float32) for _ in range(ARRAYS)]
+    for _ in range(len(program) ** 2):
+        graph = record(cp, arrays, program)
+        found = graph.races()
+        graph.close()
+        if not found:
+            break
+        first, second = found[0].missing
+        places = [n for n, step in enumerate(program) if isinstance(step, Op)]
+        wait = Wait(program[places[second]].lane, program[places[first]].lane)
+        # directly behind the first node it would order more than is asked; directly before the second is what is said
+        program = [*program[: places[second]], wait, *program[places[second] :]]
+    assert not told(program).races()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(program=programs)
+def test_without_races_each_order_gives_the_same(cp: Any, program: list[Op | Wait]) -> None:
+    arrays = [cp.arange(N, dtype=cp.float32) for _ in range(ARRAYS)]
+    graph = record(cp, arrays, program)
+    if graph.races():
+        graph.close()
+        return
+    results = []
+    for _ in range(3):
+        for number, array in enumerate(arrays):
+            array[...] = cp.arange(N, dtype=cp.float32) * (number + 1)
+        graph.launch()
+        results.append([cp.asnumpy(array) for array in arrays])
+    for other in results[1:]:
+        np.testing.assert_array_equal(other, results[0])
+    graph.close()
+
+
+# -- what a finding says --------------------------------------------------------------------------------------
+
+
+def two_lanes(cp: Any, left: Any, right: Any, **options: Any) -> ck.Graph:
+    with ck.capture(**options) as cap, cap.fork(2) as (a, b):
+        with a:
+            left()
+        with b:
+            right()
+    return cap.graph
+
+
+def test_a_finding_names_both_lines_the_array_and_the_edge(cp: Any) -> None:
+    x = cp.arange(8, dtype=cp.float32)
+    y = cp.zeros(8, cp.float32)
+    graph = two_lanes(cp, lambda: cp.multiply(x, 2, out=x), lambda: cp.add(x, 1, out=y))
+    (race,) = graph.races()
+    assert (race.first.name, race.second.name) == ('cupy_multiply', 'cupy_add')
+    assert (race.first.lane, race.second.lane, race.missing) == (1, 2, (0, 1))
+    assert (race.memory, race.address, race.nbytes) == ('x', x.data.ptr, 32)
+    assert race.writes == (True, False)
+    text = str(race)
+    assert text.count('test_races.py:') == 4
+    assert '`lane2.wait_event(lane1.record())`' in text
+
+
+def test_disjoint_views_are_no_race_and_overlapping_ones_are(cp: Any) -> None:
+    x = cp.zeros(64)
+    apart = two_lanes(cp, lambda: cp.add(x[::2], 1, out=x[::2]), lambda: cp.add(x[1::2], 1, out=x[1::2]))
+    assert not apart.races()
+    across = two_lanes(cp, lambda: cp.add(x[:40], 1, out=x[:40]), lambda: cp.add(x[24:], 1, out=x[24:]))
+    (race,) = across.races()
+    assert (race.address - x.data.ptr, race.nbytes) == (24 * 8, 16 * 8)
+
+
+def test_two_that_only_read_are_no_race(cp: Any) -> None:
+    x = cp.zeros(64)
+    assert not two_lanes(cp, lambda: x + 1, lambda: x * 2).races()
+
+
+def test_copies_and_memsets_take_part(cp: Any) -> None:
+    x, y = cp.zeros(64), cp.zeros(64)
+    graph = two_lanes(cp, lambda: x.data.memset_async(0, 512), lambda: y.data.copy_from_device_async(x.data, 512))
+    (race,) = graph.races()
+    assert {race.first.kind, race.second.kind} == {'memset', 'memcpy'}
+
+
+def test_many_pairs_of_two_lines_are_one_finding(cp: Any) -> None:
+    x = cp.zeros(64)
+
+    def work() -> None:
+        for _ in range(5):
+            cp.add(x, 1, out=x)
+
+    (race,) = two_lanes(cp, work, work).races()
+    assert race.count > 1
+    assert f'({race.count} pairs)' in str(race)
+
+
+WRITES_FIRST = """
+extern "C" __global__ void writes_first(double* x, const double* y) { x[threadIdx.x] = y[threadIdx.x] + 1; }
+"""
+
+
+@body('writes_first')
+def _writes_first(grid: Any, block: Any, args: Any) -> None:
+    args[0][...] = args[1] + 1
+
+
+def test_a_kernel_of_the_users_is_a_possible_race_until_it_is_observed(cp: Any) -> None:
+    kernel = cp.RawKernel(WRITES_FIRST, 'writes_first')
+    x, y, z = cp.arange(8.0), cp.arange(8.0), cp.arange(8.0)
+    graph = two_lanes(cp, lambda: kernel((1,), (8,), (x, y)), lambda: cp.multiply(y, x, out=z))
+    found = graph.races()
+    assert len(found) == 1 and not found.certain
+    before = [cp.asnumpy(one) for one in (x, y, z)]
+    (race,) = graph.races(observe=True)
+    assert race.certain and race.memory == 'x' and race.writes == (True, False)
+    np.testing.assert_array_equal([cp.asnumpy(one) for one in (x, y, z)], before)
+    assert graph.launches == 0
+
+
+def test_the_order_that_gives_a_different_result_is_told(cp: Any) -> None:
+    x, y = cp.arange(8.0), cp.zeros(8)
+    with ck.capture() as cap:
+        cp.add(x, 1, out=x)
+        with cap.fork(2) as (a, b):
+            with a:
+                cp.multiply(x, 2, out=x)
+            with b:
+                cp.add(x, 1, out=y)
+    (race,) = cap.graph.races(observe=True)
+    assert race.order == (0, 2, 1)
+    assert race.outcome.startswith('y is another in ')
+    assert 'in the order 0, 2, 1: y is another' in str(race)
+    assert cp.asnumpy(x).tolist() == list(range(8))
+
+
+def test_a_race_that_makes_no_difference_is_told_without_an_order(cp: Any) -> None:
+    x = cp.zeros(8)
+    graph = two_lanes(cp, lambda: cp.add(x, 1, out=x), lambda: cp.add(x, 2, out=x))
+    (race,) = graph.races(observe=True)
+    assert race.certain and race.order == () and race.outcome == ''
+
+
+def test_bodies_of_decisions_are_searched_and_ordered_with_what_is_around(cp: Any) -> None:
+    x, y, going = cp.zeros(8), cp.zeros(8), cp.ones((), bool)
+    with ck.capture() as cap:
+        cp.add(x, 1, out=x)
+        with cap.if_(going), cap.fork(2) as (a, b):
+            with a:
+                cp.add(x, 1, out=x)
+            with b:
+                cp.add(x, 1, out=y)
+        cp.add(x, 1, out=x)
+    found = cap.graph.races()
+    assert [(race.first.name, race.second.name) for race in found] == [('cupy_add', 'cupy_add')]
+    assert found[0].first.number == 1 or found[0].missing[1] - found[0].missing[0] == 1
+
+
+def test_a_child_graph_touches_what_its_nodes_do(cp: Any) -> None:
+    x, y = cp.zeros(8), cp.zeros(8)
+    with ck.capture() as inner:
+        cp.add(x, 1, out=x)
+    with ck.capture() as cap, cap.fork(2) as (a, b):
+        with a:
+            cap.embed(inner.graph)
+        with b:
+            cp.add(x, 1, out=y)
+    (race,) = cap.graph.races()
+    assert {race.first.kind, race.second.kind} == {'graph', 'kernel'}
+    assert race.memory == 'x'
+
+
+def test_host_functions_are_said_not_to_be_looked_into(cp: Any) -> None:
+    x = cp.zeros(8)
+    with ck.capture() as cap:
+        cap.stream.launch_host_func(lambda _arg: None, None)
+        cp.add(x, 1, out=x)
+    found = cap.graph.races(observe=True)
+    assert [node.kind for node in found.unknown] == ['host']
+    assert 'not looked into, 1 nodes' in str(found)
+    assert any('nothing was run' in note for note in found.notes)
+
+
+# -- at the end of a block ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('options', [{'check_races': True}, {'strict': False}])
+def test_a_race_is_an_error_at_the_end_where_it_is_asked_for(cp: Any, options: dict[str, Any]) -> None:
+    x, y = cp.arange(8.0), cp.zeros(8)
+    with pytest.raises(ck.RaceError) as info:
+        two_lanes(cp, lambda: cp.multiply(x, 2, out=x), lambda: cp.add(x, 1, out=y), **options)
+    error = info.value
+    assert len(error.races.certain) == 1
+    assert error.location is not None and error.location.line
+    assert str(error).startswith('x is touched in no order')
+    assert error.recording.outcome == 'failed'
+    # everything is as before, and the repaired program is recorded
+    with ck.capture(**options) as cap:
+        cp.multiply(x, 2, out=x)
+        cp.add(x, 1, out=y)
+    cap.graph.launch()
+    assert cp.asnumpy(y).tolist() == [2 * n + 1 for n in range(8)]
+
+
+def test_by_itself_a_strict_capture_does_not_look(cp: Any) -> None:
+    x = cp.zeros(8)
+    assert two_lanes(cp, lambda: cp.add(x, 1, out=x), lambda: cp.add(x, 1, out=x)).races()
+    assert two_lanes(cp, lambda: cp.add(x, 1, out=x), lambda: cp.add(x, 1, out=x), strict=False, check_races=False)
+
+
+def test_what_is_only_possible_is_noted(cp: Any) -> None:
+    kernel, x, y, z = cp.RawKernel(WRITES_FIRST, 'writes_first'), cp.zeros(8), cp.zeros(8), cp.zeros(8)
+    graph = two_lanes(cp, lambda: kernel((1,), (8,), (x, z)), lambda: cp.add(x, 1, out=y), check_races=True)
+    assert any('possible race' in step.text for step in graph.recording.notes)
+
+
+def test_the_own_exception_of_the_block_comes_first(cp: Any) -> None:
+    x = cp.zeros(8)
+    with pytest.raises(KeyError), ck.capture(check_races=True) as cap, cap.fork(2) as (a, b):
+        with a:
+            cp.add(x, 1, out=x)
+        with b:
+            cp.add(x, 1, out=x)
+        raise KeyError
+
+
+def test_bad_arguments_are_told_at_the_call(cp: Any) -> None:
+    with pytest.raises(TypeError, match='check_races'):
+        ck.capture(check_races='yes')
+    graph = two_lanes(cp, lambda: cp.zeros(8) + 1, lambda: None)
+    with pytest.raises(TypeError, match='observe'):
+        graph.races(observe=1)
+    with pytest.raises(ck.UnmatchedError, match='observe'), ck.capture() as cap:
+        cp.add(graph is None, cp.zeros(3))
+        graph.races(observe=True)
+    assert cap is not None
+    graph.close()
+    with pytest.raises(ck.ClosedError):
+        graph.races()
+
+
+def test_memory_that_was_handed_out_again_on_another_lane_counts(cp: Any) -> None:
+    """Begun by hand, CuPy's pool knows of streams only: a block that another lane still reads is given away."""
+    pool = cp.cuda.MemoryPool()
+    with ck.capture(pool=pool) as cap:
+        side = cp.cuda.Stream(non_blocking=True)
+        block = pool.malloc(512)
+        first = cp.ndarray((64,), cp.float64, block)
+        cp.add(first, 1, out=first)
+        side.wait_event(cap.stream.record())
+        with side:
+            kept = first * 2
+        second = cp.ndarray((64,), cp.float64, block)  # as a pool does when Python has dropped `first`
+        cp.multiply(second, 3, out=second)
+        cap.join(side)
+    assert [race.certain for race in cap.graph.races()] == [True]
+    assert kept is not None
+
+
+def test_ten_thousand_nodes_on_32_lanes_take_seconds(cp: Any) -> None:
+    arrays = [cp.zeros(64) for _ in range(32)]
+    shared = cp.zeros(64)
+    with ck.capture(lines=False) as cap, cap.fork(32) as lanes_:
+        for lane, array in zip(lanes_, arrays):
+            with lane:
+                for _ in range(312):
+                    cp.add(shared, array, out=array)
+    start = time.perf_counter()
+    assert not cap.graph.races()
+    print(f'{cap.graph.recording.nodes} nodes: {time.perf_counter() - start:.1f} s')
