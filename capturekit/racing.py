@@ -98,7 +98,7 @@ def _tried(platform: Platform, g: int, look: Look, blocks: Blocks, race: Race) -
     from capturekit.simulated.orders import differing  # not where there is a GPU
 
     handles = {number: handle for handle, number in look.numbers.items()}
-    memory = platform.cupy.cuda.runtime.device_memory
+    memory = platform.device.address_spaces[0]  # the device's; the other is the host's
     found = differing(platform.device, memory, g, *(handles[node.number] for node in (race.first, race.second)))
     if found is None:
         return race

@@ -38,7 +38,7 @@ _RELAXED = CONSTANTS['streamCaptureModeRelaxed']
 _H2H, _H2D, _D2H = (CONSTANTS[f'memcpy{kind}'] for kind in ('HostToHost', 'HostToDevice', 'DeviceToHost'))
 
 _bound: SimulatedDevice | None = None
-device_memory = AddressSpace()
+_device_memory = AddressSpace()
 _pinned_memory = AddressSpace()
 _pinned_handles: dict[int, int] = {}
 _untimed: set[int] = set()
@@ -82,7 +82,7 @@ def bind(device: SimulatedDevice) -> None:
     """Set the device that every call goes to."""
     global _bound
     _bound = device
-    device.address_spaces += [device_memory, _pinned_memory]
+    device.address_spaces += [_device_memory, _pinned_memory]
 
 
 def _device() -> SimulatedDevice:
@@ -214,7 +214,7 @@ def profilerStop() -> None:
 
 def _allocate(size: int) -> int:
     ptr: int = _ask(_device().malloc, size)
-    device_memory.add(ptr, np.full(max(size, 1), GARBAGE, np.uint8))
+    _device_memory.add(ptr, np.full(max(size, 1), GARBAGE, np.uint8))
     return ptr
 
 
@@ -242,7 +242,7 @@ def mallocAsync(size: int, stream: int) -> int:
 def free(ptr: int) -> None:
     if ptr:
         _ask(_device().free, ptr)
-        device_memory.remove(ptr)
+        _device_memory.remove(ptr)
         _of_graphs.discard(ptr)
 
 
@@ -283,7 +283,7 @@ def memGetInfo() -> tuple[int, int]:
 
 def device_bytes(ptr: int, size: int) -> Bytes:
     """Return the bytes at a device address, as a view. Raises cudaErrorIllegalAddress where there are none."""
-    found = device_memory.find(ptr, size)
+    found = _device_memory.find(ptr, size)
     if found is None:
         raise CUDARuntimeError(_ILLEGAL_ADDRESS)
     block, offset = found
@@ -292,7 +292,7 @@ def device_bytes(ptr: int, size: int) -> Bytes:
 
 def device_block(ptr: int, size: int) -> tuple[Bytes, int]:
     """Return the whole block around a device address and the offset in it."""
-    found = device_memory.find(ptr, size)
+    found = _device_memory.find(ptr, size)
     if found is None:
         raise CUDARuntimeError(_ILLEGAL_ADDRESS)
     return found
@@ -306,7 +306,7 @@ def _host_bytes(ptr: int, size: int) -> Bytes:
 
 
 def _any_bytes(ptr: int, size: int) -> Bytes:
-    found = device_memory.find(ptr, size)
+    found = _device_memory.find(ptr, size)
     return _host_bytes(ptr, size) if found is None else found[0][found[1] : found[1] + size]
 
 
@@ -334,8 +334,8 @@ def memcpyAsync(dst: int, src: int, size: int, kind: int, stream: int) -> None:
 
 def _in_memory_like(values: Mapping[str, Any]) -> Callable[[Mapping[str, Any], Mapping[str, Any]], bool]:
     """Whether a node may go to other addresses: device memory takes the place of device memory alone."""
-    ends = {end: device_memory.find(values[end]) is None for end in ('dst', 'src') if end in values}
-    return lambda _old, new: all((device_memory.find(new[end]) is None) == host for end, host in ends.items())
+    ends = {end: _device_memory.find(values[end]) is None for end in ('dst', 'src') if end in values}
+    return lambda _old, new: all((_device_memory.find(new[end]) is None) == host for end, host in ends.items())
 
 
 def memcpyPeer(dst: int, dstDevice: int, src: int, srcDevice: int, size: int) -> None:
@@ -383,7 +383,7 @@ def memsetAsync(ptr: int, value: int, size: int, stream: int) -> None:
 
 
 def pointerGetAttributes(ptr: int) -> PointerAttributes:
-    if device_memory.find(ptr) is not None:
+    if _device_memory.find(ptr) is not None:
         return PointerAttributes(0, ptr, 0, CONSTANTS['memoryTypeDevice'])
     if _pinned_memory.find(ptr) is not None:
         return PointerAttributes(0, ptr, ptr, CONSTANTS['memoryTypeHost'])
