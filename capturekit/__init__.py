@@ -3,6 +3,8 @@
 ``with ck.capture() as cap: ...`` records a block; ``cap.graph.launch()`` runs it. See README.md.
 """
 
+# first of all: an old Python is told so before it meets what it can't read
+from capturekit import versions as versions
 from capturekit.assigning import parallel
 from capturekit.cache import Graphed, graphed
 from capturekit.composing import look

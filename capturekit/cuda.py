@@ -23,6 +23,7 @@ from capturekit.rules import CaptureStatus, Code, Mode
 from capturekit.setting import Setting
 from capturekit.timing import Timing
 from capturekit.topology import CaptureInfo, EventState, last_node
+from capturekit.versions import BINDINGS, CUPY, command
 
 _EXTERNAL = 1
 _NON_BLOCKING = 1
@@ -48,7 +49,7 @@ def current() -> Platform:
     """Return CuPy and its device.
 
     Raises:
-        ImportError: CuPy or cuda-bindings is not installed; the message names the extra to install.
+        ImportError: CuPy or cuda-bindings is not installed, or too old; the message tells what to install.
     """
     global _real
     loaded: ModuleType | None = sys.modules.get('cupy')
@@ -69,8 +70,8 @@ def _cupy() -> Any:
             "capturekit records CuPy, which is not installed here: pip install 'capturekit[cuda13]' (or [cuda12]). "
             'Without a GPU: python -m capturekit run --simulate script.py'
         ) from error
-    if int(cupy.__version__.split('.')[0]) < 14:
-        raise ImportError(f'capturekit needs CuPy 14 or newer, and this is {cupy.__version__}: pip install -U cupy')
+    if CUPY.too_old(cupy.__version__):
+        raise ImportError(CUPY.refusal(cupy.__version__, command()))
     return cupy
 
 
@@ -96,11 +97,11 @@ class CudaDevice(Accessing, Setting, Timing):
 
     def __init__(self, cupy: Any) -> None:
         try:
-            from cuda.bindings import runtime
+            from cuda.bindings import __version__, runtime
         except ImportError as error:
-            raise ImportError(
-                "capturekit needs cuda-bindings beside CuPy: pip install 'capturekit[cuda13]' (or [cuda12])"
-            ) from error
+            raise ImportError(f'capturekit needs cuda-bindings beside CuPy: {command()}') from error
+        if BINDINGS.too_old(__version__):
+            raise ImportError(BINDINGS.refusal(__version__, command()))
         self._rt: Any = runtime
         self.spare_streams: dict[Any, list[Any]] = {}
         #: Kernels of capturekit's own, compiled once.

@@ -8,7 +8,6 @@ them. Without CuPy or without a GPU the capture is tried on the simulated device
 from __future__ import annotations
 
 import ctypes
-import importlib.metadata
 import json
 import os
 import platform
@@ -29,12 +28,10 @@ from capturekit.guard import GUARD, watch
 from capturekit.intercept import ENTRIES, Entry, resolve
 from capturekit.recorder import capture
 from capturekit.unloading import UNLOADING
+from capturekit.versions import BINDINGS, CUPY, PYTHON, Known, command, dotted, installed, numbers
 
 Facts = dict[str, dict[str, Any]]
 
-#: The least versions: what setup.cfg asks for.
-CUPY = (14,)
-BINDINGS = (12, 8)
 _PATIENCE = 180.0
 _WIDTH = 100
 #: What the other process runs: it finds the modules that this one finds, and no others.
@@ -83,7 +80,7 @@ class Report:
 
 def examine() -> Report:
     """Look at this machine."""
-    facts = {'python': _python(), 'installed': _installed(), **ask()}
+    facts = {'python': _python(), 'installed': installed(), **ask()}
     findings = tuple(judge(facts))
     return Report(facts, findings, _verdict(facts, findings))
 
@@ -93,16 +90,6 @@ def examine() -> Report:
 
 def _python() -> dict[str, Any]:
     return {'version': platform.python_version(), 'system': f'{platform.system()} {platform.machine()}'}
-
-
-def _installed() -> dict[str, Any]:
-    """Versions of the distributions that bring CuPy, cuda-bindings and NumPy."""
-    found = {}
-    for one in importlib.metadata.distributions():
-        name = str(one.metadata['Name'] or '').lower().replace('_', '-')
-        if re.fullmatch(r'cupy|cupy-(cuda|rocm).*|cuda-bindings|cuda-python|numpy', name):
-            found[name] = str(one.version)
-    return dict(sorted(found.items()))
 
 
 def ask() -> Facts:
@@ -271,8 +258,8 @@ _STAGES: dict[str, Callable[[Facts], dict[str, Any]]] = {
 def judge(facts: Facts) -> Iterator[Finding]:
     """What the facts mean, line by line."""
     yield Finding('Python', f'{facts["python"]["version"]}, {facts["python"]["system"]}')
-    installed = facts['installed']
-    yield Finding('NumPy', installed.get('numpy', 'of no distribution'))
+    yield from _of_version(PYTHON, facts['python']['version'], facts)
+    yield Finding('NumPy', facts['installed'].get('numpy', 'of no distribution'))
     for stage, finder in _FINDERS.items():
         if 'skipped' not in facts[stage] or stage == 'gpu':
             yield from finder(facts)
@@ -317,10 +304,19 @@ def _why(found: dict[str, Any]) -> str:
     return str(found.get('error') or found.get('skipped') or 'none is counted')
 
 
+def _of_version(known: Known, version: str, facts: Facts) -> Iterator[Finding]:
+    if known.too_old(version):
+        needs = f'capturekit needs {dotted(known.least)} or newer (tried: {known}): {command(facts["installed"])}'
+        yield Finding(known.name, f'{version} is too old: {needs}', 'bad')
+    elif known.newer(version):
+        text = f'{version} is newer than what capturekit was tried with: {known}'
+        yield Finding(known.name, text, 'note')
+
+
 def _of_cupy(facts: Facts) -> Iterator[Finding]:
-    cupy, installed = facts['cupy'], facts['installed']
-    sources = [name for name in installed if name.startswith('cupy')]
-    told = ', '.join(f'{name} {installed[name]}' for name in sources) or 'of no distribution'
+    cupy, found = facts['cupy'], facts['installed']
+    sources = [name for name in found if name.startswith('cupy')]
+    told = ', '.join(f'{name} {found[name]}' for name in sources) or 'of no distribution'
     if 'error' in cupy:
         level = 'bad' if sources or _has_gpu(facts) or not cupy['error'].startswith('ModuleNotFound') else 'note'
         hint = '' if sources else ": pip install 'capturekit[cuda13]' (or [cuda12])"
@@ -328,8 +324,7 @@ def _of_cupy(facts: Facts) -> Iterator[Finding]:
     else:
         runtime = f', CUDA runtime {_cuda(cupy["runtime"])}' if cupy['runtime'] else ''
         yield Finding('CuPy', f'{cupy["version"]} ({told}){runtime}')
-        if _version(cupy['version']) < CUPY:
-            yield Finding('CuPy', f'{cupy["version"]} is too old: capturekit needs {_dotted(CUPY)} or newer', 'bad')
+        yield from _of_version(CUPY, cupy['version'], facts)
     if len(sources) > 1:
         yield Finding('CuPy', f'more than one is installed, which overwrite each other: {told}: keep one', 'bad')
     if any(name.startswith('cupy-rocm') for name in sources):
@@ -344,13 +339,11 @@ def _of_bindings(facts: Facts) -> Iterator[Finding]:
         hint = f"pip install 'capturekit[cuda{wanted or 13}]'"
         yield Finding('cuda-bindings', f'can not be imported: {bindings["error"]}: {hint}', level)
         return
-    version = _version(bindings['version'])
     yield Finding('cuda-bindings', bindings['version'])
-    if version < BINDINGS:
-        text = f'{bindings["version"]} is too old: capturekit needs {_dotted(BINDINGS)} or newer'
-        yield Finding('cuda-bindings', text, 'bad')
-    if wanted and version[0] != wanted:
-        text = f"is of CUDA {version[0]} and CuPy of CUDA {wanted}: pip install 'capturekit[cuda{wanted}]'"
+    yield from _of_version(BINDINGS, bindings['version'], facts)
+    made_for = numbers(bindings['version'])[0]
+    if wanted and made_for != wanted:
+        text = f"is of CUDA {made_for} and CuPy of CUDA {wanted}: pip install 'capturekit[cuda{wanted}]'"
         yield Finding('cuda-bindings', text, 'bad')
 
 
@@ -432,11 +425,3 @@ def _reasons(found: dict[str, str]) -> str:
 
 def _cuda(version: int) -> str:
     return f'{version // 1000}.{version % 1000 // 10}'
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r'\d+', text)[:2]) or (0,)
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return '.'.join(map(str, version))

@@ -25,6 +25,8 @@ from typing import Any
 
 from capturekit.errors import CaptureError
 from capturekit.figures import refused
+from capturekit.signatures import in_order
+from capturekit.versions import lacking
 
 _MISSING = object()
 _STREAM = 'cupy.cuda.stream._BaseStream'
@@ -333,6 +335,8 @@ def _wrapper(
     def call(*args: Any, **kwargs: Any) -> Any:
         if inside.depth:
             return original(*args, **kwargs)
+        if kwargs:
+            args, kwargs = in_order(verb, original, args, kwargs)
         if inside.shadow is not None:
             return inside.shadow.instead_of(verb)(original, *args, **kwargs)
         try:
@@ -501,10 +505,10 @@ class Installation:
             slots = [_Slot(entry, entry.also)]
             if entry.holder in sys.modules:
                 slots.append(_Slot(entry, entry.holder))
-        except (AttributeError, ImportError):
+        except (AttributeError, ImportError) as error:
             if entry.optional or entry.holder == _RUNTIME:
                 return []  # CUDA's runtime functions come and go with versions of CuPy
-            raise
+            raise ImportError(lacking(str(entry))) from error
         return slots[:1] if slots[0].holder is slots[-1].holder else slots
 
     def uninstall(self) -> None:

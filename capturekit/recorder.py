@@ -506,7 +506,7 @@ def capture(
         RaceError: at the end of the block, where races are looked for and one is certain.
         UpdateError, ClosedError: the graph to be updated is launched in several parts; it is closed.
         TypeError, ValueError: an argument is none of these, or the stream is the legacy one or of another device.
-        ImportError: CuPy or cuda-bindings is missing.
+        ImportError: CuPy or cuda-bindings is missing, or of a version that capturekit does not work with.
         UnmatchedError: on entering: the stream is already being captured.
 
     The block is one thread's; other threads' work goes on and is not recorded.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,7 +52,9 @@ def first_capture(cupy: str, blocked: tuple[str, ...]) -> str:
 def test_import_needs_numpy_alone() -> None:
     loaded = python('import capturekit\nprint(*sorted(sys.modules), sep="\\n")', ('cupy', 'cupyx', 'cuda')).split()
     assert 'capturekit.recorder' in loaded
-    assert not [name for name in loaded if name.startswith(('capturekit.simulated', 'cupy', 'cuda'))]
+    at_the_start = python('print(*sys.modules)').split()  # cuda-bindings 12.9 comes with a .pth file that imports some
+    more = [name for name in loaded if name not in at_the_start]
+    assert not [name for name in more if name.startswith(('capturekit.simulated', 'cupy', 'cuda'))]
     standard = {*sys.stdlib_module_names, *sys.builtin_module_names}
     packages = {name.partition('.')[0] for name in loaded} - standard
     ours = {name for name in packages if not name.startswith(('_', 'site'))} - {'sitecustomize', 'usercustomize'}
@@ -84,7 +87,7 @@ def test_without_cuda_bindings_the_extra_is_named() -> None:
         'import types; sys.modules["cupy"] = m = types.ModuleType("cupy"); m.__version__ = "14.0.1"', ('cuda',)
     )
     assert 'cuda-bindings' in said
-    assert "pip install 'capturekit[cuda13]'" in said
+    assert re.search(r"pip install 'capturekit\[cuda1[23]\]'", said)
 
 
 def test_old_cupy_is_named() -> None:
@@ -93,6 +96,7 @@ def test_old_cupy_is_named() -> None:
     )
     assert '13.6.0' in said
     assert 'CuPy 14' in said
+    assert re.search(r"pip install 'capturekit\[cuda1[23]\]'", said)
 
 
 @pytest.mark.parametrize('name', ['install', 'uninstall', 'SimulatedDevice', 'body'])

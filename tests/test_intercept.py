@@ -188,7 +188,7 @@ def test_counted(entries: list[Entry]) -> None:
 def test_a_failed_install_rolls_back(entries: list[Entry]) -> None:
     entries.append(Entry(f'{HERE}.Holder', 'no_such_name', 'method'))
     installation = Installation()
-    with pytest.raises(AttributeError, match='no_such_name'):
+    with pytest.raises(ImportError, match='no_such_name'):
         installation.install(Guarding())
     assert Holder().method() == 'original'
     assert not installation.installed

@@ -1,0 +1,79 @@
+"""What CuPy's functions tell of their parameters, and arguments by name put in their places.
+
+A verb of the guard stands in for functions of different names for the same thing (``end``, ``end_event``), and for some
+that are told apart by place alone. People may write CuPy's names in any of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from typing import Any
+
+
+def signature_of(function: Any) -> inspect.Signature | None:
+    """A function's signature; None where it does not tell. Extension modules have it in the first line of the text."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        pass
+    first = str(getattr(function, '__doc__', None) or '').strip().partition('\n')[0]
+    match = re.fullmatch(r'[\w.]+\((.*)\)(?: -> .*)?', first)
+    if match is None or ('[' in match[1] and '=' not in match[1]):
+        return None
+    found: list[inspect.Parameter] = []
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for part in _parts(match[1]):
+        name, equals, default = part.lstrip('\\').partition('=')
+        word = name.split()[-1]
+        if word == '/':
+            found = [one.replace(kind=inspect.Parameter.POSITIONAL_ONLY) for one in found]
+        elif word.startswith('**'):
+            found.append(inspect.Parameter(word[2:], inspect.Parameter.VAR_KEYWORD))
+        elif word.startswith('*'):
+            kind = inspect.Parameter.KEYWORD_ONLY
+            found += [inspect.Parameter(word[1:], inspect.Parameter.VAR_POSITIONAL)] if word[1:] else []
+        else:
+            found.append(inspect.Parameter(word, kind, default=default if equals else inspect.Parameter.empty))
+    return inspect.Signature(found)
+
+
+def _parts(text: str) -> list[str]:
+    """What commas outside of brackets part."""
+    parts, depth = [''], 0
+    for letter in text:
+        depth += (letter in '([{') - (letter in ')]}')
+        if letter == ',' and not depth:
+            parts.append('')
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts if part.strip()]
+
+
+@functools.lru_cache(maxsize=1024)
+def _places(function: Any) -> tuple[str, ...]:
+    """Names of the arguments that can be given by place."""
+    signature = signature_of(function)
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple(one.name for one in signature.parameters.values() if one.kind in kinds) if signature else ()
+
+
+@functools.lru_cache(maxsize=1024)
+def _takes_any_name(verb: Any) -> bool:
+    return any(one.kind is inspect.Parameter.VAR_KEYWORD for one in inspect.signature(verb).parameters.values())
+
+
+def in_order(
+    verb: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by name put in their places, for verbs that do not have CuPy's names."""
+    if _takes_any_name(verb):
+        return args, kwargs
+    rest = dict(kwargs)
+    given = list(args)
+    for name in _places(function)[len(args) :]:
+        if name not in rest:
+            break
+        given.append(rest.pop(name))
+    return tuple(given), rest
