@@ -8,6 +8,7 @@ from capturekit import versions as versions
 from capturekit.assigning import parallel
 from capturekit.cache import Graphed, graphed
 from capturekit.composing import look
+from capturekit.concurrency import Concurrency
 from capturekit.errors import (
     AssumptionError,
     CaptureError,
@@ -48,6 +49,7 @@ __all__ = [
     'Capture',
     'CaptureError',
     'ClosedError',
+    'Concurrency',
     'CudaCallError',
     'EscapedWorkError',
     'Experiment',

@@ -17,6 +17,7 @@ from typing import Any
 
 from capturekit import render  # noqa: F401 - how notebooks show a recording
 from capturekit.changing import Lent, Names
+from capturekit.concurrency import Concurrency, study
 from capturekit.cuda import Platform, stream_handle
 from capturekit.errors import AssumptionError, ClosedError
 from capturekit.figures import FIGURES
@@ -28,7 +29,7 @@ from capturekit.plan import Part, Plan
 from capturekit.races import Races
 from capturekit.racing import check, races_of
 from capturekit.rebinding import Rebindable
-from capturekit.recording import Recording
+from capturekit.recording import Recording, Timeline
 from capturekit.rules import Mode
 from capturekit.topology import Topology
 from capturekit.unloading import UNLOADING
@@ -344,6 +345,30 @@ class Graph(Rebindable, Measurable):
                 raise _closed('Graph.races()')
             with self._relaxed():
                 return races_of(self, self._parts(), self._look_in(), observe, frame)
+
+    def concurrency(self, timeline: Timeline | None = None) -> Concurrency:
+        """Tell whether lanes overlap, how much they could, and what is in the way: ``print(graph.concurrency())``.
+
+        Args:
+            timeline: from :meth:`measure`. None: the one in ``recording.timeline``, else it is measured now, which
+                launches the graph.
+
+        Raises:
+            TypeError, ValueError: ``timeline`` is none, or of another graph. What :meth:`measure` raises.
+
+        Threads: calls take turns. Some milliseconds for each hundred nodes.
+        """
+        if timeline is not None and not isinstance(timeline, Timeline):
+            raise TypeError(f'timeline comes from graph.measure(), got {type(timeline).__name__}')
+        found = timeline or self.recording.timeline or self.measure()
+        with self._lock:
+            self._must_be_whole('Graph.concurrency()')
+            with self._relaxed():
+                look = self._look_in()
+                if len(look.nodes) != len(found.nodes):
+                    told = f'{len(found.nodes)} nodes, and the graph has {len(look.nodes)}'
+                    raise ValueError(f'the timeline is of another graph: it has {told}')
+                return study(self, self._parts()[0], look, found)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return (self.recording if self.closed else self.describe())._repr_mimebundle_(include, exclude)

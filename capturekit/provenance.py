@@ -18,7 +18,7 @@ from typing import Any
 
 from capturekit.errors import CudaCallError
 from capturekit.places import Place, is_foreign_frame
-from capturekit.recording import Span
+from capturekit.recording import Span, Step
 
 #: What is answered instead of a stream's last node: the capture is no longer good; the stream is in none.
 LOST, OUTSIDE = -1, -2
@@ -72,6 +72,7 @@ class Trace:
         self._lane = lane
         self._others: set[int] = set()
         self._marks: list[tuple[int, int, _Line]] = []
+        self._noted: list[tuple[Step, int]] = []
         self._lanes: dict[int, int | None] = {}
         self._now: _Line = at
         self._good: _Line = at
@@ -110,6 +111,11 @@ class Trace:
             self._deaf = True
             self._ask_no_more()
 
+    def note(self, step: Step) -> None:
+        """Lanes are ordered here: say in the step, at the end, how many nodes there were before it."""
+        self.poll()
+        self._noted.append((step, len(self._marks)))
+
     def _ask_no_more(self) -> None:
         self._others.clear()
         self._last = lambda _stream: self._seen
@@ -144,8 +150,10 @@ class Trace:
         known: dict[tuple[int, int], list[Any] | None] = {}
         high, before = 0, self._before
         last: tuple[int, _Line] | None = None
+        highs = []
         for tail, stream, line in self._marks:
             end = place.get(tail, -1) + 1
+            highs.append(max(high, end))
             if end <= high:
                 continue
             if last is not None and last[0] == stream and _same(last[1], line):
@@ -154,6 +162,9 @@ class Trace:
                 self._add(before + high, end - high, self._lanes[stream], _at(line, known))
                 last = (stream, line)
             high = end
+        for step, marks in self._noted:
+            step.nodes = before + (highs[marks - 1] if marks else 0)
+        self._noted.clear()
         self._before += high
         self._marks, self._seen = [], 0
         self._lanes.clear()

@@ -157,7 +157,7 @@ class Blocks:
         return f'{whose} at {address:#x} ({nbytes:,} bytes)'
 
 
-class _Open:
+class Open:
     """Accesses that later ones may conflict with, by where they lie: of each size class in order of address."""
 
     def __init__(self) -> None:
@@ -211,6 +211,8 @@ class Search:
         self._blocks = blocks
         self._observed = observed or {}
         self._found: dict[Any, Race] = {}
+        #: What each node touches, by its number, as far as anyone knows.
+        self.touched: dict[int, Touched] = {}
         self.report = Races(nodes=len(look.nodes))
         for part in parts:
             self._graph(part.graph)
@@ -227,6 +229,7 @@ class Search:
                 touched.append(together([self._graph(body) for body in look.bodies[handle]]))
             else:
                 touched.append(self._resolved(handle, known[handle]))
+            self.touched[look.numbers[handle]] = touched[-1]
         number = {handle: n for n, handle in enumerate(handles)}
         edges = [(number[a], number[b]) for a, b in device.graph_edges(g)]
         self._level(_Level(handles, touched, Order(len(handles), edges)))
@@ -252,7 +255,7 @@ class Search:
     def _level(self, level: _Level) -> None:
         if len(level.order.sequence) < 2:
             return
-        open_ = _Open()
+        open_ = Open()
         for node in level.order.sequence:
             mine = _merged(level.touched[node].accesses)
             for access in mine:
@@ -260,7 +263,7 @@ class Search:
             for access in mine:
                 open_.add(node, access)
 
-    def _against(self, level: _Level, open_: _Open, node: int, access: Access) -> None:
+    def _against(self, level: _Level, open_: Open, node: int, access: Access) -> None:
         before = level.order.before
         for key, other, earlier in open_.touching(*access.extent):
             if before(other, node):

@@ -35,7 +35,7 @@ class Step:
     """Something that happened.
 
     ``kind`` is begin, fork, join, wait, record, switch, host, constant, adapted, assumed, drawn, seam, cut, finding or
-    note.
+    note. Of forks, joins and waits ``other`` is the lane that is waited for, and ``nodes`` how many there were before.
     """
 
     kind: str
@@ -44,6 +44,8 @@ class Step:
     at: list[Any] | None = None
     event: int | None = None
     nbytes: int | None = None
+    other: int | None = None
+    nodes: int | None = None
 
 
 @dataclass

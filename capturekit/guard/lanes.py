@@ -67,7 +67,7 @@ class Lanes(Allocators):
             lane.nodes = self.platform.device.capture_info(ptr).dependencies
         if getattr(stream, '_graph_host_funcargs', None) is None:
             stream._graph_host_funcargs = []  # CuPy sets it on origins alone, and launch_host_func needs it
-        live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at)
+        live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at, other=lane.parent)
         if self.platform.cupy.cuda.get_current_stream().ptr == ptr:
             lane.current += 1
             if live.memory is not None:

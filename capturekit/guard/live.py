@@ -80,7 +80,10 @@ class Live:
     def note(self, kind: str, lane: Lane | None, text: str, at: Place | None = None, **more: Any) -> None:
         """Append a step to the recording."""
         number = None if lane is None else lane.number
-        self.recording.steps.append(Step(kind, number, text, None if at is None else at.to_json(), **more))
+        step = Step(kind, number, text, None if at is None else at.to_json(), **more)
+        self.recording.steps.append(step)
+        if step.other is not None and self.trace is not None:
+            self.trace.note(step)
 
     def refusal(self, error: CaptureError) -> None:
         """A call in the block was refused: if that is caught there, the recording is to tell."""

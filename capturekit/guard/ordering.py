@@ -136,5 +136,5 @@ class Ordering(Work):
             self._entered(live, forked, stream, at)
         elif lane is not None:
             kind = 'join' if mark.lane != lane.number else 'wait'
-            live.note(kind, lane, f'lane {lane.number} waits for lane {mark.lane}', at, event=event)
+            live.note(kind, lane, f'lane {lane.number} waits for lane {mark.lane}', at, event=event, other=mark.lane)
         self.refresh()
