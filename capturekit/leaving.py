@@ -73,8 +73,6 @@ class Leaving:
             return refusal(live, made, self._left_by)
         except BaseException as found:
             return found
-        finally:
-            self._left_by = None
 
     def _end(self, live: Live, aborted: bool) -> Any:
         """Check, and end the capture; return what CuPy makes of it, instantiated. What goes wrong is raised."""

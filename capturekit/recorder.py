@@ -214,14 +214,17 @@ class Capture(Leaving):
                 raise wrong
             add_note(error, f'capturekit: {wrong}')
             return
-        self._left_by = sys._getframe(1)
-        with uninterrupted():
-            try:
-                self._leave(live, error)
-            except BaseException as fault:
-                tell_of(live, None, fault)
-                raise
-            tell_of(live, self._graph, error)
+        self._left_by = sys._getframe(1) if self._checked else None
+        try:
+            with uninterrupted():
+                try:
+                    self._leave(live, error)
+                except BaseException as fault:
+                    tell_of(live, None, fault)
+                    raise
+                tell_of(live, self._graph, error)
+        finally:
+            self._left_by = None
 
     # -- what the block can ask -------------------------------------------------------------------------------
 
