@@ -4,6 +4,7 @@
 """
 
 # first of all: an old Python is told so before it meets what it can't read
+from capturekit import render
 from capturekit import versions as versions
 from capturekit.assigning import parallel
 from capturekit.cache import Graphed, graphed
@@ -85,5 +86,6 @@ __all__ = [
     'look',
     'parallel',
     'rehearse',
+    'render',
     'statistics',
 ]

@@ -103,5 +103,5 @@ def _tried(platform: Platform, g: int, look: Look, blocks: Blocks, race: Race) -
     if found is None:
         return race
     order, places = found
-    parts = [f'{blocks.words(address, count)} is another in {count:,} bytes' for address, count in places]
+    parts = dict.fromkeys(f'{blocks.words(address, count)} is another' for address, count in places)
     return replace(race, order=tuple(look.numbers[handle] for handle in order), outcome='; '.join(parts))
