@@ -28,7 +28,17 @@ from capturekit.rules import Code, Mode
 from capturekit.setting import Change
 from capturekit.topology import Topology
 from capturekit.unloading import UNLOADING
-from capturekit.updating import STRUCTURE, Difference, Update, differences, edge_order, in_words, reasons
+from capturekit.updating import (
+    STRUCTURE,
+    Difference,
+    Update,
+    differences,
+    edge_order,
+    heeding,
+    in_words,
+    priorities,
+    reasons,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -145,9 +155,10 @@ class Changeable:
         """Do from the next launch on what ``other`` does, in place: ``cudaGraphExecUpdate``.
 
         CUDA does so where ``other`` has as many nodes of the same kinds with the same edges, recorded in the same
-        order; kernels may be others, and nearly all parameters. ``other`` is used up: it is closed, and what it holds
-        (memory, arrays, host functions, its recording) is this graph's. What this graph held is given back; arrays that
-        still lie in there keep their memory. That waits for launches under way where there is memory to give back.
+        order, and both heed the same priorities or none; kernels may be others, and nearly all parameters. ``other`` is
+        used up: it is closed, and what it holds (memory, arrays, host functions, its recording) is this graph's. What
+        this graph held is given back; arrays that still lie in there keep their memory. That waits for launches under
+        way where there is memory to give back.
 
         Args:
             other: another recording, of the same device.
@@ -181,7 +192,7 @@ class Changeable:
                 raise _refused(call, why, found)
             executable = 0
             if why and not other._made.graphExec:
-                executable = self._device.graph_instantiate(other._made.graph)
+                executable = self._device.graph_instantiate(other._made.graph, other.recording.by_priority)
             self._take_over(other, bool(why), executable)
             seconds = time.perf_counter() - start
             FIGURES.count('reinstantiations' if why else 'updates', seconds)
@@ -197,6 +208,8 @@ class Changeable:
 
         To look at all nodes takes longer than to instantiate them: of large graphs only where it is raised.
         """
+        if self.recording.by_priority != other.recording.by_priority:
+            return 'priorities', [heeding(other.recording.by_priority)]
         try:
             why, node = self._device.graph_exec_update(int(self._made.graphExec), int(other._made.graph))
         except CudaCallError as error:
@@ -206,8 +219,15 @@ class Changeable:
         old, new = self._look_in(), other._look_in()
         found = differences(old, new)
         if not any(one.kind in STRUCTURE for one in found):
-            found = edge_order(old, new) or found
+            found = edge_order(old, new) or self._reordered(other, old, new) or found
         return why, reasons(found, new.numbers.get(node))
+
+    def _reordered(self, other: Changeable, old: Look, new: Look) -> list[Difference]:
+        """Nodes whose lanes have another priority, which CUDA does not change where it is heeded."""
+        if not other.recording.by_priority:
+            return []
+        before, after = ({lane.number: lane.priority for lane in g.recording.lanes} for g in (self, other))
+        return priorities(old.nodes, new.nodes, before, after)
 
     def _take_over(self, other: Changeable, anew: bool, executable: int) -> None:
         """All of ``other`` becomes this graph's; ``anew``: its executable graph, or that given, as well."""
@@ -270,7 +290,7 @@ class Changeable:
                 raise _failure('Graph.clone()', rule, 'Record its code once more.')
             copy = Owned(self._device, self._device.graph_clone(int(self._made.graph)))
             copy.host_funcargs = self._made.host_funcargs
-            copy.graphExec = x = self._device.graph_instantiate(copy.graph)
+            copy.graphExec = x = self._device.graph_instantiate(copy.graph, self.recording.by_priority)
             platform = current()
             launch, now = self._device.graph_launch, self._current
             UNLOADING.hold(platform)
@@ -386,7 +406,8 @@ class Changeable:
         """Let a child graph's node run what ``other`` runs now (``cudaGraphExecChildGraphNodeSetParams``).
 
         ``other`` must have the same nodes and edges, in the same order, as what the node runs so far. It stays as it
-        is and may be closed: what its nodes use is kept by this graph. Raises as :meth:`set_kernel`.
+        is and may be closed: what its nodes use is kept by this graph. Priorities of its lanes count only where this
+        graph heeds those of its own. Raises as :meth:`set_kernel`.
         """
         if not isinstance(other, Changeable):
             raise TypeError(f'set_child() takes another capturekit.Graph, got {type(other).__name__}')
@@ -501,7 +522,7 @@ class Changeable:
 
     def _anew(self, made: Revised) -> None:
         """Instantiate the definition, so that its own nodes are the names of the executable graph's."""
-        x = self._device.graph_instantiate(int(made.graph))
+        x = self._device.graph_instantiate(int(made.graph), self.recording.by_priority)
         keeper = (Owned(self._device, 0, x), made.definition)
         self._made = replace(made, graphExec=x, executable=keeper, source=int(made.graph))
         self._aim()

@@ -98,6 +98,7 @@ def _add(live: Live, stream: int, graph: Graph) -> None:
         info = device.capture_info(stream)
         node = device.add_child(info.graph, info.dependencies, graph.graph)
         device.set_dependencies(stream, [node])
+    live.heeds |= graph.recording.by_priority
 
 
 def look(definition: Any) -> Recording:

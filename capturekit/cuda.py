@@ -28,6 +28,7 @@ from capturekit.versions import BINDINGS, CUPY, command
 _EXTERNAL = 1
 _NON_BLOCKING = 1
 _ASSIGN_DEFAULT = 1
+_USE_NODE_PRIORITY = 8
 
 
 @dataclass(frozen=True)
@@ -390,9 +391,11 @@ class CudaDevice(Accessing, Setting, Timing):
         answer = rt.cudaGraphAddChildGraphNode(rt.cudaGraph_t(g), nodes, len(after), rt.cudaGraph_t(child))
         return int(self._ask(answer, 'graphAddChildGraphNode'))
 
-    def graph_instantiate(self, g: int) -> int:
-        """``cudaGraphInstantiate``."""
-        return int(self._ask(self._rt.cudaGraphInstantiate(self._rt.cudaGraph_t(g), 0), 'graphInstantiate'))
+    def graph_instantiate(self, g: int, by_node_priority: bool = False) -> int:
+        """``cudaGraphInstantiate``. ``by_node_priority``: kernels have the priorities of the streams that they were
+        recorded on, not that of the launch's."""
+        flags = _USE_NODE_PRIORITY if by_node_priority else 0
+        return int(self._ask(self._rt.cudaGraphInstantiate(self._rt.cudaGraph_t(g), flags), 'graphInstantiate'))
 
     def graph_upload(self, x: int, s: int) -> None:
         """``cudaGraphUpload``."""

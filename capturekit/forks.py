@@ -216,8 +216,10 @@ def fork(n: int, *, priority: Priority = None) -> Fork:
         n: how many lanes.
         priority: of the lanes' streams, one number for all or a sequence of one for each: lower numbers come first, 0
             is the default, CUDA moves others into the device's range (0 to -5 on recent ones). None is the default.
-            CUDA heeds the priorities of a graph's nodes only if it is told so when the graph is instantiated, which
-            CuPy does not: in a launch all nodes have the priority of the stream that it is launched on.
+            Kernels keep their lane's priority in the graph of a ``ck.capture()`` whose lanes have different ones
+            (``recording.by_priority``); where all have the same, a launch's stream decides. The device begins blocks of
+            a higher priority before waiting ones of a lower; what has begun goes on. CUDA C++ Programming Guide,
+            "Stream Priorities".
 
     Raises:
         TypeError, ValueError: ``n`` is no positive whole number; ``priority`` is none of these.

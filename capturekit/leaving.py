@@ -28,6 +28,11 @@ from capturekit.undo import Undo, add_note
 from capturekit.unloading import UNLOADING
 from capturekit.updating import Update
 
+_WHOEVER = (
+    'lanes have different priorities: they count where the definition is instantiated with '
+    'cudaGraphInstantiateFlagUseNodePriority'
+)
+
 
 class Leaving:
     """What :class:`capturekit.Capture` does on its way out."""
@@ -106,18 +111,24 @@ class Leaving:
                 live.recording.edges = device.graph_edge_count(info.graph)
             GUARD.settle(live)
             live.capture.status = CaptureStatus.NONE
-        ended = self._ended if self._renewed is None else self._defined
-        whole = ended(live)
+        live.recording.by_priority = live.by_priority
+        whole = self._defined(live) if self._renewed is not None else self._instantiated(live)
         self._keep(live, [whole.graph])
         return whole
 
     @staticmethod
-    def _ended(live: Live) -> Any:
-        return GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin)
+    def _instantiated(live: Live) -> Any:
+        """End the capture; CuPy instantiates without the priorities of lanes."""
+        if not live.by_priority:
+            return GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin)
+        whole = Leaving._defined(live)
+        with GUARD.inside():
+            whole.graphExec = live.platform.device.graph_instantiate(whole.graph, by_node_priority=True)
+        return whole
 
     @staticmethod
-    def _defined(live: Live) -> Any:
-        """End the capture as CuPy does, and instantiate nothing: a graph that is there takes the definition over."""
+    def _defined(live: Live) -> Owned:
+        """End the capture as CuPy does, and instantiate nothing."""
         with GUARD.inside():
             graph = live.platform.device.end_capture(live.origin.ptr)
         called, live.origin._graph_host_funcargs = live.origin._graph_host_funcargs, None
@@ -135,6 +146,8 @@ class Leaving:
             into.ends = tuple(node for node in ends if node not in followed)
             live.recording.nodes += device.graph_node_count(into.handle) - into.count
             live.recording.edges += device.graph_edge_count(into.handle)
+        if live.by_priority:
+            live.note('note', None, _WHOEVER, live.at)
         GUARD.settle(live)
         live.capture.status = CaptureStatus.NONE
         with GUARD.inside():
@@ -170,7 +183,8 @@ class Leaving:
             live.plan.checks.complete()
         with GUARD.inside():
             for part in live.plan.parts:
-                live.plan.complete(part)
+                live.plan.complete(part, live.by_priority)
+        live.recording.by_priority = live.by_priority
         first = live.plan.parts[0]
         return _Made(first.graph, first.executable, live.origin._graph_host_funcargs)
 
@@ -326,9 +340,9 @@ class Leaving:
         self._state = 'closed'
 
     def _launch_of(self, live: Live, made: Any) -> Callable[[], None]:
-        if live.plan is None:
-            return GUARD.plain_launch(made) if self._renewed is None else _no_launch
-        return _plain(live, made) if live.plan.plain else _no_launch
+        if self._renewed is not None or (live.plan is not None and not live.plan.plain):
+            return _no_launch
+        return _plain(live, made) if isinstance(made, (Owned, _Made)) else GUARD.plain_launch(made)
 
 
 @dataclass

@@ -101,9 +101,9 @@ class Measurable(Changeable):
 
     def _times(self, stream: int, launches: int, warmup: int) -> Times:
         off = [self._names.handles[number] for number in sorted(self._names.off)]
-        graph, executable = int(self._made.graph), int(self._made.graphExec)
+        graph, executable, heeds = int(self._made.graph), int(self._made.graphExec), self.recording.by_priority
         try:
-            found: Times = self._device.graph_measure(graph, executable, stream, launches, warmup, off)
+            found: Times = self._device.graph_measure(graph, executable, stream, launches, warmup, off, heeds)
         except CudaCallError as error:
             if error.code != Code.cudaErrorNotSupported:
                 raise

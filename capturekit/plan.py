@@ -119,10 +119,10 @@ class Plan:
         """True when the host has more to do than to launch one graph."""
         return len(self.steps) > 1 or any(part.feeds for part in self.parts)
 
-    def complete(self, part: Part) -> None:
-        """Instantiate a part, if that has not been done."""
+    def complete(self, part: Part, by_priority: bool = False) -> None:
+        """Instantiate a part, if that has not been done. ``by_priority``: its nodes have their lanes' priorities."""
         if not part.executable:
-            part.executable = self._platform.device.graph_instantiate(part.graph)
+            part.executable = self._platform.device.graph_instantiate(part.graph, by_priority)
 
     def start(self) -> int:
         """A launch begins: return its number, counted from 1. Raises ClosedError after :meth:`close`."""

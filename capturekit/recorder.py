@@ -113,8 +113,9 @@ class Capture(Leaving):
             memory = GraphMemory(platform.cupy, self._pool, GUARD.worked)
             with GUARD.inside():
                 blocking = not device.stream_flags(origin.ptr) & 1
+                priority = 0 if self._given is None else device.stream_priority(origin.ptr)
             self._make_current(platform, origin)
-            self._begin(platform, origin, memory, blocking, frame)
+            self._begin(platform, origin, memory, blocking, priority, frame)
             undo.push(GUARD.restore_allocator)
             GUARD.refresh()
 
@@ -158,7 +159,9 @@ class Capture(Leaving):
         undo = lambda: GUARD.own('cupy.cuda.stream._BaseStream.__exit__', origin, None, None, None)  # noqa: E731
         self._undo.push(undo)
 
-    def _begin(self, platform: Platform, origin: Any, memory: GraphMemory, blocking: bool, frame: FrameType) -> None:
+    def _begin(
+        self, platform: Platform, origin: Any, memory: GraphMemory, blocking: bool, priority: int, frame: FrameType
+    ) -> None:
         """Begin the driver's capture. What takes a step back is in place before the step is made."""
         device = platform.device
         at = here(frame)
@@ -184,7 +187,7 @@ class Capture(Leaving):
         self._live = live
         if getattr(origin, '_graph_host_funcargs', None) is None:
             origin._graph_host_funcargs = []
-        capture.origin.current = 1
+        capture.origin.current, capture.origin.priority = 1, priority
         memory.opened(capture)
         GUARD.opened(live)
         _note_allocator(live)

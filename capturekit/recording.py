@@ -20,7 +20,7 @@ VERSION = 1
 
 @dataclass
 class LaneRecord:
-    """A lane: ``number`` 0 is the origin. Places are ``[file, line, function]`` or None."""
+    """A lane: ``number`` 0 is the origin, ``priority`` the stream's. Places are ``[file, line, function]`` or None."""
 
     number: int
     stream: int
@@ -28,6 +28,7 @@ class LaneRecord:
     forked_at: list[Any] | None = None
     joined_at: list[Any] | None = None
     last_use: list[Any] | None = None
+    priority: int = 0
 
 
 @dataclass
@@ -163,6 +164,7 @@ class Recording:
     ``spans`` says which line made which nodes, by their numbers in the order in which they were made. ``graph`` and
     ``arrows``, pairs of numbers (from, to), hold each node and edge where somebody asked for them; else they are empty.
     ``timeline`` is there after :meth:`capturekit.Graph.measure`, and tells of the graph as it was then.
+    ``by_priority``: the graph's kernels have the priorities of their lanes; else that of the stream of a launch.
     """
 
     version: int = VERSION
@@ -181,6 +183,7 @@ class Recording:
     graph: list[NodeRecord] = field(default_factory=list)
     arrows: list[tuple[int, int]] = field(default_factory=list)
     timeline: Timeline | None = None
+    by_priority: bool = False
 
     @property
     def adaptations(self) -> list[Step]:
@@ -241,13 +244,14 @@ class Recording:
         lines = [
             f'{self.outcome} recording on {self.device}: {self.nodes} nodes, {self.edges} edges, '
             f'{len(self.lanes)} lane{"s" if len(self.lanes) != 1 else ""}, '
-            f'{self.memory_bytes:,} bytes of its own memory'
+            f'{self.memory_bytes:,} bytes of its own memory{", priorities heeded" if self.by_priority else ""}'
         ]
         for lane in self.lanes:
             story = 'origin' if lane.number == 0 else f'forked from lane {lane.parent} at {place(lane.forked_at)}'
             if lane.joined_at is not None:
                 story += f', joined at {place(lane.joined_at)}'
-            lines.append(f'  lane {lane.number}  stream {lane.stream:#x}  {story}')
+            priority = f'priority {lane.priority}, ' if lane.priority else ''
+            lines.append(f'  lane {lane.number}  stream {lane.stream:#x}  {priority}{story}')
         for step in self.steps:
             if step.kind in ('fork', 'join', 'constant', 'adapted', 'note'):
                 lines.append(f'  {step.kind:9} {step.text}' + (f'  ({place(step.at)})' if step.at else ''))

@@ -217,7 +217,15 @@ class Marker:
 
 
 def measured(
-    device: Any, reader: Reader, g: int, x: int, s: int, launches: int, warmup: int, off: Sequence[int]
+    device: Any,
+    reader: Reader,
+    g: int,
+    x: int,
+    s: int,
+    launches: int,
+    warmup: int,
+    off: Sequence[int],
+    by_node_priority: bool = False,
 ) -> Times:
     """Behind :meth:`Timing.graph_measure`."""
     times = Times('measured', between=1 if FOLLOWERS == 'mark' else 0)
@@ -231,7 +239,7 @@ def measured(
         handles = {node: marker.in_clone(node, clone) for node in timed}
         switched = [marker.in_clone(node, clone) for node in off]
         marked = marker.mark_all(clone, list(handles.values()), FOLLOWERS)
-        copy = device.graph_instantiate(clone)
+        copy = device.graph_instantiate(clone, by_node_priority)
         exit.add(partial(device.graph_exec_destroy, copy))
         for node in switched:
             device.node_enable(copy, node, False)
@@ -275,13 +283,22 @@ class Timing:
 
     reader: Any
 
-    def graph_measure(self, g: int, x: int, s: int, launches: int, warmup: int, off: Sequence[int] = ()) -> Times:
+    def graph_measure(
+        self,
+        g: int,
+        x: int,
+        s: int,
+        launches: int,
+        warmup: int,
+        off: Sequence[int] = (),
+        by_node_priority: bool = False,
+    ) -> Times:
         """Launch ``x``, made of the definition ``g``, and a clone of ``g`` with events around its nodes; wait for both.
 
         On the stream ``s``, each ``warmup + launches`` times; the first ``warmup`` are not told. The nodes ``off`` are
-        disabled in ``x``, are so in the clone, and are not told. Refused where ``cudaGraphClone`` is: graphs with
-        conditional or memory nodes.
+        disabled in ``x``, are so in the clone, and are not told. ``by_node_priority``: as ``x`` was instantiated, so is
+        the clone. Refused where ``cudaGraphClone`` is: graphs with conditional or memory nodes.
         """
         if self.reader is None:
             raise CudaCallError(Code.cudaErrorNotSupported, "measuring a graph: the driver's library can't be reached")
-        return measured(self, self.reader, g, x, s, launches, warmup, off)
+        return measured(self, self.reader, g, x, s, launches, warmup, off, by_node_priority)

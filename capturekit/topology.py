@@ -65,7 +65,8 @@ class Lane:
 
     ``used``: work may have been given to it since its last event; ``suspect``: its handle was read, so that this has
     to be asked; ``current``: in how many threads it is the current stream;
-    ``nodes``: the driver's dependencies of its next node when an event was last recorded on it.
+    ``nodes``: the driver's dependencies of its next node when an event was last recorded on it;
+    ``priority``: the stream's, which its nodes are given.
     """
 
     number: int
@@ -83,6 +84,7 @@ class Lane:
     suspect: bool = False
     current: int = 0
     nodes: tuple[int, ...] = ()
+    priority: int = 0
 
     @property
     def open(self) -> bool:

@@ -36,10 +36,7 @@ Program = Callable[[Parallel], Any]
 _BATCH = 20_000
 _MOST_LAUNCHES = 200
 
-_NO_PRIORITIES = (
-    'graphs with priorities left out: CuPy instantiates graphs without the priorities of their nodes, so that a launch '
-    'has the priority of its stream'
-)
+_NOT_MODELLED = 'the model knows no priorities: rows that differ in nothing else take equally long'
 _NOT_EAGER = 'eager rows left out: the simulated device runs eager work at once, whatever its stream'
 
 
@@ -230,23 +227,23 @@ class _Trying:
         rows: dict[Any, tuple[_Way, Row]] = {}
         most = max(counts)
         idle: set[int] = set()
-        left_out: set[str] = set()
+        told: set[str] = set()
         for way in ways:
             if isinstance(way.assign, str) and way.lanes > most:
                 idle.add(way.lanes)
-            elif way.captured and way.priorities:
-                left_out.add(_NO_PRIORITIES)
             elif self.modelled and not way.captured:
-                left_out.add(_NOT_EAGER)
+                told.add(_NOT_EAGER)
             else:
+                if self.modelled and way.priorities:
+                    told.add(_NOT_MODELLED)
                 lanes = tuple(assigned(count, way.lanes, way.assign) for count in counts)
                 row = Row(way.captured, way.lanes, [], way.asked, list(way.priorities))
                 kept = rows.setdefault((way.captured, way.priorities, lanes), (way, row))[1]
                 kept.assignments += [way.name] if way.name not in kept.assignments else []
         if idle:
-            told = ', '.join(map(str, sorted(idle)))
-            notes.append(f'{told} lanes left out: there are {most} branches at most')
-        notes += sorted(left_out)
+            numbers = ', '.join(map(str, sorted(idle)))
+            notes.append(f'{numbers} lanes left out: there are {most} branches at most')
+        notes += sorted(told)
         yield from rows.values()
 
     def _launches(self) -> int:
@@ -376,7 +373,7 @@ def experiment(
         assignments: as ``assign`` of :func:`parallel`: 'round robin', 'blocks', or sequences of one lane number for
             each branch. What comes to the same is run once.
         priorities: of lanes: None, a number for all of them, or a sequence, the first lane's first; lanes beyond its
-            end have the default. For eager rows: CuPy's graphs do not heed them (see :func:`fork`).
+            end have the default. They count eagerly and in graphs (see :func:`fork`), and not in the model.
         capture: False: eagerly, on streams; True: as a graph.
         launches: runs that one time is taken of. None: as many as take about 20 ms on one lane, 200 at most.
         rounds: how many times are taken of each way, after one that does not count.

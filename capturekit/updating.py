@@ -8,7 +8,7 @@ CUDA C++ Programming Guide, "Updating Instantiated Graphs".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Protocol
@@ -20,7 +20,7 @@ _LONGEST = 2000
 #: How many differences an error tells of.
 _TOLD = 3
 #: Kinds of differences that CUDA refuses whatever else there is.
-STRUCTURE = ('added', 'missing', 'kind', 'edges', 'order')
+STRUCTURE = ('added', 'missing', 'kind', 'edges', 'order', 'priority')
 
 
 class Seen(Protocol):
@@ -38,8 +38,8 @@ class Difference:
     """One difference of two graphs.
 
     Attributes:
-        kind: 'added', 'missing', 'kind' (of a node), 'edges' (to a node) or 'order' (of the same nodes with the same
-            edges), which CUDA refuses; 'function' or 'parameter', which it mostly takes.
+        kind: 'added', 'missing', 'kind' (of a node), 'edges' (to a node), 'order' (of the same nodes with the same
+            edges) or 'priority', which CUDA refuses; 'function' or 'parameter', which it mostly takes.
         text: the difference in words, with the lines.
         number: the node of the new graph. was: the node of the old one. None where there is none.
     """
@@ -169,6 +169,26 @@ def edge_order(old: Seen, new: Seen) -> list[Difference]:
             )
             return [Difference('order', text, number, number)]
     return []
+
+
+def heeding(new: bool) -> Difference:
+    """One of two graphs heeds the priorities of its lanes, the new one or the old one."""
+    one, other = ('new', 'old') if new else ('old', 'new')
+    text = f'the {one} graph heeds the priorities of its lanes, the {other} one that of the stream of a launch'
+    return Difference('priority', text)
+
+
+def priorities(
+    old: Sequence[Node], new: Sequence[Node], before: Mapping[int, int], after: Mapping[int, int]
+) -> list[Difference]:
+    """Kernels on lanes of another priority; ``before`` and ``after`` are the lanes' priorities by number."""
+    found = []
+    for a, b in zip(old, new):
+        had, has = before.get(a.lane or 0, 0), after.get(b.lane or 0, 0)
+        if b.kind == 'kernel' and had != has:
+            text = f'{told(b)} has the priority {has}, and had {had}'
+            found.append(Difference('priority', text, b.number, a.number))
+    return found
 
 
 def _numbers(nodes: Iterable[int]) -> str:

@@ -558,7 +558,7 @@ def test_nothing_is_left_of_graphs_that_were_changed(sim: Any, monkeypatch: pyte
             cap.embed(inner)
         cap.graph.set_child(0, copy.clone() if len(copy.nodes) == 2 else graph)
 
-    def fails(_g: int) -> int:
+    def fails(_g: int, _by_node_priority: bool) -> int:
         raise CudaCallError(2, 'graphInstantiate')
 
     def refused() -> None:

@@ -320,7 +320,9 @@ def test_streams(bench: Bench) -> None:
     quick = d.stream_create(True, -1)
     assert len({plain, blocking, quick}) == 3
     assert [d.stream_flags(s) & 1 for s in (plain, blocking, quick, 0)] == [1, 0, 1, 0]
-    assert [d.stream_priority(s) for s in (plain, quick)] == [0, -1]
+    far = [d.stream_create(True, priority) for priority in (100, -100)]  # moved into the device's range
+    assert [d.stream_priority(s) for s in (plain, quick, far[0])] == [0, -1, 0]
+    assert -100 < d.stream_priority(far[1]) < 0
     assert [d.stream_status(s) for s in (plain, blocking, 0)] == [NONE, NONE, NONE]
     bench.work(plain)
     d.stream_synchronize(plain)
@@ -328,7 +330,7 @@ def test_streams(bench: Bench) -> None:
     d.stream_synchronize(0)
     assert d.stream_query(0) is True
     d.device_synchronize()
-    for s in (plain, blocking, quick):
+    for s in (plain, blocking, quick, *far):
         d.stream_destroy(s)
 
 
@@ -997,6 +999,38 @@ def test_an_executable_graph_takes_over_another(bench: Bench) -> None:
     assert launched(bench, x, 0, 1, 2) == [1, 2, 0]
     d.graph_exec_destroy(x)
     d.graph_destroy(old)
+
+
+def kernels(b: Bench, priority: int) -> int:
+    """A graph of a kernel on the origin, and one beside it on a lane of this priority."""
+
+    def record(s: int) -> None:
+        d, lane, e = b.device, b.device.stream_create(True, priority), b.device.event_create()
+        b.streams.append(lane)
+        d.event_record(e, s)
+        d.stream_wait_event(lane, e)
+        b.put(lane, 1, 2)
+        b.put(s, 0, 1)
+        d.event_record(e, lane)
+        d.stream_wait_event(s, e)
+
+    return b.recorded(record)
+
+
+def test_the_priorities_of_nodes_can_not_change_where_they_are_heeded(bench: Bench) -> None:
+    d = bench.device
+    plain, quick, again = kernels(bench, 0), kernels(bench, -1), kernels(bench, -1)
+    heeding, other = d.graph_instantiate(quick, by_node_priority=True), d.graph_instantiate(quick)
+    for x in (heeding, other):
+        assert d.graph_exec_update(x, again) == ('', 0)
+        assert launched(bench, x, 0, 1) == [1, 2]
+    said, node = d.graph_exec_update(heeding, plain)
+    assert said == 'attributes changed'
+    assert node in d.graph_nodes(plain)
+    assert launched(bench, heeding, 0, 1) == [1, 2]
+    assert d.graph_exec_update(other, plain) == ('', 0)
+    for x in (heeding, other):
+        d.graph_exec_destroy(x)
 
 
 #: Graphs that can not take the place of two fills in a row, with CUDA's reason; and whether it names a node.

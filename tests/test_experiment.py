@@ -105,10 +105,14 @@ def test_each_way_is_run_once_and_none_is_forgotten(count: int, lanes: list[int]
         uninstall()
 
 
-def test_priorities_need_eager_rows(sim: Any) -> None:
+def test_graphs_with_priorities_are_rows_of_their_own(sim: Any) -> None:
     report = ck.experiment(independent(sim, 2), lanes=(1, 2), priorities=[None, -1, (-1,), ()], rounds=1)
-    assert [row.priorities for row in report.rows] == [[], []]
-    assert any('graphs with priorities left out' in note for note in report.notes)
+    assert [row.priorities for row in report.rows] == [[], [], [-1, -1], [-1, None]]
+    assert report.ok
+    assert sum('the model knows no priorities' in note for note in report.notes) == 1
+    assert len({row.median_us for row in report.rows[1:]}) == 1
+    plain = ck.experiment(independent(sim, 2), lanes=(1, 2), rounds=1)
+    assert not any('priorities' in note for note in plain.notes)
 
 
 def test_eager_only_on_the_simulated_device_leaves_nothing(sim: Any) -> None:
@@ -141,10 +145,14 @@ def test_all_ways_are_timed(timed: Any) -> None:
         (False, 4, 'round robin = blocks'),
         (False, 4, 'round robin = blocks'),
         (True, 2, 'round robin'),
+        (True, 2, 'round robin'),
+        (True, 2, 'blocks'),
         (True, 2, 'blocks'),
         (True, 4, 'round robin = blocks'),
+        (True, 4, 'round robin = blocks'),
     ]
-    assert [row.priorities for row in report.rows if row.priority] == [[-1, None], [-1, None], [-1, None, None, None]]
+    different = [[-1, None], [-1, None], [-1, None, None, None]]
+    assert [row.priorities for row in report.rows if row.priority] == different * 2
     assert {row.priority for row in report.rows} == {'', '-1 -'}
     for row in report.rows:
         assert len(row.times_us) == 3

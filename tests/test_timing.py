@@ -201,6 +201,7 @@ class Device:
             getattr(self.lib, name).restype = ctypes.c_void_p
         self.reader = Reader()
         self.interrupt_at = 0
+        self.heeding: list[bool] = []
         self.begin()
 
     def begin(self, mark: float = 1.5, launch: float = 6.0) -> None:
@@ -225,7 +226,8 @@ class Device:
     def graph_clone(self, g: int) -> int:
         return self._made('clone', g)
 
-    def graph_instantiate(self, g: int) -> int:
+    def graph_instantiate(self, g: int, by_node_priority: bool = False) -> int:
+        self.heeding.append(by_node_priority)
         return self._made('instantiate', g)
 
     def graph_destroy(self, g: int) -> None:
@@ -320,6 +322,13 @@ def test_a_long_row_keeps_its_ends(device: Device, followers: str) -> None:
     line = found(times, handles, list(edges))
     assert close(line.nodes, [(2.0 * n, 2.0 * n + 2) for n in range(60)])
     assert line.marked_us >= 120 + 60 * 1.5
+
+
+def test_the_clone_heeds_priorities_where_the_graph_does(device: Device) -> None:
+    g, _handles = device.graph(DIAMOND, EDGES)
+    for by_node_priority in (False, True):
+        measured(device, device.reader, g, g, STREAM, 1, 0, (), by_node_priority)
+    assert device.heeding == [False, True]
 
 
 def test_a_graph_without_nodes(device: Device) -> None:

@@ -154,6 +154,7 @@ class Cuts(Uploads):
             self.lives.pop(old, None)
             self.lives[capture] = live
             live.capture, live.floor = capture, None
+            capture.origin.priority = old.origin.priority
             assert live.memory is not None
             live.memory.opened(capture)
             live.note('cut', capture.origin, f'part {len(live.past) + 1} begins', at)

@@ -17,6 +17,7 @@ from capturekit.provenance import TRACING, Trace
 from capturekit.rules import CaptureStatus, Code, Mode, Operation, Rule
 
 _O = Operation
+_UNHEEDED = 'lanes have different priorities, and CuPy instantiates graphs without them: `with ck.capture()` heeds them'
 
 
 class Endings(Seams):
@@ -37,10 +38,12 @@ class Endings(Seams):
                 self.refuse(verdict, call, ptr)
             with self.inside():
                 blocking = not self.platform.device.stream_flags(ptr) & 1
+                priority = self.platform.device.stream_priority(ptr)
             answer = go()
             at = here()
             real = Mode.RELAXED if mode is None else Mode(int(mode))
             capture = self.topology.begin(ptr, real, threading.get_ident(), blocking=blocking, at=at)
+            capture.origin.priority = priority
             recording = new_recording(self.platform, real, strict=True)
             if stream is None:
                 stream = self._wrapped(ptr)
@@ -103,6 +106,8 @@ class Endings(Seams):
                     if live.trace is not None:
                         live.trace.finish()
                     self.gone(live)
+                    if live.by_priority:
+                        live.note('note', None, _UNHEEDED, live.at)
                     close_recording(live, outcome)
                     afterwards.callback(tell, live, None)  # those who listen may wait for threads that wait for us
 

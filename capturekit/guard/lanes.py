@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
+from capturekit.errors import CudaCallError
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.live import Live
 from capturekit.places import Place
@@ -65,6 +67,8 @@ class Lanes(Allocators):
         live.streams[ptr] = stream
         with self.inside():
             lane.nodes = self.platform.device.capture_info(ptr).dependencies
+            with suppress(CudaCallError):  # a lost capture: its loss is what will be told
+                lane.priority = self.platform.device.stream_priority(ptr)
         if getattr(stream, '_graph_host_funcargs', None) is None:
             stream._graph_host_funcargs = []  # CuPy sets it on origins alone, and launch_host_func needs it
         live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at, other=lane.parent)

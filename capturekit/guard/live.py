@@ -66,11 +66,19 @@ class Live:
     #: The graph that the capture adds to, where that is somebody else's; and the conditional nodes put into it.
     into: int = 0
     decided: dict[int, list[int]] = field(default_factory=dict)
+    #: A graph was embedded that heeds priorities.
+    heeds: bool = False
 
     @property
     def drawn(self) -> list[Feed]:
         """What the parts that ran while recording were given."""
         return [] if self.plan is None else self.plan.drawn()
+
+    @property
+    def by_priority(self) -> bool:
+        """Whether lanes had different priorities so far; where all have one, a launch's stream decides."""
+        lanes = (lane for capture in (*self.past, self.capture) for lane in capture.lanes)
+        return self.heeds or len({lane.priority for lane in lanes}) > 1
 
     def poll(self) -> None:
         """Whatever was recorded since belongs to the current line and the current lane."""
@@ -136,7 +144,13 @@ def close_recording(live: Live, outcome: str) -> None:
         live.recording.spans = live.trace.spans
     live.recording.lanes = [
         LaneRecord(
-            lane.number, lane.stream, lane.parent, json(lane.forked_at), json(lane.joined_at), json(lane.last_use)
+            lane.number,
+            lane.stream,
+            lane.parent,
+            json(lane.forked_at),
+            json(lane.joined_at),
+            json(lane.last_use),
+            lane.priority,
         )
         for lane in live.capture.lanes
     ]

@@ -53,7 +53,7 @@ class Seams(Draws):
         try:
             with self._outside_capture(live):
                 for part in plan.parts:
-                    plan.complete(part)
+                    plan.complete(part, live.by_priority)
                 if live.launch is None:
                     live.launch = plan.start()
                     if live.opening is not None:

@@ -228,7 +228,7 @@ def _summary(recording: Recording) -> str:
     return clean(
         f'{recording.outcome} recording on {recording.device or "an unknown device"}: {_plural(nodes, "node")}, '
         f'{_plural(edges, "edge")}, {_plural(len(recording.lanes), "lane")}, '
-        f'{recording.memory_bytes:,} bytes of its own memory'
+        f'{recording.memory_bytes:,} bytes of its own memory{", priorities heeded" if recording.by_priority else ""}'
     )
 
 
@@ -246,7 +246,7 @@ def _made(recording: Recording, timeline: Timeline | None) -> str:
 
 
 def _story(lane: LaneRecord) -> str:
-    story = f'stream {lane.stream:#x}, '
+    story = f'stream {lane.stream:#x}, ' + (f'priority {lane.priority}, ' if lane.priority else '')
     if lane.parent is None:
         story += 'origin' if lane.number == 0 else 'never forked'
     else:

@@ -153,8 +153,11 @@ class Refused(Exception):
         self.node = node
 
 
-def paired(old: _Executable, new: _Executable) -> dict[_Node, _Node]:
-    """Each node of an executable graph with the one of the new graph that takes its place. Raises Refused."""
+def paired(old: _Executable, new: _Executable, by_priority: bool = False) -> dict[_Node, _Node]:
+    """Each node of an executable graph with the one of the new graph that takes its place. Raises Refused.
+
+    ``by_priority``: nodes have their own priorities, which can not change.
+    """
     if len(old.nodes) != len(new.nodes):
         raise Refused('topology changed')
     waiting = _zipped(_ends(old), _ends(new), None)
@@ -167,7 +170,7 @@ def paired(old: _Executable, new: _Executable) -> dict[_Node, _Node]:
                 raise Refused('topology changed', b)
             continue
         pairs[a], taken[b] = b, a
-        _alike(old, a, new, b)
+        _alike(old, a, new, b, by_priority)
         waiting += _zipped(_in_order(a.after), _in_order(b.after), b)
     return pairs
 
@@ -188,17 +191,19 @@ def _zipped(old: list[_Node], new: list[_Node], node: _Node | None) -> list[tupl
     return list(zip(old, new))
 
 
-def _alike(old: _Executable, a: _Node, new: _Executable, b: _Node) -> None:
+def _alike(old: _Executable, a: _Node, new: _Executable, b: _Node, by_priority: bool) -> None:
     """Refuse what an update can not change of a node."""
     if a.kind != b.kind:
         raise Refused('node type changed', b)
+    if by_priority and a.priority != b.priority:
+        raise Refused('attributes changed', b)
     bodies, others = old.bodies.get(a, ()), new.bodies.get(b, ())
     if (a.decides, len(bodies)) != (b.decides, len(others)):
         raise Refused('parameters changed', b)
     for one, other in zip(bodies, others):
-        paired(one, other)
+        paired(one, other, by_priority)
     if old.children.get(a) is not None:
-        paired(old.children[a], new.children[b])
+        paired(old.children[a], new.children[b], by_priority)
 
 
 class Changes:
@@ -217,9 +222,9 @@ class Changes:
             executable, graph = self._exec(x), self._graph(g)
             if graph.is_body:
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecUpdate')
-            new = type(executable).of(graph)
+            new = type(executable).of(graph, executable.by_priority)
             try:
-                pairs = paired(executable, new)
+                pairs = paired(executable, new, executable.by_priority)
             except Refused as refused:
                 return refused.reason, 0 if refused.node is None else refused.node.handle
             new.off = {pairs[n] for n in executable.off}

@@ -7,9 +7,11 @@ captures at once behave was fitted to, and is held against, recorded driver trac
 
 Work is a Python callable. On a stream that is not captured it runs at once, in the caller's thread. On a captured
 stream it becomes a node, and a launch runs the nodes in a random order among those that the edges allow (from a seed),
-so that a missing edge shows as a wrong number. An IF node runs its body, in such an order of its own, if its condition
-is not zero when its turn comes. Handles are ints; 0 and 1 are the legacy default stream, 2 the per-thread one. Refused
-calls raise :class:`~capturekit.errors.CudaCallError` with ``code``. Safe to call from several threads (one lock).
+so that a missing edge shows as a wrong number. A graph that heeds priorities runs kernels of a higher one before others
+more often than not, and any order that the edges allow now and then. An IF node runs its body, in such an order of its
+own, if its condition is not zero when its turn comes. Handles are ints; 0 and 1 are the legacy default stream, 2 the
+per-thread one. Refused calls raise :class:`~capturekit.errors.CudaCallError` with ``code``. Safe to call from several
+threads (one lock).
 """
 
 from __future__ import annotations
@@ -40,6 +42,10 @@ class _Handles(tuple[int, ...]):
 LEGACY = _Handles((0, 1))
 PER_THREAD = 2
 _TOTAL_MEMORY = 1 << 34
+#: The device's range: lower numbers come first.
+_FIRST, _LAST = -5, 0
+#: Of so many nodes drawn from those that may run now, the one of the highest priority runs.
+_DRAWS = 3
 #: Handles are never given twice in a process, so that a late destructor can't hit something of a newer device.
 _handles = itertools.count(0x100)
 
@@ -52,6 +58,8 @@ class _Node:
     after: frozenset[_Node]
     handle: int
     condition: int = 0
+    #: The stream's that a kernel was recorded on.
+    priority: int = 0
     #: What a conditional node decides: if, while or switch; and the graphs that it may run.
     decides: str = ''
     bodies: tuple[_Graph, ...] = ()
@@ -86,14 +94,15 @@ class _Executable:
     children: dict[_Node, _Executable] = field(default_factory=dict)
     off: set[_Node] = field(default_factory=set)
     anchors: dict[int, _Node] = field(default_factory=dict)
+    by_priority: bool = False
 
     @classmethod
-    def of(cls, graph: _Graph) -> _Executable:
+    def of(cls, graph: _Graph, by_priority: bool = False) -> _Executable:
         bodies = {n: tuple(cls.of(body) for body in n.bodies) for n in graph.nodes if n.bodies}
         conditions = dict(graph.conditions)
         for body in itertools.chain(*bodies.values()):
             conditions.update(body.conditions)
-        made = cls(list(graph.nodes), bodies, conditions)
+        made = cls(list(graph.nodes), bodies, conditions, by_priority=by_priority)
         made.works = {n: n.work for n in graph.nodes}
         made.given = {n: n.given for n in graph.nodes}
         made.children = {n: n.child for n in graph.nodes if n.child is not None}
@@ -234,10 +243,10 @@ class SimulatedDevice(Changes, Timing):
     # -- streams ----------------------------------------------------------------------------------------------
 
     def stream_create(self, non_blocking: bool = False, priority: int = 0) -> int:
-        """``cudaStreamCreateWithPriority``."""
+        """``cudaStreamCreateWithPriority``: a priority is moved into the range 0 to -5."""
         with self._lock:
             s = self._handle()
-            self._streams[s] = _Stream(non_blocking, priority)
+            self._streams[s] = _Stream(non_blocking, min(max(priority, _FIRST), _LAST))
             return s
 
     def stream_destroy(self, s: int) -> None:
@@ -365,7 +374,8 @@ class SimulatedDevice(Changes, Timing):
         kind: str,
         given: Given | None = None,
     ) -> None:
-        node = _Node(work, name, kind, stream.after, self._handle(), given=given)
+        priority = stream.priority if kind == 'kernel' else 0
+        node = _Node(work, name, kind, stream.after, self._handle(), priority=priority, given=given)
         capture.graph.nodes.append(node)
         stream.after = frozenset((node,))
 
@@ -710,12 +720,13 @@ class SimulatedDevice(Changes, Timing):
             graph.nodes.append(node)
             return node.handle
 
-    def graph_instantiate(self, g: int) -> int:
-        """``cudaGraphInstantiate``; a body alone is refused."""
+    def graph_instantiate(self, g: int, by_node_priority: bool = False) -> int:
+        """``cudaGraphInstantiate``; a body alone is refused. ``by_node_priority``: kernels have the priorities of the
+        streams that they were recorded on."""
         with self._lock:
             self._unsafe('graphInstantiate')
             graph = self._graph(g)
-            executable = _Executable.of(graph)
+            executable = _Executable.of(graph, by_node_priority)
             if graph.is_body or graph.maimed or not executable.conditions.keys() >= executable.used():
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphInstantiate')
             x = self._handle()
@@ -735,7 +746,7 @@ class SimulatedDevice(Changes, Timing):
         launching = self._launching()
         launching.append(values)
         try:
-            self._run(executable, values)
+            self._run(executable, values, executable.by_priority)
         finally:
             launching.pop()
 
@@ -758,7 +769,7 @@ class SimulatedDevice(Changes, Timing):
         launching = self._launching()
         launching.append(values)
         try:
-            self._run(executable, values, [node for node in nodes if node is not None])
+            self._run(executable, values, False, [node for node in nodes if node is not None])
         finally:
             launching.pop()
 
@@ -770,24 +781,26 @@ class SimulatedDevice(Changes, Timing):
             found = self._running.values = []
         return found
 
-    def _run(self, executable: _Executable, values: dict[int, int], order: list[_Node] | None = None) -> None:
+    def _run(
+        self, executable: _Executable, values: dict[int, int], by_priority: bool, order: list[_Node] | None = None
+    ) -> None:
         with self._lock:
-            order = self._order(executable) if order is None else order
+            order = self._order(executable, by_priority) if order is None else order
         for node in order:
             bodies = executable.bodies.get(node)
             if node in executable.off:
                 continue
             if node in executable.children:
-                self._run(executable.children[node], {})
+                self._run(executable.children[node], {}, by_priority)
             elif bodies is None:
                 executable.works[node]()
             elif node.decides == 'while':
                 while values[node.condition]:
-                    self._run(bodies[0], values)
+                    self._run(bodies[0], values, by_priority)
             else:
                 chosen = values[node.condition] if node.decides == 'switch' else int(not values[node.condition])
                 if chosen < len(bodies):
-                    self._run(bodies[chosen], values)
+                    self._run(bodies[chosen], values, by_priority)
 
     def _exec(self, x: int) -> _Executable:
         try:
@@ -795,7 +808,8 @@ class SimulatedDevice(Changes, Timing):
         except KeyError:
             raise CudaCallError(Code.cudaErrorInvalidValue, 'executable graph') from None
 
-    def _order(self, graph: _Executable) -> list[_Node]:
+    def _order(self, graph: _Executable, by_priority: bool) -> list[_Node]:
+        draws = _DRAWS if by_priority else 1
         waiting = {n: len(n.after) for n in graph.nodes}
         followers: dict[_Node, list[_Node]] = {n: [] for n in graph.nodes}
         for n in graph.nodes:
@@ -804,7 +818,7 @@ class SimulatedDevice(Changes, Timing):
         ready = [n for n in graph.nodes if not n.after]
         order = []
         while ready:
-            at = self.random.randrange(len(ready))
+            at = min((self.random.randrange(len(ready)) for _ in range(draws)), key=lambda at: ready[at].priority)
             ready[at], ready[-1] = ready[-1], ready[at]
             node = ready.pop()
             order.append(node)

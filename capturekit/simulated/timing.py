@@ -2,9 +2,9 @@
 
 A node takes :data:`NODE_US`, and one microsecond more for each :data:`BYTES_PER_US` bytes that it reads or writes: of
 a kernel those of the arrays among its arguments, of a copy both ends. A child graph takes as long as its nodes. A node
-starts as soon as all that it comes after have ended, however many run at once. So a model shows which nodes may
-overlap, what waits for what, and the shape of the thing; it is no prediction of any device's times. It is the same at
-each call.
+starts as soon as all that it comes after have ended, however many run at once, so that priorities change nothing. A
+model shows which nodes may overlap, what waits for what, and the shape of the thing; it is no prediction of any
+device's times. It is the same at each call.
 """
 
 from __future__ import annotations
@@ -62,7 +62,16 @@ class Timing:
     _graph: Callable[[int], _Graph]
     graph_launch: Callable[[int, int], None]
 
-    def graph_measure(self, g: int, x: int, s: int, launches: int, warmup: int, off: Sequence[int] = ()) -> Times:
+    def graph_measure(
+        self,
+        g: int,
+        x: int,
+        s: int,
+        launches: int,
+        warmup: int,
+        off: Sequence[int] = (),
+        by_node_priority: bool = False,
+    ) -> Times:
         """Launch ``x`` as often as a device would launch it and the clone; tell what the model says of ``g``."""
         with self._lock:
             graph = self._graph(g)

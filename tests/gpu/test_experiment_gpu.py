@@ -115,7 +115,8 @@ def test_a_report_has_a_time_for_each_way() -> None:
     assert (report.launches, report.rounds, report.branches) == (3, 4, [4])
     assert not report.rows[0].captured and report.rows[0].lanes == 1 and report.rows[0].ratio == 1
     assert [row.lanes for row in report.rows if not row.captured and row.priority] == [2, 2, 4]
-    assert [row.lanes for row in report.rows if row.captured] == [1, 2, 2, 4]
+    assert [row.lanes for row in report.rows if row.captured] == [1, 2, 2, 2, 2, 4, 4]
+    assert [row.lanes for row in report.rows if row.captured and row.priority] == [2, 2, 4]
     for row in report.rows:
         assert len(row.times_us) == 4 and min(row.times_us) > 0
         assert row.source == 'measured' and row.host_us is not None and row.ratio is not None

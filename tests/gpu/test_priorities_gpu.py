@@ -1,0 +1,148 @@
+"""Priorities of lanes in graphs on a GPU: of two lanes that each fill it, the one of higher priority ends first.
+
+Each block of threads waits on the device's own nanosecond clock, and the last one of a lane leaves its stamp. No length
+of time is asserted, only which lane has ended first, in most of many launches; whichever lane was recorded first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+
+cp = pytest.importorskip('cupy')
+pytest.importorskip('cuda.bindings')
+pytestmark = pytest.mark.gpu
+
+FILL = """
+extern "C" __global__ void fill_the_gpu(unsigned long long us, unsigned long long* last)
+{
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - start < us * 1000);
+    if (!threadIdx.x) atomicMax(last, now);
+}
+"""
+US, THREADS, KERNELS, LAUNCHES = 20, 1024, 3, 60
+#: Blocks for each multiprocessor: several times what it holds at once.
+WAVES = 8
+
+
+@pytest.fixture(scope='module')
+def greatest() -> int:
+    from cuda.bindings import runtime
+
+    code, least, greatest = runtime.cudaDeviceGetStreamPriorityRange()
+    assert int(code) == 0
+    if least == greatest:
+        pytest.skip('the device has one priority of streams only')
+    return int(greatest)
+
+
+class Lanes:
+    """Two lanes of kernels that each fill the GPU several times over, and the stamps of their last blocks."""
+
+    def __init__(self) -> None:
+        self.kernel = cp.RawKernel(FILL, 'fill_the_gpu')
+        self.last = cp.zeros(2, np.uint64)
+        self.blocks = WAVES * cp.cuda.Device().attributes['MultiProcessorCount']
+        self.kernel((1,), (1,), (np.uint64(1), self.last))
+        cp.cuda.Device().synchronize()
+
+    def work(self, number: int) -> None:
+        for _ in range(KERNELS):
+            self.kernel((self.blocks,), (THREADS,), (np.uint64(US), self.last[number : number + 1]))
+
+    def record(self, priorities: tuple[int, int], order: tuple[int, int]) -> None:
+        """Fork two lanes of these priorities, and give them their work in this order."""
+        with ck.fork(2, priority=priorities) as lanes:
+            for number in order:
+                with lanes[number]:
+                    self.work(number)
+
+    def first(self, launch: Callable[[], Any]) -> list[int]:
+        """Which lane has ended first, launch by launch."""
+        found = []
+        for _ in range(LAUNCHES):
+            launch()
+            cp.cuda.get_current_stream().synchronize()
+            found.append(int(np.argmin(cp.asnumpy(self.last))))
+        return found
+
+
+@pytest.fixture(scope='module')
+def lanes() -> Lanes:
+    return Lanes()
+
+
+@pytest.mark.parametrize('order', [(0, 1), (1, 0)])
+@pytest.mark.parametrize('high', [0, 1])
+def test_the_lane_of_higher_priority_ends_first(lanes: Lanes, greatest: int, high: int, order: tuple[int, int]) -> None:
+    priorities = (greatest, 0) if high == 0 else (0, greatest)
+    with ck.capture() as cap:
+        lanes.record(priorities, order)
+    assert cap.recording.by_priority
+    ended = lanes.first(cap.graph.launch)
+    assert ended.count(high) > LAUNCHES / 2, ended
+    copy = cap.graph.clone()
+    ended = lanes.first(copy.launch)
+    assert ended.count(high) > LAUNCHES / 2, ended
+    copy.close()
+    cap.graph.close()
+
+
+@pytest.mark.parametrize('order', [(0, 1), (1, 0)])
+def test_a_graph_that_takes_over_another_keeps_them(lanes: Lanes, greatest: int, order: tuple[int, int]) -> None:
+    with ck.capture() as cap:
+        lanes.record((0, 0), order)
+    graph = cap.graph
+    assert not graph.recording.by_priority
+    for high, how in ((1, 'instantiated'), (1, 'updated'), (0, 'instantiated')):
+        with ck.capture(update=graph) as again:
+            lanes.record((greatest, 0) if high == 0 else (0, greatest), order)
+        assert again.update.how == how
+        ended = lanes.first(graph.launch)
+        assert ended.count(high) > LAUNCHES / 2, ended
+    graph.close()
+
+
+@pytest.mark.parametrize('order', [(0, 1), (1, 0)])
+def test_the_bodies_of_decisions_heed_them(lanes: Lanes, greatest: int, order: tuple[int, int]) -> None:
+    with ck.capture() as cap, cap.if_(cp.ones((), bool)):
+        lanes.record((0, greatest), order)
+    assert cap.recording.by_priority
+    ended = lanes.first(cap.graph.launch)
+    assert ended.count(1) > LAUNCHES / 2, ended
+    cap.graph.close()
+
+
+@pytest.mark.parametrize('order', [(0, 1), (1, 0)])
+def test_an_embedded_graph_keeps_them(lanes: Lanes, greatest: int, order: tuple[int, int]) -> None:
+    with ck.capture() as inner:
+        lanes.record((0, greatest), order)
+    with ck.capture() as cap:
+        cap.embed(inner.graph)
+    assert cap.recording.by_priority
+    ended = lanes.first(cap.graph.launch)
+    assert ended.count(1) > LAUNCHES / 2, ended
+    cap.graph.close()
+    inner.graph.close()
+
+
+@pytest.mark.parametrize('order', [(0, 1), (1, 0)])
+def test_the_timeline_shows_it(lanes: Lanes, greatest: int, order: tuple[int, int]) -> None:
+    with ck.capture() as cap:
+        lanes.record((0, greatest), order)
+    line = cap.graph.measure(launches=LAUNCHES)
+    ends: dict[int, float] = {}
+    quick = next(lane.number for lane in cap.recording.lanes if lane.priority)
+    for node, span in zip(cap.graph.nodes, line.nodes):
+        if node.kind == 'kernel' and node.lane is not None and span is not None:
+            ends[node.lane] = max(span[1], ends.get(node.lane, 0.0))
+    assert len(ends) == 2
+    assert min(ends, key=lambda lane: ends[lane]) == quick
+    cap.graph.close()
