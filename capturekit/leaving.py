@@ -221,10 +221,10 @@ class Leaving:
             if device.stream_status(origin.ptr) is CaptureStatus.NONE:
                 return
             try:
-                self._join_for_good(device, origin)
+                known = self._join_for_good(device, origin)
                 graph = device.end_capture(origin.ptr)
-                if self._into is not None:
-                    pass  # what it has added to is somebody else's
+                if self._into is not None or not known:
+                    pass  # what it has added to is somebody else's, or a body that could not be ended
                 elif self._live is None or not self._live.node:  # the body of a node goes with the graph around it
                     device.graph_destroy(graph)
                     self._is_gone(graph)
@@ -236,14 +236,19 @@ class Leaving:
                 if device.stream_status(origin.ptr) is not CaptureStatus.NONE:
                     raise
 
-    def _join_for_good(self, device: Any, origin: Any) -> None:
+    def _join_for_good(self, device: Any, origin: Any) -> bool:
+        """Order all that was recorded before the end; False if what is captured is another graph than is known."""
         live = self._live
-        if live is None or origin is not live.origin:
-            return
-        if self._into is not None:
-            join_for_good(device, origin.ptr, self._into.handle, self._into.count)
-        elif self._went_on(live):
-            join_for_good(device, origin.ptr, live.part.graph)  # type: ignore[union-attr]
+        try:
+            if live is None or origin is not live.origin:
+                return True
+            if self._into is not None:
+                join_for_good(device, origin.ptr, self._into.handle, self._into.count)
+            elif self._went_on(live):
+                join_for_good(device, origin.ptr, live.part.graph)  # type: ignore[union-attr]
+        except CudaCallError:
+            return False
+        return True
 
     def _is_gone(self, graph: int) -> None:
         """A graph that went on behind a decision is known to the plan: it must not be destroyed twice."""

@@ -1,0 +1,40 @@
+"""Random programs told to the driver, the simulated device and the topology, longer ones than the tests' own."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from tests.agreement import simulated_machine, topology_machine
+from tests.agreement.programs import random_program
+from tests.agreement.test_agreement import ancestors, compare, finished
+
+FIRST_SEED = 20_000_000
+LENGTHS = (30, 60, 120, 200)
+ILLEGAL = (0.0, 0.02, 0.05, 0.2, 0.5, 1.0)
+
+
+def run(count: int, part: int = 0, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """``count`` programs, those of ``part``: parts are different programs."""
+    from tests.gpu import driver_machine
+
+    done: Counter[str] = Counter()
+    wrong: list[str] = []
+    first = FIRST_SEED + part * count
+    for seed in range(first, first + count):
+        program = random_program(seed, length=LENGTHS[seed % len(LENGTHS)], illegal=ILLEGAL[seed % len(ILLEGAL)])
+        answers = driver_machine.run(program)
+        done['programs'] += 1
+        done['steps'] += len(answers)
+        done['refused'] += sum(not code.startswith('cudaSuccess') for code, _state in answers)
+        try:
+            compare(program, finished(answers), simulated_machine.run(program), 'the simulated device')
+            compare(program, ancestors(answers), topology_machine.run(program), 'the topology')
+        except AssertionError as error:
+            wrong.append(f'seed {seed}: {error}\n  {json.dumps(program.to_json())}')
+        if (seed - first) % 1000 == 999:
+            say(f'agreement: {seed - first + 1:,} of {count:,}, {len(wrong)} disagree')
+    assert not wrong, f'{len(wrong)} of {count} programs disagree\n' + '\n'.join(wrong[:5])
+    return {**done, 'disagreements': 0, 'first seed': first}

@@ -1,0 +1,143 @@
+"""Every call that a capture makes of the device is made to fail in its turn, before it is done and after it.
+
+Whatever comes out, afterwards no stream captures, nothing of the guard is left, and the next capture is good.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+import capturekit as ck
+from capturekit.cuda import current
+from capturekit.rules import CaptureStatus, Code
+from tests.soak.ground import left_open
+
+N = 64
+#: Asked while what failed is being undone, or by others: a failure there would be of the test's making.
+_NOT = frozenset(
+    {
+        'event_destroy',
+        'stream_destroy',
+        'free',
+        'reader',
+        'library',
+        'spare_streams',
+        'simulated',
+        'random',
+        'launches',
+        'submitted',
+        'submit',
+    }
+)
+
+
+class Tripwire:
+    """Counts the calls of a device's verbs, and makes one of them fail."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self.calls = 0
+        self.at = -1
+        self.after = False
+        self.name = ''
+        self._inside = False
+
+    def _wrapped(self, name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._inside:  # the simulated device asks itself
+                return verb(*args, **kwargs)
+            self._inside = True
+            try:
+                number, self.calls = self.calls, self.calls + 1
+                planted = number == self.at
+                if not planted or self.after:
+                    answer = verb(*args, **kwargs)
+                if not planted:
+                    return answer
+                self.name = name
+                raise ck.CudaCallError(Code.cudaErrorInvalidValue, f'{name}, call {number}')
+            finally:
+                self._inside = False
+
+        return call
+
+    @contextmanager
+    def set(self, at: int, after: bool) -> Iterator[None]:
+        """In this block call number ``at`` fails: before it is done, or after it."""
+        self.calls, self.at, self.after, self.name = 0, at, after, ''
+        names = [name for name in dir(self._device) if not name.startswith('_') and name not in _NOT]
+        verbs = {name: getattr(self._device, name) for name in names}
+        try:
+            for name, verb in verbs.items():
+                if callable(verb):
+                    setattr(self._device, name, self._wrapped(name, verb))
+            yield
+        finally:
+            for name, verb in verbs.items():
+                if callable(verb):
+                    vars(self._device).pop(name, None)
+                    if getattr(self._device, name) != verb:  # it was the object's own
+                        setattr(self._device, name, verb)
+
+
+def program(cp: Any, x: Any, origin: Any) -> Any:
+    """A block with lanes, an upload, a decision and a join by hand."""
+    with ck.capture(origin, check_races=True, lines=False) as cap:
+        y = x * 2 + cp.array([1.0])
+        with cap.fork(2) as (left, right):
+            with left:
+                a = y + 1
+            with right:
+                b = y + 2
+        c = a + b
+        with cap.if_(cp.ones((), bool)):
+            cp.add(c, 1, out=c)
+    cap.graph.launch(origin)
+    origin.synchronize()
+    return cap, c
+
+
+def _check(cp: Any, cap: Any, c: Any) -> None:
+    assert np.array_equal(cp.asnumpy(c), (np.arange(N) * 2.0 + 1) * 2 + 4)
+    cap.graph.close()
+
+
+def _good(cp: Any, x: Any, origin: Any) -> None:
+    _check(cp, *program(cp, x, origin))
+
+
+def run(cp: Any, say: Callable[[str], None] = print) -> dict[str, Any]:
+    """All calls, one after the other; how many there were, by verb, and what came out."""
+    x, origin = cp.arange(float(N)), cp.cuda.Stream(non_blocking=True)
+    _good(cp, x, origin)
+    device = current().device
+    wire = Tripwire(device)
+    tripped: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
+    for after in (False, True):
+        at = 0
+        while True:
+            outcome, made = 'no exception', None
+            with wire.set(at, after):
+                try:
+                    made = program(cp, x, origin)
+                except BaseException as error:
+                    outcome = type(error).__name__
+            if made is not None:
+                _check(cp, *made)
+            if not wire.name:
+                break
+            tripped[wire.name] += 1
+            outcomes[outcome] += 1
+            told = f'{wire.name}, call {at}, {"after" if after else "before"} its work: {outcome}'
+            assert not left_open(), (told, left_open())
+            assert device.stream_status(origin.ptr) is CaptureStatus.NONE, told
+            _good(cp, x, origin)
+            at += 1
+        say(f'exits: {at} calls made to fail {"after" if after else "before"} their work')
+    return {'calls': dict(tripped), 'outcomes': dict(outcomes)}
