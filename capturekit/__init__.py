@@ -4,8 +4,10 @@
 """
 
 # first of all: an old Python is told so before it meets what it can't read
-from capturekit import render
 from capturekit import versions as versions
+
+# isort: split
+from capturekit import render
 from capturekit.assigning import parallel
 from capturekit.cache import Graphed, graphed
 from capturekit.composing import look
