@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from capturekit.arguments import Argument
 from capturekit.errors import CudaCallError
-from capturekit.kernels import Forms, Parameter
+from capturekit.kernels import Forms, Parameter, axes
 from capturekit.nodes import NodeInfo, _Memcpy, _Memset
 from capturekit.rules import Code
 
@@ -27,6 +27,12 @@ _WORD = 8
 _WORK = 100_000
 #: CuPy's kernels that find what they read in a table of addresses.
 _TABLES = frozenset({'cupy_concatenate', 'cupy_concatenate_same_size', 'cupy_get_memory_ptrs'})
+#: Kinds of nodes that touch no memory.
+_IDLE = frozenset(
+    {'empty', 'wait event', 'event record', 'semaphore signal', 'semaphore wait', 'mem alloc', 'mem free'}
+)
+#: ``CU_MEMORYTYPE_HOST``, ``CU_MEMORYTYPE_ARRAY``.
+_HOST, _ARRAY = 1, 3
 #: No element of CuPy's is larger than a complex number of double precision.
 _LARGEST = 16
 
@@ -39,7 +45,8 @@ class Access:
         writes: None where it is not known.
         itemsize: 0 where it is only known that the node has the address, and not how far it goes from there.
         exact: False where fewer bytes may be touched than these.
-        argument: the number of the kernel's argument; -1 elsewhere.
+        argument: the number of the kernel's argument; -1 elsewhere. offset: where in that the address is, in bytes.
+        sure: what is touched at least, where this is not exact; None for nothing that anyone knows.
     """
 
     address: int
@@ -49,6 +56,8 @@ class Access:
     writes: bool | None
     exact: bool = True
     argument: int = -1
+    offset: int = 0
+    sure: Access | None = None
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -105,22 +114,19 @@ def overlap(a: Access, b: Access) -> bool | None:
     (low, high), (start, end) = a.extent, b.extent
     if low >= end or start >= high:
         return False
-    found = True if a.dense and b.dense else _shares(a, b)
+    found = _shares(a, b)
     if not found or (a.exact and b.exact):
         return found
-    return True if _shares(_least(a), _least(b)) else None
-
-
-def _least(access: Access) -> Access:
-    """What is touched at least, of what may be."""
-    if access.exact:
-        return access
-    if access.itemsize == 1 and len(access.shape) == 1:  # an address, and whatever lies behind it
-        return linear(access.address, 1, access.writes)
-    return Access(access.address, access.shape, access.strides, 1, access.writes)
+    one, other = (access if access.exact else access.sure for access in (a, b))
+    return True if one is not None and other is not None and _shares(one, other) else None
 
 
 def _shares(a: Access, b: Access) -> bool | None:
+    (low, high), (start, end) = a.extent, b.extent
+    if low >= end or start >= high:
+        return False
+    if (a.dense and (b.dense or (low <= start and end <= high))) or (b.dense and start <= low and high <= end):
+        return True
     try:
         return bool(np.shares_memory(_Fake.of(a), _Fake.of(b), max_work=_WORK))
     except np.exceptions.TooHardError:
@@ -156,8 +162,8 @@ class Accessing:
     def graph_accesses(self, g: int) -> dict[int, Touched]:
         """What each node of a definition touches, by its handle.
 
-        A child graph's node touches what its nodes do; a conditional node, here, nothing. Nobody knows what a host
-        function touches.
+        A child graph's node touches what its nodes do. Nobody knows here what a host function touches, and a
+        conditional node.
         """
         if self.reader is None:
             raise CudaCallError(Code.cudaErrorNotSupported, "reading a graph: the driver's library can't be reached")
@@ -174,46 +180,44 @@ class _Walk:
         return {info.handle: self._node(info) for info in self.reader.infos(g)}
 
     def _node(self, info: NodeInfo) -> Touched:
-        if info.kind == 'kernel':
-            return self._kernel(info)
-        if info.kind == 'memcpy':
-            return self._memcpy(info.handle)
-        if info.kind == 'memset':
-            return self._memset(info.handle)
+        look = {'kernel': self._kernel, 'memcpy': self._memcpy, 'memset': self._memset}.get(info.kind)
+        if look is not None:
+            try:
+                return look(info)
+            except CudaCallError:  # arguments in one buffer, or a copy that this driver does not tell of
+                return Touched((), False)
         if info.kind == 'graph':
             return together(self.graph(info.inner).values())
-        return Touched((), info.kind != 'host')
+        return Touched((), info.kind in _IDLE)
 
     def _kernel(self, info: NodeInfo) -> Touched:
-        try:
-            arguments = self.writer.arguments(info.handle)
-        except CudaCallError:
-            return Touched((), False)
-        form = self.forms.of(info.name, tuple(_ndim(one.data) for one in arguments))
+        arguments = self.writer.arguments(info.handle)
+        form = self.forms.of(info.name, tuple(len(one.data) for one in arguments))
         return Touched(tuple(kernel_accesses(arguments, form)), info.name not in _TABLES)
 
-    def _memcpy(self, handle: int) -> Touched:
-        copy = self.writer.read('cuGraphMemcpyNodeGetParams', handle, _Memcpy())
-        width, height, depth = copy.WidthInBytes, max(copy.Height, 1), max(copy.Depth, 1)
-        found = []
-        for side, writes in (('dst', True), ('src', False)):
-            pitch = getattr(copy, side + 'Pitch') or width
-            plane = pitch * (getattr(copy, side + 'Height') or height)
-            at = int(getattr(copy, side + 'Host') or getattr(copy, side + 'Device') or 0)
-            if at:  # not where it is a CUDA array
-                found.append(Access(at, (depth, height, width), (plane, pitch, 1), 1, writes))
-        return Touched(tuple(found), len(found) == 2)
+    def _memcpy(self, info: NodeInfo) -> Touched:
+        copy = self.writer.read('cuGraphMemcpyNodeGetParams', info.handle, _Memcpy())
+        found = tuple(end for end in (copied(copy, 'dst'), copied(copy, 'src')) if end is not None)
+        return Touched(found, len(found) == 2)
 
-    def _memset(self, handle: int) -> Touched:
-        asked = self.writer.read('cuGraphMemsetNodeGetParams', handle, _Memset())
+    def _memset(self, info: NodeInfo) -> Touched:
+        asked = self.writer.read('cuGraphMemsetNodeGetParams', info.handle, _Memset())
         width, height = asked.width * asked.elementSize, max(asked.height, 1)
         return Touched((Access(int(asked.dst), (height, width), (asked.pitch or width, 1), 1, True),))
 
 
-def _ndim(data: bytes) -> int:
-    """How many axes an argument of CuPy's has, if it is an array: address, size, shape, strides."""
-    ndim, odd = divmod(len(data) - 2 * _WORD, 2 * _WORD)
-    return -1 if odd or ndim < 0 else ndim
+def copied(copy: _Memcpy, side: str) -> Access | None:
+    """What a copy touches at its end 'dst' or 'src'; None of a CUDA array, whose memory nobody knows."""
+    where, width, height, depth = getattr(copy, side + 'MemoryType'), copy.WidthInBytes, copy.Height, copy.Depth
+    at = getattr(copy, side + ('Host' if where == _HOST else 'Device'))
+    if where == _ARRAY or not at:
+        return None
+    pitch = getattr(copy, side + 'Pitch') or width
+    plane = pitch * (getattr(copy, side + 'Height') or max(height, 1))
+    x, y, z = (getattr(copy, side + name) for name in ('XInBytes', 'Y', 'Z'))
+    return Access(
+        int(at) + z * plane + y * pitch + x, (max(depth, 1), max(height, 1), width), (plane, pitch, 1), 1, side == 'dst'
+    )
 
 
 def kernel_accesses(arguments: Iterable[Argument], form: tuple[Parameter, ...]) -> list[Access]:
@@ -223,27 +227,40 @@ def kernel_accesses(arguments: Iterable[Argument], form: tuple[Parameter, ...]) 
         parameter = form[number] if form else None
         if argument.array is False or len(argument.data) < _WORD or (parameter is not None and not parameter.memory):
             continue
-        writes = None if parameter is None else not parameter.reads_only
-        array = _array(argument.data, parameter, writes, number, argument.dtype) if form else None
+        if parameter is None:  # the structures of libraries have addresses anywhere
+            words = struct.unpack_from(f'{len(argument.data) // _WORD}Q', argument.data)
+            found += [
+                Access(word, (), (), 0, None, False, number, _WORD * n)
+                for n, word in enumerate(words)
+                if word >= _LOWEST
+            ]
+            continue
+        array = _array(argument.data, parameter, number, argument.dtype)
+        (address,) = struct.unpack_from('Q', argument.data)
         if array is not None:
             found.append(array)
-            continue
-        # CuPy's structures begin with the address; those of libraries have it anywhere
-        words = struct.unpack_from(f'{1 if form else len(argument.data) // _WORD}Q', argument.data)
-        found += [Access(word, (), (), 0, writes, False, number) for word in words if word >= _LOWEST]
+        elif address >= _LOWEST:  # CUB's kernels take it alone
+            sure = linear(address, 1, _writes(parameter)) if parameter.whole else None
+            found.append(Access(address, (), (), 0, _writes(parameter), False, number, sure=sure))
     return found
 
 
-def _array(data: bytes, parameter: Parameter | None, writes: bool | None, number: int, dtype: str) -> Access | None:
+def _writes(parameter: Parameter) -> bool | None:
+    return None if parameter.reads_only is None else not parameter.reads_only
+
+
+def _array(data: bytes, parameter: Parameter, number: int, dtype: str) -> Access | None:
     """An array of CuPy's, from the structure that its kernels take; None if it is none."""
-    ndim = _ndim(data)
-    if ndim < 0 or parameter is None:
+    ndim = axes(len(data))
+    if ndim < 0:
         return None
     words = struct.unpack(f'{len(data) // _WORD}q', data)
     address, size, shape, strides = words[0], words[1], words[2 : 2 + ndim], words[2 + ndim :]
     if address < _LOWEST or size != int(np.prod(shape, dtype=np.int64)) or size < 1:
         return None
-    itemsize = parameter.itemsize or (np.dtype(dtype).itemsize if dtype else 0)
+    itemsize, writes = parameter.itemsize or (np.dtype(dtype).itemsize if dtype else 0), _writes(parameter)
+    if itemsize and parameter.whole:
+        return Access(address, shape, strides, itemsize, writes, True, number)
     steps = [abs(s) for s, n in zip(strides, shape) if n > 1 and s]
-    guess = min([_LARGEST, *steps])
-    return Access(address, shape, strides, itemsize or guess, writes, bool(itemsize), number)
+    sure = Access(address, shape, strides, itemsize or 1, writes) if parameter.whole else None
+    return Access(address, shape, strides, itemsize or min([_LARGEST, *steps]), writes, False, number, sure=sure)

@@ -23,6 +23,8 @@ from capturekit.recording import Step, Timeline
 
 #: Edges on the longest path that are looked into, the most telling first.
 _MOST = 24
+#: Kernels that are looked at for filling the device, the longest ones.
+_LONGEST = 64
 #: Microseconds that forking a lane and joining it again cost on the device, about: two dependencies between queues.
 FORK_US = 3.0
 #: A gain of less is not told: a share of the longest path.
@@ -277,7 +279,7 @@ class Study:
             touched = self._touched[number]
             mine = list(touched.accesses) if touched.complete else [_EVERYTHING]
             for access in mine:
-                for key, other, earlier in seen.touching(*access.extent):
+                for key, other, earlier in seen.touching(access):
                     if other == number or (access.writes is False and earlier.writes is False):
                         continue
                     if overlap(earlier, access) is not False:
@@ -323,7 +325,7 @@ class Study:
             if not self._touched[n].complete:
                 return True
             for access in self._touched[n].accesses:
-                for _key, other, mine in earlier.touching(*access.extent):
+                for _key, other, mine in earlier.touching(access):
                     writes = access.writes is not False or mine.writes is not False
                     if writes and not without.before(other, n) and overlap(mine, access) is not False:
                         return True
@@ -370,10 +372,12 @@ class Study:
         capacity = self._machine.multiprocessors * self._machine.threads
         if not capacity or len(self.report.lanes) < 2:
             return
-        for number, node in enumerate(self._nodes):
+        least = max(_SHARE * self.report.measured_us, FORK_US)
+        long = [n for n, took in enumerate(self._took) if took > least]
+        for number in sorted(sorted(long, key=lambda n: -self._took[n])[:_LONGEST]):
+            node = self._nodes[number]
             threads = _product(node.detail.get('grid')) * _product(node.detail.get('block'))
-            beside = self._took[number] > max(_SHARE * self.report.measured_us, FORK_US)
-            if node.kind == 'kernel' and threads >= capacity and beside and self._beside(number):
+            if node.kind == 'kernel' and threads >= capacity and self._beside(number):
                 text = f'{self._words(number)} has {threads:,} threads, and the device holds {capacity:,} at once'
                 yield Obstacle('fills the GPU', text, node.at, 0.0, (number,))
 
@@ -437,7 +441,7 @@ def study(graph: Any, part: Part, look: Look, timeline: Timeline) -> Concurrency
     """Behind :meth:`Graph.concurrency`, which holds the graph's lock."""
     platform = current()
     blocks = Blocks(graph._memory, platform.cupy.ndarray, {})
-    touched = Search(platform.device, [part], look, blocks).touched
+    touched = Search(platform.device, [part], look, blocks, off=graph._names.off).touched
     return Study(look.nodes, look.edges, timeline, touched, graph.recording.steps, _machine(platform)).report
 
 

@@ -324,19 +324,24 @@ class Graph(Rebindable, Measurable):
 
         ``print(graph.races())`` names for each both nodes with their lines, the memory and the edge that is missing. It
         is certain where both are kernels of CuPy's, copies or memsets, whose arguments tell what they read and write,
-        to the byte; possible where a kernel's author alone knows, or a library. Some 20 microseconds for each node.
+        to the byte; possible where a kernel's author alone knows, or a library, and where elements are chosen as the
+        kernel runs: ``raw`` arguments, ``where=``, an ``if`` in an elementwise kernel. Not seen is what textures and
+        tables of addresses lead to. Disabled nodes touch nothing. Some 20 microseconds for each node.
 
         Args:
             observe: find out who writes, by running such kernels alone, once each, behind all that comes before them:
-                what changes is written. What nodes write on the device is put back; on the host it is not. Most is seen
-                before the first launch, while results are not there yet. On the simulated device the two orders of each
-                pair are run as well, and ``race.order`` is the one that gives a different result.
+                what changes is written; what does not, while something else does, is taken to be only read, and listed
+                in the report's ``notes``. What nodes write on the device is put back, from a copy as large; on the host
+                it is not. Most is seen before the first launch, while results are not there yet. On the simulated
+                device the two orders of each pair are run as well, and ``race.order`` is the one that gives a different
+                result.
 
         Raises:
             TypeError: ``observe`` is none. ClosedError: the graph was closed.
             UnmatchedError: ``observe``, and this thread has a capture open.
 
-        With ``observe``, on CuPy's current stream, and waits for it. Threads: nobody else may use the arrays meanwhile.
+        With ``observe``, on CuPy's current stream, and waits for it; launches on others have ended. Threads: nobody
+        else may use the arrays meanwhile.
         """
         frame = sys._getframe(1)
         check(observe, frame)

@@ -1,8 +1,9 @@
-"""What CuPy's own kernels do with their arguments: which of them they can only read, and how large the elements are.
+"""What CuPy's own kernels do with their arguments: which they only read, whether all of it, how large the elements are.
 
 CuPy declares the inputs of its elementwise and reduction kernels ``const``, which its kernel objects tell, also those
-that a user has made. A node only has the kernel's name: the objects are found by that. Held for CuPy 14.0 to 14.2
-(``cupy/_core/_kernel.pyx``, ``_reduction.pyx``, ``_cub_reduction.pyx``).
+that a user has made. A node only has the kernel's name: the objects are found by that, and believed where the sizes of
+the node's arguments are what such an object passes. Held for CuPy 14.0 to 14.2 (``cupy/_core/_kernel.pyx``,
+``_reduction.pyx``, ``_cub_reduction.pyx``).
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ from __future__ import annotations
 import gc
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 _PASS = re.compile(r'_pass[12]$')
+#: What makes a kernel of the user's touch some elements and leave others.
+_CHOICE = re.compile(r'\b(if|for|while|do|switch|goto|return|continue|break)\b')
+_WORD = 8
 #: Dtypes end in their size, or are these.
 _SIZED = re.compile(r'^(bool|u?int\d+|float\d+|complex\d+)$')
 
@@ -25,12 +29,20 @@ _SIZED = re.compile(r'^(bool|u?int\d+|float\d+|complex\d+)$')
 class Parameter:
     """A kernel's parameter. ``itemsize`` is an element's, in bytes, 0 where it is not known.
 
-    ``memory`` is False for sizes and indices, which hold no address.
+    ``reads_only`` is None where kernels of one name differ. ``memory`` is False for sizes and indices, which hold no
+    address. ``whole`` is False where it may be that not every element is touched.
     """
 
-    reads_only: bool
+    reads_only: bool | None
     itemsize: int = 0
     memory: bool = True
+    whole: bool = True
+
+
+def axes(size: int) -> int:
+    """How many axes an array of CuPy's has as an argument of so many bytes: address, size, shape, strides. -1: none."""
+    found, odd = divmod(size - 2 * _WORD, 2 * _WORD)
+    return -1 if odd else found
 
 
 class Forms:
@@ -42,27 +54,24 @@ class Forms:
         for one in _objects():
             self._kernels.setdefault(str(one.name), []).append(one)
 
-    def of(self, name: str, ndims: tuple[int, ...]) -> tuple[Parameter, ...]:
-        """The parameters of the kernel of this name; () where it is not known.
-
-        ``ndims`` has one number for each argument of the node: the axes of an array, -1 for anything else.
-        """
-        key = (name, ndims)
+    def of(self, name: str, sizes: tuple[int, ...]) -> tuple[Parameter, ...]:
+        """The parameters of the kernel of this name, whose node has arguments of so many bytes; () if not known."""
+        key = (name, sizes)
         if key not in self._of:
-            self._of[key] = self._find(name, ndims)
+            self._of[key] = self._find(name, sizes)
         return self._of[key]
 
-    def _find(self, name: str, ndims: tuple[int, ...]) -> tuple[Parameter, ...]:
+    def _find(self, name: str, sizes: tuple[int, ...]) -> tuple[Parameter, ...]:
         base, _, words = name.rpartition('__')
         found: list[tuple[Parameter, ...]] = []
         for wanted, typed in ((name, ''), (base, words), (base.removesuffix('_where'), words)):
             for kernel in self._kernels.get(wanted, ()):
-                found += [one for one in _forms(kernel, typed, ndims) if len(one) == len(ndims)]
+                found += _forms(kernel, typed, sizes)
             if found:
                 return _agreed(found)
         if '_cub_' in name:
             for kernel in self._kernels.get(_PASS.sub('', name).replace('_cub_', '_', 1), ()):
-                found.append(_cub(kernel, len(ndims)))
+                found += _cub(kernel, sizes)
         return _agreed(found)
 
 
@@ -80,15 +89,55 @@ def _parameter(info: Any) -> Parameter:
         return Parameter(True, memory=False)
     # CuPy leaves the condition of `where=` without its const, and only reads it
     return Parameter(
-        bool(info.is_const) or info.name == '_where', 0 if info.dtype is None else int(np.dtype(info.dtype).itemsize)
+        bool(info.is_const) or info.name == '_where',
+        0 if info.dtype is None else int(np.dtype(info.dtype).itemsize),
+        whole=not info.raw,
     )
 
 
-def _forms(kernel: Any, words: str, ndims: tuple[int, ...]) -> Iterable[tuple[Parameter, ...]]:
-    for infos in (getattr(kernel, name, None) for name in ('params', '_params', '_params_with_where')):
-        if infos:
-            form = tuple(map(_parameter, infos))
-            yield _sized(form, words.split('_')) if words else _compiled(kernel, form, ndims)
+def _forms(kernel: Any, words: str, sizes: tuple[int, ...]) -> Iterable[tuple[Parameter, ...]]:
+    for where in ('params', '_params', '_params_with_where'):
+        infos = getattr(kernel, where, None)
+        if not infos or not _passes(infos, sizes):
+            continue
+        form = tuple(map(_parameter, infos))
+        if where == '_params_with_where':
+            form = tuple(replace(one, whole=info.name == '_where') for one, info in zip(form, infos))
+        elif where == 'params':
+            form = _chosen(kernel, infos, form)
+        yield _sized(form, words.split('_')) if words else _compiled(kernel, form, sizes)
+
+
+def _passes(infos: Sequence[Any], sizes: tuple[int, ...]) -> bool:
+    """Whether CuPy passes arguments of these sizes for parameters like these.
+
+    An index has as many axes as the arrays it is for; inputs may be numbers and textures as well, outputs are arrays.
+    """
+    if len(infos) != len(sizes):
+        return False
+    indexers = [size for info, size in zip(infos, sizes) if info.dtype is None and info.ctype is None]
+    if any(size % (2 * _WORD) != _WORD for size in indexers):
+        return False
+    inputs, outputs = ((size - _WORD) // (2 * _WORD) for size in (indexers[0], indexers[-1]))
+    for info, size in zip(infos, sizes):
+        if info.ctype is None and info.dtype is None:
+            continue
+        found, written = axes(size), not info.is_const and info.name != '_where'
+        fits = info.raw or found == (outputs if written else inputs)
+        if (found < 0 or not fits) and (written or size > 2 * _WORD):  # no number is larger than a complex one
+            return False
+    return True
+
+
+def _chosen(kernel: Any, infos: Sequence[Any], form: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
+    """An elementwise kernel of whose code it can't be told that each element is touched may leave some as they are."""
+    code = ';\n'.join((str(getattr(kernel, 'kwargs', {}).get('loop_prep', '')), str(kernel.operation)))
+    choice = _CHOICE.search(code) is not None
+    found = []
+    for info, one in zip(infos, form):
+        sure = not choice and (one.reads_only or re.search(rf'(^|[;{{}}])\s*{info.name}\s*[^\s\w=]{{0,2}}=[^=]', code))
+        found.append(one if sure else replace(one, whole=False))
+    return tuple(found)
 
 
 def _sized(form: tuple[Parameter, ...], words: list[str]) -> tuple[Parameter, ...]:
@@ -98,9 +147,10 @@ def _sized(form: tuple[Parameter, ...], words: list[str]) -> tuple[Parameter, ..
     return tuple(replace(one, itemsize=size or one.itemsize) for one, size in zip(form, sizes))
 
 
-def _compiled(kernel: Any, form: tuple[Parameter, ...], ndims: tuple[int, ...]) -> tuple[Parameter, ...]:
+def _compiled(kernel: Any, form: tuple[Parameter, ...], arguments: tuple[int, ...]) -> tuple[Parameter, ...]:
     """An elementwise kernel remembers for which dtypes it was compiled: where all of them have one size, that is it."""
     sizes: list[set[int]] = [set() for _ in form]
+    ndims = [axes(size) if size > 2 * _WORD else -1 for size in arguments]  # 16 bytes may be a complex number
     for key in list(getattr(kernel, '_elementwise_kernel_memo', ())):
         infos = key[1]
         if len(infos) != len(form) or any(n >= 0 and info.ndim != n for info, n in zip(infos, ndims)):
@@ -114,10 +164,11 @@ def _compiled(kernel: Any, form: tuple[Parameter, ...], ndims: tuple[int, ...]) 
     )
 
 
-def _cub(kernel: Any, count: int) -> tuple[Parameter, ...]:
-    """CUB's kernels take the inputs and outputs as bare addresses, then two sizes."""
-    form = tuple(map(_parameter, (*kernel.in_params, *kernel.out_params)))
-    return (*form, *[Parameter(True, memory=False)] * (count - len(form))) if len(form) <= count else ()
+def _cub(kernel: Any, sizes: tuple[int, ...]) -> Iterable[tuple[Parameter, ...]]:
+    """CUB's kernels take an input and an output as bare addresses, then two sizes."""
+    infos = (*kernel.in_params, *kernel.out_params)
+    if len(infos) == 2 and len(sizes) == 4 and sizes[:2] == (_WORD, _WORD) and set(sizes[2:]) <= {4, 8}:
+        yield (*map(_parameter, infos), *[Parameter(True, memory=False)] * 2)
 
 
 def _agreed(forms: list[tuple[Parameter, ...]]) -> tuple[Parameter, ...]:
@@ -128,7 +179,10 @@ def _agreed(forms: list[tuple[Parameter, ...]]) -> tuple[Parameter, ...]:
 
 
 def _common(column: tuple[Parameter, ...]) -> Parameter:
-    sizes = {one.itemsize for one in column}
+    reads, sizes = {one.reads_only for one in column}, {one.itemsize for one in column}
     return Parameter(
-        all(one.reads_only for one in column), sizes.pop() if len(sizes) == 1 else 0, any(one.memory for one in column)
+        reads.pop() if len(reads) == 1 else None,
+        sizes.pop() if len(sizes) == 1 else 0,
+        any(one.memory for one in column),
+        all(one.whole for one in column),
     )

@@ -45,6 +45,7 @@ class Leaving:
     _live: Live | None
     _graph: Graph | None
     _checked: bool
+    _races_asked: bool
     _left_by: FrameType | None
 
     def _leave(self, live: Live, error: BaseException | None) -> None:
@@ -76,6 +77,11 @@ class Leaving:
     def _race(self, live: Live, made: Any) -> BaseException | None:
         try:
             return refusal(live, made, self._left_by)
+        except CudaCallError as found:
+            if self._races_asked:
+                return found
+            live.note('note', None, f'races were not looked for: {found}', live.at)
+            return None
         except BaseException as found:
             return found
 

@@ -1,13 +1,14 @@
 """Who writes, found out: kernels of which only their author knows are run alone, and what has changed is looked at.
 
 A copy of the executable graph has all its nodes disabled but those that are to run, so that each kernel runs behind all
-that comes before it, on the values that it would find. What was there is put back. CUDA C++ Programming Guide,
-"Individual Node Enable".
+that comes before it, on the values that it would find. What was there is put back. What has changed was written; what
+has not, beside something that has, is taken to be only read, and that is told. CUDA C++ Programming Guide, "Individual
+Node Enable".
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from capturekit.accesses import Access, Touched
 from capturekit.cuda import Platform
 from capturekit.looking import Look
 from capturekit.order import Order
+from capturekit.races import Observed
 
 _SWITCHED = frozenset({'kernel', 'memcpy', 'memset'})
 #: What does nothing to memory, and may run beside.
@@ -37,81 +39,111 @@ _DEVICE = (2, 3)
 class Observation:
     """One observation of one graph, which is not launched meanwhile.
 
-    ``end`` tells where the memory block around an address ends, None where that is nobody's.
+    ``end`` tells where the memory block around an address ends, None where that is nobody's. ``off`` are the numbers
+    of nodes that are disabled, and stay so; ``also`` those of nodes to look at though others of the same kernel are.
     """
 
-    def __init__(self, platform: Platform, g: int, look: Look, end: Callable[[int], int | None]) -> None:
+    def __init__(
+        self,
+        platform: Platform,
+        g: int,
+        look: Look,
+        end: Callable[[int], int | None],
+        off: Collection[int] = (),
+        also: Collection[int] = (),
+    ) -> None:
         self._platform = platform
         self._device = platform.device
         self._cupy = platform.cupy
         self._g = g
         self._look = look
         self._end = end
+        self._off = off
+        self._also = also
         self._handles = self._device.graph_nodes(g)
         self._touched: Mapping[int, Touched] = self._device.graph_accesses(g)
 
-    def run(self, inside: Callable[[], AbstractContextManager[None]]) -> dict[tuple[str, int], bool]:
-        """(kernel, argument's number) -> whether it was seen to be written; what changed nothing is left out.
-
-        Waits for the current stream.
-        """
+    def run(self, inside: Callable[[], AbstractContextManager[None]]) -> Observed:
+        """Run what is to be looked at, and tell what was seen. Waits for the current stream."""
         number = {handle: n for n, handle in enumerate(self._handles)}
         edges = [(number[a], number[b]) for a, b in self._device.graph_edges(self._g)]
         order = [self._handles[n] for n in Order(len(self._handles), edges).sequence]
         asked = self._asked(order)
-        found: dict[tuple[str, int], bool] = {}
+        found = Observed()
         if not asked:
             return found
         with ExitStack() as stack:
             stack.enter_context(inside())
-            for saved in self._saved():
-                stack.callback(saved)
+            wait = self._cupy.cuda.get_current_stream().synchronize
+            saved = self._saved()
+            stack.callback(wait)
+            for one in saved:
+                stack.callback(one)
             x = self._device.graph_instantiate(self._g)
             stack.callback(self._device.graph_exec_destroy, x)
-            stack.callback(self._cupy.cuda.get_current_stream().synchronize)
+            stack.callback(wait)
             self._walk(x, order, asked, found)
         return found
 
+    def _number(self, handle: int) -> int:
+        return self._look.numbers[handle]
+
     def _asked(self, order: list[int]) -> dict[int, list[Access]]:
-        """The first node of each kernel that may write what it was given, and what that is."""
+        """The first node of each kernel that may write what it was given, and others asked for; and what that is."""
         found: dict[int, list[Access]] = {}
         names = set()
         for handle in order:
-            node = self._look.nodes[self._look.numbers[handle]]
-            unknown = [one for one in self._touched[handle].accesses if one.writes is None and one.argument >= 0]
-            if unknown and node.name not in names:
+            node = self._look.nodes[self._number(handle)]
+            if node.number in self._off:
+                continue
+            touched = [one for one in self._touched[handle].accesses if one.argument >= 0]
+            unknown = any(one.writes is None for one in touched)
+            if (unknown and node.name not in names) or node.number in self._also:
                 names.add(node.name)
-                found[handle] = unknown
-        return found
+                found[handle] = [one for one in touched if one.writes is not False and not one.exact]
+        return {handle: accesses for handle, accesses in found.items() if accesses}
 
-    def _walk(self, x: int, order: list[int], asked: dict[int, list[Access]], found: dict[Any, bool]) -> None:
-        device, stream = self._device, self._cupy.cuda.get_current_stream().ptr
+    def _walk(self, x: int, order: list[int], asked: dict[int, list[Access]], found: Observed) -> None:
         for handle in order:
             self._switch(x, handle, False)
         waiting: list[int] = []
         for handle in order:
-            waiting.append(handle)
             if handle not in asked:
+                waiting.append(handle)
                 continue
-            before, alone = waiting[:-1], waiting[-1:]
-            for some in (before, alone):
-                views = [self._bytes(*self._range(access)) for access in asked[handle]] if some is alone else []
-                copies = [view.copy() for view in views]
-                for one in some:
-                    self._switch(x, one, True)
-                device.graph_launch(x, stream)
-                for one in some:
-                    self._switch(x, one, False)
-                name = self._look.nodes[self._look.numbers[handle]].name
-                seen = [bool((view != copy).any()) for view, copy in zip(views, copies)]
-                # where nothing has changed at all, what it writes may have been there before
-                if any(seen):
-                    for access, changed in zip(asked[handle], seen):
-                        found[name, access.argument] = found.get((name, access.argument), False) or changed
-            waiting.clear()
+            if waiting:
+                self._launched(x, waiting)
+            ranges = [self._range(access) for access in asked[handle]]
+            views = [self._bytes(low, high) for low, high in ranges]
+            copies = [view.copy() for view in views]
+            self._launched(x, [handle])
+            seen = [view != copy for view, copy in zip(views, copies)]
+            changed = [low + int(one.argmax()) if bool(one.any()) else None for one, (low, _) in zip(seen, ranges)]
+            self._note(handle, asked[handle], changed, found)
+            waiting = []
+
+    def _launched(self, x: int, some: list[int]) -> None:
+        """Launch with these nodes enabled. A launch is not touched by what is switched behind it."""
+        for on in (True, False):
+            for handle in some:
+                self._switch(x, handle, on)
+            if on:
+                self._device.graph_launch(x, self._cupy.cuda.get_current_stream().ptr)
+
+    def _note(self, handle: int, accesses: list[Access], changed: list[int | None], found: Observed) -> None:
+        if all(place is None for place in changed):  # what it writes may have been there before
+            return
+        node = self._look.nodes[self._number(handle)]
+        for access, place in zip(accesses, changed):
+            key = (node.name, access.argument, access.offset)
+            if access.writes is None:
+                found.writes[key] = found.writes.get(key, False) or place is not None
+            if place is not None:
+                found.places[node.number, access.argument, access.offset] = place
 
     def _switch(self, x: int, handle: int, on: bool) -> None:
-        if self._look.nodes[self._look.numbers[handle]].kind in _SWITCHED:
+        node = self._look.nodes[self._number(handle)]
+        if node.kind in _SWITCHED and not (on and node.number in self._off):
             self._device.node_enable(x, handle, on)
 
     def _range(self, access: Access) -> tuple[int, int]:

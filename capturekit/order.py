@@ -1,6 +1,6 @@
 """Who comes before whom in a graph: reachability along its edges, asked often.
 
-The nodes are laid into chains, each along edges, as few as a greedy walk finds; a recording on n lanes has about n. For
+The nodes are laid into chains, each along paths, as few as a greedy walk finds; a recording on n lanes has about n. For
 each node and chain it is known how far along the chain all is done before the node begins, so that one comparison
 answers. Graphs of many short chains (a thousand nodes side by side) keep a bit for each pair of nodes instead.
 """
@@ -36,13 +36,9 @@ class Order:
             self.before_each[b].append(a)
             self.after_each[a].append(b)
         self.sequence = self._sorted()
-        self._chain, self._place, chains = self._chains()
-        self._clock: NDArray[np.int32] | None = None
-        self._ancestors: list[int] = []
-        if chains * _BYTES * _BIT <= max(count, 1024):
-            self._clock = self._clocks(chains)
-        else:
-            self._ancestors = self._bits()
+        self._chain, self._place = [0] * count, [0] * count
+        self._clock = self._clocks(max(count, 1024) // (_BYTES * _BIT))
+        self._ancestors = self._bits() if self._clock is None else []
 
     def _sorted(self) -> list[int]:
         waiting = [len(before) for before in self.before_each]
@@ -60,29 +56,29 @@ class Order:
             raise ValueError('the edges go in a circle')
         return found
 
-    def _chains(self) -> tuple[list[int], list[int], int]:
-        """For each node its chain and its place on it; and how many chains there are."""
-        count = len(self.before_each)
-        chain, place = [0] * count, [0] * count
-        lengths: list[int] = []
-        ends: dict[int, int] = {}  # the last node of each chain -> the chain
+    def _clocks(self, most: int) -> NDArray[np.int32] | None:
+        """For each node how far each chain has got before it begins; None where there are more than ``most`` chains."""
+        clock = np.zeros((len(self.before_each), 8), np.int32)
+        lengths = np.zeros(8, np.int32)
+        chain, place, chains = self._chain, self._place, 0
         for node in self.sequence:
-            found = next((ends.pop(a) for a in self.before_each[node] if a in ends), None)
-            if found is None:
-                found = len(lengths)
-                lengths.append(0)
-            chain[node], place[node] = found, lengths[found]
-            lengths[found] += 1
-            ends[node] = found
-        return chain, place, len(lengths)
-
-    def _clocks(self, chains: int) -> NDArray[np.int32]:
-        clock = np.zeros((len(self.before_each), chains), np.int32)
-        for node in self.sequence:
-            row = clock[node]
-            for a in self.before_each[node]:
+            row, before = clock[node], self.before_each[node]
+            for a in before:
                 np.maximum(row, clock[a], out=row)
-                row[self._chain[a]] = max(row[self._chain[a]], self._place[a] + 1)
+                row[chain[a]] = max(row[chain[a]], place[a] + 1)
+            found = next((chain[a] for a in before if place[a] + 1 == lengths[chain[a]]), -1)
+            if found < 0 and before:  # a chain that has ended before this node, a joined lane's
+                ended = np.flatnonzero(row[:chains] == lengths[:chains])
+                found = int(ended[0]) if ended.size else -1
+            if found < 0:
+                found, chains = chains, chains + 1
+                if chains > most:
+                    return None
+                if chains > len(lengths):
+                    clock = np.concatenate((clock, np.zeros_like(clock)), axis=1)
+                    lengths = np.concatenate((lengths, np.zeros_like(lengths)))
+            chain[node], place[node] = found, int(lengths[found])
+            lengths[found] += 1
         return clock
 
     def _bits(self) -> list[int]:

@@ -8,7 +8,7 @@ another lane is. CUDA C++ Programming Guide, "Graph Structure".
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,12 +18,34 @@ from capturekit.memory import GraphMemory, extent
 from capturekit.order import Order
 from capturekit.plan import Part
 
-#: What is known of who writes: by a kernel's name and the argument's number, as an observation has found it.
-Observed = Mapping[tuple[str, int], bool]
-#: So many accesses of one node are held against each other.
+#: So many accesses of one node are held against each other, and so many that only read against another that does.
 _MANY = 64
 #: What a node does with memory, by whether it writes.
 DOES = {True: 'writes', False: 'reads', None: 'reads or writes'}
+
+
+@dataclass
+class Observed:
+    """What was seen of nodes that ran alone.
+
+    Attributes:
+        writes: by a kernel's name, an argument's number and the offset of an address in it, whether anything there was
+            another afterwards. What was the same is taken to be only read.
+        places: by a node's number, argument and offset, the address of a byte that was another afterwards.
+    """
+
+    writes: dict[tuple[str, int, int], bool] = field(default_factory=dict)
+    places: dict[tuple[int, int, int], int] = field(default_factory=dict)
+
+    def notes(self) -> Iterator[str]:
+        """What was concluded from nothing having changed."""
+        read: dict[str, set[int]] = {}
+        for (name, argument, _offset), writes in self.writes.items():
+            if not writes:
+                read.setdefault(name, set()).add(argument)
+        for name, arguments in read.items():
+            told = ', '.join(map(str, sorted(arguments)))
+            yield f'taken to be only read, for it was the same after {name} had run: its argument {told}'
 
 
 @dataclass(frozen=True)
@@ -35,7 +57,7 @@ class Race:
         memory: which memory, in words: a variable's name where one is known.
         address, nbytes: where what both touch lies, from the first byte to the last.
         writes: what each of them does there: True, False, or None where that is not known.
-        certain: False where only one of the two may write, or it is not known how far a kernel goes.
+        certain: False where it is not known that one of the two writes, or that both touch the same byte.
         count: pairs of nodes that the same two lines made, on the same lanes; this is the first.
         order, outcome: on the simulated device, an order of nodes by number that the edges allow, and what it makes
             another than the order of recording does.
@@ -158,36 +180,45 @@ class Blocks:
 
 
 class Open:
-    """Accesses that later ones may conflict with, by where they lie: of each size class in order of address."""
+    """Accesses that later ones may conflict with, by where they lie: of each size class in order of address.
+
+    Those that only read lie apart from the others, for they are many, and conflict with few.
+    """
 
     def __init__(self) -> None:
-        self._classes: dict[int, list[tuple[int, int, int]]] = {}
+        self._writing: dict[int, list[tuple[int, int, int]]] = {}
+        self._reading: dict[int, list[tuple[int, int, int]]] = {}
         self._accesses: dict[int, tuple[int, Access]] = {}
         self._count = 0
+
+    def _classes(self, access: Access) -> dict[int, list[tuple[int, int, int]]]:
+        return self._reading if access.writes is False else self._writing
 
     def add(self, node: int, access: Access) -> None:
         low, high = access.extent
         self._accesses[self._count] = (node, access)
-        insort(self._classes.setdefault((high - low).bit_length(), []), (low, high, self._count))
+        insort(self._classes(access).setdefault((high - low).bit_length(), []), (low, high, self._count))
         self._count += 1
 
-    def touching(self, low: int, high: int) -> list[tuple[int, int, Access]]:
-        """(key, node, access) of all that shares a byte with [low, high), from the first byte to the last."""
+    def touching(self, access: Access, reads: int = 0) -> list[tuple[int, int, Access]]:
+        """(key, node, access) of all that shares a byte with an access, from its first byte to its last.
+
+        For one that only reads: all that may write, and of those that only read no more than ``reads``.
+        """
+        low, high = access.extent
+        most = reads if access.writes is False else len(self._accesses)
         found = []
-        for size, entries in self._classes.items():
-            start = bisect_left(entries, (low - (1 << size),))
-            for at in range(start, len(entries)):
-                begin, end, key = entries[at]
-                if begin >= high:
-                    break
-                if end > low:
-                    found.append((key, *self._accesses[key]))
+        for classes, limit in ((self._writing, len(self._accesses)), (self._reading, most)):
+            for size, entries in classes.items() if limit else ():
+                stop = bisect_left(entries, (high,))
+                start = max(bisect_left(entries, (low - (1 << size),)), stop - limit)
+                found += [(key, *self._accesses[key]) for _begin, end, key in entries[start:stop] if end > low]
         return found
 
     def drop(self, key: int) -> None:
         _node, access = self._accesses.pop(key)
         low, high = access.extent
-        entries = self._classes[(high - low).bit_length()]
+        entries = self._classes(access)[(high - low).bit_length()]
         del entries[bisect_left(entries, (low, high, key))]
 
 
@@ -201,15 +232,22 @@ class _Level:
 
 
 class Search:
-    """One search for races in what a graph holds now."""
+    """One search for races in what a graph holds now. ``off`` are the numbers of nodes that are disabled."""
 
     def __init__(
-        self, device: Any, parts: Sequence[Part], look: Look, blocks: Blocks, observed: Observed | None = None
+        self,
+        device: Any,
+        parts: Sequence[Part],
+        look: Look,
+        blocks: Blocks,
+        observed: Observed | None = None,
+        off: Collection[int] = (),
     ) -> None:
         self._device = device
         self._look = look
         self._blocks = blocks
-        self._observed = observed or {}
+        self._observed = observed or Observed()
+        self._off = off
         self._found: dict[Any, Race] = {}
         #: What each node touches, by its number, as far as anyone knows.
         self.touched: dict[int, Touched] = {}
@@ -227,6 +265,8 @@ class Search:
         for handle in handles:
             if handle in look.bodies:
                 touched.append(together([self._graph(body) for body in look.bodies[handle]]))
+            elif look.numbers[handle] in self._off:
+                touched.append(Touched())
             else:
                 touched.append(self._resolved(handle, known[handle]))
             self.touched[look.numbers[handle]] = touched[-1]
@@ -243,12 +283,16 @@ class Search:
         found = []
         for access in touched.accesses:
             if access.writes is None:
-                access = replace(access, writes=self._observed.get((node.name, access.argument)))
+                seen = self._observed.writes.get((node.name, access.argument, access.offset))
+                access = replace(access, writes=seen)
+            place = self._observed.places.get((node.number, access.argument, access.offset))
+            if place is not None and not access.exact:
+                access = replace(access, writes=True, sure=linear(place, 1, True))
             if not access.itemsize:
                 end = self._blocks.end(access.address)
                 if end is None:  # no address, or of nothing that the graph holds
                     continue
-                access = linear(access.address, end - access.address, access.writes, False, access.argument)
+                access = replace(access, shape=(end - access.address,), strides=(1,), itemsize=1)
             found.append(access)
         return Touched(tuple(found), touched.complete)
 
@@ -265,7 +309,7 @@ class Search:
 
     def _against(self, level: _Level, open_: Open, node: int, access: Access) -> None:
         before = level.order.before
-        for key, other, earlier in open_.touching(*access.extent):
+        for key, other, earlier in open_.touching(access, _MANY):
             if before(other, node):
                 # whoever is unordered with the earlier one and shares bytes with it is so, and does so, with this one
                 if _weight(access) >= _weight(earlier) and covers(access, earlier):
@@ -300,16 +344,3 @@ def _merged(accesses: Iterable[Access]) -> list[Access]:
         if not any(covers(one, access) for one in found[:_MANY]):
             found.append(access)
     return found
-
-
-def search(
-    device: Any,
-    parts: Sequence[Part],
-    look: Callable[[], Look],
-    memory: GraphMemory,
-    array: type,
-    names: Mapping[str, Any],
-    observed: Observed | None = None,
-) -> Races:
-    """All races in a graph. ``names`` are the caller's variables, for calling arrays by them."""
-    return Search(device, parts, look(), Blocks(memory, array, names), observed).report

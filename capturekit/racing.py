@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -15,7 +14,7 @@ from capturekit.looking import Look
 from capturekit.observing import Observation, why_not
 from capturekit.places import here
 from capturekit.plan import Part
-from capturekit.races import DOES, Blocks, Race, Races, Search
+from capturekit.races import DOES, Blocks, Observed, Race, Races, Search
 
 #: How many functions around the caller's are searched for the names of arrays.
 _FRAMES = 8
@@ -52,10 +51,13 @@ def races_of(graph: Any, parts: list[Part], look: Look, observe: bool, frame: Fr
     names = _names(frame, platform.cupy.ndarray)
     blocks = Blocks(graph._memory, platform.cupy.ndarray, names)
     why = '' if not observe else 'launched in several parts' if len(parts) > 1 else why_not(look)
-    observed: Mapping[tuple[str, int], bool] = {}
+    off = graph._names.off
+    observed, report = Observed(), Search(platform.device, parts, look, blocks, off=off).report
     if observe and not why:
-        observed = Observation(platform, parts[0].graph, look, blocks.end).run(graph._inside)
-    report = Search(platform.device, parts, look, blocks, observed).report
+        possible = {node.number for race in report.races if not race.certain for node in (race.first, race.second)}
+        observed = Observation(platform, parts[0].graph, look, blocks.end, off, possible).run(graph._inside)
+        report = Search(platform.device, parts, look, blocks, observed, off).report
+        report.notes += observed.notes()
     if why:
         report.notes.append(f'nothing was run: {why}')
     elif observe and platform.simulated:
@@ -66,7 +68,8 @@ def races_of(graph: Any, parts: list[Part], look: Look, observe: bool, frame: Fr
 def refusal(live: Live, made: Any, frame: FrameType | None) -> errors.RaceError | None:
     """The error for a capture that has ended well and whose graph has races; what is only possible is noted."""
     platform, spans = live.platform, [] if live.trace is None else live.trace.spans
-    if len(live.capture.lanes) < 2 or live.memory is None:
+    # parts and bodies are captures of their own
+    if live.memory is None or all(len(one.lanes) < 2 for one in (live.capture, *live.past)):
         return None
     parts = [Part(int(made.graph))] if live.plan is None else live.plan.parts
     names = _names(frame, platform.cupy.ndarray)

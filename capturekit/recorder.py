@@ -56,7 +56,7 @@ class Capture(Leaving):
         rehearsal: Rehearsal | None = None,
         lines: bool = True,
         into: Target | None = None,
-        checked: bool = False,
+        check_races: bool | None = False,
     ) -> None:
         self._given = stream
         self._strict = strict
@@ -65,7 +65,8 @@ class Capture(Leaving):
         self._rehearsal = rehearsal
         self._lines = lines
         self._into = into
-        self._checked = checked
+        self._races_asked = bool(check_races)
+        self._checked = self._races_asked or (check_races is None and into is None and not strict)
         self._left_by: FrameType | None = None
         self._renewed: Graph | None = None
         self._update: Update | None = None
@@ -544,8 +545,7 @@ def capture(
         raise ValueError('with into= somebody else says what comes before and after: races are not looked for')
     if to is not None and rehearsal is not None:
         raise ValueError('a rehearsal is checked by launches of capturekit: with into= somebody else launches')
-    checked = to is None and (not strict if check_races is None else check_races)
-    made = Capture(stream, strict, mode, pool, rehearsal, lines, to, checked)
+    made = Capture(stream, strict, mode, pool, rehearsal, lines, to, check_races)
     if update is not None:
         if not isinstance(update, Graph):
             raise TypeError(f'update must be a capturekit.Graph or None, got {type(update).__name__}')

@@ -85,3 +85,16 @@ def test_both_ways_of_keeping_it_answer_for_large_graphs(lanes):
     assert not order.before(0, 1) or lanes == 1
     assert not order.before(lanes, 0)
     print(f'{lanes} lanes: {time.perf_counter() - start:.2f} s')
+
+
+def test_lanes_that_were_joined_are_gone_on_with_by_later_ones():
+    """A program of many forks has as many chains as it has lanes at once, and needs no bit for each pair of nodes."""
+    edges, root, count = [], 0, 1
+    for _ in range(200):
+        lanes = [range(count + 3 * n, count + 3 * n + 3) for n in range(4)]
+        edges += [(root, lane[0]) for lane in lanes] + [pair for lane in lanes for pair in itertools.pairwise(lane)]
+        count, root = count + 13, count + 12
+        edges += [(lane[-1], root) for lane in lanes]
+    order = Order(count, edges)
+    assert order._clock is not None and order._clock.shape[1] <= 8
+    assert order.before(0, count - 1) and not order.before(1, 4) and not order.before(4, 1)

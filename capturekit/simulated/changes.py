@@ -72,7 +72,8 @@ def _slots(value: Any) -> Iterator[Any]:
 
 
 def _touched(slot: Any, writes: bool | None, argument: int) -> Access:
-    return Access(slot.ptr, slot.shape, slot.strides, slot.dtype.itemsize, writes, True, argument)
+    exact = writes is not None  # who knows what a kernel writes knows how far it goes
+    return Access(slot.ptr, slot.shape, slot.strides, slot.dtype.itemsize, writes, exact, argument)
 
 
 def touched(node: _Node) -> Touched:
