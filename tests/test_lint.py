@@ -27,6 +27,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import GUARD
+from capturekit.guard.shadow import Shadow
 from tests.test_cli import ROOT, capturekit
 from tests.test_guard import Foreign, escaping, null_block
 
@@ -577,6 +578,23 @@ def test_and_where_adapting_captures_raise(sim: Any, part: int) -> None:
     """Save for streams that are given nothing: adapting forks them all the same."""
     answers = [agree(sim, 50_000 + 1000 * part + seed, LINES[:IDLE], (True, False)) for seed in range(70)]
     assert answers.count(True) > 3 and answers.count(False) > 30 and answers.count(None) < 20
+
+
+def test_a_finalizer_in_the_middle_of_a_call_changes_nothing(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Garbage is collected anywhere: here while it is found out what adapting would do with a stream from outside."""
+    old, side = sim.cuda.get_current_stream().record(), sim.cuda.Stream(non_blocking=True)
+    fork = Shadow._adapt_fork
+
+    def collecting(self: Any, *args: Any) -> Any:
+        answer = fork(self, *args)
+        assert old.done
+        return answer
+
+    monkeypatch.setattr(Shadow, '_adapt_fork', collecting)
+    report = ck.lint(lambda: side.add_callback(lambda *_args: None, 1))
+    escaped, callback = report.findings
+    assert 'was forked from lane 0' in escaped.adapting
+    assert callback.strict == 'raises UnsupportedCallError'
 
 
 # -- the command ----------------------------------------------------------------------------------------------

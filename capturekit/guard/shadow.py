@@ -78,6 +78,8 @@ class Shadow(Endings):
         self._levels: dict[int, int] = {}
         self._busy: dict[Lane, set[int]] = {}
         self._marks = 0
+        #: How many calls are being asked about, one in the other.
+        self._asking = 0
         #: Events that were recorded in the run on streams outside of the capture, and on which.
         self._strays: dict[int, int] = {}
 
@@ -155,7 +157,9 @@ class Shadow(Endings):
 
     def _asked(self, ask: Callable[..., Any], original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Ask a verb about a call; tell what it raises, and make the call all the same, once."""
-        self._live.recording.steps.clear()  # of long runs they would be many, and nobody reads them
+        # garbage is collected anywhere: what a finalizer calls comes in the middle of another call
+        if not self._asking:
+            self._live.recording.steps.clear()  # of long runs they would be many, and nobody reads them
         made = False
 
         def make(*given: Any, **named: Any) -> Any:
@@ -163,12 +167,15 @@ class Shadow(Endings):
             made = True
             return original(*given, **named)
 
+        self._asking += 1
         try:
             return ask(make, *args, **kwargs)
         except CaptureError as error:
             if made:
                 raise  # the call's own
             self._told(error, lambda: ask(_nothing, *args, **kwargs))
+        finally:
+            self._asking -= 1
         with self.inside():
             return original(*args, **kwargs)
 
