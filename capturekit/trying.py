@@ -181,6 +181,8 @@ class _Trying:
         self.cupy = self.platform.cupy
         self.program = program
         self.wanted = wanted
+        self.searched = wanted is not None
+        self.raced = False
         self.tell = tell
         self.modelled = _models(self.platform)
         self.report = Experiment(device=_device(self.platform), rounds=rounds)
@@ -262,9 +264,19 @@ class _Trying:
         for trial in trials:
             if trial.way.captured:
                 trial.record()
+                self._search(trial)
             trial.once()
             self._compare(trial)
             self.tell(f'prepared: {trial.row}')
+
+    def _search(self, trial: _Trial) -> None:
+        """Races in a graph, of which results tell only now and then."""
+        assert trial.graph is not None
+        found = trial.graph.races().certain if self.searched else []
+        trial.row.races = len(found)
+        if found and not self.raced:
+            self.raced = True
+            self.report.notes.append(f'{trial.row}: {found[0]}')
 
     def _compare(self, trial: _Trial) -> None:
         """Compare the results of the last run; a graph writes the next ones into the same arrays, the others go."""
@@ -377,7 +389,8 @@ def experiment(
         capture: False: eagerly, on streams; True: as a graph.
         launches: runs that one time is taken of. None: as many as take about 20 ms on one lane, 200 at most.
         rounds: how many times are taken of each way, after one that does not count.
-        check: whether results are compared; that copies them to the host after each round.
+        check: whether results are compared, which copies them to the host after each round, and graphs are searched for
+            races (:meth:`Graph.races`), of which results tell only now and then.
         rtol, atol: what counts as equal, as in :meth:`Graph.verify`. Whole numbers and booleans must be the same.
         progress: told in words what has been done; None: the logger ``capturekit``, at level INFO.
 

@@ -13,8 +13,8 @@ from capturekit.render.experiment import Point, Series, to_svg
 
 VERSION = 1
 _RACE = (
-    'differs: these rows computed something else than one lane did. Their branches race: one reads or writes what '
-    'another one writes, on another lane, and nothing orders the two.'
+    'differs, races: these rows computed something else than one lane did, or may. Their branches race: one reads or '
+    'writes what another one writes, on another lane, and nothing orders the two.'
 )
 
 
@@ -33,6 +33,8 @@ class Row:
         recording_us: host time of the capture, in microseconds, instantiating included. None for eager rows.
         nodes: how many nodes the graph has. None for eager rows.
         largest: the largest absolute difference from the results of one lane, eager; None if there was none.
+        races: of a graph, pairs of lines whose nodes touch the same memory in no order (:meth:`Graph.races`), as far as
+            that is certain. Eager rows are not searched.
         source: 'measured' by CUDA events, 'modelled' on the simulated device, '' where there are no times.
         ratio: its median to that of the report's first row. None where one of them has no times.
     """
@@ -49,6 +51,7 @@ class Row:
     largest: float | None = None
     source: str = ''
     ratio: float | None = None
+    races: int = 0
 
     @property
     def median_us(self) -> float | None:
@@ -59,6 +62,11 @@ class Row:
     def quartiles_us(self) -> tuple[float, float] | None:
         """The first and the third quartile of ``times_us``; None if there are none."""
         return (quantile(self.times_us, 0.25), quantile(self.times_us, 0.75)) if self.times_us else None
+
+    @property
+    def right(self) -> bool:
+        """True if no difference was seen, and no race."""
+        return self.largest is None and not self.races
 
     @property
     def way(self) -> str:
@@ -103,13 +111,13 @@ class Experiment:
     @property
     def best(self) -> Row | None:
         """The row with the least median among those whose results are right; None if no times were taken."""
-        timed = [row for row in self.rows if row.times_us and row.largest is None]
+        timed = [row for row in self.rows if row.times_us and row.right]
         return min(timed, key=lambda row: quantile(row.times_us, 0.5), default=None)
 
     @property
     def ok(self) -> bool:
-        """True if no row was seen to differ from one lane, eager."""
-        return all(row.largest is None for row in self.rows)
+        """True if no row was seen to differ from one lane, eager, and no graph has a race."""
+        return all(row.right for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
         """The report as dictionaries and lists."""
@@ -176,7 +184,7 @@ class Experiment:
         kinds = [(row.captured, name, row.priority) for row in timed for name in row.assignments]
         for captured, name, priority in dict.fromkeys(kinds):
             points = tuple(
-                Point(row.lanes, *_spread(row.times_us), wrong=row.largest is not None)
+                Point(row.lanes, *_spread(row.times_us), wrong=not row.right)
                 for row in sorted(timed, key=lambda row: row.lanes)
                 if (row.captured, row.priority) == (captured, priority) and name in row.assignments
             )
@@ -207,7 +215,9 @@ class Experiment:
         if self.best is not None:
             yield f'best: {self.best}'
         if self.compared:
-            yield f'results compared with one lane, eager: {self.compared}' + (': all the same' if self.ok else '')
+            yield f'results compared with one lane, eager: {self.compared}' + (
+                ': all the same' if all(row.largest is None for row in self.rows) else ''
+            )
         if not self.ok:
             yield _RACE
         yield from (f'note: {note}' for note in self.notes)
@@ -243,7 +253,8 @@ def _cells(row: Row) -> list[str]:
     ]
     cells += [spread, '' if row.ratio is None else f'{row.ratio:.3f}', _time(row.host_us)]
     cells += ['' if row.nodes is None else f'{row.nodes:,}', _time(row.recording_us)]
-    return cells + ([] if row.largest is None else [f'differs by up to {row.largest:.3g}'])
+    told = [] if row.largest is None else [f'differs by up to {row.largest:.3g}']
+    return cells + told + ([f'{row.races} race{"" if row.races == 1 else "s"}'] if row.races else [])
 
 
 def _time(us: float | None) -> str:

@@ -452,3 +452,19 @@ def test_plot_draws_a_line_for_each_series(monkeypatch: pytest.MonkeyPatch) -> N
     ]
     assert drawn[0][0] == [1, 2, 4]
     assert drawn[1][0] == [1]
+
+
+def test_a_race_that_makes_no_difference_is_found_all_the_same(sim: Any) -> None:
+    total = sim.zeros(8)
+
+    def program(parallel: Any) -> Any:
+        total[...] = 0
+        parallel(lambda: sim.add(total, 1, out=total), lambda: sim.add(total, 2, out=total))
+        return total
+
+    report = ck.experiment(program, lanes=(1, 2), rounds=1)
+    racing, alone = (next(row for row in report.rows if row.lanes == n) for n in (2, 1))
+    assert (racing.races, racing.largest, alone.races) == (1, None, 0)
+    assert not report.ok and report.best is alone
+    assert '1 race' in str(report) and 'total is touched in no order' in str(report)
+    assert not any(row.races for row in ck.experiment(program, lanes=(1, 2), rounds=1, check=False).rows)
