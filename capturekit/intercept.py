@@ -236,7 +236,7 @@ _ways: dict[str, tuple[str, tuple[str, ...]]] = {}
 def _imported(name: str) -> Any:
     """Import a module and leave what its package has under that name: importing would replace it."""
     package, _dot, attribute = name.rpartition('.')
-    parent = importlib.import_module(package) if package else None
+    parent = (sys.modules.get(package) or _imported(package)) if package else None
     before = getattr(parent, attribute, _MISSING)
     module = importlib.import_module(name)
     if before is not _MISSING:
@@ -261,7 +261,7 @@ class _Slot:
         self.holder = resolve(dotted)
         self.written = False
         self.wrapper: Any = None
-        self.plain = not isinstance(self.holder, type) or self.holder.__flags__ & (_HEAP | _IMMUTABLE) == _HEAP
+        self.plain = not isinstance(self.holder, type) or not self.holder.__flags__ & _IMMUTABLE
         space = self.holder.__dict__
         self.before = space.get(entry.name, _MISSING)
         self.original = self._inherited() if self.before is _MISSING else self.before
@@ -298,7 +298,7 @@ class _Slot:
         self.written = False
 
 
-_HEAP = 1 << 9
+#: ``Py_TPFLAGS_IMMUTABLETYPE``; since Python 3.10 all static types have it.
 _IMMUTABLE = 1 << 8
 
 
@@ -316,7 +316,7 @@ def _wrapper(
     if entry.kind == 'attribute':
         return _Attribute(entry.name, verb, inside)
     if entry.kind == 'property':
-        getter: Any = original.fget if isinstance(original, property) else original.__get__
+        getter: Any = original.__get__
 
         def get(self: Any) -> Any:
             if inside.depth:

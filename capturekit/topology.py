@@ -12,7 +12,6 @@ origin's clock has reached the last segment in which the lane worked. (The vecto
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -191,7 +190,7 @@ class Topology:
             rule = RULES['unsafe-sync-in-mode']
         return Verdict(pattern(Mode.GLOBAL, False), rule, tuple(guarding))
 
-    def _guarding(self, thread: int, mode: Mode) -> Iterator[Capture] | list[Capture]:
+    def _guarding(self, thread: int, mode: Mode) -> list[Capture]:
         """Captures whose mode keeps unsafe calls away from this thread."""
         if mode is Mode.RELAXED:
             return []
@@ -206,7 +205,7 @@ class Topology:
     ) -> Verdict:
         if operation is Operation.DEVICE_SYNCHRONIZE:
             return self._row(operation, Target.NONE, *self.captures) if self.captures else _FINE
-        if operation is Operation.LEGACY_WORK or (stream is not None and stream in LEGACY_HANDLES):
+        if operation is Operation.LEGACY_WORK or stream in LEGACY_HANDLES:
             return self._legacy(operation, event)
         if stream is not None:
             lane = self.lanes.get(stream)

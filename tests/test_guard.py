@@ -338,3 +338,14 @@ def test_scalars_and_device_arrays_are_no_constants(sim: Any) -> None:
     cap.graph.launch()
     assert np.array_equal(z.get(), np.arange(8) * 2)
     assert cap.recording.constants == []
+
+
+def test_the_legacy_streams_flags_are_known(sim: Any) -> None:
+    """CUDA loses a capture with a blocking stream where the legacy stream is asked."""
+    x, blocking = sim.arange(4), sim.cuda.Stream()
+    with blocking, ck.capture(stream=blocking) as cap:
+        y = x + 1
+        assert sim.cuda.Stream.null.is_non_blocking is False
+        assert [sim.cuda.runtime.streamGetFlags(handle) for handle in (0, 1)] == [0, 0]
+    cap.graph.launch()
+    assert y.get().tolist() == [1, 2, 3, 4]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
 
-from capturekit import rules
-from capturekit.rules import Effect, Mode
+from capturekit import errors, rules
+from capturekit.rules import Answer, CaptureStatus, Code, Effect, Mode, Operation, Target
 
 DATA = Path(__file__).parent / 'data'
 FILES = ('driver_rules.json', 'driver_rules_more.json')
@@ -102,3 +106,207 @@ def test_every_rule_is_used() -> None:
 def test_an_unmeasured_call_is_a_key_error() -> None:
     with pytest.raises(KeyError):
         rules.row(rules.Operation.EVENT_CREATE, rules.Target.LEGACY)
+
+
+def test_rows_of_one_call_say_one_thing() -> None:
+    """A look-up finds one of them: another that says something else would never be heard."""
+    said: dict[tuple[Operation, Target], set[tuple[rules.Pattern, str]]] = {}
+    for _label, operation, target, pattern, name in rules.ROWS:
+        said.setdefault((operation, target), set()).add((pattern, name))
+    assert [call for call, answers in said.items() if len(answers) > 1] == []
+    for (operation, target), answers in said.items():
+        found, rule = rules.row(operation, target)
+        assert {(found, '' if rule is None else rule.name)} == answers
+
+
+def test_a_lane_is_told_as_the_origin_is() -> None:
+    told = {(r[1], r[2]): r[4] for r in rules.ROWS}
+    both = [call for call, target in told if target is Target.LANE and (call, Target.ORIGIN) in told]
+    assert len(both) > 15
+    for call in both:
+        if call is not Operation.END_CAPTURE:
+            assert told[call, Target.LANE] == told[call, Target.ORIGIN], call
+
+
+#: Measured calls whose row has another name for them.
+SPELLED = {
+    'memsetAsync': Operation.WORK,
+    'memcpyAsync': Operation.WORK,
+    'memcpy2DAsync': Operation.WORK,
+    'memcpy': Operation.LEGACY_WORK,
+    'memcpy2D': Operation.LEGACY_WORK,
+    'memcpyPeer': Operation.LEGACY_WORK,
+    'memset': Operation.LEGACY_WORK,
+    'streamCreateWithPriority': Operation.STREAM_CREATE,
+    'mallocFromPoolAsync': Operation.MALLOC_ASYNC,
+    'driverCtxSynchronize': Operation.DEVICE_SYNCHRONIZE,
+    'end': Operation.END_CAPTURE,
+    'memsetAsync(legacy) other thread': Operation.LEGACY_WORK,
+    'memsetAsync(legacy), blocking side captured': Operation.LEGACY_WORK,
+    'streamSynchronize(uncaptured) other thread, exchanged to relaxed': Operation.UNSAFE,
+}
+SPELLED |= {operation.value: operation for operation in Operation}
+STREAMS = {
+    'origin': Target.ORIGIN,
+    'side': Target.LANE,
+    'uncaptured': Target.OUTSIDE,
+    'perthread': Target.OUTSIDE,
+    'legacy': Target.LEGACY,
+}
+EVENTS = {
+    'captured': Target.CAPTURED_EVENT,
+    'captured,captured': Target.CAPTURED_EVENT,
+    'uncaptured,captured': Target.CAPTURED_EVENT,
+    'uncaptured,uncaptured': Target.OUTSIDE_EVENT,
+    'uncaptured': Target.OUTSIDE_EVENT,
+    'never recorded': Target.NEVER_RECORDED,
+    'event of an ended capture': Target.DEAD_EVENT,
+}
+ON_EVENTS = (
+    Operation.EVENT_QUERY,
+    Operation.EVENT_SYNCHRONIZE,
+    Operation.EVENT_ELAPSED_TIME,
+    Operation.EVENT_DESTROY,
+)
+#: (the waiting stream, the event) -> the pair's name
+PAIRS = {
+    (Target.ORIGIN, 'side event'): Target.CAPTURED_EVENT,
+    (Target.ORIGIN, 'never recorded'): Target.NEVER_RECORDED,
+    (Target.ORIGIN, 'uncaptured recorded'): Target.OUTSIDE_EVENT,
+    (Target.LANE, 'uncaptured recorded'): Target.OUTSIDE_EVENT,
+    (Target.ORIGIN, 'event of another capture'): Target.FOREIGN_EVENT,
+    (Target.ORIGIN, 'event of an ended capture'): Target.DEAD_EVENT,
+    (Target.OUTSIDE, 'captured'): Target.FORK,
+    (Target.OUTSIDE, 'uncaptured recorded'): Target.OUTSIDE_PAIR,
+    (Target.OUTSIDE, 'never recorded'): Target.OUTSIDE_PAIR,
+    (Target.OUTSIDE, 'event of an ended capture'): Target.DEAD_FORK,
+    (Target.LEGACY, 'captured'): Target.LEGACY_FORK,
+}
+
+
+ODD = {
+    'end (nothing illegal)': Target.ORIGIN,
+    'endCapture(origin, other thread)': Target.WRONG_THREAD,
+    'memsetAsync(legacy), blocking side captured': Target.LANE,
+}
+LABEL = re.compile(r'([A-Za-z0-9]+)([^(]*)(?:\(([^)]*)\))?(.*)')
+
+
+def addressed(operation: Operation, within: str, beyond: str) -> Target:
+    """What a measured call addressed, by what its label has in brackets and behind them."""
+    stream, _, rest = within.partition(',')
+    known = STREAMS.get(stream.partition(' ')[0])  # 'side captured', 'origin again'
+    if known not in (Target.ORIGIN, Target.LEGACY) and 'exchanged to relaxed' in beyond and 'other' not in beyond:
+        return Target.RELAXED_THREAD
+    if operation is Operation.DEVICE_SYNCHRONIZE:
+        return Target.OTHER_THREAD if 'other thread' in beyond else Target.NONE
+    if within in EVENTS and known in (None, Target.OUTSIDE) and operation in ON_EVENTS:
+        return Target.OTHER_THREAD if 'other thread' in beyond else EVENTS[within]
+    if known is None:
+        return Target.LEGACY if operation is Operation.LEGACY_WORK else Target.NONE
+    if operation is Operation.WAIT_EVENT:
+        return PAIRS.get((known, rest.strip()), known)
+    return known
+
+
+def by_thread(label: str) -> Target:
+    """What a call that addresses nothing was measured from."""
+    if 'exchanged to relaxed' in label:
+        return Target.RELAXED_THREAD
+    return Target.OTHER_THREAD if 'other thread' in label else Target.NONE
+
+
+def test_rows_stand_under_what_was_measured() -> None:
+    """The label says which call was made, on what: it is the measurement's, the row's key is ours."""
+    held = 0
+    for label, operation, target, pattern, _name in rules.ROWS:
+        name, between, within, beyond = LABEL.fullmatch(label).groups('')
+        measured = SPELLED.get(label, SPELLED.get(name))
+        if measured is None:
+            guarded = any(answer.refused for answer in pattern.answers) or 'relaxed' in label
+            assert operation is (Operation.UNSAFE if guarded else Operation.HARMLESS), label
+            assert target is by_thread(label), label
+            continue
+        held += 1
+        assert operation is measured, label
+        if target in (Target.OTHER_THREAD, Target.LEGACY_OTHER_THREAD):
+            assert 'other thread' in label
+        elif operation is not Operation.UNSAFE:
+            assert target is (ODD.get(label) or addressed(operation, within, between + beyond)), label
+    assert held > 140
+
+
+def test_numbers_are_cudas_own() -> None:
+    """CUDA's runtime, which CuPy brings, says what each code is called."""
+    ask = (
+        'from cupy_backends.cuda.api import runtime as r\n'
+        f'for code in {[code.value for code in Code.__members__.values()]}:\n'
+        '    print(code, str(r.CUDARuntimeError(code)).partition(":")[0])\n'
+        'for name in ("ModeGlobal", "ModeThreadLocal", "ModeRelaxed", "StatusNone", "StatusActive",'
+        ' "StatusInvalidated"):\n'
+        '    print(getattr(r, "streamCapture" + name), name)\n'
+    )
+    asked = subprocess.run([sys.executable, '-c', ask], capture_output=True, text=True)
+    if asked.returncode and 'ModuleNotFoundError' in asked.stderr:
+        pytest.skip('CuPy is not installed')
+    ours = [(code.value, name) for name, code in Code.__members__.items()]
+    ours += [(mode.value, f'Mode{name.title().replace("_", "")}') for name, mode in Mode.__members__.items()]
+    ours += [(status.value, f'Status{name.title()}') for name, status in CaptureStatus.__members__.items()]
+    assert asked.stdout.splitlines() == [f'{number} {name}' for number, name in ours], asked.stderr
+
+
+#: Where CUDA's code names what was done wrong, the exception is of that name.
+BY_CODE = {
+    Code.cudaErrorStreamCaptureIsolation: errors.IsolationError,
+    Code.cudaErrorStreamCaptureMerge: errors.MergeError,
+    Code.cudaErrorStreamCaptureUnmatched: errors.UnmatchedError,
+    Code.cudaErrorStreamCaptureWrongThread: errors.WrongThreadError,
+    Code.cudaErrorStreamCaptureImplicit: errors.LegacyStreamError,
+    Code.cudaErrorCapturedEvent: errors.SynchronizationError,
+    Code.cudaErrorIllegalState: errors.UnmatchedError,
+}
+WAITING = re.compile(r'.*(Synchronize|Query)$')
+
+
+def test_exceptions_are_of_the_kind_that_cuda_names() -> None:
+    for label, operation, _target, pattern, name in rules.ROWS:
+        if not name or name == 'legacy-stream':
+            continue
+        kind = rules.RULES[name].error
+        for answer in pattern.answers:
+            if answer.code in BY_CODE:
+                assert kind is BY_CODE[answer.code], label
+            elif answer.code is Code.cudaErrorInvalidValue:
+                assert kind is (errors.UnsupportedCallError if name == 'outside-pointer' else errors.IsolationError), (
+                    label
+                )
+            elif answer.code is Code.cudaErrorStreamCaptureUnsupported:
+                waits = WAITING.match(operation.value)
+                assert kind is (errors.SynchronizationError if waits else errors.UnsupportedCallError), label
+            elif answer.effect is Effect.ESCAPES:
+                assert kind is errors.EscapedWorkError, label
+
+
+def test_rules_that_no_row_names_raise_what_they_are_called() -> None:
+    assert {rules.RULES[name].error for name in ('invalidated', 'unjoined', 'host-read', 'legacy-stream')} == {
+        errors.InvalidatedError, errors.UnjoinedError, errors.HostReadError, errors.LegacyStreamError,
+    }  # fmt: skip
+    assert rules.RULES['invalidated'].error is errors.InvalidatedError
+    assert rules.RULES['unjoined'].error is errors.UnjoinedError
+    assert rules.RULES['host-read'].error is errors.HostReadError
+
+
+@pytest.mark.parametrize('effect', Effect)
+def test_a_capture_is_lost_by_errors_only(effect: Effect) -> None:
+    assert not Answer(Code.cudaSuccess, effect).loses and not Answer(Code.cudaSuccess, effect).refused
+    failed = Answer(Code.cudaErrorStreamCaptureImplicit, effect)
+    assert failed.refused
+    assert failed.loses == (effect in (Effect.INVALIDATES, Effect.ENDS))
+
+
+def test_the_table_can_not_be_changed() -> None:
+    assert {len(r[3].answers) for r in rules.ROWS} == {6}
+    pattern, rule = rules.row(Operation.STREAM_QUERY, Target.ORIGIN)
+    for shared, name in ((pattern, 'answers'), (rule, 'error'), (pattern.answers[0], 'code')):
+        with pytest.raises(FrozenInstanceError):
+            setattr(shared, name, None)

@@ -84,11 +84,18 @@ class Work(Switches):
         return original(stream)
 
     def stream_is_non_blocking(self, getter: Callable[[Any], Any], stream: Any) -> Any:
-        """Asking a captured stream for its flags would lose the capture; they were read when it entered."""
+        """Asking a captured stream for its flags would lose the capture; they were read when it entered.
+
+        Nor is the legacy stream asked, which loses every capture with a blocking stream: its flags are known.
+        """
+        if stream.ptr in LEGACY_HANDLES:
+            return False
         lane = self.topology.lane(stream.ptr)
         return getter(stream) if lane is None or lane.capture not in self.lives else not lane.blocking
 
     def runtime_stream_flags(self, original: Callable[..., Any], stream: int) -> Any:
+        if stream in LEGACY_HANDLES:
+            return 0
         lane = self.topology.lane(stream)
         return original(stream) if lane is None else int(not lane.blocking)
 
