@@ -6,8 +6,13 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
+from tests.benchmarks import readme
+
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / 'tests' / 'benchmarks' / 'results' / 'h100_2026-11-21.json'
+FOLDER = ROOT / 'tests' / 'benchmarks' / 'results'
+RESULTS = FOLDER / 'h100_2026-11-21.json'
 
 
 def test_the_readmes_table_is_the_committed_run() -> None:
@@ -17,6 +22,24 @@ def test_the_readmes_table_is_the_committed_run() -> None:
     assert len(rows) >= 10
     for name, ratio in rows:
         assert f'{lines[name]["ratio"]:.2f}' == ratio, name
+
+
+#: Committed runs are named TABLE_DEVICE_DATE.json; the README shows the H100's latest.
+@pytest.mark.parametrize(('table', 'head'), [('workloads', '| workload | CuPy eager'), ('memory', '| memory | MB')])
+def test_the_readmes_table_is_the_committed_run_of(table: str, head: str) -> None:
+    text = (ROOT / 'README.md').read_text()
+    runs = sorted(FOLDER.glob(f'{table}_h100_*.json'))
+    if not runs:
+        assert head not in text, f'the README tells of {table}, and no run of it is committed'
+        return
+    assert readme.rendered(json.loads(runs[-1].read_text())) in text
+
+
+@pytest.mark.parametrize('path', sorted(FOLDER.glob('*.json')), ids=lambda path: path.stem)
+def test_committed_runs_name_their_machine_and_have_no_errors(path: Path) -> None:
+    run = json.loads(path.read_text())
+    assert {'device', 'driver', 'runtime', 'python', 'torch', 'numpy'} <= run['machine'].keys()
+    assert [line['name'] for line in run['lines'] if line.get('error')] == []
 
 
 def test_every_guarded_call_of_the_committed_table_left_the_capture_good() -> None:

@@ -1,7 +1,11 @@
-"""``python -m tests.benchmarks [--json PATH] [--only PART ...]``: what capturekit costs and what it gains, as ratios.
+"""``python -m tests.benchmarks [TABLE] [--json PATH] [--only PART ...]``: what capturekit costs and what it gains.
 
-Each line is a ratio of two things timed in turn in this one run; below it are the medians that it was made of. It needs
-a GPU and takes some minutes.
+Three tables: ``costs``, which is what no name gives, ``workloads`` beside torch, and ``memory``. Each line is a ratio
+of two things measured in this one run; with it are the medians that it was made of. It needs a GPU and takes some
+minutes.
+
+Workloads are checked against NumPy before they are timed; a check that fails is a line with an error, and an exit
+status of 1. Without a GPU, or with ``--check``, ``workloads`` and ``memory`` run their checks and measure nothing.
 """
 
 from __future__ import annotations
@@ -9,15 +13,19 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
+from capturekit.scripts import why_no_gpu
 from tests.benchmarks.timing import Line, now
 
 ABOUT = 'What capturekit costs and what it gains, as ratios within one run. Needs a GPU; takes some minutes.'
 PACKAGES = ('cupy-cuda13x', 'cupy-cuda12x', 'cuda-bindings', 'cuda-core', 'torch', 'numpy')
+Parts = dict[str, Callable[[], Iterator[Line]]]
 
 
 def machine(cp: Any) -> dict[str, str]:
@@ -40,7 +48,7 @@ def machine(cp: Any) -> dict[str, str]:
     return found
 
 
-def parts(cp: Any) -> dict[str, Callable[[], Iterator[Line]]]:
+def costs(cp: Any, _small: bool, _timed: bool) -> Parts:
     from tests.benchmarks import costs, deciding, graphed, jobs, rebinding, updating, wild
 
     return {
@@ -57,28 +65,92 @@ def parts(cp: Any) -> dict[str, Callable[[], Iterator[Line]]]:
     }
 
 
-def main() -> int:
+def workloads(cp: Any, small: bool, timed: bool) -> Parts:
+    from tests.benchmarks import workloads
+    from tests.benchmarks.workloads.lines import lines
+
+    def measure(part: Callable[[], Iterator[Any]]) -> Iterator[Line]:
+        for workload in part():
+            yield from lines(cp, workload, timed)
+
+    return {name: lambda part=part: measure(part) for name, part in workloads.parts(cp, small).items()}
+
+
+def memory(cp: Any, small: bool, timed: bool) -> Parts:
+    from tests.benchmarks import peaks
+
+    return {'memory': lambda: peaks.peaks(cp, small, timed)}
+
+
+TABLES = {'costs': costs, 'workloads': workloads, 'memory': memory}
+
+
+def given() -> argparse.Namespace:
+    """What was asked for on the command line."""
     arguments = argparse.ArgumentParser(prog='python -m tests.benchmarks', description=ABOUT)
+    arguments.add_argument('table', nargs='?', default='costs', choices=TABLES, help='what to measure (default costs)')
     arguments.add_argument('--json', metavar='PATH', help='write the machine and all lines to a file')
+    arguments.add_argument('--check', action='store_true', help='workloads and memory: check, and measure nothing')
     arguments.add_argument(
         '--only',
         nargs='+',
         metavar='PART',
-        help='beside, recording, launching, nodes, updating, jobs, graphed, deciding, rebinding or wild',
+        help='costs: beside, recording, launching, nodes, updating, jobs, graphed, deciding, rebinding or wild; '
+        'workloads: gelu, training, classifier, stencil, dsp or solver',
     )
-    options = arguments.parse_args()
+    found = arguments.parse_args()
+    if found.check and found.table == 'costs':
+        arguments.error('costs has no checks of its own')
+    return found
+
+
+def main() -> int:
+    options = given()
+    why = why_no_gpu()
+    if why is None:
+        return on_a_gpu(options)
+    if options.table == 'costs':
+        print(f'the benchmarks need a GPU with CuPy: {why}', file=sys.stderr)
+        return 2
+    return on_the_simulated_device(options, why)
+
+
+def on_a_gpu(options: argparse.Namespace) -> int:
+    os.environ['CUPY_TF32'] = '0'
+    import cupy as cp
+
+    about = machine(cp)
+    if options.table == 'workloads':
+        about['TF32'] = 'off, in CuPy and in torch'
+    print(', '.join(f'{name} {value}' for name, value in about.items()))
+    if options.check:
+        print('checks alone: nothing is measured and no file written')
+        options.json = None
+    with cp.cuda.Stream(non_blocking=True) if options.table == 'workloads' else nullcontext():
+        return run(options, TABLES[options.table](cp, False, not options.check), about)
+
+
+def on_the_simulated_device(options: argparse.Namespace, why: str) -> int:
+    """The checks, at sizes that NumPy can do; no file is written."""
+    from capturekit.simulated import SimulatedDevice, install, uninstall
+
+    print(f'on the simulated device ({why}): checks alone, at small sizes; nothing is measured and no file written')
+    install(SimulatedDevice(0))
     try:
         import cupy as cp
 
-        about = machine(cp)
-    except (ImportError, RuntimeError) as error:
-        print(f'the benchmarks need a GPU with CuPy: {error}', file=sys.stderr)
-        return 2
-    print(', '.join(f'{name} {value}' for name, value in about.items()))
-    every = parts(cp)
+        options.json = None
+        return run(options, TABLES[options.table](cp, True, False), {})
+    finally:
+        uninstall()
+
+
+def run(options: argparse.Namespace, every: Parts, about: dict[str, str]) -> int:
+    """Print the lines of each part, and write them if asked to; 1 if one has an error."""
     unknown = set(options.only or ()) - set(every)
     if unknown:
-        arguments.error(f'no such part: {", ".join(sorted(unknown))}')
+        print(f'no such part: {", ".join(sorted(unknown))}; there are {", ".join(every)}', file=sys.stderr)
+        return 2
     lines: list[dict[str, Any]] = []
     for name, measure in every.items():
         if options.only and name not in options.only:
@@ -93,7 +165,10 @@ def main() -> int:
             with open(options.json, 'w', encoding='utf-8') as f:
                 json.dump({'machine': about, 'lines': lines}, f, indent=1)
                 f.write('\n')
-    return 0
+    failed = sum(bool(line['error']) for line in lines)
+    if failed:
+        print(f'\n{failed} of {len(lines)} lines are errors', file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == '__main__':

@@ -23,6 +23,8 @@ class Line:
     medians: dict[str, float] = field(default_factory=dict)
     unit: str = 'us'
     note: str = ''
+    #: Why there is no ratio: a check that failed, or what was raised.
+    error: str = ''
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -32,7 +34,8 @@ class Line:
         target = '' if self.target is None else f' (at most {self.target:.2f})'
         values = ', '.join(f'{name} {value:.3g} {self.unit}' for name, value in self.medians.items())
         note = f'\n{"":10}{self.note}' if self.note else ''
-        return f'{ratio}   {self.name}{target}: {values}{note}'
+        error = f'\n{"":10}ERROR: {self.error}' if self.error else ''
+        return f'{ratio}   {self.name}{target}{": " if values else ""}{values}{note}{error}'
 
 
 @contextmanager
