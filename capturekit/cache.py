@@ -29,6 +29,7 @@ from capturekit.places import Place
 from capturekit.plan import Feed
 from capturekit.rehearsal import Rehearsal
 from capturekit.sparse import packed
+from capturekit.undo import GARBAGE
 from capturekit.variant import Recorder, Variant, opaque
 
 #: Calls in a row that did not fit what was recorded, after which a kind of call stays eager.
@@ -307,10 +308,12 @@ class Graphed:
         before = snapshot((args, kwargs), is_array, opaque)
         rehearsal = Rehearsal()
         _BUSY.depth += 1
+        GARBAGE.hold()  # finalizers and the collector's callbacks would be taken for a part of the function
         try:
             with GUARD.rehearsing(platform, rehearsal, drawn), Watch(fn, is_array=is_array, ignore=_compared) as watch:
                 result = fn(*args, **kwargs)
         finally:
+            GARBAGE.release()
             _BUSY.depth -= 1
         environment = watch.environment
         written = environment.written()

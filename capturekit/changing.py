@@ -538,6 +538,7 @@ class Changeable:
                 raise
         except CudaCallError as error:
             raise _failure(at.call, f'CUDA refuses this of {_words(at)}.', _AGAIN, error) from None
+        self.recording.timeline = None  # it tells of what the graph did before
         for thing in (*arrays, done.keep):
             if thing is not None and not isinstance(thing, int):
                 self._memory.keep(getattr(thing, 'data', thing) if self._is_array(thing) else thing)
@@ -548,6 +549,7 @@ class Changeable:
         except CudaCallError as error:
             raise _failure(at.call, f'CUDA refuses this of {_words(at)}.', _AGAIN, error) from None
         (self._names.off.discard if on else self._names.off.add)(at.number)
+        self.recording.timeline = None
 
     # -- values -------------------------------------------------------------------------------------------------
 

@@ -84,7 +84,8 @@ class Race:
         """What to write, and where."""
         a, b = self.first, self.second
         if a.lane is None or b.lane is None or a.lane == b.lane:
-            return f'Put an edge from node {a.number} to node {b.number}.'
+            seen = '' if a.at is not None else ' Record with `lines=True` to see their lanes and lines.'
+            return f'Put an edge from node {a.number} to node {b.number}.{seen}'
         where = ''.join(f', {word} {node.at}' for word, node in (('after', a), ('before', b)) if node.at is not None)
         return (
             f'Let lane {b.lane} wait for lane {a.lane}{where}: '

@@ -257,6 +257,22 @@ def test_a_timeline_that_is_there_is_used(sim: Any) -> None:
     assert cap.graph.launches == launched
 
 
+def test_a_timeline_of_before_a_change_is_measured_anew(bench: Bench) -> None:
+    x, y = bench.arrays(2)
+    with ck.capture() as cap, cap.fork(2) as (a, b):
+        with a:
+            bench.work(x)
+        b.stream.wait_event(a.stream.record())
+        with b:
+            bench.spin(x, 10_000, y)
+    before = cap.graph.concurrency()
+    cap.graph.disable(0)
+    assert cap.graph.recording.timeline is None
+    assert cap.graph.concurrency().alone_us < 0.8 * before.alone_us
+    cap.graph.enable(0)
+    assert cap.graph.concurrency().alone_us > 0.8 * before.alone_us
+
+
 def test_bad_arguments_are_told_at_the_call(sim: Any) -> None:
     x = sim.zeros(64)
     with ck.capture() as cap:

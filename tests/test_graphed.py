@@ -1317,3 +1317,31 @@ def test_a_variants_graph_is_launched_by_calls_alone(sim: Any, reads: bool) -> N
     for v in range(3):
         assert fn(sim.arange(4.0) + v).get().tolist() == [2.0 * (i + v) for i in range(4)]
     assert 'recorded' in states(fn) and graph not in [variant.graph for variant in fn.variants]
+
+
+COLLECTIONS = 0
+
+
+def test_a_callback_of_the_garbage_collector_is_no_part_of_a_function(sim: Any) -> None:
+    def told(_phase: str, _info: dict[str, int]) -> None:
+        global COLLECTIONS
+        COLLECTIONS += 1
+
+    @ck.graphed
+    def doubled(x: Any) -> Any:
+        for _ in range(100):
+            loop: list[Any] = []
+            loop.append(loop)
+        return x * 2
+
+    threshold, x = gc.get_threshold(), sim.arange(4.0)
+    gc.callbacks.append(told)
+    gc.set_threshold(10)
+    try:
+        for _ in range(4):
+            assert doubled(x).get().tolist() == [0, 2, 4, 6]
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(told)
+    assert COLLECTIONS > 0 and doubled.variants[0].state == 'recorded'
+    assert gc.isenabled()

@@ -245,6 +245,12 @@ def test_copies_and_memsets_take_part(cp: Any) -> None:
     assert {race.first.kind, race.second.kind} == {'memset', 'memcpy'}
 
 
+def test_without_lines_a_finding_says_how_to_see_them(cp: Any) -> None:
+    x = cp.zeros(64)
+    (race,) = two_lanes(cp, lambda: cp.add(x, 1, out=x), lambda: cp.add(x, 2, out=x), lines=False).races()
+    assert race.remedy == 'Put an edge from node 0 to node 1. Record with `lines=True` to see their lanes and lines.'
+
+
 def test_many_pairs_of_two_lines_are_one_finding(cp: Any) -> None:
     x = cp.zeros(64)
 
