@@ -19,9 +19,9 @@ from typing import Any
 from capturekit.accesses import Accessing
 from capturekit.errors import CudaCallError
 from capturekit.nodes import KINDS, NodeInfo, Reader
+from capturekit.profiling import Timing
 from capturekit.rules import CaptureStatus, Code, Mode
 from capturekit.setting import Setting
-from capturekit.timing import Timing
 from capturekit.topology import CaptureInfo, EventState, last_node
 from capturekit.versions import BINDINGS, CUPY, command
 

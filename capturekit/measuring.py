@@ -1,7 +1,12 @@
 """``graph.measure()``: when each node of a graph runs, on the device, and how long.
 
-The device tells when marks before and behind each node were passed (:mod:`capturekit.timing`). Marks take time
-themselves, and delay what comes behind them. Here that is taken off, from the first node to the last along the edges:
+Two ways tell it. A profiler (:mod:`capturekit.profiling`) stamps start and end of each node, and holds nodes up by some
+tenths of a microsecond each, where many lanes run at once by some whole ones. How much that is in all is known: the
+graph was launched without it, too. As long as the whole took longer than that, the same time is taken off all that lay
+between the nodes, as far as something did; what is then left is taken off the nodes.
+
+Without one, the device tells when marks before and behind each node were passed (:mod:`capturekit.timing`). Marks take
+time themselves, and delay what comes behind them. That is taken off from the first node to the last along the edges:
 
 - a node took what lies between its two marks, less what one mark costs: the end mark's own;
 - between the last end among the nodes that it comes after and its start lies what lay there on the device, less the
@@ -9,12 +14,13 @@ themselves, and delay what comes behind them. Here that is taken off, from the f
 
 What is left beside these, a wait for a queue of the device, say, stays where it was. So a row of nodes of which each
 waits for the one before is put together without its marks, and the span can be held against a launch without any: that
-is measured, too, and told. The time of a node has the device's own in it, for starting and ending a kernel.
+is measured, too, and told. But every node then has in it what the device needs to start it and to stamp its end, two to
+three microseconds more than its own work, and lanes may begin later than they do in the graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from graphlib import TopologicalSorter
 from typing import Any
 
@@ -26,6 +32,7 @@ from capturekit.errors import CudaCallError, UnmatchedError
 from capturekit.guard import GUARD
 from capturekit.looking import Look, fill
 from capturekit.places import here
+from capturekit.profiling import Untraceable
 from capturekit.recording import Timeline
 from capturekit.rules import Code
 from capturekit.timing import Times
@@ -33,6 +40,9 @@ from capturekit.timing import Times
 _CALL = 'Graph.measure()'
 #: Digits behind the point of a microsecond. The device's clock has steps of about half of one.
 _DIGITS = 3
+#: What two events can not tell apart, in microseconds: half of a step of their clock.
+_STEP = 0.25
+_WAYS = ('profiler', 'events')
 
 
 class Measurable(Changeable):
@@ -43,34 +53,48 @@ class Measurable(Changeable):
     _by_name: int
     launch: Any
 
-    def measure(self, launches: int = 20, warmup: int = 3) -> Timeline:
-        """Launch the graph, and a copy of it with an event before and behind each node; return when each node ran.
+    def measure(self, launches: int = 20, warmup: int = 3, by: str | None = None) -> Timeline:
+        """Launch the graph, and again while its nodes are timed; return when each node ran.
 
         The answer is also ``recording.timeline``, and all nodes and edges are written into the recording, as by
         :meth:`describe`, so that the recording can be drawn and saved with it. Start and end of each node are medians,
-        with what the events cost taken off; the device's clock has steps of about half a microsecond, and a kernel's
-        time has in it what the device needs to start and end it, one or two more. Edges that let a kernel begin before
-        the end of another one are followed as ordinary ones. On the simulated device times come from a model, which the
-        timeline says.
+        with what the measuring itself costs taken off. ``timeline.by`` says how they were measured:
 
-        The graph runs ``2 * (launches + warmup) + 1`` times: once as by :meth:`launch`, then by itself, then as the
-        copy. So arrays that it changes in place are changed as often.
+        - 'profiler': NVIDIA's CUPTI watched (``pip install nvidia-cuda-cupti``; PyTorch brings it). Start and end are
+          within 2 us or 3 % of what kernels see themselves, whichever is more. It stays loaded, and launches of this
+          process take up to some per cent longer from then on.
+        - 'events': a copy of the graph with an event before and behind each node. What a node takes has two to three
+          microseconds for starting and ending it in it, and lanes of many short nodes look less parallel than they are.
+        - 'model': the simulated device's. It is no measurement, which ``timeline.source`` says, too.
+
+        The graph runs ``2 * (launches + warmup) + 1`` times: once as by :meth:`launch`, then by itself, then as it is
+        timed. So arrays that it changes in place are changed as often. Edges that let a kernel begin before the end of
+        another one are followed as ordinary ones by events.
 
         Args:
             launches: how many launches the medians are of, of each kind. warmup: how many go before them.
+            by: 'profiler' or 'events', to have none of the other. None: the profiler where it can be had, and
+                ``timeline.note`` says why where it can't.
 
         Raises:
-            TypeError, ValueError: ``launches`` is no whole number of 1 or more, ``warmup`` none of 0 or more.
+            TypeError, ValueError: ``launches`` is no whole number of 1 or more, ``warmup`` none of 0 or more, ``by``
+                something else.
             UnmatchedError: this thread has a capture open.
             UpdateError: the graph can't be copied: it has conditional or memory nodes, is launched in several parts, or
-                CUDA refuses. ClosedError: it is closed. What :meth:`launch` raises, as the graph of a ``@graphed``
-                function does. Then nothing has been measured, and the recording is as it was.
+                CUDA refuses. The profiler was asked for and can't be had. ClosedError: it is closed. What
+                :meth:`launch` raises, as the graph of a ``@graphed`` function does. Then nothing has been measured, and
+                the recording is as it was.
 
         On CuPy's current stream, for which it waits. Takes some microseconds for each node and launch, besides the
-        launches. Threads: other calls on the graph wait meanwhile; what else runs on the device makes times longer.
-        CUDA Driver API, "Graph Management".
+        launches. Threads: other calls on the graph wait meanwhile, and other measurements by the profiler; what else
+        runs on the device makes times longer. Not inside of another profiler's watch that uses CUPTI, as
+        ``torch.profiler``'s: CUPTI serves one at a time. CUDA Driver API, "Graph Management"; CUPTI User's Guide.
         """
         counts = _positive('launches', launches, 1), _positive('warmup', warmup, 0)
+        if by is not None and not isinstance(by, str):
+            raise TypeError(f"by: 'profiler', 'events' or None, not {by!r}")
+        if by not in (None, *_WAYS):
+            raise ValueError(f"by: 'profiler', 'events' or None, not {by!r}")
         if GUARD.occupied():
             rule = 'It launches the graph and waits for it, and this thread has a capture or a rehearsal open.'
             raise UnmatchedError(_CALL, location=here(), rule=rule, remedy='Measure outside of it.')
@@ -84,7 +108,7 @@ class Measurable(Changeable):
             stream = self._current().ptr
             with self._relaxed():
                 look = self._look_in()
-                times = self._times(stream, *counts)
+                times = self._times(stream, *counts, by)
             self._by_name += sum(counts)
             found = timeline(times, look.numbers, look.edges, len(look.nodes))
             fill(self.recording, look)
@@ -99,11 +123,14 @@ class Measurable(Changeable):
                 rule = f'It copies the graph, and CUDA copies none with conditional or memory nodes: {node}.'
                 raise _failure(_CALL, rule, 'Measure a graph of what its bodies do, or put events around a launch.')
 
-    def _times(self, stream: int, launches: int, warmup: int) -> Times:
+    def _times(self, stream: int, launches: int, warmup: int, by: str | None) -> Times:
         off = [self._names.handles[number] for number in sorted(self._names.off)]
         graph, executable, heeds = int(self._made.graph), int(self._made.graphExec), self.recording.by_priority
         try:
-            found: Times = self._device.graph_measure(graph, executable, stream, launches, warmup, off, heeds)
+            found: Times = self._device.graph_measure(graph, executable, stream, launches, warmup, off, by, heeds)
+        except Untraceable as error:
+            remedy = "Leave `by` out, or write `by='events'`."
+            raise _failure(_CALL, f"The profiler can't be used: {error}.", remedy, error) from None
         except CudaCallError as error:
             if error.code != Code.cudaErrorNotSupported:
                 raise
@@ -113,58 +140,137 @@ class Measurable(Changeable):
 
 
 def timeline(times: Times, numbers: Mapping[int, int], edges: Iterable[tuple[int, int]], count: int) -> Timeline:
-    """What the device told, by the nodes' numbers, with what the marks cost taken off."""
+    """What the device told, by the nodes' numbers, with what it cost to find out taken off."""
     mark = float(np.median(times.mark)) if times.mark else 0.0
     raw = {numbers[handle]: np.array(pairs) for handle, pairs in times.nodes.items()}
-    without = _without_marks(raw, edges, count, mark, mark * times.between)
-    zero = min((float(np.median(start)) for start, _end in without.values()), default=0.0)
+    before = _before(edges, count)
+    if times.by == 'profiler':
+        without, taken = _as_launched(raw, before, float(np.median(times.plain)) - mark)
+    else:
+        without, taken = _without_marks(raw, before, mark, mark * times.between), mark
+    zero = min((start for start, _end in without.values()), default=0.0)
     found = Timeline(
         times.source,
         len(times.plain),
         round(float(np.median(times.plain)), _DIGITS),
         0.0,
-        round(float(np.median(times.marked)), _DIGITS),
-        round(mark, _DIGITS),
+        round(float(np.median(times.marked)), _DIGITS) if times.marked else 0.0,
+        round(taken, _DIGITS),
         [None] * count,
         [0.0] * count,
+        times.by,
+        times.note,
     )
     for number, (start, end) in without.items():
-        first, last = (round(float(np.median(one)) - zero, _DIGITS) for one in (start, end))
-        found.nodes[number] = (first, last)
-        low, high = np.percentile(end - start, [25, 75])
+        found.nodes[number] = (round(start - zero, _DIGITS), round(end - zero, _DIGITS))
+        low, high = np.percentile(raw[number][:, 1] - raw[number][:, 0], [25, 75])
         found.spread_us[number] = round(float(high - low), _DIGITS)
     found.span_us = max((node[1] for node in found.nodes if node is not None), default=0.0)
     return found
 
 
 _Stamps = NDArray[np.float64]
+_Spans = dict[int, tuple[float, float]]
 
 
-def _without_marks(
-    raw: Mapping[int, _Stamps], edges: Iterable[tuple[int, int]], count: int, inside: float, between: float
-) -> dict[int, tuple[_Stamps, _Stamps]]:
-    """Start and end of each node in each launch. ``inside``: what marks add to one; ``between``: on the way to it."""
+def _before(edges: Iterable[tuple[int, int]], count: int) -> dict[int, set[int]]:
+    """What each node comes after, in an order in which nothing comes before what it comes after."""
     before: dict[int, set[int]] = {number: set() for number in range(count)}
     for a, b in edges:
         before[b].add(a)
+    return {number: before[number] for number in TopologicalSorter(before).static_order()}
+
+
+# -- by the profiler ----------------------------------------------------------------------------------------------
+
+
+def _as_launched(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], span: float) -> tuple[_Spans, float]:
+    """Start and end of each node, such that all of them take ``span``, or less; and what was taken off for each node.
+
+    What a profiler adds comes from writing one stamp after the other: about the same for each node on the way.
+    """
+    seen = {number: (float(start), float(end)) for number, (start, end) in _medians(raw).items()}
+    most = _last(seen)
+
+    def between(off: float) -> _Spans:
+        return _held_up_less(seen, before, off, 0.0)
+
+    def inside(off: float) -> _Spans:
+        return _held_up_less(seen, before, most, off)
+
+    if _last(between(0.0)) <= span + _STEP:
+        return between(0.0), 0.0
+    if _last(between(most)) <= span + _STEP:
+        off = _least(between, span, most)
+        return between(off), off
+    off = _least(inside, span, most)
+    waits = [seen[b][0] - max(seen[a][1] for a in earlier) for b, earlier in before.items() if _whole(seen, b, earlier)]
+    return inside(off), off + max(float(np.median(waits)) if waits else 0.0, 0.0)
+
+
+def _whole(seen: _Spans, node: int, earlier: set[int]) -> bool:
+    return bool(earlier) and node in seen and earlier <= seen.keys()
+
+
+def _medians(raw: Mapping[int, _Stamps]) -> dict[int, Sequence[float]]:
+    return {number: np.median(stamps, axis=0).tolist() for number, stamps in raw.items()}
+
+
+def _held_up_less(seen: _Spans, before: Mapping[int, set[int]], gap: float, inside: float) -> _Spans:
+    """Nodes that start up to ``gap`` earlier after what they come after, and take up to ``inside`` less."""
+    was: dict[int, float] = {}
+    now: dict[int, float] = {}
+    found: _Spans = {}
+    for number, earlier in before.items():
+        ended = max((was[a] for a in earlier), default=0.0)
+        start = max((now[a] for a in earlier), default=0.0)
+        if number in seen:
+            first, last = seen[number]
+            waited = first - ended
+            start = max(start + (max(waited - gap, 0.0) if waited > 0 else waited), 0.0)
+            found[number] = start, start + max(last - first - inside, 0.0)
+            ended, start = last, found[number][1]
+        was[number], now[number] = ended, start
+    return found
+
+
+def _last(spans: _Spans) -> float:
+    return max((end for _start, end in spans.values()), default=0.0)
+
+
+def _least(of: Callable[[float], _Spans], span: float, most: float) -> float:
+    """The least value for which all takes ``span``, or as much as for ``most``, to a thousandth of a microsecond."""
+    low, high, span = 0.0, most, max(span, _last(of(most)))
+    while high - low > 10**-_DIGITS:
+        middle = (low + high) / 2
+        low, high = (low, middle) if _last(of(middle)) <= span else (middle, high)
+    return high
+
+
+# -- by events ----------------------------------------------------------------------------------------------------
+
+
+def _without_marks(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], inside: float, between: float) -> _Spans:
+    """Start and end of each node. ``inside``: what marks add to one; ``between``: on the way to it."""
     ends: dict[int, tuple[_Stamps, _Stamps]] = {}
-    found: dict[int, tuple[_Stamps, _Stamps]] = {}
+    found: _Spans = {}
     zeros = np.zeros(len(next(iter(raw.values()), ())))
-    for number in TopologicalSorter(before).static_order():
-        told = [ends[a] for a in before[number]]
+    for number, earlier in before.items():
+        told = [ends[a] for a in earlier]
         # the start mark of a first node comes behind a mark, too, wherever those of the others come
-        ended = _last([raw_end for raw_end, _end in told]) if told else zeros + (inside - between)
-        start = _last([end for _raw_end, end in told]) if told else zeros
+        ended = _latest([raw_end for raw_end, _end in told]) if told else zeros + (inside - between)
+        start = _latest([end for _raw_end, end in told]) if told else zeros
         if number in raw:
             starts, stops = raw[number].T
             start = start + np.maximum(starts - ended - between, 0)
-            found[number] = start, start + np.maximum(stops - starts - inside, 0)
-            ends[number] = stops, found[number][1]
+            end = start + np.maximum(stops - starts - inside, 0)
+            found[number] = float(np.median(start)), float(np.median(end))
+            ends[number] = stops, end
         else:
             ends[number] = ended, start
     return found
 
 
-def _last(ends: list[_Stamps]) -> _Stamps:
+def _latest(ends: list[_Stamps]) -> _Stamps:
     found: _Stamps = np.max(ends, axis=0)
     return found

@@ -73,6 +73,10 @@ class NodeRecord:
     detail: dict[str, Any] = field(default_factory=dict)
 
 
+#: How times were measured, in words.
+_BY = {'profiler': 'a profiler', 'events': 'events around the nodes'}
+
+
 @dataclass
 class Timeline:
     """When each node of a graph ran, as :meth:`capturekit.Graph.measure` found it. All times in microseconds.
@@ -81,13 +85,16 @@ class Timeline:
         source: 'measured' on a device, or 'modelled' by the simulated one.
         launches: how many launches the medians are of.
         plain_us: one launch of the graph itself, among several one right behind the other.
-        span_us: from the first start to the last end, what the marks cost taken off.
-        marked_us: one launch of the clone that has a mark before and behind each node; nothing taken off.
-        mark_us: what one mark costs, from marks with nothing between them. It is taken off twice for each node: within
-            it, and on the way to it.
+        span_us: from the first start to the last end, what measuring costs taken off.
+        marked_us: one launch while nodes were timed, nothing taken off: by the profiler from the first start to the
+            last end; by events one of the copy that has an event before and behind each node.
+        mark_us: what was taken off for each node. By the profiler, of what lay between it and those it comes after, or
+            of itself where that was not enough; by events within it and on the way to it, one event's cost each.
         nodes: start and end of each node, by its number, from the first start on; None for what takes no time by itself
             (events, empty nodes) and for what is disabled.
         spread_us: by node, the interquartile range of how long it took; 0 where there is no time.
+        by: how they were measured: 'profiler', 'events' or 'model'; '' where that is not known.
+        note: what one has to know about these times, in one sentence; or ''.
     """
 
     source: str = 'measured'
@@ -98,6 +105,8 @@ class Timeline:
     mark_us: float = 0.0
     nodes: list[tuple[float, float] | None] = field(default_factory=list)
     spread_us: list[float] = field(default_factory=list)
+    by: str = ''
+    note: str = ''
 
     @property
     def durations_us(self) -> list[float]:
@@ -117,6 +126,8 @@ class Timeline:
         known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
         if known.get('source', 'measured') not in ('measured', 'modelled'):
             raise ValueError(f'a timeline is measured or modelled, and this one is {known["source"]!r}')
+        if not all(isinstance(known.get(name, ''), str) for name in ('by', 'note')):
+            raise ValueError('a timeline says in words how it was measured')
         for name in ('launches', 'plain_us', 'span_us', 'marked_us', 'mark_us'):
             known[name] = _time(known.get(name, 0))
         known['nodes'] = [None if node is None else _ends(node) for node in data.get('nodes', [])]
@@ -128,17 +139,22 @@ class Timeline:
     def __str__(self) -> str:
         """Times in a table; :func:`capturekit.render.to_timeline_text` has lanes and the names of nodes, too."""
         timed = sum(node is not None for node in self.nodes)
-        lines = [f'{self.source}, medians of {self.launches} launches, {timed} nodes with times, in microseconds']
+        by = f' by {_BY[self.by]}' if self.by in _BY else ''
+        lines = [f'{self.source}{by}, medians of {self.launches} launches, {timed} nodes with times, in microseconds']
         more = f'{self.sum_us / self.span_us:.2f} at once on the average' if self.span_us else ''
-        over = self.marked_us - self.plain_us
         rows = [
             ('first start to last end', self.span_us, ''),
             ('a launch of the graph', self.plain_us, ''),
             ('sum of the nodes', self.sum_us, more),
-            ('a launch with marks', self.marked_us, f'{over:+,.2f} to the graph, {self.mark_us:.2f} a mark, taken off'),
         ]
+        if self.by == 'profiler':
+            said = f'first start to last end; {self.mark_us:.2f} a node, taken off'
+            rows.append(('a launch while watched', self.marked_us, said))
+        elif self.by != 'model':
+            said = f'{self.marked_us - self.plain_us:+,.2f} to the graph, {self.mark_us:.2f} a mark, taken off'
+            rows.append(('a launch with marks', self.marked_us, said))
         lines += [f'  {words:<24}{value:>14,.2f}  {said}'.rstrip() for words, value, said in rows]
-        return '\n'.join(lines)
+        return '\n'.join([*lines, f'  {self.note}'] if self.note else lines)
 
 
 def _time(value: Any) -> Any:

@@ -45,11 +45,14 @@ class Times:
     Attributes:
         source: 'measured', or 'modelled' by the simulated device.
         plain: the time of each launch of the graph itself, one right behind the other.
-        marked: the time of each launch of the clone, from its first mark to the one behind all nodes.
-        mark: from one mark to the next, with nothing between them.
-        nodes: by a node's handle in the graph that was asked about, for each launch of the clone: its start mark and
-            its end mark, from the first mark on.
+        marked: the time of each launch of the other graph, from its first mark to the one behind all nodes; or, as the
+            profiler saw it, from the first start to the last end.
+        mark: from one mark to the next, with nothing between them; or from one event to the next on the stream.
+        nodes: by a node's handle in the graph that was asked about, for each launch of the other graph: its start mark
+            and its end mark, from the first mark on; or start and end, from the first start on.
         between: how many marks there are on the way from the end mark of a node to the start mark of the next.
+        by: 'events', 'profiler' (:mod:`capturekit.profiling`) or 'model'.
+        note: what the user has to know about these times; ''.
     """
 
     source: str
@@ -58,9 +61,11 @@ class Times:
     mark: list[float] = field(default_factory=list)
     nodes: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     between: int = 1
+    by: str = 'events'
+    note: str = ''
 
 
-class _Exit:
+class Exit:
     """What was made in the block is destroyed in the reverse order when it is left.
 
     All of it, also where a step is refused; a refusal is raised unless the block itself has raised.
@@ -73,7 +78,7 @@ class _Exit:
         """This is to be done on leaving, before what was added earlier."""
         self._steps.append(step)
 
-    def __enter__(self) -> _Exit:
+    def __enter__(self) -> Exit:
         return self
 
     def __exit__(
@@ -109,7 +114,7 @@ class _Marked:
 class Marker:
     """Puts marks into graphs of the driver's. What it makes is given to ``exit``, to be destroyed."""
 
-    def __init__(self, reader: Reader, exit: _Exit) -> None:
+    def __init__(self, reader: Reader, exit: Exit) -> None:
         self._reader = reader
         self._cuda = reader.library
         self._exit = exit
@@ -162,6 +167,8 @@ class Marker:
         """(from, to, data) of each edge; the eight bytes of data are 0 where the end of a node is waited for."""
         count = ctypes.c_size_t()
         self._edges('cuGraphGetEdges', graph, None, None, None, ctypes.byref(count))
+        if not count.value:  # then asking for them is an error
+            return []
         starts, ends = (ctypes.c_void_p * count.value)(), (ctypes.c_void_p * count.value)()
         data = (ctypes.c_uint64 * count.value)()
         self._edges('cuGraphGetEdges', graph, starts, ends, data, ctypes.byref(count))
@@ -227,11 +234,11 @@ def measured(
     off: Sequence[int],
     by_node_priority: bool = False,
 ) -> Times:
-    """Behind :meth:`Timing.graph_measure`."""
+    """Behind :meth:`capturekit.profiling.Timing.graph_measure`, where events are used."""
     times = Times('measured', between=1 if FOLLOWERS == 'mark' else 0)
-    with _Exit() as exit:
+    with Exit() as exit:
         marker = Marker(reader, exit)
-        times.plain = _plain(device, marker, exit, x, s, launches, warmup)
+        times.plain, _marks = plain(device, marker, exit, x, s, launches, warmup)
         clone = device.graph_clone(g)
         exit.add(partial(device.graph_destroy, clone))
         kind, disabled = Writer(reader).kind, set(off)
@@ -254,16 +261,24 @@ def measured(
     return times
 
 
-def _plain(device: Any, marker: Marker, exit: _Exit, x: int, s: int, launches: int, warmup: int) -> list[float]:
-    """Launches one right behind the other: so the host's time is hidden behind the launch before, if that is longer."""
-    events = [marker.event() for _ in range(warmup + launches + 1)]
+def plain(
+    device: Any, marker: Marker, exit: Exit, x: int, s: int, launches: int, warmup: int
+) -> tuple[list[float], list[float]]:
+    """Launches one right behind the other, and events with nothing between them.
+
+    So the host's time is hidden behind the launch before, if that is longer.
+    """
+    events = [marker.event() for _ in range(warmup + launches + 1 + _PAIRS)]
     exit.add(partial(device.stream_synchronize, s))
     marker.record(events[0], s)
-    for event in events[1:]:
+    for event in events[1:-_PAIRS]:
         device.graph_launch(x, s)
         marker.record(event, s)
+    for event in events[-_PAIRS:]:
+        marker.record(event, s)
     device.stream_synchronize(s)
-    return [marker.elapsed(a, b) for a, b in pairwise(events[warmup:])]
+    spans = [marker.elapsed(a, b) for a, b in pairwise(events)]
+    return spans[warmup:-_PAIRS], spans[-_PAIRS:]
 
 
 def _read(times: Times, marker: Marker, marked: _Marked, handles: dict[int, int]) -> None:
@@ -276,29 +291,3 @@ def _read(times: Times, marker: Marker, marked: _Marked, handles: dict[int, int]
     stamps = [marker.elapsed(first, mark.event) for mark in marked.behind]
     times.marked.append(stamps[0])
     times.mark += [b - a for a, b in pairwise(stamps)]
-
-
-class Timing:
-    """The verb of :class:`capturekit.cuda.CudaDevice` that measures. It needs the driver's library."""
-
-    reader: Any
-
-    def graph_measure(
-        self,
-        g: int,
-        x: int,
-        s: int,
-        launches: int,
-        warmup: int,
-        off: Sequence[int] = (),
-        by_node_priority: bool = False,
-    ) -> Times:
-        """Launch ``x``, made of the definition ``g``, and a clone of ``g`` with events around its nodes; wait for both.
-
-        On the stream ``s``, each ``warmup + launches`` times; the first ``warmup`` are not told. The nodes ``off`` are
-        disabled in ``x``, are so in the clone, and are not told. ``by_node_priority``: as ``x`` was instantiated, so is
-        the clone. Refused where ``cudaGraphClone`` is: graphs with conditional or memory nodes.
-        """
-        if self.reader is None:
-            raise CudaCallError(Code.cudaErrorNotSupported, "measuring a graph: the driver's library can't be reached")
-        return measured(self, self.reader, g, x, s, launches, warmup, off, by_node_priority)

@@ -70,9 +70,10 @@ class Timing:
         launches: int,
         warmup: int,
         off: Sequence[int] = (),
+        by: str | None = None,
         by_node_priority: bool = False,
     ) -> Times:
-        """Launch ``x`` as often as a device would launch it and the clone; tell what the model says of ``g``."""
+        """Launch ``x`` as often as a device would launch it and the other graph; tell what the model says of ``g``."""
         with self._lock:
             graph = self._graph(g)
             if any(node.kind in _NOT_COPIED for node in graph.nodes):
@@ -82,4 +83,4 @@ class Timing:
             self.graph_launch(x, s)
         end = [max((end for _start, end in spans.values()), default=0.0)] * launches
         told = {n.handle: [span] * launches for n, span in spans.items() if n.kind in TIMED and n.handle not in off}
-        return Times('modelled', list(end), list(end), [0.0], told)
+        return Times('modelled', list(end), list(end), [0.0], told, by='model')

@@ -1,0 +1,311 @@
+"""How long the nodes of a graph take, as NVIDIA's profiling library CUPTI saw them: no node is added to the graph.
+
+The device stamps start and end of every kernel, copy and memset itself; CUPTI hands the stamps out with the number of
+the graph's node. The lanes stay what they are, and a kernel's time is within about one microsecond of what its own
+code sees of it. It is not free either: launches take longer while it watches, the more lanes the more. Nothing is taken
+off in this file; that is done where the edges are known (:mod:`capturekit.measuring`).
+
+CUPTI is a wheel of its own (``nvidia-cuda-cupti``), which PyTorch brings along. It serves one profiler at a time, and
+where it can't be had :mod:`capturekit.timing` puts events around the nodes. Of its records only those fields are read
+that have lain at the same offsets since CUDA 11.6. CUPTI User's Guide: "CUPTI Activity API", "CUPTI Callback API".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from capturekit.errors import CudaCallError
+from capturekit.nodes import Reader
+from capturekit.rules import Code
+from capturekit.setting import Writer
+from capturekit.timing import TIMED, Exit, Marker, Times, measured, plain
+
+#: ``CUpti_ActivityKind`` of what is asked for, and where its records keep start, end and node: kernels, copies,
+#: memsets, copies between devices, host functions.
+_RECORDS = {10: (16, 24, 144), 1: (16, 24, 64), 2: (16, 24, 64), 22: (16, 24, 72), 56: (40, 48, 24)}
+#: ``CUPTI_ACTIVITY_KIND_KERNEL``: how kernels are recorded where they were asked for one after the other.
+_ALONE = 3
+#: Host functions are recorded by newer versions only.
+_HOST, _INVALID_KIND = 56, 14
+#: ``CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED``.
+_OTHERS = 39
+_RESOURCE, _CLONED = 3, 20
+_BUFFER = 1 << 20
+
+
+class Untraceable(CudaCallError):
+    """CUPTI can't tell about this graph, or not here. ``reason`` is one sentence."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Code.cudaErrorNotSupported, 'CUPTI')
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class _Cloned(ctypes.Structure):
+    """``CUpti_GraphData``, as far as it is read."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ('graph', 'original_graph', 'node', 'original')]
+
+
+class _Resource(ctypes.Structure):
+    """``CUpti_ResourceData``."""
+
+    _fields_ = [('context', ctypes.c_void_p), ('stream', ctypes.c_void_p), ('cloned', ctypes.POINTER(_Cloned))]
+
+
+_POINTER = ctypes.POINTER(ctypes.c_void_p)
+_SIZE = ctypes.POINTER(ctypes.c_size_t)
+_Requested = ctypes.CFUNCTYPE(None, _POINTER, _SIZE, _SIZE)
+_Completed = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+_Called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(_Resource))
+
+
+@dataclass(frozen=True)
+class Record:
+    """One node's run: nanoseconds of the device's clock, 0 where CUPTI could not take them, and the node's number."""
+
+    start: int
+    end: int
+    node: int
+
+
+class Profiler:
+    """CUPTI in this process. One at a time uses it: :meth:`begin` waits for the others of this process.
+
+    CUPTI calls back on threads of its own and keeps what it was given, so this object lives as long as the process.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self._cupti = library
+        self._lock = threading.Lock()
+        self._buffers: dict[int, Any] = {}
+        self._records: list[Record] = []
+        self._numbers: dict[int, int] = {}
+        self._callbacks = _Requested(self._give), _Completed(self._take), _Called(self._note)
+
+    # -- called by CUPTI ----------------------------------------------------------------------------------------
+
+    def _give(self, buffer: Any, size: Any, most: Any) -> None:
+        raw = ctypes.create_string_buffer(_BUFFER + 8)
+        address = ctypes.addressof(raw) + -ctypes.addressof(raw) % 8
+        self._buffers[address] = raw
+        buffer[0], size[0], most[0] = address, _BUFFER, 0
+
+    def _take(self, _context: Any, _stream: int, buffer: int, _size: int, valid: int) -> None:
+        record, number = ctypes.c_void_p(), ctypes.c_uint64.from_address
+        kind_at, following = ctypes.c_uint32.from_address, self._cupti.cuptiActivityGetNextRecord
+        where, length = ctypes.c_void_p(buffer), ctypes.c_size_t(valid)
+        while following(where, length, ctypes.byref(record)) == 0:
+            at = record.value or 0
+            kind = kind_at(at).value
+            if offsets := _RECORDS.get(10 if kind == _ALONE else kind):
+                self._records.append(Record(*(number(at + offset).value for offset in offsets)))
+        self._buffers.pop(buffer, None)
+
+    def _note(self, _user: Any, domain: int, what: int, data: Any) -> None:
+        if (domain, what) == (_RESOURCE, _CLONED):
+            cloned, found = data[0].cloned[0], ctypes.c_uint64()
+            if not self._cupti.cuptiGetGraphNodeId(ctypes.c_void_p(cloned.node), ctypes.byref(found)):
+                self._numbers[cloned.original or 0] = found.value
+
+    # -- called by us -------------------------------------------------------------------------------------------
+
+    def _call(self, name: str, *args: Any) -> None:
+        code = int(getattr(self._cupti, name)(*args))
+        if code == _OTHERS:
+            raise Untraceable('another profiler uses CUPTI in this process')
+        if code:
+            raise Untraceable(f'CUPTI refuses: error {code} from {name}')
+
+    def begin(self, exit: Exit) -> None:
+        """From here until ``exit`` this process is watched by nobody else, and copies of nodes are noted.
+
+        Raises Untraceable: another profiler is at work, or CUPTI does not fit the driver.
+        """
+        self._lock.acquire()
+        exit.add(self._lock.release)
+        given, taken, noted = self._callbacks
+        subscriber = ctypes.c_void_p()
+        self._call('cuptiSubscribe', ctypes.byref(subscriber), noted, None)
+        exit.add(lambda: self._call('cuptiUnsubscribe', subscriber))
+        self._call('cuptiActivityRegisterCallbacks', given, taken)
+        self._numbers.clear()
+        self._call('cuptiEnableCallback', 1, subscriber, _RESOURCE, _CLONED)
+
+    def numbers(self, nodes: Iterable[int]) -> dict[int, int]:
+        """CUPTI's number of the copy that was made last of each node, by the node's handle."""
+        return {node: self._numbers[node] for node in nodes if node in self._numbers}
+
+    def watch(self, exit: Exit, host: bool) -> None:
+        """Record what runs, until ``exit``. ``host``: host functions, too."""
+        for kind in _RECORDS:
+            if kind != _HOST or host:
+                self._watch(kind)
+                exit.add(partial(self._call, 'cuptiActivityDisable', kind))
+
+    def _watch(self, kind: int) -> None:
+        code = int(self._cupti.cuptiActivityEnable(kind))
+        if kind == _HOST and code == _INVALID_KIND:
+            raise Untraceable('this CUPTI does not record host functions, and the graph has some')
+        if code:
+            raise Untraceable(f'CUPTI refuses: error {code} from cuptiActivityEnable({kind})')
+
+    def taken(self) -> list[Record]:
+        """What ran since this was called last. All of it must have been waited for."""
+        self._call('cuptiActivityFlushAll', 0)
+        found, self._records = self._records, []
+        return found
+
+
+@functools.lru_cache(maxsize=1)
+def profiler() -> Profiler | str:
+    """CUPTI, or the reason why it can't be had: one sentence."""
+    try:
+        from cuda import pathfinder
+    except ImportError:
+        return "CUPTI can't be looked for: cuda-pathfinder is not installed (cuda-bindings of 12.9 and newer bring it)"
+    try:
+        return Profiler(ctypes.CDLL(str(pathfinder.load_nvidia_dynamic_lib('cupti').abs_path)))
+    except (pathfinder.DynamicLibNotFoundError, OSError):
+        return 'CUPTI is not installed (pip install nvidia-cuda-cupti)'
+
+
+def traced(
+    device: Any,
+    reader: Reader,
+    watcher: Profiler,
+    g: int,
+    x: int,
+    s: int,
+    launches: int,
+    warmup: int,
+    off: Sequence[int],
+    by_node_priority: bool = False,
+) -> Times:
+    """Behind :meth:`Timing.graph_measure`, where CUPTI is used. Raises Untraceable."""
+    times = Times('measured', by='profiler')
+    with Exit() as exit:
+        times.plain, times.mark = plain(device, Marker(reader, exit), exit, x, s, launches, warmup)
+        watcher.begin(exit)
+        copy = device.graph_instantiate(g, by_node_priority)
+        exit.add(partial(device.graph_exec_destroy, copy))
+        kind, disabled = Writer(reader).kind, set(off)
+        timed = {node: kind(node) for node in reader.handles(g) if kind(node) in TIMED and node not in disabled}
+        owners = _owners(reader, watcher, timed)
+        for node in off:
+            device.node_enable(copy, node, False)
+        device.graph_upload(copy, s)
+        watcher.watch(exit, 'host' in timed.values())
+        # what is destroyed must not be running: the graph's memory may be given back right after an interrupt
+        exit.add(partial(device.stream_synchronize, s))
+        watcher.taken()
+        ran = []
+        for number in range(warmup + launches):
+            device.graph_launch(copy, s)
+            device.stream_synchronize(s)
+            told = watcher.taken()
+            if number >= warmup:
+                ran.append(_spans(told, owners))
+    return _gather(times, ran, timed)
+
+
+def _owners(reader: Reader, watcher: Profiler, timed: Mapping[int, str]) -> dict[int, int]:
+    """By CUPTI's number the node of the graph that its record belongs to: of a child graph's nodes, the child's."""
+    found: dict[int, int] = {}
+    for node, kind in timed.items():
+        inside = _inside(reader, node, kind)
+        numbers = watcher.numbers(inside)
+        if len(numbers) < len(inside):
+            raise Untraceable("CUPTI does not tell which records are this graph's")
+        found.update(dict.fromkeys(numbers.values(), node))
+    return found
+
+
+def _inside(reader: Reader, node: int, kind: str) -> list[int]:
+    """A node's handle, or those of all nodes of a child graph."""
+    if kind != 'graph':
+        return [node]
+    infos = [info for info in reader.infos(reader.info(node).inner) if info.kind in TIMED]
+    return [handle for info in infos for handle in _inside(reader, info.handle, info.kind)]
+
+
+def _spans(records: Iterable[Record], owners: Mapping[int, int]) -> dict[int, tuple[int, int]] | None:
+    """First start and last end of each node in one launch; None if CUPTI could not take one of them."""
+    found: dict[int, tuple[int, int]] = {}
+    for record in records:
+        node = owners.get(record.node)
+        if node is None:
+            continue
+        if not 0 < record.start <= record.end:
+            return None
+        start, end = found.get(node, (record.start, record.end))
+        found[node] = min(start, record.start), max(end, record.end)
+    return found
+
+
+def _gather(times: Times, ran: Sequence[dict[int, tuple[int, int]] | None], timed: Mapping[int, str]) -> Times:
+    """Put launches together of which all nodes were seen, in microseconds from the first start on."""
+    seen = set().union(*(one for one in ran if one))
+    whole = [one for one in ran if one is not None and len(one) == len(seen)]
+    if timed and not (seen and whole):
+        raise Untraceable('CUPTI has no launch of this graph whose nodes it all saw')
+    for one in whole:
+        first = min((start for start, _end in one.values()), default=0)
+        for node, (start, end) in one.items():
+            times.nodes.setdefault(node, []).append(((start - first) / 1e3, (end - first) / 1e3))
+        times.marked.append((max((end for _start, end in one.values()), default=first) - first) / 1e3)
+    if len(seen) < len(timed):
+        times.note = f'{len(timed) - len(seen)} nodes left no trace: they have no times'
+    return times
+
+
+class Timing:
+    """The verb of :class:`capturekit.cuda.CudaDevice` that measures. It needs the driver's library."""
+
+    reader: Any
+
+    def graph_measure(
+        self,
+        g: int,
+        x: int,
+        s: int,
+        launches: int,
+        warmup: int,
+        off: Sequence[int] = (),
+        by: str | None = None,
+        by_node_priority: bool = False,
+    ) -> Times:
+        """Launch ``x``, made of the definition ``g``, and another graph made of it, of which times are taken.
+
+        On the stream ``s``, each ``warmup + launches`` times, and wait for both; the first ``warmup`` are not told. The
+        nodes ``off`` are disabled in ``x``, are so in the other graph, and are not told. ``by_node_priority``: as ``x``
+        was instantiated. ``by``: 'profiler', 'events', or None for the first of these that can be had. Raises
+        Untraceable where the profiler is asked for and can't be had. By events it is refused where ``cudaGraphClone``
+        is: graphs with conditional or memory nodes.
+        """
+        if self.reader is None:
+            raise CudaCallError(Code.cudaErrorNotSupported, "measuring a graph: the driver's library can't be reached")
+        given = g, x, s, launches, warmup, off, by_node_priority
+        if by == 'events':
+            return measured(self, self.reader, *given)
+        watcher = profiler()
+        try:
+            if isinstance(watcher, str):
+                raise Untraceable(watcher)
+            return traced(self, self.reader, watcher, *given)
+        except Untraceable as refusal:
+            if by is not None:
+                raise
+            note = refusal.reason
+        times = measured(self, self.reader, *given)
+        times.note = f'by events: {note}'
+        return times
