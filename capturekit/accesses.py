@@ -192,7 +192,8 @@ class _Walk:
 
     def _kernel(self, info: NodeInfo) -> Touched:
         arguments = self.writer.arguments(info.handle)
-        form = self.forms.of(info.name, tuple(len(one.data) for one in arguments))
+        sizes = tuple(len(one.data) for one in arguments)
+        form = self.forms.of(info.name, sizes, self.writer.function(info.handle))
         return Touched(tuple(kernel_accesses(arguments, form)), info.name not in _TABLES)
 
     def _memcpy(self, info: NodeInfo) -> Touched:

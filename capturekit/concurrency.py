@@ -204,6 +204,15 @@ def most_at_once(intervals: Iterable[_Interval]) -> int:
     return most
 
 
+def _spans(order: Order, ends: Sequence[float]) -> Iterator[_Interval]:
+    """When each node runs that starts as soon as all before it has ended.
+
+    An end less the time taken is no start: rounded, it may lie before the end that was waited for.
+    """
+    for end, before in zip(ends, order.before_each):
+        yield max((ends[a] for a in before), default=0.0), end
+
+
 # -- the report -------------------------------------------------------------------------------------------------
 
 
@@ -231,7 +240,8 @@ class Study:
         self._took = [0.0 if span is None else span[1] - span[0] for span in timeline.nodes]
         self._waits = [step for step in steps if step.other is not None and step.nodes is not None]
         ends, path = self._order.longest(self._took)
-        free, _path = Order(len(nodes), self._data()).longest(self._took)
+        by_data = Order(len(nodes), self._data())
+        free, _path = by_data.longest(self._took)
         self._path = path
         lanes = sorted({node.lane for node in nodes if node.lane is not None})
         self._busy = {
@@ -242,11 +252,11 @@ class Study:
             timeline.source,
             len(nodes),
             len(self._edges),
-            most_at_once((end - took, end) for end, took in zip(ends, self._took)),
+            most_at_once(_spans(self._order, ends)),
             sum(self._took),
             max(ends, default=0.0),
             max(free, default=0.0),
-            most_at_once((end - took, end) for end, took in zip(free, self._took)),
+            most_at_once(_spans(by_data, free)),
             timeline.span_us,
             {lane: sum(end - start for start, end in busy) for lane, busy in self._busy.items() if busy},
             [nodes[n] for n in path],

@@ -135,6 +135,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry('cupy.ndarray', '__setitem__', 'array_setitem'),
     Entry('cupy.ndarray', '__dlpack__', 'array_dlpack'),
     Entry('cupy._core', 'array', 'array_from', 'function'),
+    Entry('cupy._core', 'concatenate_method', 'arrays_joined', 'function'),
     Entry('cupy.cuda.graph.Graph', 'launch', 'graph_launch', 'sealed'),
     Entry('cupy.cuda.graph.Graph', 'upload', 'graph_upload', 'sealed'),
     Entry('cupy.cuda.memory.MemoryPool', 'free_all_blocks', 'pool_free', 'sealed'),

@@ -1,9 +1,10 @@
 """What CuPy's own kernels do with their arguments: which they only read, whether all of it, how large the elements are.
 
 CuPy declares the inputs of its elementwise and reduction kernels ``const``, which its kernel objects tell, also those
-that a user has made. A node only has the kernel's name: the objects are found by that, and believed where the sizes of
-the node's arguments are what such an object passes. Held for CuPy 14.0 to 14.2 (``cupy/_core/_kernel.pyx``,
-``_reduction.pyx``, ``_cub_reduction.pyx``).
+that a user has made. A node has the compiled function, by which an ``ElementwiseKernel`` is known for sure: CuPy
+remembers what each was made of, also when nobody holds the object any more. Of other kernels a node only has the name:
+the objects are found by that, and believed where the sizes of the node's arguments are what such an object passes. Held
+for CuPy 14.0 to 14.2 (``cupy/_core/_kernel.pyx``, ``_reduction.pyx``, ``_cub_reduction.pyx``, ``_util.pyx``).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,19 +47,26 @@ def axes(size: int) -> int:
 
 
 class Forms:
-    """The parameters of CuPy's kernels, by the name that a node has, as things are when this is made."""
+    """The parameters of CuPy's kernels, by the function or the name that a node has, as things are when it is made."""
 
     def __init__(self) -> None:
         self._kernels: dict[str, list[Any]] = {}
-        self._of: dict[tuple[str, tuple[int, ...]], tuple[Parameter, ...]] = {}
+        self._of: dict[tuple[str, tuple[int, ...], int], tuple[Parameter, ...]] = {}
+        self._compiled: dict[int, _Compiled] = dict(_remembered())
         for one in _objects():
             self._kernels.setdefault(str(one.name), []).append(one)
+            self._compiled.update(_compilations(one))
 
-    def of(self, name: str, sizes: tuple[int, ...]) -> tuple[Parameter, ...]:
-        """The parameters of the kernel of this name, whose node has arguments of so many bytes; () if not known."""
-        key = (name, sizes)
+    def of(self, name: str, sizes: tuple[int, ...], function: int = 0) -> tuple[Parameter, ...]:
+        """The parameters of the kernel of this name, whose node has arguments of so many bytes; () if not known.
+
+        ``function`` is the driver's handle of it, 0 where nobody has that.
+        """
+        key = (name, sizes, function)
         if key not in self._of:
-            self._of[key] = self._find(name, sizes)
+            compiled = self._compiled.get(function)
+            found = [] if compiled is None else list(_forms(compiled, '', sizes))
+            self._of[key] = _agreed(found) if found else self._find(name, sizes)
         return self._of[key]
 
     def _find(self, name: str, sizes: tuple[int, ...]) -> tuple[Parameter, ...]:
@@ -82,6 +90,42 @@ def _objects() -> Iterable[Any]:
         return []
     kinds = (kernel.ElementwiseKernel, kernel.ufunc, reduction._AbstractReductionKernel)
     return [one for one in gc.get_objects() if issubclass(type(one), kinds)]  # what an object says it is may be code
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """What one function was made of, with the attributes of the ``ElementwiseKernel`` that it was made for."""
+
+    params: Sequence[Any]
+    operation: Any
+    kwargs: Mapping[str, Any]
+    _elementwise_kernel_memo: Sequence[Any]
+
+
+def _compilations(kernel: Any) -> Iterable[tuple[int, _Compiled]]:
+    """The functions of a kernel object, by their handles."""
+    for key, function in list(getattr(kernel, '_elementwise_kernel_memo', {}).items()):
+        yield int(function.ptr), _Compiled(kernel.params, kernel.operation, kernel.kwargs, (key,))
+
+
+def _remembered() -> Iterable[tuple[int, _Compiled]]:
+    """The functions of all kernel objects that there were: ``cupy._util.memoize`` keeps the arguments of its calls."""
+    make = getattr(sys.modules.get('cupy._core._kernel'), '_get_elementwise_kernel', None)
+    for key, function in _memo(make):
+        arguments, options = key[1], dict(key[2]) if len(key) > 2 else {}
+        if len(arguments) < 4 or not hasattr(function, 'ptr'):
+            continue
+        infos, types, params, operation = arguments[:4]
+        yield int(function.ptr), _Compiled(params, operation, options, ((key[0], infos, types),))
+
+
+def _memo(function: Any) -> list[tuple[tuple[Any, ...], Any]]:
+    """What a memoized function of CuPy's remembers. It is a variable of a closure that Cython shows to nobody else."""
+    scopes = [one for one in gc.get_referents(function) if type(one).__module__ == 'cupy._util']
+    memos = [one for scope in scopes for one in gc.get_referents(scope) if type(one) is dict]
+    return [
+        (key, value) for memo in memos for key, value in list(memo.items()) if isinstance(key, tuple) and len(key) > 1
+    ]
 
 
 def _parameter(info: Any) -> Parameter:

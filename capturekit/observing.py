@@ -184,7 +184,10 @@ class Observation:
         )
         joined: list[tuple[int, int]] = []
         for low, high in ranges:
-            if joined and low <= joined[-1][1]:
+            if low >= high:
+                continue
+            # ranges that only touch may be two allocations, and CUDA copies from and to one alone
+            if joined and low < joined[-1][1]:
                 joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
             else:
                 joined.append((low, high))

@@ -138,6 +138,10 @@ class Writer:
             found.append(Argument(ctypes.string_at(params.args[number], size), dtype, array))
         return found
 
+    def function(self, node: int) -> int:
+        """The driver's handle of a kernel node's function; 0 where it has a library's kernel instead."""
+        return int(self._params(node)[0].func or 0)
+
     def aim(self, node: int) -> KernelAim:
         """A kernel's node whose addresses are to be changed often."""
         params, _name, _layout = self._params(node)

@@ -1,8 +1,9 @@
 """Chunks of host memory brought to the device, worked on, and brought back: on several lanes copies overlap work.
 
 While one chunk is computed the next one is on its way in, and the last one on its way out: a GPU has engines for each.
-For that the host's memory must be pinned, and each lane has buffers of its own. In a capture CuPy lets no array be set
-or read; `memcpyAsync` is recorded as it is, and each launch copies what lies in the host's memory by then.
+For that the host's memory must be pinned, and each chunk has buffers of its own: what a lane drops while others are
+open is not handed out again, for these may still read it, so that temporaries would pile up. In a capture CuPy lets no
+array be set or read; `memcpyAsync` is recorded as it is, and each launch copies what lies in the host's memory by then.
 
 python samples/copy_compute_pipeline.py [--mb SIZE] [--out FILE]                       on a GPU
 python -m capturekit run samples/copy_compute_pipeline.py [--mb SIZE] [--out FILE]     anywhere
@@ -27,9 +28,13 @@ def copy(dst, src, nbytes, kind):
     cp.cuda.runtime.memcpyAsync(dst, src, nbytes, kind, cp.cuda.get_current_stream().ptr)
 
 
-def work(x, steps):
+def work(x, y, steps):
+    """Change x in place; y is as large, for what is in between."""
     for _ in range(steps):
-        x = cp.sin(x) * 1.5 + x * 0.25
+        cp.sin(x, out=y)
+        y *= 1.5
+        x *= 0.25
+        x += y
     return x
 
 
@@ -41,13 +46,14 @@ class Pipeline:
         self.taken = cupyx.zeros_pinned((CHUNKS, chunk), 'f4')
         self.given[...] = np.linspace(0, 1, CHUNKS * chunk, dtype='f4').reshape(CHUNKS, chunk)
         self.device = cp.empty((CHUNKS, chunk), 'f4')
+        self.between = cp.empty((CHUNKS, chunk), 'f4')
         self.steps = steps
 
     def one(self, n):
         """Bring chunk n in, work on it, bring it back: on whatever lane is current."""
         x = self.device[n]
         copy(x.data.ptr, self.given[n].ctypes.data, x.nbytes, UP)
-        x[...] = work(x, self.steps)
+        work(x, self.between[n], self.steps)
         copy(self.taken[n].ctypes.data, x.data.ptr, x.nbytes, DOWN)
         return x
 
@@ -71,7 +77,7 @@ def main():
         pipeline.given += np.float32(shift)  # new data where the old lay
         cap.graph.launch()
         cp.cuda.get_current_stream().synchronize()
-        wanted = cp.asnumpy(work(cp.asarray(pipeline.given), pipeline.steps))
+        wanted = cp.asnumpy(work(cp.array(pipeline.given), cp.empty_like(pipeline.device), pipeline.steps))
         error = max(error, float(abs(pipeline.taken - wanted).max()))
     print(f'max error against one piece: {error:.1g}')
 

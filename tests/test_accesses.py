@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import struct
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -210,6 +213,34 @@ def test_a_kernel_of_the_users_is_known_while_it_lives():
         (True, 0, True), (True, 4, True), (False, 0, True), (True, 0, False),
     ]  # fmt: skip
     assert kernel.name == 'of_mine'
+
+
+class _Info:
+    """As CuPy's own about an argument."""
+
+    def __init__(self, dtype):
+        self.dtype = dtype
+        self.ndim = 1
+
+
+def test_a_kernel_that_nobody_holds_any_more_is_known_by_its_function(monkeypatch):
+    cupy = pytest.importorskip('cupy', reason='CuPy is not installed')
+    made = sys.modules['cupy._core._kernel']._get_elementwise_kernel
+    (scope,) = [one for one in gc.get_referents(made) if type(one).__module__ == 'cupy._util']
+    (memo,) = [one for one in gc.get_referents(scope) if type(one) is dict]
+    kernel = cupy.ElementwiseKernel('raw T x', 'T y', 'y += x[0]', 'nobodys')
+    infos = tuple(_Info(dtype) for dtype in (np.float32, np.float32, None))
+    key = (0, (infos, None, kernel.params, kernel.operation, kernel.name, ''))
+    monkeypatch.setitem(memo, key, SimpleNamespace(ptr=77))
+    del kernel
+    forms = Forms()
+    assert forms.of('nobodys', (A1, A1, I1)) == ()
+    found = forms.of('nobodys', (A1, A1, I1), 77)
+    assert [(one.reads_only, one.itemsize, one.whole) for one in found] == [
+        (True, 4, False),
+        (False, 4, True),
+        (True, 0, True),
+    ]
 
 
 def test_two_kernels_of_one_name_that_differ_are_not_trusted():

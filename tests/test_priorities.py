@@ -24,7 +24,7 @@ from capturekit.simulated import SimulatedDevice, install, uninstall
 @pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
 def cp(request: pytest.FixtureRequest) -> Iterator[Any]:
     if request.param == 'gpu':
-        runtime = pytest.importorskip('cuda.bindings').runtime
+        runtime = pytest.importorskip('cuda.bindings.runtime')
         code, least, greatest = runtime.cudaDeviceGetStreamPriorityRange()
         if int(code) or least - greatest < 2:
             pytest.skip('the device has fewer than three priorities of streams')

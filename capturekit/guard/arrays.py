@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import numpy
@@ -18,6 +18,9 @@ from capturekit.rules import RULES, Code, Operation, Rule
 from capturekit.topology import LEGACY_HANDLES
 
 _O = Operation
+#: CuPy joins more arrays than this with one kernel, if they have fewer bytes each on the average
+#: (``_concatenate`` in ``cupy/_core/_routines_manipulation.pyx``, 14.0 to 14.2).
+_JOINED, _SMALL = 8, 2 << 20
 
 
 class Arrays(Waits):
@@ -133,12 +136,41 @@ class Arrays(Waits):
             self.check(mine)
             if hasattr(obj, '__cuda_array_interface__'):
                 return original(self._exchanged(mine, obj), *args, **kwargs)
-            if _is_scalar(obj) or _holds_arrays(obj, self.platform.cupy.ndarray):
+            if _holds_arrays(obj, self.platform.cupy.ndarray):
+                flat = list(_flat(obj))
+                if _by_table(flat, getattr(flat[0], 'dtype', None), self.platform.cupy.ndarray):
+                    raise _table_refused('cupy.array()', flat, 'Use `cp.stack`, of eight at most at a time')
+                return original(obj, *args, **kwargs)
+            if _is_scalar(obj):
                 return original(obj, *args, **kwargs)
             array = self._constant(mine, lambda: original(obj, *args, **kwargs), 'cupy.array()')
             if mine.given is None:
                 return array
         return array.copy(order='K')  # the work may change it, and every launch is to start from what was uploaded
+
+    def arrays_joined(
+        self, original: Callable[..., Any], tup: Any, axis: int, out: Any = None, dtype: Any = None,
+        casting: str = 'same_kind',
+    ) -> Any:  # fmt: skip
+        """``cupy.concatenate`` and its kin: of many arrays CuPy copies the addresses from the host, for one kernel."""
+        mine = self.mine()
+        arrays = list(tup) if isinstance(tup, (list, tuple)) else tup
+        kind = self.platform.cupy.ndarray
+        if mine is None or not isinstance(arrays, list) or not arrays or not isinstance(arrays[0], kind):
+            return original(tup, axis, out, dtype, casting)
+        wanted = out.dtype if isinstance(out, kind) else arrays[0].dtype if dtype is None else numpy.dtype(dtype)
+        if not _by_table(arrays, wanted, kind):
+            return original(tup, axis, out, dtype, casting)
+        if mine.strict:
+            words = f'Join {_JOINED} at most at a time, or record with `strict=False`, which does that'
+            raise _table_refused('cupy.concatenate()', arrays, words)
+        with self.lock:
+            text = f'{len(arrays)} arrays are joined {_JOINED} at a time'
+            mine.note('adapted', self._current_lane(mine), text, here())
+        while len(arrays) > _JOINED:
+            groups = range(0, len(arrays), _JOINED)
+            arrays = [original(arrays[n : n + _JOINED], axis, None, dtype, casting) for n in groups]
+        return original(arrays, axis, out, dtype, casting)
 
     def _constant(self, live: Live, make: Callable[[], Any], call: str) -> Any:
         """Upload a host value on a stream of its own and wait for it. Its memory stays taken as long as the graph."""
@@ -249,6 +281,34 @@ class _Exchanged:
     def __init__(self, interface: dict[str, Any], owner: Any) -> None:
         self.__cuda_array_interface__ = interface
         self.owner = owner
+
+
+def _by_table(arrays: list[Any], dtype: Any, kind: Any) -> bool:
+    """Whether CuPy joins these with one kernel that finds them by a table of addresses."""
+    if len(arrays) <= _JOINED or not all(isinstance(one, kind) and one.dtype == dtype for one in arrays):
+        return False
+    return sum(int(one.nbytes) for one in arrays) < _SMALL * len(arrays)
+
+
+def _table_refused(call: str, arrays: list[Any], instead: str) -> errors.UnsupportedCallError:
+    return errors.UnsupportedCallError(
+        call,
+        location=here(),
+        rule=f'CuPy joins {len(arrays)} small arrays of one dtype with one kernel, and copies a table of their '
+        'addresses from the host for it: no such copy can be recorded.',
+        remedy=f'{instead}; or write each array into its part of one: `out = cp.empty(shape, dtype)`, '
+        '`out[:, n : n + k] = x`.',
+        cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
+    )
+
+
+def _flat(obj: Any) -> Iterator[Any]:
+    """What is in a nested list."""
+    if isinstance(obj, (list, tuple)):
+        for part in obj:
+            yield from _flat(part)
+    else:
+        yield obj
 
 
 def _is_scalar(obj: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,9 @@ from numpy.typing import NDArray
 
 from . import launches, pinned, streams
 from .layout import Layout, check_dtype
+
+#: ``_concatenate`` in ``cupy/_core/_routines_manipulation.pyx``.
+_JOINED, _SMALL = 8, 2 << 20
 
 
 def array(
@@ -47,10 +51,37 @@ def _holds_arrays(obj: Any) -> bool:
 
 def _from_nested(obj: Any, dtype: Any, order: str, ndmin: int, blocking: bool) -> Any:
     options = {'dtype': dtype, 'order': 'F' if order[0] in 'Ff' else 'C', 'ndmin': ndmin}
+    flat = list(_flat(obj))
+    if all(isinstance(one, Layout) for one in flat):
+        _upload_table(flat, flat[0].dtype)
     found = launches.launch('cupy_concatenate', np.array, (obj,), options)
     if blocking:
         streams.get_current_stream().synchronize()
     return found
+
+
+def _flat(obj: Any) -> Iterator[Any]:
+    if isinstance(obj, (list, tuple)):
+        for part in obj:
+            yield from _flat(part)
+    else:
+        yield obj
+
+
+def concatenate_method(tup: Any, axis: int, out: Any = None, dtype: Any = None, casting: str = 'same_kind') -> Any:
+    """Join arrays: ``cupy._core.concatenate_method``."""
+    arrays = list(tup)
+    if all(isinstance(one, Layout) for one in arrays) and arrays:
+        _upload_table(arrays, arrays[0].dtype if out is None and dtype is None else np.dtype(dtype or out.dtype))
+    options = {'axis': axis, 'casting': casting, **({} if dtype is None else {'dtype': dtype})}
+    return launches.launch('cupy_concatenate', np.concatenate, (arrays,), options, out=out)
+
+
+def _upload_table(arrays: list[Any], dtype: Any) -> None:
+    """Of many small arrays CuPy's one kernel reads the addresses from a table, which it uploads."""
+    small = sum(one.nbytes for one in arrays) < _SMALL * len(arrays)
+    if len(arrays) > _JOINED and small and all(one.dtype == dtype for one in arrays):
+        _from_host(np.array([one.data.ptr for one in arrays], np.int64), None, 'C', 0, False)
 
 
 def _from_host(obj: Any, dtype: Any, order: str, ndmin: int, blocking: bool) -> Any:

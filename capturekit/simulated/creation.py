@@ -10,9 +10,10 @@ import numpy as np
 from . import arrays, conversions, exchange, launches, operators
 from .ufuncs import TABLE
 
-#: The module published as ``cupy._core``. ``array`` is looked up on it at every call, so that it can be replaced.
+#: The module published as ``cupy._core``. What is on it is looked up at every call, so that it can be replaced.
 _core: Any = ModuleType('cupy._core')
 _core.array = conversions.array
+_core.concatenate_method = conversions.concatenate_method
 
 
 def array(

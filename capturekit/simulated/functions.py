@@ -83,6 +83,8 @@ def _without_warnings(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _plain(name: str, fn: Callable[..., Any]) -> Call:
+    if name in _JOINING:
+        return _joining(name, fn)
     if name.startswith(('nan', 'corrcoef', 'cov', 'polyfit')):
         fn = _without_warnings(fn)
     prepare = vendor.needed_by(name)
@@ -141,6 +143,36 @@ _KEYWORDS: dict[str, dict[str, str]] = {
     'quantile': {'interpolation': 'method'},
     'matrix_rank': {'tol': 'tol'},
 }
+
+
+def _concatenate(tup: Any, axis: int | None, kwargs: dict[str, Any]) -> Any:
+    arrays = [_array(one) for one in tup] if isinstance(tup, (list, tuple)) else list(tup)
+    if axis is None:
+        arrays, axis = [one.ravel() for one in arrays], 0
+    out, dtype = kwargs.get('out'), kwargs.get('dtype')
+    return creation._core.concatenate_method(arrays, axis, out, dtype, kwargs.get('casting', 'same_kind'))
+
+
+def _joining(name: str, fn: Callable[..., Any]) -> Call:
+    """What CuPy makes of ``concatenate``."""
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tup, axis = args[0], kwargs.pop('axis', 0)
+        if name in ('concatenate', 'concat'):
+            return _concatenate(tup, axis, kwargs)
+        if name == 'stack':
+            return _concatenate([launches.view(np.expand_dims, _array(one), axis) for one in tup], axis, kwargs)
+        axes = {'hstack': 1, 'dstack': 3}.get(name, 2)
+        least: Callable[..., Any] = (np.atleast_1d, np.atleast_2d, np.atleast_3d)[axes - 1]
+        arrays = [launches.view(least, _array(one)) for one in tup]
+        along = {'hstack': min(arrays[0].ndim - 1, 1), 'dstack': 2}.get(name, 0)
+        return _concatenate(arrays, along, kwargs)
+
+    return call
+
+
+#: Functions that come to :func:`_concatenate`.
+_JOINING = ('concat', 'concatenate', 'dstack', 'hstack', 'row_stack', 'stack', 'vstack')
 
 
 def _needs_cublas(args: tuple[Any, ...]) -> bool:

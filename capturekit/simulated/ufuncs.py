@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import launches
-from .layout import Layout
+from .layout import Layout, _extent
 
 #: CuPy's universal functions that NumPy has under the same name.
 NAMES = """
@@ -65,7 +65,7 @@ class ufunc:
             raise TypeError(f'Wrong arguments {unknown}')
         if not self.nin <= len(args) <= self.nargs:
             raise TypeError(f'Wrong number of arguments for {self.__name__}')
-        inputs = [self._operand(a) for a in args[: self.nin]]
+        inputs = [_apart(self._operand(a), out) for a in args[: self.nin]]
         options = {k: v for k, v in kwargs.items() if v is not None}
         return launches.launch(self.name, self._function, inputs, options, out=out)
 
@@ -125,6 +125,22 @@ class ufunc:
     def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
         """Reduce over slices."""
         return self._method('reduceat', array, indices, axis=axis, dtype=dtype, out=out)
+
+
+def _apart(value: Any, out: Any) -> Any:
+    """An input as it is, or a copy if it lies across an output that is another array object."""
+    outputs = [one for one in (out if isinstance(out, tuple) else (out,)) if isinstance(one, Layout)]
+    if not isinstance(value, Layout):
+        return value
+    array: Any = value
+    return array.copy() if any(one is not array and _may_share_bounds(array, one) for one in outputs) else array
+
+
+def _may_share_bounds(a: Any, b: Any) -> bool:
+    if a.data.mem.ptr != b.data.mem.ptr or not a.size or not b.size:
+        return False
+    (low, high), (start, end) = (_extent(one.shape, one.strides, one.itemsize) for one in (a, b))
+    return bool(a.data.ptr + low < b.data.ptr + end and b.data.ptr + start < a.data.ptr + high)
 
 
 def _from_numpy(name: str) -> ufunc | None:
