@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class Access:
     offset: int = 0
     sure: Access | None = None
 
-    @property
+    @cached_property
     def extent(self) -> tuple[int, int]:
         """The first byte and the one after the last."""
         low = high = self.address
@@ -68,7 +69,7 @@ class Access:
             high += max(0, (length - 1) * stride)
         return low, high + max(self.itemsize, 1)
 
-    @property
+    @cached_property
     def dense(self) -> bool:
         """True if every byte of the extent is touched."""
         low, high = self.extent
@@ -191,9 +192,9 @@ class _Walk:
         return Touched((), info.kind in _IDLE)
 
     def _kernel(self, info: NodeInfo) -> Touched:
-        arguments = self.writer.arguments(info.handle)
+        function, arguments = self.writer.kernel(info.handle)
         sizes = tuple(len(one.data) for one in arguments)
-        form = self.forms.of(info.name, sizes, self.writer.function(info.handle))
+        form = self.forms.of(info.name, sizes, function)
         return Touched(tuple(kernel_accesses(arguments, form)), info.name not in _TABLES)
 
     def _memcpy(self, info: NodeInfo) -> Touched:

@@ -15,6 +15,7 @@ from typing import Any
 from capturekit.accesses import Touched, covers, linear, overlap
 from capturekit.cuda import Platform, current
 from capturekit.looking import Look, Node
+from capturekit.nodes import shortened
 from capturekit.order import Order
 from capturekit.places import Place
 from capturekit.plan import Part
@@ -269,7 +270,7 @@ class Study:
 
     def _words(self, number: int) -> str:
         node = self._nodes[number]
-        name = node.name or node.kind
+        name = shortened(node.name) or node.kind
         where = '' if node.at is None else f' of {node.at}'
         return f'node {number} ({name}{where})'
 
@@ -308,9 +309,10 @@ class Study:
         asked.sort(key=lambda edge: -min(self._took[edge[0]], self._took[edge[1]]))
         least = _SHARE * self.report.ideal_us
         for edge in asked[:_MOST]:
-            without = Order(len(self._nodes), [one for one in self._edges if one != edge])
-            gain = self.report.ideal_us - max(without.longest(self._took)[0])
-            if gain <= least or self._needed(edge, without):
+            gain = self.report.ideal_us - max(self._order.longest(self._took, edge)[0])
+            if gain <= least:
+                continue
+            if self._needed(edge, Order(len(self._nodes), [one for one in self._edges if one != edge])):
                 continue
             a, b = edge
             same = self._nodes[a].lane == self._nodes[b].lane
@@ -451,7 +453,7 @@ def study(graph: Any, part: Part, look: Look, timeline: Timeline) -> Concurrency
     """Behind :meth:`Graph.concurrency`, which holds the graph's lock."""
     platform = current()
     blocks = Blocks(graph._memory, platform.cupy.ndarray, {})
-    touched = Search(platform.device, [part], look, blocks, off=graph._names.off).touched
+    touched = Search(platform.device, [part], look, blocks, off=graph._names.off, compare=False).touched
     return Study(look.nodes, look.edges, timeline, touched, graph.recording.steps, _machine(platform)).report
 
 

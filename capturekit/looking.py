@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from capturekit.memory import GraphMemory
-from capturekit.nodes import NodeInfo
+from capturekit.nodes import NodeInfo, shortened
 from capturekit.places import Place
 from capturekit.plan import Part
 from capturekit.recording import NodeRecord, Recording, Span
@@ -60,7 +60,7 @@ class Node:
     def __str__(self) -> str:
         lane = '' if self.lane is None else f' on lane {self.lane}'
         at = '' if self.at is None else f', at {self.at}'
-        return f'{self.number}: {self.kind}{" " if self.name else ""}{self.name}{lane}{at}'
+        return f'{self.number}: {self.kind}{" " if self.name else ""}{shortened(self.name)}{lane}{at}'
 
 
 class Look:

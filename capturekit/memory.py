@@ -44,13 +44,12 @@ class _Ticket:
 class _Block:
     """A piece of the pool: ``born`` is the tick at which it was last handed out."""
 
-    __slots__ = ('born', 'pointer', 'size', 'touched')
+    __slots__ = ('born', 'pointer', 'size')
 
     def __init__(self, pointer: Any, size: int) -> None:
         self.pointer = pointer
         self.size = size
         self.born = 0
-        self.touched: Clock = {}
 
 
 class _Lanes:
@@ -58,7 +57,8 @@ class _Lanes:
 
     def __init__(self, memory: GraphMemory) -> None:
         self._memory = memory
-        self._free: defaultdict[int, list[_Block]] = defaultdict(list)
+        #: By size, and by how far lanes must have got: of a thousand blocks most share that.
+        self._free: defaultdict[int, dict[tuple[tuple[int, int], ...], list[_Block]]] = defaultdict(dict)
         self._lock = threading.RLock()
         self._closed = False
         self.reused = 0
@@ -78,23 +78,28 @@ class _Lanes:
 
     def _take(self, lane: Lane, size: int) -> _Block | None:
         free = self._free[size]
-        for i in range(len(free) - 1, -1, -1):
-            if covers(lane, free[i].touched):
+        for key in reversed(free):
+            if covers(lane, dict(key)):
                 self.reused += 1
-                return free.pop(i)
+                block = free[key].pop()
+                if not free[key]:
+                    del free[key]
+                return block
         return None
 
     def settle(self) -> None:
         """Free blocks may go to any lane."""
         with self._lock:
-            for blocks in self._free.values():
-                for block in blocks:
-                    block.touched = {}
+            for free in self._free.values():
+                every = [block for blocks in free.values() for block in blocks]
+                free.clear()
+                if every:
+                    free[()] = every
 
     def spare(self) -> list[Any]:
         """The memory of the free blocks, which stay free."""
         with self._lock:
-            return [block.pointer for blocks in self._free.values() for block in blocks]
+            return [one.pointer for free in self._free.values() for blocks in free.values() for one in blocks]
 
     def close(self) -> None:
         """Let go of all free blocks; blocks that arrays still lie on go when these do."""
@@ -107,8 +112,8 @@ class _Lanes:
         with self._lock:
             if self._closed:
                 return
-            block.touched = self._memory.touched_since(block.born)
-            self._free[block.size].append(block)
+            touched = tuple(sorted(self._memory.touched_since(block.born).items()))
+            self._free[block.size].setdefault(touched, []).append(block)
 
 
 def _all_free(pool: Any) -> Iterator[Any]:

@@ -326,6 +326,21 @@ class Reader:
 
 
 @functools.lru_cache(maxsize=4096)
+def shortened(name: str) -> str:
+    """A C++ kernel's name without its result, templates, arguments and inner namespaces; other names as they are."""
+    if not {'<', '('} & set(name):
+        return name
+    plain, depth = '', 0
+    for letter in name.replace('(anonymous namespace)::', ''):
+        if letter == '(' and not depth:
+            break
+        depth += (letter == '<') - (letter == '>')
+        plain += letter if not depth and letter != '>' else ''
+    parts = plain.split(' ')[-1].split('::')
+    return '::'.join(parts if len(parts) < 3 else (parts[0], parts[-1])) or name
+
+
+@functools.lru_cache(maxsize=4096)
 def demangled(name: str) -> str:
     """A C++ kernel's name as people write it; other names as they are. (Itanium C++ ABI, ``__cxa_demangle``.)"""
     if not name.startswith('_Z'):

@@ -104,15 +104,21 @@ class Order:
                 found += [(a, b) for a in before if any(self.before(a, other) for other in before if other != a)]
         return found
 
-    def longest(self, weights: Sequence[float]) -> tuple[list[float], list[int]]:
-        """When each node would end at the earliest, if node n takes ``weights[n]``; and the path that takes longest."""
+    def longest(
+        self, weights: Sequence[float], without: tuple[int, int] | None = None
+    ) -> tuple[list[float], list[int]]:
+        """When each node would end at the earliest, if node n takes ``weights[n]``; and the path that takes longest.
+
+        ``without`` is an edge that is left out.
+        """
         ends = [0.0] * len(self.before_each)
         last = [-1] * len(ends)
         for node in self.sequence:
+            latest, end = -1, 0.0
             for a in self.before_each[node]:
-                if last[node] < 0 or ends[a] > ends[last[node]]:
-                    last[node] = a
-            ends[node] = weights[node] + (ends[last[node]] if last[node] >= 0 else 0.0)
+                if (latest < 0 or ends[a] > end) and (a, node) != without:
+                    latest, end = a, ends[a]
+            last[node], ends[node] = latest, weights[node] + end
         path: list[int] = []
         at = max(range(len(ends)), key=ends.__getitem__, default=-1)
         while at >= 0:

@@ -8,6 +8,7 @@ another lane is. CUDA C++ Programming Guide, "Graph Structure".
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -233,7 +234,10 @@ class _Level:
 
 
 class Search:
-    """One search for races in what a graph holds now. ``off`` are the numbers of nodes that are disabled."""
+    """One search for races in what a graph holds now. ``off`` are the numbers of nodes that are disabled.
+
+    Without ``compare`` it is only told what each node touches.
+    """
 
     def __init__(
         self,
@@ -243,19 +247,29 @@ class Search:
         blocks: Blocks,
         observed: Observed | None = None,
         off: Collection[int] = (),
+        compare: bool = True,
     ) -> None:
         self._device = device
         self._look = look
         self._blocks = blocks
         self._observed = observed or Observed()
         self._off = off
+        self._compared = compare
         self._found: dict[Any, Race] = {}
+        self._counts: Counter[Any] = Counter()
+        self._words: dict[tuple[int, int], str] = {}
+        #: A number for each line, lane and kernel, by a node's number: pairs of these are one finding.
+        self._origins: list[int] = []
+        seen: dict[Any, int] = {}
+        for node in look.nodes:
+            self._origins.append(seen.setdefault((node.lane, node.at, node.name), len(seen)))
         #: What each node touches, by its number, as far as anyone knows.
         self.touched: dict[int, Touched] = {}
         self.report = Races(nodes=len(look.nodes))
         for part in parts:
             self._graph(part.graph)
-        self.report.races = sorted(self._found.values(), key=lambda race: (not race.certain, race.missing))
+        races = (replace(race, count=self._counts[key]) for key, race in self._found.items())
+        self.report.races = sorted(races, key=lambda race: (not race.certain, race.missing))
 
     def _graph(self, g: int) -> Touched:
         """Search a graph and the bodies in it; return what all of it touches."""
@@ -271,6 +285,8 @@ class Search:
             else:
                 touched.append(self._resolved(handle, known[handle]))
             self.touched[look.numbers[handle]] = touched[-1]
+        if not self._compared:
+            return together(touched)
         number = {handle: n for n, handle in enumerate(handles)}
         edges = [(number[a], number[b]) for a, b in device.graph_edges(g)]
         self._level(_Level(handles, touched, Order(len(handles), edges)))
@@ -323,15 +339,20 @@ class Search:
         shared = overlap(one[1], other[1])
         if shared is False:
             return
-        (a, first), (b, second) = sorted((one, other), key=lambda pair: pair[0])
-        nodes = [self._look.nodes[self._look.numbers[level.handles[n]]] for n in (a, b)]
-        low, high = max(first.extent[0], second.extent[0]), min(first.extent[1], second.extent[1])
+        (a, first), (b, second) = (one, other) if one[0] <= other[0] else (other, one)
+        a, b = (self._look.numbers[level.handles[n]] for n in (a, b))
+        (low, high), (start, end) = first.extent, second.extent
+        low, high = max(low, start), min(high, end)
         certain = shared is True and (first.writes is True or second.writes is True)
-        words = self._blocks.words(low, high - low)
-        race = Race(nodes[0], nodes[1], words, low, high - low, (first.writes, second.writes), certain)
-        key = (*((node.lane, node.at, node.name) for node in nodes), words if certain else '', certain)
-        known = self._found.get(key)
-        self._found[key] = race if known is None else replace(known, count=known.count + 1)
+        words = self._words.get((low, high))
+        if words is None:
+            words = self._words[low, high] = self._blocks.words(low, high - low)
+        key = (self._origins[a], self._origins[b], words if certain else '', certain)
+        self._counts[key] += 1
+        if key not in self._found:
+            nodes = self._look.nodes
+            writes = (first.writes, second.writes)
+            self._found[key] = Race(nodes[a], nodes[b], words, low, high - low, writes, certain)
 
 
 def _weight(access: Access) -> int:

@@ -130,17 +130,17 @@ class Writer:
 
     def arguments(self, node: int) -> list[Argument]:
         """The arguments of a kernel's node. Of CuPy's own kernels what each is, too."""
+        return self.kernel(node)[1]
+
+    def kernel(self, node: int) -> tuple[int, list[Argument]]:
+        """The driver's handle of a kernel node's function, 0 where it has a library's kernel instead; its arguments."""
         params, name, layout = self._params(node)
         types = _types(name, layout)
         found = []
         for number, (_offset, size) in enumerate(layout):
             dtype, array = types.get(number, ('', None))
             found.append(Argument(ctypes.string_at(params.args[number], size), dtype, array))
-        return found
-
-    def function(self, node: int) -> int:
-        """The driver's handle of a kernel node's function; 0 where it has a library's kernel instead."""
-        return int(self._params(node)[0].func or 0)
+        return int(params.func or 0), found
 
     def aim(self, node: int) -> KernelAim:
         """A kernel's node whose addresses are to be changed often."""

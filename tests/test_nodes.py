@@ -17,7 +17,7 @@ import pytest
 import capturekit as ck
 from capturekit import nodes
 from capturekit.cuda import CudaDevice
-from capturekit.nodes import Kernel, Reader
+from capturekit.nodes import Kernel, Reader, shortened
 from tests.compiled import compiled
 
 DRIVER = """
@@ -504,3 +504,20 @@ def test_constants_of_a_graph(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None
     plain.graph.close()
     with pytest.raises(ck.ClosedError, match=r'Graph\.constants\(\)'):
         plain.graph.constants()
+
+
+@pytest.mark.parametrize(
+    ('name', 'short'),
+    [
+        ('cupy_add__float32_float_float32', 'cupy_add__float32_float_float32'),
+        (
+            'void cub::C_1::detail::reduce::Kernel<cub::C_1::hub<float, X<int> >::P, float*>(float*, int)',
+            'cub::Kernel',
+        ),
+        ('void gemm<float, (int)3>(int)', 'gemm'),
+        ('void (anonymous namespace)::k<int>(int)', 'k'),
+        ('f(float*)', 'f'),
+    ],
+)
+def test_a_name_in_a_report_is_short(name, short):
+    assert shortened(name) == short

@@ -425,6 +425,22 @@ def test_host_functions_are_said_not_to_be_looked_into(cp: Any) -> None:
     assert any('nothing was run' in note for note in found.notes)
 
 
+def test_many_small_arrays_that_are_joined_are_refused_by_name_or_joined_in_groups(cp: Any) -> None:
+    """CuPy finds them by a table of addresses that comes from the host."""
+    arrays = [cp.full(3, float(n)) for n in range(20)]
+    for call in (lambda: cp.concatenate(arrays), lambda: cp.stack(arrays), lambda: cp.array(arrays)):
+        with pytest.raises(ck.UnsupportedCallError, match='table of their addresses'), ck.capture():
+            call()
+    with ck.capture() as cap:
+        few = cp.concatenate(arrays[:8])
+    cap.graph.launch()
+    assert cp.asnumpy(few).tolist() == [n // 3 for n in range(24)]
+    with ck.capture(strict=False) as cap:
+        many = cp.stack(arrays, axis=1)
+    cap.graph.launch()
+    assert cp.asnumpy(many).tolist() == [list(range(20))] * 3
+
+
 # -- at the end of a block ------------------------------------------------------------------------------------
 
 
