@@ -1366,12 +1366,13 @@ def test_nodes_are_timed(bench: Bench) -> None:
         assert len(times.nodes[fill]) == 3
         assert all(0 <= start <= end <= times.marked[number] for start, end in ran.values())
         for before, after in ((fill, copy), (fill, put), (copy, host), (put, host)):
-            assert ran[before][1] <= ran[after][0]
+            # by events, marks on two queues of the device are stamped up to what a mark costs apart
+            assert ran[before][1] <= ran[after][0] + 2
     assert sorted(d.graph_nodes(g)) == sorted((fill, copy, put, off, host)), 'the graph itself stays as it is'
     d.graph_exec_destroy(x)
     conditional = d.graph_create()
     d.add_if(conditional, [], d.condition_create(conditional))
     x = d.graph_instantiate(conditional)
     with pytest.raises(CudaCallError):
-        d.graph_measure(conditional, x, s, 1, 0)
+        d.graph_measure(conditional, x, s, 1, 0, (), 'events')
     d.graph_exec_destroy(x)

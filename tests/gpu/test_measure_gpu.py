@@ -1,8 +1,8 @@
 """``graph.measure()`` on a GPU, against kernels that run for a set time and write down when they did.
 
 Each kernel waits on the device's own nanosecond clock and stores the two values between which it waited, so that a
-plain launch, without any event in it, says what is true. Start and end must agree with that within 2 us or 3 %,
-whichever is more.
+plain launch, without anything that watches, says what is true. By the profiler start and end must agree with that
+within 2 us or 3 %, whichever is more; by events they can't, and what is claimed for them is tested.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit import timing
+from capturekit import profiling
 from capturekit.render import to_timeline_svg, to_trace
 
 cp = pytest.importorskip('cupy')
@@ -33,6 +33,15 @@ extern "C" __global__ void spin(unsigned long long us, unsigned long long* stamp
     stamps[1] = now;
 }
 """
+
+
+@pytest.fixture(autouse=True)
+def cupti(request: pytest.FixtureRequest) -> None:
+    """Most tests here hold what the profiler tells."""
+    if isinstance(found := profiling.profiler(), str):
+        pytest.skip(found)
+
+
 #: Lengths of a row of kernels, in microseconds.
 ROW = [20, 100, 50, 300, 10]
 
@@ -83,7 +92,7 @@ def lanes(spins: Spins, lengths: list[list[int]], before: int = 20) -> ck.Graph:
 
 
 def nodes_of(line: ck.Timeline) -> list[tuple[float, float]]:
-    assert line.source == 'measured' and None not in line.nodes
+    assert (line.source, line.by, line.note) == ('measured', 'profiler', '') and None not in line.nodes
     return [node for node in line.nodes if node is not None]
 
 
@@ -139,34 +148,65 @@ def test_the_parts_are_the_whole() -> None:
     line = graph.measure()
     assert near(line.sum_us, line.plain_us), str(line)
     assert near(line.span_us, line.plain_us), str(line)
-    assert line.marked_us > line.span_us
-    assert 0 <= line.mark_us < 5, str(line)
+    assert line.marked_us >= line.span_us and 0 <= line.mark_us < 2, str(line)
 
 
-def test_lanes_of_many_short_nodes_beside_one_long_one() -> None:
-    """The marks of twenty nodes must not make their lane longer than the other one."""
-    spins = Spins(23)
-    graph = lanes(spins, [[10] * 20, [260]])
-    line = graph.measure()
-    ran = nodes_of(line)
-    assert near(ran[20][1] - ran[1][0], spins.ran(graph)[20][1] - spins.ran(graph)[1][0])
-    assert near(line.span_us, line.plain_us), str(line)
-
-
-@pytest.mark.parametrize('followers', ['mark', 'node'])
-def test_both_ways_of_placing_end_marks(
-    followers: str, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
-) -> None:
-    """How far each is off is written into the report; the one in force must not be."""
-    monkeypatch.setattr(timing, 'FOLLOWERS', followers)
-    spins = Spins(23)
-    graph = lanes(spins, [[10] * 20, [260]])
+@pytest.mark.parametrize(
+    'lengths',
+    [[[10] * 20, [260]], [[5] * 20] * 4, [[20] * 10] * 8, [[50, 20], [20, 50], [35, 35]]],
+    ids=['short beside long', 'four of short', 'eight', 'three'],
+)
+def test_lanes(lengths: list[list[int]], record_property: Callable[[str, object], None]) -> None:
+    """Watching costs short nodes more time than it may be off by; that must be taken off, and no lane be delayed."""
+    spins = Spins(2 + sum(map(len, lengths)))
+    graph = lanes(spins, lengths)
     line = graph.measure()
     wrong = off(graph, spins, line)
     record_property('table', str(line))
-    record_property('off', '; '.join(wrong))
-    print(followers, line, *wrong, sep='\n')
-    assert followers != 'mark' or not wrong
+    print(line, *wrong, sep='\n')
+    assert wrong == []
+    assert near(line.span_us, line.plain_us), str(line)
+
+
+def test_thirty_two_lanes(record_property: Callable[[str, object], None]) -> None:
+    """So many short kernels at once are held up by more than they take: lengths hold, and the whole does."""
+    lengths = [[10] * 10] * 32
+    spins = Spins(2 + sum(map(len, lengths)))
+    graph = lanes(spins, lengths)
+    line = graph.measure()
+    starts = np.array(nodes_of(line)) - np.array(spins.ran(graph))
+    record_property('table', str(line))
+    record_property('starts off by', f'{np.abs(starts[:, 0]).max():.1f} at most, {np.median(starts[:, 0]):.1f} median')
+    print(line, np.abs(starts).max(axis=0), np.median(starts, axis=0))
+    assert near(line.span_us, line.plain_us), str(line)
+    assert [us for us in line.durations_us[1:-1] if not near(us, 10)] == []
+
+
+def test_by_events(record_property: Callable[[str, object], None]) -> None:
+    """Of a row: each node's time has in it what the device needs to start it and to stamp its end."""
+    spins = Spins(len(ROW))
+    graph = row(spins, ROW)
+    line = graph.measure(by='events')
+    assert (line.source, line.by, line.note) == ('measured', 'events', '')
+    record_property('table', str(line))
+    over = [took - us for took, us in zip(line.durations_us, ROW)]
+    print(line, over)
+    assert all(0 <= one <= 4 for one in over), over
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(line.nodes) if a and b)
+    assert line.marked_us > line.span_us and 0 <= line.mark_us < 5, str(line)
+
+
+def test_the_profiler_is_given_back() -> None:
+    """Others may watch afterwards, and it may be used again."""
+    torch = pytest.importorskip('torch')
+    x = cp.zeros(1 << 10)
+    with ck.capture() as cap:
+        cp.add(x, 1, out=x)
+    for _ in range(2):
+        assert cap.graph.measure(2, 0).by == 'profiler'
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as watch:
+            (torch.ones(10, device='cuda') * 2).sum().item()
+        assert any('reduce' in one.key for one in watch.key_averages())
 
 
 def test_copies_memsets_and_disabled_nodes() -> None:
