@@ -145,6 +145,10 @@ class CudaDevice(Accessing, Setting, Timing):
             raise CudaCallError(Code.cudaErrorNotSupported, f'{name}, which this cuda-bindings has not')
         return found
 
+    def driver_version(self) -> int:
+        """``cudaDriverGetVersion``: 13000 for CUDA 13.0; 0 without a driver."""
+        return int(self._ask(self._rt.cudaDriverGetVersion(), 'driverGetVersion'))
+
     # -- streams and events -----------------------------------------------------------------------------------
 
     def stream_create(self, non_blocking: bool = False, priority: int = 0) -> int:
@@ -358,8 +362,7 @@ class CudaDevice(Accessing, Setting, Timing):
         kinds = getattr(self._rt, 'cudaGraphConditionalNodeType', None)
         if kinds is None or not hasattr(kinds, f'cudaGraphCondType{decides.capitalize()}'):
             return False
-        version = int(self._ask(self._rt.cudaDriverGetVersion(), 'driverGetVersion'))
-        return version >= (12080 if decides == 'switch' or count > 1 else 12040)
+        return self.driver_version() >= (12080 if decides == 'switch' or count > 1 else 12040)
 
     def add_if(self, g: int, after: Sequence[int], condition: int) -> tuple[int, int]:
         """``cudaGraphAddNode`` with an IF node: return the node, and the body graph, which is the node's."""

@@ -27,6 +27,7 @@ from capturekit.cuda import current
 from capturekit.guard import GUARD, watch
 from capturekit.intercept import ENTRIES, Entry, resolve
 from capturekit.recorder import capture
+from capturekit.rules import MEASURED
 from capturekit.unloading import UNLOADING
 from capturekit.versions import BINDINGS, CUPY, PYTHON, Known, command, dotted, installed, numbers
 
@@ -286,6 +287,12 @@ def _of_driver(facts: Facts) -> Iterator[Finding]:
         elif runtime and driver['version'] < runtime:
             text = f'is older than the runtime, CUDA {_cuda(runtime)}, of the same major version: what is newer in CUDA'
             yield Finding('driver', f'{text} than the driver fails when it is used', 'note')
+        if driver['version'] not in {one.cuda for one in MEASURED}:
+            tried = ', '.join(f'{one.driver} (CUDA {_cuda(one.cuda)}, {one.device})' for one in MEASURED)
+            text = (
+                f'the rules of captures were not measured on one for CUDA {_cuda(driver["version"])}, only on {tried}'
+            )
+            yield Finding('driver', f'{text}; tests/gpu/measure_rules.py tells what differs', 'note')
 
 
 def _of_gpu(facts: Facts) -> Iterator[Finding]:

@@ -10,20 +10,27 @@ stream outside of the capture is no error at all: it runs at once and is missing
 
 How it is written down: ``ROWS`` has a row for every kind of call: CUDA's operation, what it addresses (``Target``),
 what the driver answers in each mode and beside a blocking or non-blocking origin (``Pattern``), and the name of the
-rule that a person is told (``RULES``). The rows were measured (``tests/data/*.json``: driver 580.159.04, CUDA 13.0,
-H200; CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture"), and a test holds every cell against them.
+rule that a person is told (``RULES``). The rows were measured (``tests/data/*.json``, on the drivers in ``MEASURED``;
+CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture"), and a test holds every cell against them.
+``ROWS`` are the newest driver's; what an older one says otherwise is a row in ``OLDER``, and :func:`table` puts them
+together. A driver that was not measured is taken to answer like the next newer one that was, and one newer than all
+like the newest; ``capturekit doctor`` says so. ``python -m tests.gpu.measure_rules`` measures the driver at hand.
 Code only looks up. What must be kept in sync: nothing; a new row is new data.
 """
 
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass
 
 from capturekit import errors
 from capturekit.errors import CaptureError, CudaCallError
 
 __all__ = [
+    'MEASURED',
+    'NEWEST',
+    'OLDER',
     'ROWS',
     'RULES',
     'Answer',
@@ -31,12 +38,16 @@ __all__ = [
     'Code',
     'CudaCallError',
     'Effect',
+    'Measured',
     'Mode',
+    'Older',
     'Operation',
     'Pattern',
     'Rule',
+    'Table',
     'Target',
     'row',
+    'table',
 ]
 
 
@@ -610,12 +621,63 @@ ROWS: tuple[_Row, ...] = (
     ),
 )  # fmt: skip
 
-_BY_CALL: dict[tuple[Operation, Target], _Row] = {}
-for _row in ROWS:
-    _BY_CALL.setdefault((_row[1], _row[2]), _row)
+
+@dataclass(frozen=True)
+class Measured:
+    """A machine on which every cell was measured; ``cuda`` is what ``cudaDriverGetVersion`` says: 13000 for 13.0."""
+
+    cuda: int
+    driver: str
+    device: str
+
+
+MEASURED: tuple[Measured, ...] = (Measured(13000, '580.159.04', 'NVIDIA H200'),)
+NEWEST = max(MEASURED, key=lambda one: one.cuda)
+
+
+@dataclass(frozen=True)
+class Older:
+    """A row as drivers for a CUDA older than ``before`` answer, in the place of the row of that label in ``ROWS``."""
+
+    before: int
+    row: _Row
+
+
+#: None is known so far: all drivers that were measured answer alike.
+OLDER: tuple[Older, ...] = ()
+
+
+class Table:
+    """The rows of one driver, and looking up in them."""
+
+    def __init__(self, rows: tuple[_Row, ...]) -> None:
+        self.rows = rows
+        self._by_call: dict[tuple[Operation, Target], _Row] = {}
+        for one in rows:
+            self._by_call.setdefault((one[1], one[2]), one)
+
+    def row(self, operation: Operation, target: Target) -> tuple[Pattern, Rule | None]:
+        """Return what this driver answers to a kind of call, and the rule behind it; KeyError if not measured."""
+        found = self._by_call[operation, target]
+        return found[3], RULES.get(found[4])
+
+
+@functools.cache
+def table(driver: int | None = None) -> Table:
+    """The table of a driver, by the CUDA that it is for (13000 for 13.0); without one that of the newest measured."""
+    replaced: dict[str, _Row] = {}
+    if driver is not None:
+        # the nearest change wins: 'before 12.4' over 'before 13.0'
+        for older in sorted(OLDER, key=lambda one: one.before, reverse=True):
+            if driver < older.before:
+                replaced[older.row[0]] = older.row
+    return Table(tuple(replaced.get(one[0], one) for one in ROWS))
 
 
 def row(operation: Operation, target: Target) -> tuple[Pattern, Rule | None]:
-    """Return what the driver answers to a kind of call, and the rule behind it; KeyError if it was not measured."""
-    found = _BY_CALL[operation, target]
-    return found[3], RULES.get(found[4])
+    """Return what the newest driver that was measured answers to a kind of call, and the rule behind it.
+
+    Raises:
+        KeyError: it was not measured.
+    """
+    return table().row(operation, target)

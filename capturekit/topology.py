@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from capturekit.rules import RULES, Answer, CaptureStatus, Code, Effect, Mode, Operation, Rule, Target, row
+from capturekit.rules import RULES, Answer, CaptureStatus, Code, Effect, Mode, Operation, Rule, Table, Target, table
 
 LEGACY_HANDLES = (0, 1)
 PER_THREAD_HANDLE = 2
@@ -148,7 +148,8 @@ _FINE = Verdict(Answer(Code.cudaSuccess))
 class Topology:
     """The ledger of all open captures."""
 
-    def __init__(self) -> None:
+    def __init__(self, rules: Table | None = None) -> None:
+        self.table = rules or table()
         self.captures: list[Capture] = []
         self.lanes: dict[int, Lane] = {}
         self.marks: dict[int, Mark] = {}
@@ -185,7 +186,7 @@ class Topology:
         guarding = self._guarding(thread, thread_mode)
         if not guarding:
             return verdict
-        pattern, rule = row(Operation.UNSAFE, Target.NONE)
+        pattern, rule = self.table.row(Operation.UNSAFE, Target.NONE)
         if operation is not Operation.UNSAFE:
             rule = RULES['unsafe-sync-in-mode']
         return Verdict(pattern(Mode.GLOBAL, False), rule, tuple(guarding))
@@ -216,13 +217,13 @@ class Topology:
 
     def _row(self, operation: Operation, target: Target, *lost: Capture) -> Verdict:
         """The table's answer in the first capture's mode (rows that depend on more are handled by their callers)."""
-        pattern, rule = row(operation, target)
+        pattern, rule = self.table.row(operation, target)
         answer = pattern(lost[0].mode if lost else Mode.RELAXED, False)
         return Verdict(answer, rule, lost if answer.loses else (), target)
 
     def _legacy(self, operation: Operation, event: int | None) -> Verdict:
         blocking = [c for c in self.captures if any(lane.blocking for lane in c.lanes)]
-        pattern, rule = row(operation, Target.LEGACY)
+        pattern, rule = self.table.row(operation, Target.LEGACY)
         answer = pattern(Mode.RELAXED, bool(blocking))
         if not blocking and operation is Operation.WAIT_EVENT and event is not None:
             state = self.event_state(event)
@@ -285,7 +286,7 @@ class Topology:
         if capture.unjoined():
             return Verdict(Answer(Code.cudaErrorStreamCaptureUnjoined, Effect.ENDS), RULES['unjoined'])
         if thread != capture.thread:
-            pattern, rule = row(Operation.END_CAPTURE, Target.WRONG_THREAD)
+            pattern, rule = self.table.row(Operation.END_CAPTURE, Target.WRONG_THREAD)
             return Verdict(pattern(capture.mode, False), rule)
         return self._row(Operation.END_CAPTURE, Target.ORIGIN)
 

@@ -319,6 +319,7 @@ def test_streams(bench: Bench) -> None:
     plain, blocking = d.stream_create(non_blocking=True), d.stream_create()
     quick = d.stream_create(True, -1)
     assert len({plain, blocking, quick}) == 3
+    assert d.driver_version() >= 12080
     assert [d.stream_flags(s) & 1 for s in (plain, blocking, quick, 0)] == [1, 0, 1, 0]
     far = [d.stream_create(True, priority) for priority in (100, -100)]  # moved into the device's range
     assert [d.stream_priority(s) for s in (plain, quick, far[0])] == [0, -1, 0]

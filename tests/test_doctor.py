@@ -125,6 +125,15 @@ def test_an_older_minor_version_of_the_driver_is_a_note() -> None:
     )
 
 
+@pytest.mark.parametrize('version', [12090, 13010])
+def test_a_driver_whose_rules_were_not_measured_is_a_note(version: int) -> None:
+    driver = {'version': version, 'gpus': 1}
+    report = judged(driver=driver, cupy={'version': '14.2.0', 'runtime': version})
+    said = [text for text in about(report, 'note') if 'rules of captures' in text]
+    assert len(said) == 1 and '580.159.04 (CUDA 13.0, NVIDIA H200)' in said[0] and doctor._cuda(version) in said[0]
+    assert not [text for text in about(judged(), 'note') if 'rules of captures' in text]
+
+
 def test_without_a_gpu_missing_libraries_are_notes() -> None:
     report = judged(**NO_GPU, libraries={'late': {'cublas': 'no libcublas.so'}, 'unable': {}})
     assert report.good

@@ -15,8 +15,9 @@ from capturekit.commands import rules as rules_command
 from capturekit.lessons import KINDS, LESSONS, MEANINGS, program
 from capturekit.linting import _NOTES
 from capturekit.rules import RULES, Code, Rule
+from tests.measured import MODES, UNJOINED
 from tests.test_cli import capturekit
-from tests.test_rules import CELLS, MODES, ROWS, UNJOINED
+from tests.test_rules import CELLS, ROWS
 
 TOPICS = explain.topics()
 CODES = {name: topic for name, topic in TOPICS.items() if isinstance(topic, Code)}

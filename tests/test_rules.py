@@ -2,67 +2,35 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import FrozenInstanceError
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from capturekit import errors, rules
-from capturekit.rules import Answer, CaptureStatus, Code, Effect, Mode, Operation, Target
+from capturekit.guard import GUARD
+from capturekit.rules import Answer, CaptureStatus, Code, Effect, Mode, Older, Operation, Target
+from capturekit.simulated import SimulatedDevice, install, uninstall
+from capturekit.topology import Topology
+from tests import measured
 
-DATA = Path(__file__).parent / 'data'
-FILES = ('driver_rules.json', 'driver_rules_more.json')
-CELLS = [cell for name in FILES for cell in json.loads((DATA / name).read_text())['cells']]
-MODES = {'Global': Mode.GLOBAL, 'ThreadLocal': Mode.THREAD_LOCAL, 'Relaxed': Mode.RELAXED}
+CELLS = measured.read(measured.files())
 ROWS = {r[0]: r for r in rules.ROWS}
-STATUS = {
-    Effect.NOTHING: 'Active',
-    Effect.RECORDED: 'Active',
-    Effect.ESCAPES: 'Active',
-    Effect.INVALIDATES: 'Invalidated',
-    Effect.ENDS: 'None',
-}
-#: Labels of calls that leave their side stream with work and unjoined, so that a good capture ends Unjoined.
-UNJOINED = {
-    'beginCapture(side already captured)',
-    'streamDestroy(side captured)',
-    'streamGetPriority(side captured)',
-    'streamIsCapturing(side captured)',
-    'eventRecord(side captured)',
-    'launchHostFunc(side captured)',
-    'mallocAsync(side captured)',
-    'freeAsync(side captured, outside pointer)',
-    'eventRecordExternal(side captured)',
-    'waitEventExternal(side captured, uncaptured recorded)',
-    'freeAsync(origin, outside pointer)',
-}
-
-
-def expected(cell: dict[str, object]) -> tuple[str, str, str]:
-    label = str(cell['operation'])
-    answer = ROWS[label][3](MODES[str(cell['mode'])], cell['origin'] == 'blocking')
-    if label == 'end (nothing illegal)':
-        return 'cudaSuccess', 'Active', 'cudaSuccess'  # measured by ending itself: nothing came before
-    status = STATUS[answer.effect]
-    ending = {'Invalidated': 'cudaErrorStreamCaptureInvalidated', 'None': 'cudaErrorIllegalState'}.get(
-        status, 'cudaErrorStreamCaptureUnjoined' if label in UNJOINED else 'cudaSuccess'
-    )
-    return answer.code.name, status, ending
 
 
 def test_every_measured_operation_has_a_row_and_every_row_was_measured() -> None:
-    measured = {cell['operation'] for cell in CELLS}
-    assert measured - set(ROWS) == set()
+    seen = {cell['operation'] for cell in CELLS}
+    assert seen - set(ROWS) == set()
     #: a memset on a lane is in every cell that forks one: it is recorded there before the operation itself
-    assert set(ROWS) - measured == {'memsetAsync(side captured)'}
+    assert set(ROWS) - seen == {'memsetAsync(side captured)'}
 
 
 def test_all_492_cells_of_the_first_measurement_are_there() -> None:
-    first = json.loads((DATA / FILES[0]).read_text())['cells']
+    first = measured.read([measured.DATA / 'driver_rules.json'])
     assert len(first) == 492
     assert len({(c['operation'], c['mode'], c['origin']) for c in first}) == 492
 
@@ -72,17 +40,14 @@ def test_cells_agree(label: str) -> None:
     cells = [c for c in CELLS if c['operation'] == label]
     assert len(cells) >= 6
     for cell in cells:
-        said = (str(cell['result']).replace('CUDA_SUCCESS', 'cudaSuccess'), cell['status_after'], cell['end_capture'])
-        if said[0].startswith('CUDA_ERROR_'):
-            said = ('cudaErrorStreamCaptureUnsupported', *said[1:])
-        assert said == expected(cell), cell
+        assert measured.told(cell) == measured.expected(cell), cell
 
 
 def test_recorded_cells_added_a_node_and_others_did_not() -> None:
     for cell in CELLS:
         if cell['nodes'] is None or '[join]' in str(cell['operation']):
             continue  # the join cell's second node is the side stream's memset
-        answer = ROWS[str(cell['operation'])][3](MODES[str(cell['mode'])], cell['origin'] == 'blocking')
+        answer = ROWS[str(cell['operation'])][3](measured.MODES[cell['mode']], cell['origin'] == 'blocking')
         assert (cell['nodes'] == 2) == (answer.effect is Effect.RECORDED), cell
 
 
@@ -221,14 +186,14 @@ def test_rows_stand_under_what_was_measured() -> None:
     held = 0
     for label, operation, target, pattern, _name in rules.ROWS:
         name, between, within, beyond = LABEL.fullmatch(label).groups('')
-        measured = SPELLED.get(label, SPELLED.get(name))
-        if measured is None:
+        called = SPELLED.get(label, SPELLED.get(name))
+        if called is None:
             guarded = any(answer.refused for answer in pattern.answers) or 'relaxed' in label
             assert operation is (Operation.UNSAFE if guarded else Operation.HARMLESS), label
             assert target is by_thread(label), label
             continue
         held += 1
-        assert operation is measured, label
+        assert operation is called, label
         if target in (Target.OTHER_THREAD, Target.LEGACY_OTHER_THREAD):
             assert 'other thread' in label
         elif operation is not Operation.UNSAFE:
@@ -310,3 +275,96 @@ def test_the_table_can_not_be_changed() -> None:
     for shared, name in ((pattern, 'answers'), (rule, 'error'), (pattern.answers[0], 'code')):
         with pytest.raises(FrozenInstanceError):
             setattr(shared, name, None)
+
+
+# -- by driver ------------------------------------------------------------------------------------------------
+
+QUERY = Operation.STREAM_QUERY, Target.ORIGIN
+ASKED = ('streamQuery(origin)', 'streamQuery(side captured)')
+
+
+@pytest.fixture
+def older(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if drivers before CUDA 12.4 had let a captured stream be asked, and those before 13.0 had lost it by 906."""
+    asked = [row for row in rules.ROWS if row[0] in ASKED]
+    lenient = [Older(12040, (*row[:3], rules.ALLOWED, '')) for row in asked]
+    implicit = [Older(13000, (*row[:3], rules.LEGACY_FORK, row[4])) for row in asked]
+    monkeypatch.setattr(rules, 'OLDER', (*lenient, *implicit))
+    rules.table.cache_clear()
+    yield
+    monkeypatch.undo()
+    rules.table.cache_clear()
+
+
+def test_every_driver_that_was_measured_is_named_and_every_one_that_is_named_was_measured() -> None:
+    assert {one.cuda for one in rules.MEASURED} == {cell['driver_version'] for cell in CELLS}
+    assert rules.NEWEST.cuda == max(one.cuda for one in rules.MEASURED)
+
+
+def test_drivers_without_a_difference_share_what_is_known() -> None:
+    assert rules.table(12000).rows == rules.table(99000).rows == rules.table().rows == rules.ROWS
+
+
+@pytest.mark.parametrize(
+    ('driver', 'pattern'),
+    [
+        (12030, rules.ALLOWED),
+        (12040, rules.LEGACY_FORK),
+        (12090, rules.LEGACY_FORK),
+        (13000, rules.CONFLICT),
+        (14000, rules.CONFLICT),
+        (None, rules.CONFLICT),
+    ],
+)
+def test_an_older_driver_has_rows_of_its_own(driver: int | None, pattern: rules.Pattern, older: None) -> None:
+    assert rules.table(driver).row(*QUERY)[0] is pattern
+    assert rules.row(*QUERY)[0] is rules.CONFLICT
+    others = [row for row in rules.table(driver).rows if row[0] not in ASKED]
+    assert others == [row for row in rules.ROWS if row[0] not in ASKED]
+
+
+def test_older_rows_take_the_place_of_rows() -> None:
+    labels = {row[0]: row for row in rules.ROWS}
+    assert all(one.row[:3] == labels[one.row[0]][:3] for one in rules.OLDER)
+
+
+def test_the_ledger_judges_by_its_drivers_rows(older: None) -> None:
+    codes = []
+    for driver in (12030, 12090, 13000):
+        topology = Topology(rules.table(driver))
+        topology.begin(16, Mode.RELAXED, 0)
+        codes.append(topology.judge(Operation.STREAM_QUERY, thread=0, stream=16).answer.code)
+    assert codes == [
+        Code.cudaSuccess, Code.cudaErrorStreamCaptureImplicit, Code.cudaErrorStreamCaptureUnsupported,
+    ]  # fmt: skip
+
+
+def test_a_capture_is_guarded_by_the_rules_of_its_driver(older: None) -> None:
+    import capturekit as ck
+
+    for driver, table in ((12030, rules.table(12030)), (None, rules.table(13000))):
+        install(SimulatedDevice(driver=driver))
+        try:
+            with ck.capture() as cap:
+                assert GUARD.topology.table is table
+                if driver is None:
+                    with pytest.raises(ck.SynchronizationError):
+                        _ = cap.stream.done
+                answer = GUARD.topology.judge(Operation.STREAM_QUERY, thread=0, stream=cap.stream.ptr).answer
+                assert answer.refused == (driver is None)
+        finally:
+            uninstall()
+
+
+def test_the_simulated_device_answers_as_its_driver(older: None) -> None:
+    def asked(driver: int | None) -> Any:
+        device = SimulatedDevice(driver=driver)
+        stream = device.stream_create(non_blocking=True)
+        device.begin_capture(stream)
+        try:
+            return device.stream_query(stream)
+        except errors.CudaCallError as error:
+            return error.code
+
+    assert asked(12090) is Code.cudaErrorStreamCaptureImplicit
+    assert asked(None) is Code.cudaErrorStreamCaptureUnsupported

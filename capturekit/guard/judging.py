@@ -19,7 +19,7 @@ from capturekit.places import Place, here
 from capturekit.plan import Feed
 from capturekit.provenance import TRACING
 from capturekit.rehearsal import Rehearsal
-from capturekit.rules import CaptureStatus, Code, Effect, Mode, Operation, Rule
+from capturekit.rules import CaptureStatus, Code, Effect, Mode, Operation, Rule, table
 from capturekit.topology import LEGACY_HANDLES, Capture, EventState, Lane, Topology, Verdict
 
 #: Seconds that another thread's device-wide synchronisation waits for captures to close.
@@ -65,8 +65,10 @@ class Judging:
         with self.lock:
             if self._platform is not None and self._platform.cupy is not platform.cupy and self.lives:
                 raise RuntimeError('captures are open on another CuPy: close them first')
-            self._platform = platform
             first = not self.installation.installed
+            if first:
+                self.topology.table = table(platform.device.driver_version() or None)
+            self._platform = platform
             self.installation.install(self)
             if first:
                 try:

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from capturekit.errors import CudaCallError
 from capturekit.nodes import NodeInfo
-from capturekit.rules import CaptureStatus, Code, Mode, Operation, Target, row
+from capturekit.rules import NEWEST, CaptureStatus, Code, Mode, Operation, Target, table
 from capturekit.simulated.changes import Changes, Given, info_of
 from capturekit.simulated.timing import Timing
 from capturekit.topology import CaptureInfo, EventState, last_node
@@ -146,10 +146,15 @@ class _Event:
 
 
 class SimulatedDevice(Changes, Timing):
-    """One device; see the module's text. ``seed`` decides the order in which launches run unordered nodes."""
+    """One device; see the module's text. ``seed`` decides the order in which launches run unordered nodes.
 
-    def __init__(self, seed: int = 0) -> None:
+    ``driver``: whose codes it answers with, as ``cudaDriverGetVersion`` says it; the newest measured.
+    """
+
+    def __init__(self, seed: int = 0, driver: int | None = None) -> None:
         self.random = random.Random(seed)
+        self._driver = driver
+        self.table = table(driver)
         self._lock = threading.RLock()
         self._streams: dict[int, _Stream] = {}
         self._per_thread: dict[int, _Stream] = {}
@@ -172,6 +177,10 @@ class SimulatedDevice(Changes, Timing):
         self.address_spaces: list[Any] = []
 
     # -- state ------------------------------------------------------------------------------------------------
+
+    def driver_version(self) -> int:
+        """``cudaDriverGetVersion``: 13000 for CUDA 13.0."""
+        return self._driver or NEWEST.cuda
 
     def _handle(self) -> int:
         return 16 * next(_handles)
@@ -220,12 +229,12 @@ class SimulatedDevice(Changes, Timing):
     def _unsafe(self, call: str) -> None:
         guarding = self._guarding()
         if guarding:
-            self._fail(row(Operation.UNSAFE, Target.NONE)[0](Mode.GLOBAL, False).code, call, guarding)
+            self._fail(self.table.row(Operation.UNSAFE, Target.NONE)[0](Mode.GLOBAL, False).code, call, guarding)
 
     def _legacy(self, call: str) -> None:
         blocking = self._blocking()
         if blocking:
-            self._fail(row(Operation.WORK, Target.LEGACY)[0](Mode.RELAXED, True).code, call, blocking)
+            self._fail(self.table.row(Operation.WORK, Target.LEGACY)[0](Mode.RELAXED, True).code, call, blocking)
 
     def _live(self, stream: _Stream, call: str) -> _Capture | None:
         """The stream's capture; refuses the call if it is lost."""
@@ -237,7 +246,7 @@ class SimulatedDevice(Changes, Timing):
     def _conflict(self, stream: _Stream, operation: Operation) -> None:
         """Refuse a call that no captured stream can take."""
         if stream.capture is not None:
-            answer = row(operation, Target.LANE)[0](stream.capture.mode, False)
+            answer = self.table.row(operation, Target.LANE)[0](stream.capture.mode, False)
             self._fail(answer.code, operation.value, [stream.capture])
 
     # -- streams ----------------------------------------------------------------------------------------------
@@ -426,7 +435,7 @@ class SimulatedDevice(Changes, Timing):
         """``cudaDeviceSynchronize``: loses every capture on the device, from any thread, in every mode."""
         with self._lock:
             if self._captures:
-                answer = row(Operation.DEVICE_SYNCHRONIZE, Target.NONE)[0](Mode.RELAXED, False)
+                answer = self.table.row(Operation.DEVICE_SYNCHRONIZE, Target.NONE)[0](Mode.RELAXED, False)
                 self._fail(answer.code, 'deviceSynchronize', self._captures)
 
     # -- events -----------------------------------------------------------------------------------------------
@@ -476,7 +485,7 @@ class SimulatedDevice(Changes, Timing):
             if event.capture is not None:
                 if event.capture.status is not CaptureStatus.ACTIVE:
                     self._fail(Code.cudaErrorInvalidValue, operation.value)
-                answer = row(operation, Target.CAPTURED_EVENT)[0](event.capture.mode, False)
+                answer = self.table.row(operation, Target.CAPTURED_EVENT)[0](event.capture.mode, False)
                 self._fail(answer.code, operation.value, [event.capture])
             self._unsafe(operation.value)
 

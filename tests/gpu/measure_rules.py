@@ -1,356 +1,196 @@
-"""Measures what the driver answers to calls made while a stream is being captured.
+"""Measures what the driver answers to calls made while a stream is being captured, and says what differs from before.
 
-``python -m tests.gpu.measure_rules OUT.json`` writes cells of the same form as ``tests/data/driver_rules.json``:
-one fresh capture a cell, begun on ``origin`` (blocking or not), one memset recorded, one event recorded
-(``captured``); operations that name ``side`` first fork a side stream by waiting on that event and give it one
-memset. Then the operation, the status of the origin, and ``cudaStreamEndCapture`` from the same thread.
+``python -m tests.gpu.measure_rules --out FILE`` measures every cell of the tables in ``tests/data/driver_rules*.json``
+on the GPU at hand, in processes, several at a time: what may crash, hang or leave something behind has one of its own,
+and what a process did not come to when it ended is measured by another. FILE is of the same form, with the machine, the
+driver, CUDA and the date. Then each cell is compared with the files, and with the table in ``capturekit/rules.py``.
+
+Exit status: 0 if all agree, 1 if a cell differs or could not be measured, 2 if nothing could be.
 """
 
 from __future__ import annotations
 
+import argparse
+import datetime
+import importlib
 import json
+import os
+import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any, ClassVar
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from cuda.bindings import driver, nvrtc
-from cuda.bindings import runtime as rt
+from tests import measured
+from tests.measured import Cell
 
-from tests.gpu.driver_machine import _MODE, Worker, _host_function_pointer, ok
+_ORIGINS = {'nonblocking': False, 'blocking': True}
+#: Cells of one process, where they can share one.
+_BATCH = 60
+_ABOUT = (
+    'What the CUDA driver answered, measured cell by cell by tests/gpu/measure_rules.py on one {device}: driver '
+    "{driver}, cuda-bindings {cuda_bindings}, {date}. One fresh capture per cell: begin on 'origin' (created blocking "
+    "or non-blocking), one memset recorded, one event recorded ('captured'); operations that name 'side' first fork a "
+    'side stream by waiting on that event and give it one memset, which is never joined, so that a good capture ends '
+    'Unjoined. Then the operation, then the capture status of the origin, then cudaStreamEndCapture from the same '
+    "thread. status_after 'None' means that the capture was gone."
+)
 
-NONBLOCKING = rt.cudaStreamNonBlocking
-LEGACY = rt.cudaStream_t(0)
-PER_THREAD = rt.cudaStream_t(2)
-_KIND = rt.cudaMemcpyKind
-MODE_NAMES = {'Global': 'global', 'ThreadLocal': 'thread_local', 'Relaxed': 'relaxed'}
+Batch = list[Cell]
 
 
-class Bench:
-    """What one cell works with: fresh streams and events, and some long-lived memory."""
+@dataclass
+class Measuring:
+    """What was measured so far; ``cells``: the module that measures one."""
 
-    shared: ClassVar[dict[str, Any]] = {}
+    cells: str
+    patience: float
+    found: dict[measured.Key, Cell] = field(default_factory=dict)
+    why: str = ''
+    machine: dict[str, Any] = field(default_factory=dict)
+    processes: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __init__(self, blocking: bool) -> None:
-        s = self.shared
-        if not s:
-            s['buf'] = ok(rt.cudaMalloc(1 << 16))
-            s['buf2'] = ok(rt.cudaMalloc(1 << 16))
-            s['pinned'] = ok(rt.cudaMallocHost(1 << 16))
-            s['managed'] = ok(rt.cudaMallocManaged(1 << 16, 1))
-            s['worker'] = Worker()
-            s['pool'] = ok(rt.cudaDeviceGetDefaultMemPool(0))
-            s['host'] = bytearray(1 << 16)
-            spare = ok(rt.cudaStreamCreateWithFlags(NONBLOCKING))
-            ok(rt.cudaStreamBeginCapture(spare, _MODE['relaxed']))
-            ok(rt.cudaMemsetAsync(s['buf'], 0, 64, spare))
-            s['graph'] = ok(rt.cudaStreamEndCapture(spare))
-            s['exec'] = ok(rt.cudaGraphInstantiate(s['graph'], 0))
-            s['cubin'] = _ptx()
-        self.__dict__.update(s)
-        self.origin = ok(rt.cudaStreamCreateWithFlags(rt.cudaStreamDefault if blocking else NONBLOCKING))
-        self.side = ok(rt.cudaStreamCreateWithFlags(NONBLOCKING))
-        self.free = ok(rt.cudaStreamCreateWithFlags(NONBLOCKING))
-        self.free_blocking = ok(rt.cudaStreamCreateWithFlags(rt.cudaStreamDefault))
-        self.captured = ok(rt.cudaEventCreate())
-        self.outside = ok(rt.cudaEventCreate())
-        self.outside2 = ok(rt.cudaEventCreate())
-        self.never = ok(rt.cudaEventCreate())
-        self.scratch = ok(rt.cudaEventCreate())
-        self.dead = ok(rt.cudaEventCreate())
-        ok((*rt.cudaStreamBeginCapture(self.free, _MODE['relaxed']), None))
-        ok((*rt.cudaEventRecord(self.dead, self.free), None))
-        rt.cudaGraphDestroy(ok(rt.cudaStreamEndCapture(self.free)))
-        ok(rt.cudaEventRecord(self.outside, self.free))
-        ok(rt.cudaEventRecord(self.outside2, self.free))
-        self.spare_ptr = ok(rt.cudaMalloc(1 << 12))
-        self.spare_host = ok(rt.cudaMallocHost(1 << 12))
-        self.spare_async = ok(rt.cudaMallocAsync(1 << 12, self.free))
-        self.spare_stream = ok(rt.cudaStreamCreateWithFlags(NONBLOCKING))
-        self.spare_graph = ok(rt.cudaGraphClone(self.graph))
-        self.spare_exec = ok(rt.cudaGraphInstantiate(self.spare_graph, 0))
-        self.spare_pool = ok(rt.cudaMemPoolCreate(_pool_props()))
-        self.spare_module = ok(driver.cuModuleLoadData(self.cubin))
-        ok(rt.cudaDeviceSynchronize())
+    def batch(self, batch: Batch) -> list[Batch]:
+        """Measure some cells in one process; return what is left to be tried in others."""
+        answers, why = self._process(batch)
+        with self.lock:
+            self.processes += 1
+            self.why = why
+            for answer in answers:
+                if 'machine' in answer:
+                    self.machine = answer['machine']
+                else:
+                    self.found[measured.key(answer)] = answer
+        left = [cell for cell in batch if measured.key(cell) not in self.found]
+        if len(left) == len(batch) == 1:
+            with self.lock:
+                self.found[measured.key(left[0])] = {**left[0], 'error': why}
+            return []
+        # The first that is missing was under way when the process ended.
+        return [part for part in (left[:1], left[1:]) if part]
 
-    def close(self) -> None:
-        """Give back what the operation left; what it destroyed itself answers with an error that is not kept."""
-        for undo in (
-            lambda: rt.cudaFree(self.spare_ptr),
-            lambda: rt.cudaFreeHost(self.spare_host),
-            lambda: rt.cudaFreeAsync(self.spare_async, self.free),
-            lambda: rt.cudaMemPoolDestroy(self.spare_pool),
-            lambda: rt.cudaGraphExecDestroy(self.spare_exec),
-            lambda: rt.cudaDeviceSynchronize(),
-        ):
-            undo()
-        rt.cudaGetLastError()
-
-    def relaxed(self, call: Callable[[], Any]) -> Any:
-        """Make the call with this thread's capture mode exchanged to relaxed."""
-        old = ok(rt.cudaThreadExchangeStreamCaptureMode(_MODE['relaxed']))
+    def _process(self, batch: Batch) -> tuple[list[dict[str, Any]], str]:
+        """What one process answers, line by line, and how it ended."""
+        command = [sys.executable, '-m', 'tests.gpu.measure_rules', '--cells', self.cells, '--worker']
         try:
-            return call()
-        finally:
-            ok(rt.cudaThreadExchangeStreamCaptureMode(old))
-
-    def other(self, call: Callable[[], Any]) -> Any:
-        return self.worker(call)
-
-
-def _pool_props() -> Any:
-    props = rt.cudaMemPoolProps()
-    props.allocType = rt.cudaMemAllocationType.cudaMemAllocationTypePinned
-    props.location.type = rt.cudaMemLocationType.cudaMemLocationTypeDevice
-    props.location.id = 0
-    return props
+            ran = subprocess.run(
+                command, input=json.dumps(batch), capture_output=True, text=True, timeout=self.patience
+            )
+            out, why = ran.stdout, f'the process ended with status {ran.returncode}: {ran.stderr.strip()[-300:]}'
+        except subprocess.TimeoutExpired as late:
+            out, why = (late.stdout or b'').decode(), f'the process did not end in {self.patience:g} s'
+        complete = [line for line in out.splitlines(keepends=True) if line.startswith('{') and line.endswith('}\n')]
+        return [json.loads(line) for line in complete], why
 
 
-def _ptx() -> bytes:
-    source = b'extern "C" __global__ void k(float* x) { x[0] = 1; }'
-    program = ok(nvrtc.nvrtcCreateProgram(source, b'k.cu', 0, [], []))
-    ok(nvrtc.nvrtcCompileProgram(program, 1, [b'--gpu-architecture=compute_80']))
-    out = b' ' * ok(nvrtc.nvrtcGetPTXSize(program))
-    nvrtc.nvrtcGetPTX(program, out)
-    return out
+def work(cells: Any) -> None:
+    """Measure what standard input asks for. The first cell that fails ends the process: its capture may be open."""
+    batch = json.load(sys.stdin)
+    print(json.dumps({'machine': cells.machine()}), flush=True)
+    for cell in batch:
+        found = cells.cell(cell['operation'], cell['mode'], cell['origin'] == 'blocking')
+        print(json.dumps(found), flush=True)
 
 
-def _array_format() -> Any:
-    return ok(rt.cudaCreateChannelDesc(32, 0, 0, 0, rt.cudaChannelFormatKind.cudaChannelFormatKindFloat))
+def batches(names: Sequence[str], cells: Any) -> list[Batch]:
+    """All cells of some operations, those of risky ones by themselves and first."""
+    alone: list[Batch] = []
+    shared: Batch = []
+    for name in names:
+        of_one = [{'operation': name, 'mode': mode, 'origin': o} for mode in measured.MODES for o in _ORIGINS]
+        if cells.risky(name):
+            alone.append(of_one)
+        else:
+            shared += of_one
+    return alone + [shared[i : i + _BATCH] for i in range(0, len(shared), _BATCH)]
 
 
-def _callback(b: Bench, s: Any) -> Any:
-    return rt.cudaStreamAddCallback(s, rt.cudaStreamCallback_t(_host_function_pointer()), 0, 0)
+def measure(names: Sequence[str], cells: Any, jobs: int, patience: float) -> Measuring:
+    """Measure all cells of some operations, ``jobs`` processes at a time."""
+    made = Measuring(cells.__name__, patience)
+    made.batch([])  # is there a device at all?
+    if not made.machine:
+        return made
+    todo = deque(batches(names, cells))
+    total, began = sum(map(len, todo)), time.monotonic()
+    running: set[Future[list[Batch]]] = set()
+    with ThreadPoolExecutor(jobs) as pool:
+        while todo or running:
+            while todo and len(running) < jobs:
+                running.add(pool.submit(made.batch, todo.popleft()))
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for one in done:
+                todo.extend(one.result())
+            wrong = sum('error' in cell for cell in made.found.values())
+            text = f'{len(made.found):,} of {total:,} cells, {wrong} not measured, {made.processes} processes'
+            print(f'measuring: {text}, {time.monotonic() - began:.0f} s', file=sys.stderr, flush=True)
+    return made
 
 
-def _hostfn(s: Any) -> Any:
-    return rt.cudaLaunchHostFunc(s, rt.cudaHostFn_t(_host_function_pointer()), 0)
+def report(cells: list[Cell], against: Sequence[Path], names: Sequence[str]) -> bool:
+    """Say what differs from files and from the table; whether anything does."""
+    old = [cell for cell in measured.read(against) if cell['operation'] in names]
+    differ = False
+    for whom, lines in (
+        (' + '.join(path.name for path in against), list(measured.differences(cells, old))),
+        ('capturekit/rules.py', list(measured.against_the_table(cells))),
+    ):
+        print(f'{len(lines)} of {len(cells)} differ from {whom}')
+        for line in lines:
+            print(f'  {line}')
+        differ = differ or bool(lines)
+    return differ
 
 
-_LOCATION = rt.cudaMemLocation()
-_LOCATION.type = rt.cudaMemLocationType.cudaMemLocationTypeDevice
-_LOCATION.id = 0
-
-OPERATIONS: dict[str, Callable[[Bench], Any]] = {
-    'streamGetFlags(side captured)': lambda b: rt.cudaStreamGetFlags(b.side),
-    'streamGetFlags(uncaptured)': lambda b: rt.cudaStreamGetFlags(b.free),
-    'streamGetFlags(legacy)': lambda b: rt.cudaStreamGetFlags(LEGACY),
-    'streamGetPriority(side captured)': lambda b: rt.cudaStreamGetPriority(b.side),
-    'streamGetPriority(uncaptured)': lambda b: rt.cudaStreamGetPriority(b.free),
-    'streamGetPriority(legacy)': lambda b: rt.cudaStreamGetPriority(LEGACY),
-    'streamIsCapturing(origin)': lambda b: rt.cudaStreamIsCapturing(b.origin),
-    'streamIsCapturing(side captured)': lambda b: rt.cudaStreamIsCapturing(b.side),
-    'streamIsCapturing(uncaptured)': lambda b: rt.cudaStreamIsCapturing(b.free),
-    'streamGetCaptureInfo(origin)': lambda b: rt.cudaStreamGetCaptureInfo(b.origin),
-    'eventElapsedTime(uncaptured,uncaptured)': lambda b: rt.cudaEventElapsedTime(b.outside, b.outside2),
-    'eventQuery(never recorded)': lambda b: rt.cudaEventQuery(b.never),
-    'eventSynchronize(never recorded)': lambda b: rt.cudaEventSynchronize(b.never),
-    'eventRecord(origin)': lambda b: rt.cudaEventRecord(b.scratch, b.origin),
-    'eventRecord(side captured)': lambda b: rt.cudaEventRecord(b.scratch, b.side),
-    'eventRecord(perthread)': lambda b: rt.cudaEventRecord(b.scratch, PER_THREAD),
-    'eventRecord(uncaptured stream, captured event)': lambda b: rt.cudaEventRecord(b.captured, b.free),
-    'waitEvent(uncaptured, uncaptured recorded)': lambda b: rt.cudaStreamWaitEvent(b.free, b.outside, 0),
-    'waitEvent(uncaptured, never recorded)': lambda b: rt.cudaStreamWaitEvent(b.free, b.never, 0),
-    'waitEvent(legacy, uncaptured recorded)': lambda b: rt.cudaStreamWaitEvent(LEGACY, b.outside, 0),
-    'waitEvent(legacy, never recorded)': lambda b: rt.cudaStreamWaitEvent(LEGACY, b.never, 0),
-    'waitEvent(side captured, uncaptured recorded)': lambda b: rt.cudaStreamWaitEvent(b.side, b.outside, 0),
-    'waitEvent(perthread, captured) [fork]': lambda b: rt.cudaStreamWaitEvent(PER_THREAD, b.captured, 0),
-    'memcpy2DAsync D2D (origin)': lambda b: rt.cudaMemcpy2DAsync(
-        b.buf, 64, b.buf2, 64, 64, 4, _KIND.cudaMemcpyDeviceToDevice, b.origin
-    ),
-    'memcpy2D D2D sync': lambda b: rt.cudaMemcpy2D(b.buf, 64, b.buf2, 64, 64, 4, _KIND.cudaMemcpyDeviceToDevice),
-    'memcpyPeerAsync (origin)': lambda b: rt.cudaMemcpyPeerAsync(b.buf, 0, b.buf2, 0, 64, b.origin),
-    'memcpyPeer sync': lambda b: rt.cudaMemcpyPeer(b.buf, 0, b.buf2, 0, 64),
-    'memcpyAsync D2D (origin)': lambda b: rt.cudaMemcpyAsync(
-        b.buf, b.buf2, 64, _KIND.cudaMemcpyDeviceToDevice, b.origin
-    ),
-    'memcpyAsync D2D (perthread)': lambda b: rt.cudaMemcpyAsync(
-        b.buf, b.buf2, 64, _KIND.cudaMemcpyDeviceToDevice, PER_THREAD
-    ),
-    'memsetAsync(origin)': lambda b: rt.cudaMemsetAsync(b.buf, 0, 64, b.origin),
-    'memsetAsync(perthread)': lambda b: rt.cudaMemsetAsync(b.buf, 0, 64, PER_THREAD),
-    'memPrefetchAsync(origin)': lambda b: rt.cudaMemPrefetchAsync(b.managed, 64, _LOCATION, 0, b.origin),
-    'memPrefetchAsync(uncaptured)': lambda b: rt.cudaMemPrefetchAsync(b.managed, 64, _LOCATION, 0, b.free),
-    'memAdvise': lambda b: rt.cudaMemAdvise(b.managed, 64, rt.cudaMemoryAdvise.cudaMemAdviseSetReadMostly, _LOCATION),
-    'mallocManaged': lambda b: rt.cudaMallocManaged(4096, 1),
-    'mallocArray': lambda b: rt.cudaMallocArray(_array_format(), 16, 16, 0),
-    'malloc3DArray': lambda b: rt.cudaMalloc3DArray(
-        _array_format(), rt.make_cudaExtent(16, 16, 4) if hasattr(rt, 'make_cudaExtent') else _extent(), 0
-    ),
-    'mallocFromPoolAsync(origin)': lambda b: rt.cudaMallocFromPoolAsync(4096, b.pool, b.origin),
-    'mallocFromPoolAsync(uncaptured)': lambda b: rt.cudaMallocFromPoolAsync(4096, b.pool, b.free),
-    'freeAsync(origin, outside pointer)': lambda b: rt.cudaFreeAsync(b.spare_async, b.origin),
-    'freeAsync(uncaptured)': lambda b: rt.cudaFreeAsync(b.spare_async, b.free),
-    'freeHost': lambda b: rt.cudaFreeHost(b.spare_host),
-    'hostRegister+unregister': lambda b: _register(b),
-    'memPoolCreate': lambda b: rt.cudaMemPoolCreate(_pool_props()),
-    'memPoolDestroy': lambda b: rt.cudaMemPoolDestroy(b.spare_pool),
-    'memPoolGetAttribute': lambda b: rt.cudaMemPoolGetAttribute(
-        b.pool, rt.cudaMemPoolAttr.cudaMemPoolAttrReservedMemCurrent
-    ),
-    'memPoolSetAttribute': lambda b: rt.cudaMemPoolSetAttribute(
-        b.pool, rt.cudaMemPoolAttr.cudaMemPoolAttrReleaseThreshold, driver.cuuint64_t(0)
-    ),
-    'deviceGetDefaultMemPool': lambda b: rt.cudaDeviceGetDefaultMemPool(0),
-    'deviceGetMemPool': lambda b: rt.cudaDeviceGetMemPool(0),
-    'deviceSetMemPool': lambda b: rt.cudaDeviceSetMemPool(0, b.pool),
-    'deviceGetLimit': lambda b: rt.cudaDeviceGetLimit(rt.cudaLimit.cudaLimitStackSize),
-    'deviceCanAccessPeer': lambda b: rt.cudaDeviceCanAccessPeer(0, 0),
-    'deviceGetPCIBusId': lambda b: rt.cudaDeviceGetPCIBusId(13, 0),
-    'getDeviceProperties': lambda b: rt.cudaGetDeviceProperties(0),
-    'setDevice': lambda b: rt.cudaSetDevice(0),
-    'ipcGetMemHandle': lambda b: rt.cudaIpcGetMemHandle(b.spare_ptr),
-    'profilerStop': lambda b: rt.cudaProfilerStop(),
-    'graphDestroy': lambda b: rt.cudaGraphDestroy(b.spare_graph),
-    'graphExecDestroy': lambda b: rt.cudaGraphExecDestroy(b.spare_exec),
-    'graphUpload(origin)': lambda b: rt.cudaGraphUpload(b.exec, b.origin),
-    'graphUpload(legacy)': lambda b: rt.cudaGraphUpload(b.exec, LEGACY),
-    'graphUpload(side captured)': lambda b: rt.cudaGraphUpload(b.exec, b.side),
-    'mallocAsync(side captured)': lambda b: rt.cudaMallocAsync(4096, b.side),
-    'memcpyPeerAsync(side captured)': lambda b: rt.cudaMemcpyPeerAsync(b.buf, 0, b.buf2, 0, 64, b.side),
-    'memPrefetchAsync(side captured)': lambda b: rt.cudaMemPrefetchAsync(b.managed, 64, _LOCATION, 0, b.side),
-    'freeAsync(side captured, outside pointer)': lambda b: rt.cudaFreeAsync(b.spare_async, b.side),
-    'eventRecordExternal(side captured)': lambda b: rt.cudaEventRecordWithFlags(b.scratch, b.side, 1),
-    'waitEventExternal(side captured, uncaptured recorded)': lambda b: rt.cudaStreamWaitEvent(b.side, b.outside, 1),
-    'waitEvent(origin, event of an ended capture)': lambda b: rt.cudaStreamWaitEvent(b.origin, b.dead, 0),
-    'waitEvent(uncaptured, event of an ended capture)': lambda b: rt.cudaStreamWaitEvent(b.free, b.dead, 0),
-    'eventQuery(event of an ended capture)': lambda b: rt.cudaEventQuery(b.dead),
-    'eventSynchronize(event of an ended capture)': lambda b: rt.cudaEventSynchronize(b.dead),
-    'eventElapsedTime(event of an ended capture)': lambda b: rt.cudaEventElapsedTime(b.dead, b.dead),
-    'eventRecordExternal(uncaptured)': lambda b: rt.cudaEventRecordWithFlags(b.scratch, b.free, 1),
-    'graphLaunch(side captured)': lambda b: rt.cudaGraphLaunch(b.exec, b.side),
-    'graphLaunch(perthread)': lambda b: rt.cudaGraphLaunch(b.exec, PER_THREAD),
-    'graphDebugDotPrint': lambda b: rt.cudaGraphDebugDotPrint(b.graph, b'/tmp/measure_rules.dot', 0),
-    'graphExecUpdate': lambda b: rt.cudaGraphExecUpdate(b.exec, b.graph),
-    'launchHostFunc(side captured)': lambda b: _hostfn(b.side),
-    'launchHostFunc(uncaptured)': lambda b: _hostfn(b.free),
-    'launchHostFunc(legacy)': lambda b: _hostfn(LEGACY),
-    'streamAddCallback(side captured)': lambda b: _callback(b, b.side),
-    'streamAddCallback(uncaptured)': lambda b: _callback(b, b.free),
-    'streamAddCallback(legacy)': lambda b: _callback(b, LEGACY),
-    'streamCreateWithPriority': lambda b: rt.cudaStreamCreateWithPriority(NONBLOCKING, 0),
-    'eventDestroy(uncaptured)': lambda b: rt.cudaEventDestroy(b.outside),
-    'beginCapture(uncaptured)': lambda b: rt.cudaStreamBeginCapture(b.free, _MODE['relaxed']),
-    'endCapture(legacy)': lambda b: rt.cudaStreamEndCapture(LEGACY),
-    'driverModuleUnload': lambda b: driver.cuModuleUnload(b.spare_module),
-    'driverModuleGetFunction': lambda b: driver.cuModuleGetFunction(b.spare_module, b'k'),
-    'driverCtxSynchronize': lambda b: driver.cuCtxSynchronize(),
-    'driverCtxGetCurrent': lambda b: driver.cuCtxGetCurrent(),
-    'streamSynchronize(uncaptured), thread exchanged to relaxed': lambda b: b.relaxed(
-        lambda: rt.cudaStreamSynchronize(b.free)
-    ),
-    'streamQuery(uncaptured), thread exchanged to relaxed': lambda b: b.relaxed(lambda: rt.cudaStreamQuery(b.free)),
-    'streamSynchronize(origin), thread exchanged to relaxed': lambda b: b.relaxed(
-        lambda: rt.cudaStreamSynchronize(b.origin)
-    ),
-    'eventQuery(uncaptured), thread exchanged to relaxed': lambda b: b.relaxed(lambda: rt.cudaEventQuery(b.outside)),
-    'eventSynchronize(uncaptured), thread exchanged to relaxed': lambda b: b.relaxed(
-        lambda: rt.cudaEventSynchronize(b.outside)
-    ),
-    'mallocHost, thread exchanged to relaxed': lambda b: b.relaxed(lambda: rt.cudaMallocHost(4096)),
-    'free, thread exchanged to relaxed': lambda b: b.relaxed(lambda: rt.cudaFree(b.spare_ptr)),
-    'graphInstantiate, thread exchanged to relaxed': lambda b: b.relaxed(lambda: rt.cudaGraphInstantiate(b.graph, 0)),
-    'deviceSynchronize, thread exchanged to relaxed': lambda b: b.relaxed(lambda: rt.cudaDeviceSynchronize()),
-    'memsetAsync(uncaptured) other thread': lambda b: b.other(lambda: rt.cudaMemsetAsync(b.buf2, 0, 64, b.free)),
-    'memsetAsync(origin) other thread': lambda b: b.other(lambda: rt.cudaMemsetAsync(b.buf2, 0, 64, b.origin)),
-    'eventRecord(uncaptured stream) other thread': lambda b: b.other(lambda: rt.cudaEventRecord(b.scratch, b.free)),
-    'eventQuery(uncaptured) other thread': lambda b: b.other(lambda: rt.cudaEventQuery(b.outside)),
-    'eventSynchronize(uncaptured) other thread': lambda b: b.other(lambda: rt.cudaEventSynchronize(b.outside)),
-    'streamQuery(uncaptured) other thread': lambda b: b.other(lambda: rt.cudaStreamQuery(b.free)),
-    'streamSynchronize(origin) other thread': lambda b: b.other(lambda: rt.cudaStreamSynchronize(b.origin)),
-    'streamSynchronize(legacy) other thread': lambda b: b.other(lambda: rt.cudaStreamSynchronize(LEGACY)),
-    'streamSynchronize(perthread) other thread': lambda b: b.other(lambda: rt.cudaStreamSynchronize(PER_THREAD)),
-    'memset sync other thread': lambda b: b.other(lambda: rt.cudaMemset(b.buf, 0, 64)),
-    'mallocHost other thread': lambda b: b.other(lambda: rt.cudaMallocHost(4096)),
-    'free other thread': lambda b: b.other(lambda: rt.cudaFree(b.spare_ptr)),
-    'graphInstantiate other thread': lambda b: b.other(lambda: rt.cudaGraphInstantiate(b.graph, 0)),
-    'graphLaunch(uncaptured) other thread': lambda b: b.other(lambda: rt.cudaGraphLaunch(b.exec, b.free)),
-    'streamSynchronize(uncaptured) other thread, exchanged to relaxed': lambda b: b.other(
-        lambda: b.relaxed(lambda: rt.cudaStreamSynchronize(b.free))
-    ),
-    'malloc other thread, exchanged to relaxed': lambda b: b.other(lambda: b.relaxed(lambda: rt.cudaMalloc(4096))),
-    'deviceSynchronize other thread, exchanged to relaxed': lambda b: b.other(
-        lambda: b.relaxed(lambda: rt.cudaDeviceSynchronize())
-    ),
-    'memsetAsync(legacy), blocking side captured': lambda b: _blocking_side(b),
-}
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        'python -m tests.gpu.measure_rules', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument('--out', type=Path, metavar='FILE', help='write the cells there')
+    parser.add_argument('--jobs', type=int, default=min(os.cpu_count() or 1, 16), help='processes (%(default)s)')
+    parser.add_argument('--only', default='', metavar='TEXT', help='only operations that have TEXT in their label')
+    parser.add_argument('--patience', type=float, default=60, help='seconds for each process (%(default)s)')
+    parser.add_argument(
+        '--against', type=Path, nargs='+', metavar='FILE', help='what to compare with (all of tests/data)'
+    )
+    parser.add_argument('--cells', default='tests.gpu.rule_cells', help=argparse.SUPPRESS)
+    parser.add_argument('--worker', action='store_true', help=argparse.SUPPRESS)
+    return parser
 
 
-def _extent() -> Any:
-    e = rt.cudaExtent()
-    e.width, e.height, e.depth = 16, 16, 4
-    return e
-
-
-def _register(b: Bench) -> Any:
-    import ctypes
-
-    buffer = ctypes.create_string_buffer(1 << 14)
-    address = (ctypes.addressof(buffer) + 4095) // 4096 * 4096
-    answer = rt.cudaHostRegister(address, 4096, 0)
-    if answer[0] == rt.cudaError_t.cudaSuccess:
-        rt.cudaHostUnregister(address)
-    return answer
-
-
-def _blocking_side(b: Bench) -> Any:
-    ok((*rt.cudaStreamWaitEvent(b.free_blocking, b.captured, 0), None))
-    return rt.cudaMemsetAsync(b.buf, 0, 64, LEGACY)
-
-
-def cell(name: str, mode: str, blocking: bool) -> dict[str, Any]:
-    """Measure one cell."""
-    b = Bench(blocking)
-    ok((*rt.cudaStreamBeginCapture(b.origin, _MODE[MODE_NAMES[mode]]), None))
-    ok((*rt.cudaMemsetAsync(b.buf, 0, 64, b.origin), None))
-    ok((*rt.cudaEventRecord(b.captured, b.origin), None))
-    if 'side' in name and 'blocking side' not in name:
-        ok((*rt.cudaStreamWaitEvent(b.side, b.captured, 0), None))
-        ok((*rt.cudaMemsetAsync(b.buf2, 0, 64, b.side), None))
-    answer = OPERATIONS[name](b)
-    status = rt.cudaStreamIsCapturing(b.origin)
-    end = rt.cudaStreamEndCapture(b.origin)
-    nodes = None
-    if end[0] == rt.cudaError_t.cudaSuccess and end[1]:
-        nodes = int(ok(rt.cudaGraphGetNodes(end[1]))[1])
-        rt.cudaGraphDestroy(end[1])
-    for s in (b.side, b.free, b.free_blocking, PER_THREAD):
-        if rt.cudaStreamIsCapturing(s)[1] != rt.cudaStreamCaptureStatus.cudaStreamCaptureStatusNone:
-            rt.cudaStreamEndCapture(s)
-    b.close()
-    text = status[1].name.replace('cudaStreamCaptureStatus', '')
-    return {
-        'operation': name,
-        'mode': mode,
-        'origin': 'blocking' if blocking else 'nonblocking',
-        'result': answer[0].name,
-        'status_after': text,
-        'end_capture': end[0].name,
-        'nodes': nodes,
-        'note': '',
-    }
-
-
-def main() -> None:
-    cells = []
-    for name in OPERATIONS:
-        for mode in MODE_NAMES:
-            for blocking in (False, True):
-                try:
-                    cells.append(cell(name, mode, blocking))
-                except RuntimeError as error:
-                    cells.append({'operation': name, 'mode': mode, 'origin': str(blocking), 'error': str(error)})
-    with open(sys.argv[1], 'w') as f:
-        json.dump(
-            {
-                'driver_version': ok(rt.cudaDriverGetVersion()),
-                'runtime_version': ok(rt.cudaRuntimeGetVersion()),
-                'device': ok(rt.cudaGetDeviceProperties(0)).name.decode(),
-                'cells': cells,
-            },
-            f,
-        )
-    print(len(cells), 'cells', sum('error' in c for c in cells), 'not measured')
+def main(arguments: Sequence[str] | None = None) -> int:
+    given = _parser().parse_args(arguments)
+    try:
+        cells = importlib.import_module(given.cells)
+    except ImportError as error:
+        print(f'needs cuda-bindings: {error}', file=sys.stderr)
+        return 2
+    if given.worker:
+        work(cells)
+        return 0
+    names = [name for name in cells.OPERATIONS if given.only in name]
+    if not names:
+        print(f'no operation has {given.only!r} in its label', file=sys.stderr)
+        return 2
+    made = measure(names, cells, given.jobs, given.patience)
+    if not made.machine:
+        print(f'nothing can be measured here: {made.why}', file=sys.stderr)
+        return 2
+    ordered = [made.found[measured.key(cell)] for name in names for batch in batches([name], cells) for cell in batch]
+    date = datetime.date.today().isoformat()
+    head = {'about': _ABOUT.format(**made.machine, date=date), 'date': date, **made.machine}
+    print(f'{made.machine["device"]}, driver {made.machine["driver"]}, {len(ordered)} cells')
+    if given.out is not None:
+        measured.write(given.out, head, ordered)
+    with_version = [{**cell, 'driver_version': made.machine['driver_version']} for cell in ordered]
+    return int(report(with_version, given.against or measured.files(), names))
 
 
 if __name__ == '__main__':
-    main()
+    sys.exit(main())
