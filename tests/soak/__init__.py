@@ -4,7 +4,9 @@
 ``captures``   thousands of captures, half of them failing: does anything grow?
 ``exits``      every call that entering, recording and leaving make of the device, made to fail in its turn
 ``threads``    threads that capture and launch at once
+``dev``        the whole suite under Python's development mode
+``sanitizer``  compute-sanitizer's memcheck over the core of the tests (on a GPU)
 
-Each prints one line of JSON with what was done. On a machine without a GPU all but ``agreement`` run on the simulated
-device, which is said.
+Each prints one line of JSON with what was done. On a machine without a GPU all but ``agreement`` and ``sanitizer``
+run on the simulated device, which is said.
 """

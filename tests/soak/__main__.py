@@ -9,10 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import tests.soak
-from tests.soak import agreement, captures, exits, threads
+from tests.soak import agreement, captures, devmode, exits, sanitizer, threads
 from tests.soak.ground import cupy
 
-PARTS = ('agreement', 'captures', 'exits', 'threads')
+PARTS = ('agreement', 'captures', 'exits', 'threads', 'dev', 'sanitizer')
+_GPU_ONLY = ('agreement', 'sanitizer')
 
 
 def say(text: str) -> None:
@@ -42,11 +43,16 @@ def main() -> int:
         'captures': lambda: captures.run(cp, given.captures, say),
         'exits': lambda: exits.run(cp, say),
         'threads': lambda: threads.run(cp, given.seconds, given.threads, say),
+        'dev': lambda: devmode.run(say),
+        'sanitizer': lambda: sanitizer.run(say),
     }
     failed = 0
-    for part in given.parts or [one for one in PARTS if not (simulated and one == 'agreement')]:
+    for part in given.parts or [one for one in PARTS if not (simulated and one in _GPU_ONLY)]:
         try:
             print(json.dumps({part: runs[part](), 'simulated': simulated}), flush=True)
+        except sanitizer.Absent as error:
+            print(json.dumps({part: 'absent', 'why': str(error)}), flush=True)
+            failed += part in given.parts
         except AssertionError as error:
             print(json.dumps({part: 'failed', 'why': str(error)[:4000]}), flush=True)
             failed += 1

@@ -1,0 +1,98 @@
+"""compute-sanitizer's memcheck over the core of the tests on a GPU: recording, memory, functions, updates, decisions.
+
+By hand: ``compute-sanitizer --tool memcheck --target-processes all --report-api-errors no python -m pytest -m gpu ..``.
+API errors are left out: CuPy and the tests ask for what CUDA refuses, and look at the answer. First it is made to find
+a planted write beyond an allocation, since there are machines on which it runs and checks nothing. CuPy's pools give
+out pieces of larger allocations: an access beyond an array, and within its pool's block, is not found.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+_ROOT = Path(__file__).parents[2]
+_GRAPHED = 'tests/gpu/test_graphed_gpu.py'
+CORE = (
+    'tests/gpu/test_main_job_gpu.py',
+    'tests/gpu/test_memory_gpu.py',
+    'tests/gpu/test_adapting_gpu.py::test_equal_to_the_eager_run_and_noted',
+    f'{_GRAPHED}::test_arguments_that_share_memory',
+    f'{_GRAPHED}::test_arguments_of_every_layout',
+    f'{_GRAPHED}::test_broadcast_empty_and_0d_arguments',
+    f'{_GRAPHED}::test_many_dimensions',
+    f'{_GRAPHED}::test_dtypes_and_misaligned_views',
+    f'{_GRAPHED}::test_results_alias_as_they_do_eagerly',
+    f'{_GRAPHED}::test_no_call_overwrites_earlier_results',
+    'tests/test_updating.py',
+    'tests/test_deciding.py',
+    'tests/test_rebinding.py',
+    'tests/test_composing.py',
+)
+#: Those that need minutes, all of the memory, or memory that nobody else takes; and those that break things on purpose.
+_NOT = 'bare_cupy or hundred or leave_nothing_behind or memory_runs_out or the_memory or any_program'
+_PLANTED = """
+import cupy, numpy
+beyond = cupy.RawKernel('extern "C" __global__ void beyond(int* x) { x[1 << 22] = 1; }', 'beyond')
+beyond((1,), (1,), (numpy.intp(cupy.cuda.runtime.malloc(4)),))
+cupy.cuda.runtime.deviceSynchronize()
+"""
+_SUMMARY = re.compile(r'ERROR SUMMARY: (\d+) error')
+
+
+class Absent(AssertionError):
+    """compute-sanitizer is not here, or can check nothing here."""
+
+
+def find() -> str:
+    """The program: on the path, beside CUDA, or in the wheel ``nvidia-cuda-sanitizer-api``.
+
+    Raises:
+        Absent: it is in none of these.
+    """
+    homes = [os.environ.get('CUDA_HOME', ''), os.environ.get('CUDA_PATH', ''), '/usr/local/cuda']
+    homes += sorted(map(str, Path('/usr/local').glob('cuda-*')), reverse=True)
+    homes += [str(home) for entry in sys.path for home in Path(entry or '.').glob('nvidia/cu*')]
+    places = [f'{home}/{folder}' for home in homes if home for folder in ('bin', 'compute-sanitizer')]
+    found = shutil.which('compute-sanitizer') or shutil.which('compute-sanitizer', path=os.pathsep.join(places))
+    if found is None:
+        raise Absent(
+            'compute-sanitizer is not here: it comes with the CUDA toolkit, or pip install nvidia-cuda-sanitizer-api'
+        )
+    return found
+
+
+def checked(program: str, command: Sequence[str]) -> tuple[int, str, int, str]:
+    """Run Python under memcheck: its status and output, the number of errors (-1: nothing was counted), the log."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / 'log'
+        options = ['--tool', 'memcheck', '--target-processes', 'all', '--report-api-errors', 'no']
+        options += ['--check-exit-code', 'no', '--print-limit', '20', '--log-file', str(log)]
+        ran = subprocess.run([program, *options, sys.executable, *command], capture_output=True, text=True, cwd=_ROOT)
+        told = log.read_text() if log.exists() else ''
+    counts = [int(count) for count in _SUMMARY.findall(told)]
+    return ran.returncode, ran.stdout + ran.stderr, sum(counts) if counts else -1, told
+
+
+def run(say: Callable[[str], None] = print, core: Sequence[str] = CORE) -> dict[str, Any]:
+    """The number of tests, and of errors in them: none."""
+    program = find()
+    say(f'sanitizer: {program}')
+    _status, said, errors, log = checked(program, ['-c', _PLANTED])
+    if errors < 1 or 'Invalid __global__ write' not in log:
+        raise Absent(f'compute-sanitizer does not find a planted write beyond an allocation: {(log or said)[-1500:]}')
+    say('sanitizer: a planted write beyond an allocation was found')
+    tests = ['-m', 'pytest', '-m', 'gpu', '-k', f'not ({_NOT})', '-q', '-p', 'no:cacheprovider', *core]
+    status, said, errors, log = checked(program, tests)
+    passed = re.search(r'(\d+) passed', said)
+    assert status == 0 and passed is not None, f'the tests fail under compute-sanitizer: {said[-3000:]}'
+    assert errors >= 0, f'compute-sanitizer counted nothing: {log[-1500:]}'
+    assert errors == 0, f'{errors} errors\n{log[:3500]}'
+    return {'tests': int(passed[1]), 'errors': errors}
