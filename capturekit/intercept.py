@@ -117,6 +117,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(_STREAM, 'end_capture', 'stream_end_capture'),
     Entry(_STREAM, 'is_capturing', 'stream_is_capturing'),
     Entry(_STREAM, 'is_non_blocking', 'stream_is_non_blocking', 'property'),
+    Entry(_STREAM, 'priority', 'stream_priority', 'property'),
     Entry(_STREAM, 'add_callback', 'stream_add_callback'),
     Entry(_STREAM, 'launch_host_func', 'stream_launch_host_func'),
     Entry(_STREAM, 'ptr', 'stream_handed_out', 'attribute'),
@@ -160,6 +161,7 @@ ENTRIES: tuple[Entry, ...] = (
     *_functions('runtime_begin_capture', 'streamBeginCapture'),
     *_functions('runtime_end_capture', 'streamEndCapture'),
     *_functions('runtime_stream_flags', 'streamGetFlags'),
+    *_functions('runtime_stream_priority', 'streamGetPriority'),
     *_functions('runtime_add_callback', 'streamAddCallback'),
     *_functions('runtime_stream_destroy', 'streamDestroy'),
     *_functions('runtime_event_record', 'eventRecord'),
@@ -199,7 +201,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry('cupy.random._bit_generator.BitGenerator', '__init__', 'bit_generator_made', optional=True),
     Entry('cupy.random._bit_generator._cuRANDGenerator', 'state', 'generator_state', optional=True),
     *(Entry(name.rpartition('.')[0], name.rpartition('.')[2], 'seam', 'code', optional=True) for name in SEAMS),
-    *_functions('runtime_malloc_async', 'mallocAsync'),
+    *_functions('runtime_malloc_async', 'mallocAsync', 'mallocFromPoolAsync'),
     *_functions('runtime_free_async', 'freeAsync'),
 )  # fmt: skip
 
@@ -424,7 +426,16 @@ class _Attribute:
 
 
 #: Verbs shared by many entries are given the call's name first.
-_TOLD_THEIR_NAME = ('seam', 'curand_draw', 'unsafe', 'pointer_', 'pool_', 'runtime_work', 'runtime_legacy')
+_TOLD_THEIR_NAME = (
+    'seam',
+    'curand_draw',
+    'unsafe',
+    'pointer_',
+    'pool_',
+    'runtime_work',
+    'runtime_legacy',
+    'runtime_malloc',
+)
 
 
 class Inside(threading.local):

@@ -347,5 +347,43 @@ def test_the_legacy_streams_flags_are_known(sim: Any) -> None:
         y = x + 1
         assert sim.cuda.Stream.null.is_non_blocking is False
         assert [sim.cuda.runtime.streamGetFlags(handle) for handle in (0, 1)] == [0, 0]
+        assert sim.cuda.Stream.null.priority == 0
+        assert [sim.cuda.runtime.streamGetPriority(handle) for handle in (0, 1)] == [0, 0]
     cap.graph.launch()
     assert y.get().tolist() == [1, 2, 3, 4]
+
+
+def test_priorities_of_other_streams_are_asked_for(sim: Any) -> None:
+    urgent, lane = (sim.cuda.Stream(non_blocking=True, priority=priority) for priority in (-3, -2))
+    with ck.capture(stream=urgent) as cap:
+        lane.wait_event(cap.stream.record())
+        assert [urgent.priority, lane.priority] == [-3, -2]
+        assert [sim.cuda.runtime.streamGetPriority(stream.ptr) for stream in (urgent, lane)] == [-3, -2]
+
+
+@pytest.mark.parametrize('mode', ['relaxed', 'thread_local', 'global'])
+def test_memory_from_a_pool_by_hand_is_as_that_from_the_default_one(
+    sim: Any, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulated device has no pools of the driver's: a pool is any number here."""
+    runtime = sim.cuda.runtime
+    plain = runtime.mallocAsync
+    monkeypatch.setattr(runtime, 'mallocFromPoolAsync', lambda size, pool, stream: plain(size, stream))
+    outside = sim.cuda.Stream(non_blocking=True)
+
+    def asked(allocate: Any, *pool: int) -> list[str]:
+        said = []
+        with ck.capture(mode=mode) as cap:
+            for stream in (cap.stream, outside):
+                try:
+                    allocate(64, *pool, stream.ptr)
+                    said.append('allowed')
+                except ck.UnsupportedCallError as error:
+                    said.append(error.operation)
+            assert cap.stream.is_capturing()
+        return [*said, str(cap.recording.nodes)]
+
+    of_pool = asked(lambda *args: runtime.mallocFromPoolAsync(*args), 7)
+    assert [text.replace('FromPool', '') for text in of_pool] == asked(lambda *args: runtime.mallocAsync(*args))
+    wanted = 'allowed' if mode == 'relaxed' else 'runtime.mallocFromPoolAsync()'
+    assert of_pool == ['allowed', wanted, '1']

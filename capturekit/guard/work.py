@@ -99,6 +99,13 @@ class Work(Switches):
         lane = self.topology.lane(stream)
         return original(stream) if lane is None else int(not lane.blocking)
 
+    def stream_priority(self, getter: Callable[[Any], Any], stream: Any) -> Any:
+        """As with its flags, the legacy stream is not asked: its priority is the default."""
+        return 0 if stream.ptr in LEGACY_HANDLES else getter(stream)
+
+    def runtime_stream_priority(self, original: Callable[..., Any], stream: int) -> Any:
+        return 0 if stream in LEGACY_HANDLES else original(stream)
+
     def stream_add_callback(self, original: Callable[..., Any], stream: Any, callback: Any, arg: Any) -> Any:
         go = lambda: original(stream, callback, arg)  # noqa: E731
         return self._on_stream(_O.STREAM_ADD_CALLBACK, 'Stream.add_callback()', stream.ptr, go)
@@ -170,13 +177,12 @@ class Work(Switches):
         inside = self.topology.lane(ptr) is not None
         return self._on_stream(operation if inside else _O.WORK, call, ptr, go)
 
-    def runtime_malloc_async(self, original: Callable[..., Any], size: int, stream: int) -> Any:
-        if self.topology.lane(stream) is None:
-            return self.unsafe('runtime.mallocAsync()', original, size, stream)
-        self._out_of_body(stream)
-        return self._on_stream(
-            _O.MALLOC_ASYNC, 'cupy.cuda.runtime.mallocAsync()', stream, lambda: original(size, stream)
-        )
+    def runtime_malloc_async(self, call: str, original: Callable[..., Any], *args: Any) -> Any:
+        """``mallocAsync`` and ``mallocFromPoolAsync``, whose last argument is the stream."""
+        if self.topology.lane(args[-1]) is None:
+            return self.unsafe(call, original, *args)
+        self._out_of_body(args[-1])
+        return self._on_stream(_O.MALLOC_ASYNC, f'cupy.cuda.{call}', args[-1], lambda: original(*args))
 
     def runtime_free_async(self, original: Callable[..., Any], ptr: int, stream: int) -> Any:
         if self.topology.lane(stream) is None:

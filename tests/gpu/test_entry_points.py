@@ -336,6 +336,10 @@ row(f'{S}.is_non_blocking', 'origin', lambda s: equal(s.origin.is_non_blocking, 
 row(f'{S}.is_non_blocking', 'lane', lambda s: equal(s.side.is_non_blocking, True))
 row(f'{S}.is_non_blocking', 'outside', lambda s: equal(s.outside.is_non_blocking, True))
 row(f'{S}.is_non_blocking', 'Stream.null', lambda s: equal(null.is_non_blocking, False))
+row(f'{S}.priority', 'origin', lambda s: equal(s.origin.priority, 0))
+row(f'{S}.priority', 'lane', lambda s: equal(s.side.priority, 0))
+row(f'{S}.priority', 'outside', lambda s: equal(s.outside.priority, 0))
+row(f'{S}.priority', 'Stream.null', lambda s: equal(null.priority, 0))
 row(f'{S}.add_callback', 'origin', lambda s: s.origin.add_callback(lambda *a: None, 1), unsupported)
 row(f'{S}.add_callback', 'lane', lambda s: s.side.add_callback(lambda *a: None, 1), unsupported)
 row(f'{S}.add_callback', 'outside', lambda s: s.outside.add_callback(s.seen.append, 1), escaped)
@@ -603,6 +607,10 @@ row(f'{R}.streamEndCapture', 'outside, not capturing', lambda s: rt.streamEndCap
 row(f'{R}.streamGetFlags', 'lane', lambda s: equal(rt.streamGetFlags(s.side.ptr), 1))
 row(f'{R}.streamGetFlags', 'origin', lambda s: equal(rt.streamGetFlags(s.origin.ptr), 1))
 row(f'{R}.streamGetFlags', 'outside', lambda s: equal(rt.streamGetFlags(s.outside.ptr), 1))
+row(f'{R}.streamGetPriority', 'lane', lambda s: equal(rt.streamGetPriority(s.side.ptr), 0))
+row(f'{R}.streamGetPriority', 'origin', lambda s: equal(rt.streamGetPriority(s.origin.ptr), 0))
+row(f'{R}.streamGetPriority', 'outside', lambda s: equal(rt.streamGetPriority(s.outside.ptr), 0))
+row(f'{R}.streamGetPriority', 'legacy (0)', lambda s: equal(rt.streamGetPriority(0), 0))
 row(f'{R}.streamAddCallback', 'lane', lambda s: rt.streamAddCallback(s.side.ptr, lambda *a: None, 0), unsupported)
 row(f'{R}.streamAddCallback', 'outside', lambda s: rt.streamAddCallback(s.outside.ptr, lambda *a: None, 0), escaped)
 row(f'{R}.streamDestroy', 'lane', lambda s: rt.streamDestroy(s.side.ptr), unsupported)
@@ -774,6 +782,14 @@ for name in ('mallocAsync', 'freeAsync'):
     row(f'{R}.{name}', 'outside', lambda s: async_memory(s, s.outside.ptr))
 row(f'{R}.freeAsync', 'origin, memory of before', free_elsewhere, RuntimeError)
 
+
+def pool_memory(s: Scene, stream: int) -> None:
+    rt.freeAsync(rt.mallocFromPoolAsync(4096, rt.deviceGetDefaultMemPool(0), stream), stream)
+
+
+row(f'{R}.mallocFromPoolAsync', 'lane: nodes of the graph', lambda s: pool_memory(s, s.side.ptr))
+row(f'{R}.mallocFromPoolAsync', 'outside', lambda s: pool_memory(s, s.outside.ptr))
+
 #: (entry, call, what to do, what the modes answer): waiting, asking and allocating beside the capture
 KEPT_AWAY: tuple[tuple[str, str, Call, type[BaseException]], ...] = (
     (f'{S}.synchronize', 'outside', lambda s: s.outside.synchronize(), sync),
@@ -804,6 +820,7 @@ KEPT_AWAY: tuple[tuple[str, str, Call, type[BaseException]], ...] = (
         lambda s: cp.get_default_pinned_memory_pool().free_all_blocks(), unsupported,
     ),
     (f'{R}.mallocAsync', 'outside', lambda s: rt.mallocAsync(4096, s.outside.ptr), unsupported),
+    (f'{R}.mallocFromPoolAsync', 'outside', lambda s: pool_memory(s, s.outside.ptr), unsupported),
     (f'{R}.freeAsync', 'outside', lambda s: rt.freeAsync(s.foreign_ptr, s.outside.ptr), unsupported),
     (f'{S}.synchronize', 'lane', lambda s: s.side.synchronize(), sync),
     ('cupy.cuda.device.Device.synchronize', 'this device', lambda s: cp.cuda.Device().synchronize(), sync),
@@ -1167,8 +1184,9 @@ def test_every_verb_is_refused_somewhere_and_allowed_somewhere_or_always_one_of_
     never = sorted(verb for verb, answers in verbs.items() if answers == {False})
     assert always == [
         'allocator_set', 'array_setitem', 'event_made', 'event_record', 'generator_state', 'random_seeded',
-        'runtime_event_made', 'runtime_event_record', 'runtime_stream_flags', 'stream_deleted', 'stream_handed_out',
-        'stream_is_capturing', 'stream_is_non_blocking', 'stream_record',
+        'runtime_event_made', 'runtime_event_record', 'runtime_stream_flags', 'runtime_stream_priority',
+        'stream_deleted', 'stream_handed_out', 'stream_is_capturing', 'stream_is_non_blocking', 'stream_priority',
+        'stream_record',
     ]  # fmt: skip
     assert never == [
         'array_set', 'declared_synchronize', 'device_synchronize', 'graph_launch', 'pointer_sync',
