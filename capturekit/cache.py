@@ -547,7 +547,8 @@ def graphed(
             'later' returns at once, and ``fn.last.holds()`` tells whether the result is right.
         pieces: whether calls that no capture can hold (svd, eigh ...) are made by the host between graphs.
         limit: how many kinds of calls, and variants of each, are kept; the least recently used go first.
-        pool: a ``cupy.cuda.MemoryPool`` to share between functions that never run at the same time.
+        pool: a ``cupy.cuda.MemoryPool`` that the graphs' memory is taken from, instead of one for each graph. What
+            a graph takes stays its own until it is closed: one pool saves no memory, it limits and counts it.
 
     Raises:
         TypeError, ValueError: an argument is none of these.

@@ -493,7 +493,7 @@ def capture(
         mode: 'relaxed', 'thread_local' or 'global': how far unsafe calls (allocations, synchronising streams that
             are not captured) are kept away.
         pool: a ``cupy.cuda.MemoryPool`` for the graph's arrays instead of one of its own. What the capture takes
-            from it stays taken while the graph lives.
+            from it stays taken while the graph lives, temporaries too: graphs of one pool share no memory.
         rehearsal: of the same code, from :func:`rehearse`: its host reads are answered as they were then, and each is
             checked on the device at every launch.
         lines: whether to follow which line makes which nodes (``cap.recording.spans``): some tenths of a recorded

@@ -164,6 +164,28 @@ def test_a_pool_of_the_callers_gives_and_keeps(sim: Any) -> None:
     assert all(not a.get().any() for a in later)
 
 
+def test_graphs_of_one_pool_share_no_memory_while_they_live(sim: Any) -> None:
+    """They may run at once, and each keeps its results; what a closed one gave back is the pool's again."""
+    pool, x = sim.cuda.MemoryPool(), sim.arange(64, dtype='f8')
+
+    def recorded(factor: int) -> tuple[Any, Any]:
+        with ck.capture(pool=pool) as cap:
+            y = (x + 1) * factor - 1
+        return cap.graph, y
+
+    first, a = recorded(2)
+    alone = pool.used_bytes()
+    second, b = recorded(3)
+    assert pool.used_bytes() == 2 * alone == first.memory_bytes + second.memory_bytes
+    for graph in (first, second, first):
+        graph.launch()
+    assert np.array_equal(a.get(), np.arange(1, 65) * 2.0 - 1)
+    assert np.array_equal(b.get(), np.arange(1, 65) * 3.0 - 1)
+    del b
+    second.close()
+    assert (pool.used_bytes(), pool.free_bytes()) == (alone, alone)
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(['make', 'make', 'combine', 'combine', 'drop', 'order', 'switch']),

@@ -2,7 +2,9 @@
 
 Pools only grow, so what they hold in the end is their peak. ``device`` is what the driver says is gone since before:
 with it come the executable graphs themselves, and what libraries and CuPy's other pools took. A graph with matrix
-products holds a workspace for cuBLAS of its own, which the eager run has outside of its pool.
+products holds a workspace for cuBLAS of its own, which the eager run has outside of its pool. Graphs that take their
+memory from one pool share none of it: the line for that tells what the pool's blocks, which are used again by their
+exact size, cost beside pools of their own.
 """
 
 from __future__ import annotations
@@ -49,14 +51,17 @@ def jobs(cp: Any, small: bool) -> Iterator[tuple[str, Callable[..., Any], Inputs
 
 
 def peaks(cp: Any, small: bool, measured: bool = True) -> Iterator[Line]:
-    """Each job eagerly, as one graph, as twenty variants of a graphed function, and with these in one pool."""
+    """Each job eagerly, as one graph, as twenty variants of a graphed function, and these from one pool."""
     for name, fn, inputs in jobs(cp, small):
         wanted = [fn(*args).get() for args in inputs]
         one, every = eagerly(cp, fn, inputs[-1:]), eagerly(cp, fn, inputs)
         measures = {
             'one graph': (one, partial(recorded, cp, fn, inputs[-1], wanted[-1])),
             f'{VARIANTS} variants of a graphed function': (every, partial(graphed, cp, fn, inputs, wanted)),
-            f'{VARIANTS} variants in one pool': (every, partial(graphed, cp, fn, inputs, wanted, pool=True)),
+            f'{VARIANTS} variants that take from one pool': (
+                every,
+                partial(graphed, cp, fn, inputs, wanted, pool=True),
+            ),
         }
         for title, (eager, measure) in measures.items():
             full = f'memory, {name}: {title} / eager'

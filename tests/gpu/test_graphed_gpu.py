@@ -124,7 +124,7 @@ def test_big_strided_and_other_dtypes(sim: Any) -> None:
 
 
 def test_a_pool_that_functions_share(sim: Any) -> None:
-    """Functions that never run at the same time may lie in one pool; none overwrites what another has returned."""
+    """Functions may take from one pool; none overwrites what another has returned."""
     pool = sim.cuda.MemoryPool()
     fns = [ck.graphed(lambda x, k=k: (x * k).sum() + x * k, pool=pool) for k in (2, 3, 4)]
     kept = []
