@@ -1,4 +1,7 @@
-"""Every test leaves the world clean, and proves it; ``sim`` is the simulated CuPy; ``gpu`` tests need a GPU."""
+"""Every test leaves the world clean, and proves it; ``sim`` is the simulated CuPy, ``cp`` that and the real one.
+
+``gpu`` tests need a GPU.
+"""
 
 from __future__ import annotations
 
@@ -83,6 +86,15 @@ def sim(request: pytest.FixtureRequest) -> Iterator[Any]:
     assert left == []
     assert after.keys() == before.keys()
     assert all(after[name] is before[name] for name in before)
+
+
+@pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
+def cp(request: pytest.FixtureRequest) -> Any:
+    """The simulated CuPy, and, where there is a GPU, the real one."""
+    if request.param == 'simulated':
+        return request.getfixturevalue('sim')
+    pytest.importorskip('cuda.bindings')
+    return pytest.importorskip('cupy')
 
 
 @functools.cache

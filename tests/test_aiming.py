@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,17 +11,12 @@ import capturekit as ck
 from capturekit import variant
 from capturekit.errors import UpdateError
 from capturekit.graph import Graph
-from tests.test_deciding import simulated, values
+from tests.test_deciding import values
 
 
-@pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
-def cp(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+@pytest.fixture(autouse=True)
+def small_arrays_are_aimed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variant, 'AIMED_BYTES', 1024)
-    if request.param == 'gpu':
-        yield pytest.importorskip('cupy')
-        return
-    with simulated() as cupy:
-        yield cupy
 
 
 def aims(fn: Any) -> list[int]:

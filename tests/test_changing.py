@@ -17,23 +17,8 @@ import capturekit as ck
 from capturekit.arguments import Argument, encode
 from capturekit.errors import CudaCallError
 from capturekit.looking import Node
-from capturekit.simulated import SimulatedDevice, bodies, install, uninstall
+from capturekit.simulated import bodies
 from capturekit.unloading import UNLOADING
-
-
-@pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
-def cp(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == 'gpu':
-        pytest.importorskip('cuda.bindings')
-        yield pytest.importorskip('cupy')
-        return
-    install(SimulatedDevice(5))
-    try:
-        import cupy
-
-        yield cupy
-    finally:
-        uninstall()
 
 
 def recorded(fn: Callable[[], Any]) -> tuple[ck.Graph, Any]:

@@ -13,16 +13,7 @@ import capturekit as ck
 from capturekit import leaving, render
 from capturekit.cuda import current
 from capturekit.errors import CudaCallError
-from tests.test_deciding import flag, launched, simulated, values
-
-
-@pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
-def cp(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == 'gpu':
-        yield pytest.importorskip('cupy')
-        return
-    with simulated() as cupy:
-        yield cupy
+from tests.test_deciding import flag, launched, values
 
 
 @pytest.fixture(autouse=True)

@@ -31,15 +31,6 @@ def simulated(seed: int = 0) -> Iterator[Any]:
         uninstall()
 
 
-@pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
-def cp(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == 'gpu':
-        yield pytest.importorskip('cupy')
-        return
-    with simulated() as cupy:
-        yield cupy
-
-
 def values(array: Any) -> list[Any]:
     return list(np.asarray(array.get()).reshape(-1).tolist())
 

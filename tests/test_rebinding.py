@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,6 @@ import capturekit as ck
 from capturekit.errors import CudaCallError
 from capturekit.rules import Code
 from tests.test_deciding import flag, launched, simulated, values
-
-
-@pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
-def cp(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == 'gpu':
-        yield pytest.importorskip('cupy')
-        return
-    with simulated() as cupy:
-        yield cupy
 
 
 def test_an_input_and_an_output(cp: Any) -> None:

@@ -10,7 +10,7 @@ import pickle
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -25,23 +25,7 @@ from capturekit.cuda import current
 from capturekit.looking import Node
 from capturekit.places import Place
 from capturekit.recorder import Capture
-from capturekit.simulated import SimulatedDevice, install, uninstall
 from capturekit.updating import STRUCTURE, Difference, differences, edge_order, in_words, reasons
-
-
-@pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
-def cp(request: pytest.FixtureRequest) -> Iterator[Any]:
-    if request.param == 'gpu':
-        pytest.importorskip('cuda.bindings')
-        yield pytest.importorskip('cupy')
-        return
-    install(SimulatedDevice(3))
-    try:
-        import cupy
-
-        yield cupy
-    finally:
-        uninstall()
 
 
 def recorded(fn: Callable[[], Any], **options: Any) -> tuple[ck.Graph, Any]:

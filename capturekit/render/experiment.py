@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from capturekit.render.layout import COLORS, fit
-from capturekit.render.svg import _CHAR, _STYLE, _safe, _text
+from capturekit.render.svg import _CHAR, _safe, _text, document
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP = 760, 300, 74, 16, 56
 #: From this ratio of the largest to the smallest time on the axis is logarithmic: the small ones would lie on it.
@@ -76,13 +76,7 @@ def to_svg(title: str, below: str, series: list[Series], unit: str = 'us') -> st
     else:
         out.append(_text(_LEFT, _TOP + 40, 'no times', 'ck-dim'))
     y = _legend(out, drawn)
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="ck-picture" viewBox="0 0 {_WIDTH} {y:g}" width="{_WIDTH}" '
-        f'height="{y:g}" style="max-width:100%;height:auto" role="img" aria-label="{_safe(title)}">'
-    )
-    ground = f'<rect class="ck-ground" width="{_WIDTH}" height="{y:g}"/>'
-    style = f'<style>{_STYLE}{_OWN}</style>'
-    return '\n'.join([head, f'<title>{_safe(title)}</title>', style, ground, *out, '</svg>', ''])
+    return document(out, _WIDTH, y, title, _OWN)
 
 
 def _axis(series: list[Series]) -> _Axis:

@@ -81,13 +81,19 @@ def to_svg(recording: Recording) -> str:
     for number, band in enumerate(bands):
         y = _draw_band(out, picture, form, band, number, spans, y)
     y = _footer(out, picture, width, y)
+    return document(out, width, y, picture.summary)
+
+
+def document(parts: list[str], width: float, height: float, title: str, style: str = '') -> str:
+    """An SVG document of what was drawn; ``style`` is added to that of all pictures."""
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="ck-picture" viewBox="0 0 {width} {y:g}" width="{width}" '
-        f'height="{y:g}" style="max-width:100%;height:auto" role="img" aria-label="{_safe(picture.summary)}">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="ck-picture" viewBox="0 0 {width} {height:g}" width="{width}" '
+        f'height="{height:g}" style="max-width:100%;height:auto" role="img" aria-label="{_safe(title)}">'
     )
-    ground = f'<rect class="ck-ground" width="{width}" height="{y:g}"/>'
-    title = f'<title>{_safe(picture.summary)}</title>'
-    return '\n'.join([head, title, f'<style>{_STYLE}</style>', ground, *out, '</svg>', ''])
+    ground = f'<rect class="ck-ground" width="{width}" height="{height:g}"/>'
+    return '\n'.join(
+        [head, f'<title>{_safe(title)}</title>', f'<style>{_STYLE}{style}</style>', ground, *parts, '</svg>', '']
+    )
 
 
 def _safe(text: str) -> str:

@@ -11,7 +11,19 @@ from statistics import median
 
 from capturekit.recording import Recording, Timeline
 from capturekit.render.layout import Box, Picture, clean, fit, in_us, lay_out
-from capturekit.render.svg import _CELLS, _CHAR, _LEFT, _RIGHT, _STYLE, _TOLD, DENSE, _header, _safe, _safe_lines, _text
+from capturekit.render.svg import (
+    _CELLS,
+    _CHAR,
+    _LEFT,
+    _RIGHT,
+    _TOLD,
+    DENSE,
+    _header,
+    _safe,
+    _safe_lines,
+    _text,
+    document,
+)
 
 _WIDTH = 1120
 _ROOM = _WIDTH - _LEFT - _RIGHT
@@ -125,13 +137,7 @@ def to_timeline_svg(recording: Recording) -> str:
     for number, boxes in enumerate(bands):
         y = _draw_band(out, picture, scale, number, boxes, y)
     y = _below(out, picture, timeline, y)
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="ck-picture" viewBox="0 0 {_WIDTH} {y:g}" width="{_WIDTH}" '
-        f'height="{y:g}" style="max-width:100%;height:auto" role="img" aria-label="{_safe(picture.summary)}">'
-    )
-    ground = f'<rect class="ck-ground" width="{_WIDTH}" height="{y:g}"/>'
-    title = f'<title>{_safe(picture.summary)}</title>'
-    return '\n'.join([head, title, f'<style>{_STYLE}</style>', ground, *out, '</svg>', ''])
+    return document(out, _WIDTH, y, picture.summary)
 
 
 def _scale(picture: Picture) -> _Scale:
