@@ -286,7 +286,24 @@ class Leaving:
             close_recording(live, 'good' if made is not None and fault is None else 'failed')
         except BaseException as found:
             fault = fault or found
-        if live.memory is not None and (error is not None or fault is not None):
+        if error is not None or fault is not None:
+            fault = self._give_back(live, fault, error)
+        if error is not None:
+            _add_cause(live, fault, error)
+            return
+        if fault is not None:
+            raise fault
+        assert live.memory is not None
+        live.recording.memory_bytes = live.memory.used_bytes()
+        if self._into is None:
+            self._graph = self._graph_of(live, made)
+        else:
+            HELD.append(live)
+        self._state = 'closed'
+
+    def _give_back(self, live: Live, fault: BaseException | None, error: BaseException | None) -> BaseException | None:
+        """Give back what a capture that failed has taken; return the first fault, which may be of this."""
+        if live.memory is not None:
             try:
                 with GUARD.inside():
                     if live.plan is not None:
@@ -295,38 +312,20 @@ class Leaving:
             except BaseException as found:
                 fault = fault or found
         if self._into is not None and live.lost:
-            gone = 'capturekit: CUDA has destroyed the graph of into=: make it anew'
             told = error or fault
             assert told is not None, 'a lost capture is told by somebody'
-            add_note(told, gone)
-        elif self._into is not None and (error is not None or fault is not None):
+            add_note(told, 'capturekit: CUDA has destroyed the graph of into=: make it anew')
+        elif self._into is not None:
             try:
                 with GUARD.inside():
                     take_out(live.platform.device, self._into, live.decided)
             except BaseException as found:
                 fault = fault or found
-        if error is not None:
-            if fault is not None:
-                add_note(error, f'capturekit: {fault}')
-            elif live.trace is not None and live.trace.lost is not None and not isinstance(error, CaptureError):
-                add_note(error, f'capturekit: {GUARD.invalidated(live)}')
-            elif isinstance(error, RuntimeError) and 'the current stream is capturing' in str(error):
-                add_note(error, 'capturekit: a copy between host and device was tried in the block: make it outside')
-            elif isinstance(error, NotImplementedError) and 'stream capture' in str(error):
-                late = ''.join(f' ({reason})' for reason in GUARD.libraries.late.values())
-                add_note(
-                    error,
-                    f'capturekit: CuPy refuses this library in a capture{late}. Call it before the block, or after.',
-                )
-            return
-        if fault is not None:
-            raise fault
+        return fault
+
+    def _graph_of(self, live: Live, made: Any) -> Graph:
+        """The graph of a good capture: a new one, or the one that takes it over."""
         assert live.memory is not None
-        live.recording.memory_bytes = live.memory.used_bytes()
-        if self._into is not None:
-            self._state = 'closed'
-            HELD.append(live)
-            return
         graph = Graph._make(
             live.platform,
             made,
@@ -339,16 +338,14 @@ class Leaving:
             live.plan,
         )
         if self._renewed is None:
-            self._graph = graph
-        else:
-            try:
-                self._update = self._renewed.update(graph, instantiate=True)
-            except BaseException:
-                graph.close()
-                UNLOADING.hold(live.platform)  # which the way out gives back for a graph that was not made
-                raise
-            self._graph = self._renewed
-        self._state = 'closed'
+            return graph
+        try:
+            self._update = self._renewed.update(graph, instantiate=True)
+        except BaseException:
+            graph.close()
+            UNLOADING.hold(live.platform)  # which the way out gives back for a graph that was not made
+            raise
+        return self._renewed
 
     def _launch_of(self, live: Live, made: Any) -> Callable[[], None]:
         if self._renewed is not None or (live.plan is not None and not live.plan.plain):
@@ -405,6 +402,20 @@ def let_go(live: Live) -> None:
     with GUARD.inside():
         live.memory.release()
     UNLOADING.release()
+
+
+def _add_cause(live: Live, fault: BaseException | None, error: BaseException) -> None:
+    """Note beside the block's exception what else went wrong, or what it comes from."""
+    if fault is not None:
+        add_note(error, f'capturekit: {fault}')
+    elif live.trace is not None and live.trace.lost is not None and not isinstance(error, CaptureError):
+        add_note(error, f'capturekit: {GUARD.invalidated(live)}')
+    elif isinstance(error, RuntimeError) and 'the current stream is capturing' in str(error):
+        add_note(error, 'capturekit: a copy between host and device was tried in the block: make it outside')
+    elif isinstance(error, NotImplementedError) and 'stream capture' in str(error):
+        late = ''.join(f' ({reason})' for reason in GUARD.libraries.late.values())
+        text = f'capturekit: CuPy refuses this library in a capture{late}. Call it before the block, or after.'
+        add_note(error, text)
 
 
 def _drop(live: Live) -> None:
