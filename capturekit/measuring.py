@@ -2,8 +2,9 @@
 
 Two ways tell it. A profiler (:mod:`capturekit.profiling`) stamps start and end of each node, and holds nodes up by some
 tenths of a microsecond each, where many lanes run at once by some whole ones. How much that is in all is known: the
-graph was launched without it, too. As long as the whole took longer than that, the same time is taken off all that lay
-between the nodes, as far as something did; what is then left is taken off the nodes.
+graph was launched without it, too. Where the whole took longer than that, all that lay between the nodes is shortened
+by one factor; what is then left is taken off the nodes. On a lane that the whole did not wait for it can't be seen:
+there each node may come some tenths of a microsecond later than the one before it explains.
 
 Without one, the device tells when marks before and behind each node were passed (:mod:`capturekit.timing`). Marks take
 time themselves, and delay what comes behind them. That is taken off from the first node to the last along the edges:
@@ -61,14 +62,15 @@ class Measurable(Changeable):
         with what the measuring itself costs taken off. ``timeline.by`` says how they were measured:
 
         - 'profiler': NVIDIA's CUPTI watched (``pip install nvidia-cuda-cupti``; PyTorch brings it). Start and end are
-          within 2 us or 3 % of what kernels see themselves, whichever is more. It stays loaded, and launches of this
-          process take up to some per cent longer from then on.
+          within 2 us or 3 % of what kernels see themselves, whichever is more; on a lane that the rest does not wait
+          for, each node before adds up to 0.3 us. Launches of other threads take longer meanwhile.
         - 'events': a copy of the graph with an event before and behind each node. What a node takes has two to three
           microseconds for starting and ending it in it, and lanes of many short nodes look less parallel than they are.
         - 'model': the simulated device's. It is no measurement, which ``timeline.source`` says, too.
 
         The graph runs ``2 * (launches + warmup) + 1`` times: once as by :meth:`launch`, then by itself, then as it is
-        timed. So arrays that it changes in place are changed as often. Edges that let a kernel begin before the end of
+        timed. So arrays that it changes in place are changed as often; more often where the profiler fails on the way,
+        which the note says. Edges that let a kernel begin before the end of
         another one are followed as ordinary ones by events.
 
         Args:
@@ -185,53 +187,60 @@ def _before(edges: Iterable[tuple[int, int]], count: int) -> dict[int, set[int]]
 
 
 def _as_launched(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], span: float) -> tuple[_Spans, float]:
-    """Start and end of each node, such that all of them take ``span``, or less; and what was taken off for each node.
+    """Start and end of each node, such that all of them take ``span``, or less; and what was taken off on the average.
 
-    What a profiler adds comes from writing one stamp after the other: about the same for each node on the way.
+    What a profiler adds comes from writing one stamp after the other, so it lies between nodes: all that lies there is
+    shortened by one factor. In a row nothing may be left there; then the rest is taken off the nodes.
     """
     seen = {number: (float(start), float(end)) for number, (start, end) in _medians(raw).items()}
-    most = _last(seen)
 
-    def between(off: float) -> _Spans:
-        return _held_up_less(seen, before, off, 0.0)
+    def between(part: float) -> _Spans:
+        return _held_up_less(seen, before, 1 - part, 0.0)
 
     def inside(off: float) -> _Spans:
-        return _held_up_less(seen, before, most, off)
+        return _held_up_less(seen, before, 0.0, off)
 
-    if _last(between(0.0)) <= span + _STEP:
-        return between(0.0), 0.0
-    if _last(between(most)) <= span + _STEP:
-        off = _least(between, span, most)
-        return between(off), off
-    off = _least(inside, span, most)
-    waits = [seen[b][0] - max(seen[a][1] for a in earlier) for b, earlier in before.items() if _whole(seen, b, earlier)]
-    return inside(off), off + max(float(np.median(waits)) if waits else 0.0, 0.0)
-
-
-def _whole(seen: _Spans, node: int, earlier: set[int]) -> bool:
-    return bool(earlier) and node in seen and earlier <= seen.keys()
+    if _last(seen) <= span + _STEP:
+        return seen, 0.0
+    if _last(between(1.0)) <= span + _STEP:
+        found = between(_least(between, span, 1.0))
+    else:
+        found = inside(_least(inside, span, _last(seen)))
+    return found, _shorter(seen, found, before) / len(seen)
 
 
 def _medians(raw: Mapping[int, _Stamps]) -> dict[int, Sequence[float]]:
     return {number: np.median(stamps, axis=0).tolist() for number, stamps in raw.items()}
 
 
-def _held_up_less(seen: _Spans, before: Mapping[int, set[int]], gap: float, inside: float) -> _Spans:
-    """Nodes that start up to ``gap`` earlier after what they come after, and take up to ``inside`` less."""
-    was: dict[int, float] = {}
-    now: dict[int, float] = {}
+def _held_up_less(seen: _Spans, before: Mapping[int, set[int]], part: float, off: float) -> _Spans:
+    """Nodes that come after what they come after by ``part`` of the time it took, and take ``off`` less."""
     found: _Spans = {}
-    for number, earlier in before.items():
-        ended = max((was[a] for a in earlier), default=0.0)
-        start = max((now[a] for a in earlier), default=0.0)
+    ready: dict[int, float] = {}
+    for number, (first, last, waited) in _waits(seen, before).items():
+        start = max((ready[a] for a in before[number]), default=0.0)
         if number in seen:
-            first, last = seen[number]
-            waited = first - ended
-            start = max(start + (max(waited - gap, 0.0) if waited > 0 else waited), 0.0)
-            found[number] = start, start + max(last - first - inside, 0.0)
-            ended, start = last, found[number][1]
-        was[number], now[number] = ended, start
+            start = max(start + (part * waited if waited > 0 else waited), 0.0)
+            found[number] = start, start + max(last - first - off, 0.0)
+            start = found[number][1]
+        ready[number] = start
     return found
+
+
+def _waits(spans: _Spans, before: Mapping[int, set[int]]) -> dict[int, tuple[float, float, float]]:
+    """Start and end of each node, and how long after the last end of what it comes after it starts."""
+    found: dict[int, tuple[float, float, float]] = {}
+    for number, earlier in before.items():
+        ended = max((found[a][1] for a in earlier), default=0.0)
+        start, end = spans.get(number, (ended, ended))
+        found[number] = start, end, start - ended
+    return found
+
+
+def _shorter(seen: _Spans, found: _Spans, before: Mapping[int, set[int]]) -> float:
+    """What was taken off all nodes, and off what they waited for, together."""
+    was, now = _waits(seen, before), _waits(found, before)
+    return sum((was[n][1] - was[n][0] + was[n][2]) - (now[n][1] - now[n][0] + now[n][2]) for n in seen)
 
 
 def _last(spans: _Spans) -> float:
@@ -239,9 +248,9 @@ def _last(spans: _Spans) -> float:
 
 
 def _least(of: Callable[[float], _Spans], span: float, most: float) -> float:
-    """The least value for which all takes ``span``, or as much as for ``most``, to a thousandth of a microsecond."""
+    """The least value for which all takes ``span``, or as much as for ``most``."""
     low, high, span = 0.0, most, max(span, _last(of(most)))
-    while high - low > 10**-_DIGITS:
+    for _ in range(40):
         middle = (low + high) / 2
         low, high = (low, middle) if _last(of(middle)) <= span else (middle, high)
     return high

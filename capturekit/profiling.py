@@ -7,7 +7,13 @@ off in this file; that is done where the edges are known (:mod:`capturekit.measu
 
 CUPTI is a wheel of its own (``nvidia-cuda-cupti``), which PyTorch brings along. It serves one profiler at a time, and
 where it can't be had :mod:`capturekit.timing` puts events around the nodes. Of its records only those fields are read
-that have lain at the same offsets since CUDA 11.6. CUPTI User's Guide: "CUPTI Activity API", "CUPTI Callback API".
+that have lain at the same offsets since CUDA 11.6.
+
+As long as it is attached, all launches of the process take longer, even when nothing is recorded: measured on an H100,
+a graph of 320 nodes on 32 lanes 5 times as long. So it is attached for one measurement and detached after it. An
+executable graph that was made or launched while it recorded must be gone by then: one that was launched later ended in
+``cudaErrorLaunchFailure``. Ours is; where another thread's was seen, CUPTI stays, and the times say so. CUPTI User's
+Guide: "CUPTI Activity API", "CUPTI Callback API", ``cuptiFinalize``.
 """
 
 from __future__ import annotations
@@ -24,7 +30,7 @@ from capturekit.errors import CudaCallError
 from capturekit.nodes import Reader
 from capturekit.rules import Code
 from capturekit.setting import Writer
-from capturekit.timing import TIMED, Exit, Marker, Times, measured, plain
+from capturekit.timing import TIMED, Exit, Launched, Marker, Times, measured, plain
 
 #: ``CUpti_ActivityKind`` of what is asked for, and where its records keep start, end and node: kernels, copies,
 #: memsets, copies between devices, host functions.
@@ -37,6 +43,7 @@ _HOST, _INVALID_KIND = 56, 14
 _OTHERS = 39
 _RESOURCE, _CLONED = 3, 20
 _BUFFER = 1 << 20
+_STAYS = 'Graphs of others were seen meanwhile, so CUPTI stays attached, and launches take longer from now on.'
 
 
 class Untraceable(CudaCallError):
@@ -90,6 +97,8 @@ class Profiler:
         self._buffers: dict[int, Any] = {}
         self._records: list[Record] = []
         self._numbers: dict[int, int] = {}
+        self._known: frozenset[int] = frozenset()
+        self._copied, self._others_ran = 0, False
         self._callbacks = _Requested(self._give), _Completed(self._take), _Called(self._note)
 
     # -- called by CUPTI ----------------------------------------------------------------------------------------
@@ -109,6 +118,7 @@ class Profiler:
             kind = kind_at(at).value
             if offsets := _RECORDS.get(10 if kind == _ALONE else kind):
                 self._records.append(Record(*(number(at + offset).value for offset in offsets)))
+                self._others_ran |= bool(self._records[-1].node) and self._records[-1].node not in self._known
         self._buffers.pop(buffer, None)
 
     def _note(self, _user: Any, domain: int, what: int, data: Any) -> None:
@@ -127,7 +137,7 @@ class Profiler:
             raise Untraceable(f'CUPTI refuses: error {code} from {name}')
 
     def begin(self, exit: Exit) -> None:
-        """From here until ``exit`` this process is watched by nobody else, and copies of nodes are noted.
+        """From here until ``exit`` CUPTI is attached, watches for nobody else, and copies of nodes are noted.
 
         Raises Untraceable: another profiler is at work, or CUPTI does not fit the driver.
         """
@@ -136,14 +146,33 @@ class Profiler:
         given, taken, noted = self._callbacks
         subscriber = ctypes.c_void_p()
         self._call('cuptiSubscribe', ctypes.byref(subscriber), noted, None)
-        exit.add(lambda: self._call('cuptiUnsubscribe', subscriber))
-        self._call('cuptiActivityRegisterCallbacks', given, taken)
         self._numbers.clear()
+        self._copied, self._known, self._others_ran = 0, frozenset(), False
+        exit.add(partial(self._end, subscriber))
+        self._call('cuptiActivityRegisterCallbacks', given, taken)
         self._call('cuptiEnableCallback', 1, subscriber, _RESOURCE, _CLONED)
+
+    def _end(self, subscriber: Any) -> None:
+        """Detach CUPTI, unless a graph that it recorded may be launched again."""
+        try:
+            self._call('cuptiUnsubscribe', subscriber)
+        finally:
+            if not self.strangers:
+                self._call('cuptiFinalize')
+                self._buffers.clear()
 
     def numbers(self, nodes: Iterable[int]) -> dict[int, int]:
         """CUPTI's number of the copy that was made last of each node, by the node's handle."""
         return {node: self._numbers[node] for node in nodes if node in self._numbers}
+
+    def only(self, nodes: Sequence[int]) -> None:
+        """Of graphs, only these nodes are to be copied, and only their copies run."""
+        self._copied, self._known = len(nodes), frozenset(self.numbers(nodes).values())
+
+    @property
+    def strangers(self) -> bool:
+        """Whether somebody else's graph was made or launched since :meth:`begin`."""
+        return self._others_ran or len(self._numbers) > self._copied
 
     def watch(self, exit: Exit, host: bool) -> None:
         """Record what runs, until ``exit``. ``host``: host functions, too."""
@@ -179,28 +208,35 @@ def profiler() -> Profiler | str:
         return 'CUPTI is not installed (pip install nvidia-cuda-cupti)'
 
 
+def may_trace(watcher: Profiler, kinds: Iterable[str]) -> None:
+    """Raise Untraceable where CUPTI can't be attached now, or does not record nodes of these kinds."""
+    with Exit() as exit:
+        watcher.begin(exit)
+        watcher.watch(exit, 'host' in kinds)
+
+
 def traced(
     device: Any,
     reader: Reader,
     watcher: Profiler,
     g: int,
-    x: int,
     s: int,
     launches: int,
     warmup: int,
     off: Sequence[int],
-    by_node_priority: bool = False,
+    by_node_priority: bool,
+    launched: Launched,
 ) -> Times:
     """Behind :meth:`Timing.graph_measure`, where CUPTI is used. Raises Untraceable."""
-    times = Times('measured', by='profiler')
+    times = Times('measured', *launched[:1], mark=launched[1], by='profiler')
+    timed = _timed(reader, g, off)
     with Exit() as exit:
-        times.plain, times.mark = plain(device, Marker(reader, exit), exit, x, s, launches, warmup)
         watcher.begin(exit)
         copy = device.graph_instantiate(g, by_node_priority)
         exit.add(partial(device.graph_exec_destroy, copy))
-        kind, disabled = Writer(reader).kind, set(off)
-        timed = {node: kind(node) for node in reader.handles(g) if kind(node) in TIMED and node not in disabled}
         owners = _owners(reader, watcher, timed)
+        kind = Writer(reader).kind
+        watcher.only([one for node in reader.handles(g) for one in _inside(reader, node, kind(node), True)])
         for node in off:
             device.node_enable(copy, node, False)
         device.graph_upload(copy, s)
@@ -215,7 +251,16 @@ def traced(
             told = watcher.taken()
             if number >= warmup:
                 ran.append(_spans(told, owners))
-    return _gather(times, ran, timed)
+    _gather(times, ran, timed)
+    if watcher.strangers:
+        times.note = ' '.join((times.note, _STAYS)).strip()
+    return times
+
+
+def _timed(reader: Reader, g: int, off: Sequence[int]) -> dict[int, str]:
+    """The nodes that take time, and their kinds."""
+    kind, disabled = Writer(reader).kind, set(off)
+    return {node: kind(node) for node in reader.handles(g) if kind(node) in TIMED and node not in disabled}
 
 
 def _owners(reader: Reader, watcher: Profiler, timed: Mapping[int, str]) -> dict[int, int]:
@@ -230,12 +275,13 @@ def _owners(reader: Reader, watcher: Profiler, timed: Mapping[int, str]) -> dict
     return found
 
 
-def _inside(reader: Reader, node: int, kind: str) -> list[int]:
-    """A node's handle, or those of all nodes of a child graph."""
+def _inside(reader: Reader, node: int, kind: str, all_kinds: bool = False) -> list[int]:
+    """A node's handle, or those of all nodes of a child graph that take time, or of all of any kind."""
     if kind != 'graph':
         return [node]
-    infos = [info for info in reader.infos(reader.info(node).inner) if info.kind in TIMED]
-    return [handle for info in infos for handle in _inside(reader, info.handle, info.kind)]
+    infos = [info for info in reader.infos(reader.info(node).inner) if all_kinds or info.kind in TIMED]
+    within = [handle for info in infos for handle in _inside(reader, info.handle, info.kind, all_kinds)]
+    return [node, *within] if all_kinds else within
 
 
 def _spans(records: Iterable[Record], owners: Mapping[int, int]) -> dict[int, tuple[int, int]] | None:
@@ -252,7 +298,7 @@ def _spans(records: Iterable[Record], owners: Mapping[int, int]) -> dict[int, tu
     return found
 
 
-def _gather(times: Times, ran: Sequence[dict[int, tuple[int, int]] | None], timed: Mapping[int, str]) -> Times:
+def _gather(times: Times, ran: Sequence[dict[int, tuple[int, int]] | None], timed: Mapping[int, str]) -> None:
     """Put launches together of which all nodes were seen, in microseconds from the first start on."""
     seen = set().union(*(one for one in ran if one))
     whole = [one for one in ran if one is not None and len(one) == len(seen)]
@@ -264,8 +310,7 @@ def _gather(times: Times, ran: Sequence[dict[int, tuple[int, int]] | None], time
             times.nodes.setdefault(node, []).append(((start - first) / 1e3, (end - first) / 1e3))
         times.marked.append((max((end for _start, end in one.values()), default=first) - first) / 1e3)
     if len(seen) < len(timed):
-        times.note = f'{len(timed) - len(seen)} nodes left no trace: they have no times'
-    return times
+        times.note = f'{len(timed) - len(seen)} nodes left no trace: they have no times.'
 
 
 class Timing:
@@ -294,18 +339,21 @@ class Timing:
         """
         if self.reader is None:
             raise CudaCallError(Code.cudaErrorNotSupported, "measuring a graph: the driver's library can't be reached")
-        given = g, x, s, launches, warmup, off, by_node_priority
-        if by == 'events':
-            return measured(self, self.reader, *given)
-        watcher = profiler()
+        given = g, s, launches, warmup, off, by_node_priority
+        watcher, note, launched = profiler() if by != 'events' else None, '', None
         try:
             if isinstance(watcher, str):
                 raise Untraceable(watcher)
-            return traced(self, self.reader, watcher, *given)
+            if watcher is not None:
+                may_trace(watcher, _timed(self.reader, g, off).values())
+            with Exit() as exit:
+                launched = plain(self, Marker(self.reader, exit), exit, x, s, launches, warmup)
+            if watcher is not None:
+                return traced(self, self.reader, watcher, *given, launched)
         except Untraceable as refusal:
             if by is not None:
                 raise
-            note = refusal.reason
-        times = measured(self, self.reader, *given)
-        times.note = f'by events: {note}'
+            note = f'By events: {refusal.reason}.'
+        times = measured(self, self.reader, g, x, *given[1:], launched)
+        times.note = note
         return times

@@ -88,8 +88,8 @@ class Timeline:
         span_us: from the first start to the last end, what measuring costs taken off.
         marked_us: one launch while nodes were timed, nothing taken off: by the profiler from the first start to the
             last end; by events one of the copy that has an event before and behind each node.
-        mark_us: what was taken off for each node. By the profiler, of what lay between it and those it comes after, or
-            of itself where that was not enough; by events within it and on the way to it, one event's cost each.
+        mark_us: what was taken off. By the profiler, for a node on the average; by events what one event costs, which
+            is taken off twice for each node: within it, and on the way to it.
         nodes: start and end of each node, by its number, from the first start on; None for what takes no time by itself
             (events, empty nodes) and for what is disabled.
         spread_us: by node, the interquartile range of how long it took; 0 where there is no time.
@@ -148,7 +148,7 @@ class Timeline:
             ('sum of the nodes', self.sum_us, more),
         ]
         if self.by == 'profiler':
-            said = f'first start to last end; {self.mark_us:.2f} a node, taken off'
+            said = f'first start to last end; {self.mark_us:.2f} a node on the average, taken off'
             rows.append(('a launch while watched', self.marked_us, said))
         elif self.by != 'model':
             said = f'{self.marked_us - self.plain_us:+,.2f} to the graph, {self.mark_us:.2f} a mark, taken off'

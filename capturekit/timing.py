@@ -223,6 +223,10 @@ class Marker:
         return _Marked(first, around, behind)
 
 
+#: What launches of the graph itself took, and what lies between two events with nothing between them.
+Launched = tuple[list[float], list[float]]
+
+
 def measured(
     device: Any,
     reader: Reader,
@@ -233,12 +237,13 @@ def measured(
     warmup: int,
     off: Sequence[int],
     by_node_priority: bool = False,
+    launched: Launched | None = None,
 ) -> Times:
-    """Behind :meth:`capturekit.profiling.Timing.graph_measure`, where events are used."""
+    """Behind :meth:`capturekit.profiling.Timing.graph_measure`, where events are used. ``launched``: as by itself."""
     times = Times('measured', between=1 if FOLLOWERS == 'mark' else 0)
     with Exit() as exit:
         marker = Marker(reader, exit)
-        times.plain, _marks = plain(device, marker, exit, x, s, launches, warmup)
+        times.plain, _marks = launched or plain(device, marker, exit, x, s, launches, warmup)
         clone = device.graph_clone(g)
         exit.add(partial(device.graph_destroy, clone))
         kind, disabled = Writer(reader).kind, set(off)
@@ -261,9 +266,7 @@ def measured(
     return times
 
 
-def plain(
-    device: Any, marker: Marker, exit: Exit, x: int, s: int, launches: int, warmup: int
-) -> tuple[list[float], list[float]]:
+def plain(device: Any, marker: Marker, exit: Exit, x: int, s: int, launches: int, warmup: int) -> Launched:
     """Launches one right behind the other, and events with nothing between them.
 
     So the host's time is hidden behind the launch before, if that is longer.

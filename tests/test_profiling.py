@@ -22,7 +22,7 @@ from capturekit.measuring import timeline
 from capturekit.profiling import Profiler, Timing, Untraceable, traced
 from capturekit.recording import Timeline
 from capturekit.rules import Code
-from capturekit.timing import Times
+from capturekit.timing import Exit, Marker, Times, plain
 from tests.compiled import compiled
 from tests.test_timing import COPY, DIAMOND, DRIVER, EDGES, KERNEL, RAN, STREAM, Device, close
 
@@ -37,7 +37,7 @@ class Cupti:
 
     def __init__(self) -> None:
         self.calls, self.refuse, self.others, self.knows_host = 0, 0, False, True
-        self.subscribed, self.noting, self.kinds = False, False, set[int]()
+        self.attached, self.subscribed, self.noting, self.kinds = False, False, False, set[int]()
         self.given: Any = None
         self.pending: list[tuple[int, int, int, int]] = []
 
@@ -54,12 +54,17 @@ class Cupti:
     def on_cuptiSubscribe(self, subscriber: Any, note: Any, _data: Any) -> int:
         if self.others or self.subscribed:
             return OTHERS
-        subscriber._obj.value, self.note, self.subscribed = 7, note, True
+        subscriber._obj.value, self.note, self.subscribed, self.attached = 7, note, True, True
         return 0
 
     def on_cuptiUnsubscribe(self, subscriber: Any) -> int:
         self.subscribed = self.noting = False
         return 0 if subscriber.value == 7 else 1
+
+    def on_cuptiFinalize(self) -> int:
+        self.attached = self.subscribed = self.noting = False
+        self.kinds.clear()
+        return 0
 
     def on_cuptiActivityRegisterCallbacks(self, give: Any, take: Any) -> int:
         self.given = give, take
@@ -117,13 +122,13 @@ class Cupti:
         return 0
 
     def open(self) -> list[Any]:
-        return [self.subscribed, self.noting, self.kinds]
+        return [self.attached, self.subscribed, self.noting, self.kinds]
 
 
 class Watched(Device):
     """The small driver with CUPTI in it. Between nodes there are ``gap`` us; watching one adds ``delay``."""
 
-    gap, delay, inside, blind = 0.0, 0.0, 0.0, 0
+    gap, delay, inside, blind, other = 0.0, 0.0, 0.0, 0, 0
 
     def begin(self, mark: float = 1.5, launch: float = 0.0) -> None:
         super().begin(mark, launch)
@@ -167,11 +172,13 @@ class Watched(Device):
             ends.append(start + cost + self.inside)
             stamps = [self.clock + round(one * 1000) for one in (start, ends[-1])]
             self.cupti.pending.append((kind, *(stamps if self.blind else (0, 0)), handles[number] + 1005))
-        self.cupti.pending.append((KERNEL, self.clock, self.clock + 9, 1))  # somebody else's
+        self.cupti.pending.append((KERNEL, self.clock, self.clock + 9, self.other))  # of another thread
         self.clock += 10**9
 
     def traced(self, g: int, launches: int = 3, off: tuple[int, ...] = ()) -> Times:
-        return traced(self, self.reader, self.watcher, g, g, STREAM, launches, 1, off)
+        with Exit() as exit:
+            launched = plain(self, Marker(self.reader, exit), exit, g, STREAM, launches, 1)
+        return traced(self, self.reader, self.watcher, g, STREAM, launches, 1, off, False, launched)
 
     def line(self, g: int, **options: Any) -> Timeline:
         _costs, edges, handles = self.shape
@@ -190,7 +197,7 @@ def device(library: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     device = Watched(library)
     yield device
     assert device.left() == [0, 0, 0, 0]
-    assert device.cupti.open() == [False, False, set()]
+    assert device.cupti.open() == [False, False, False, set()]
     assert device.watcher._lock.acquire(blocking=False), 'the next one may watch'
 
 
@@ -213,9 +220,9 @@ def test_what_watching_adds_between_nodes_is_taken_off(device: Watched) -> None:
     g, _handles = device.graph([(KERNEL, 2.0)] * 60, [(n, n + 1) for n in range(59)])
     line = device.line(g)
     assert line.marked_us == pytest.approx(120 + 59 * 0.7)
-    assert line.mark_us == pytest.approx(0.7, abs=0.01)
+    assert line.mark_us == pytest.approx(0.7 * 59 / 60, abs=0.01)
     assert close(line.nodes, [(2.0 * n, 2.0 * n + 2) for n in range(60)])
-    assert 'by a profiler' in str(line) and '0.70 a node, taken off' in str(line)
+    assert 'by a profiler' in str(line) and 'a node on the average, taken off' in str(line)
 
 
 def test_what_watching_adds_to_nodes_is_taken_off(device: Watched) -> None:
@@ -251,8 +258,11 @@ def test_copies_and_host_functions_are_told(device: Watched, monkeypatch: pytest
 def test_the_nodes_of_a_child_graph_are_one(device: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     g, handles = device.graph([(KERNEL, 3.0), (KERNEL, 4.0), (KERNEL, 5.0)], [(0, 1), (1, 2)])
     inside = profiling._inside
-    alone = lambda reader, node, kind: handles[1:] if node == handles[1] else inside(reader, node, kind)  # noqa: E731
-    monkeypatch.setattr(profiling, '_inside', alone)
+
+    def child(reader: Any, node: int, kind: str, all_kinds: bool = False) -> list[int]:
+        return handles[1:] if node == handles[1] else inside(reader, node, kind, all_kinds)
+
+    monkeypatch.setattr(profiling, '_inside', child)
     monkeypatch.setattr(device.reader, 'handles', lambda graph: handles[:2])
     assert list(device.traced(g).nodes.values()) == [[(0.0, 3.0)] * 3, [(3.0, 12.0)] * 3]
 
@@ -281,6 +291,32 @@ def test_no_launch_was_seen_whole(device: Watched) -> None:
     g, _handles = device.graph(DIAMOND, EDGES)
     with pytest.raises(Untraceable, match='no launch of this graph whose nodes it all saw'):
         device.traced(g, 1)
+
+
+def test_beside_graphs_of_another_thread_cupti_stays(device: Watched) -> None:
+    """A graph that it recorded may not be launched once it is gone."""
+    device.other = 1
+    g, _handles = device.graph(DIAMOND, EDGES)
+    times = device.traced(g)
+    assert 'CUPTI stays attached' in times.note and close(next(iter(times.nodes.values()))[0:1], [(0, 10)])
+    assert device.cupti.open() == [True, False, False, set()]
+    device.other = 0
+    assert device.traced(g).note == ''
+
+
+def test_beside_a_graph_that_another_thread_made_cupti_stays(device: Watched) -> None:
+    g, _handles = device.graph(DIAMOND, EDGES)
+    copy = device.graph_upload
+
+    def instantiated(x: int, s: int) -> None:
+        cloned = profiling._Cloned(0, 0, 77, 78)
+        device.cupti.note(None, 3, 20, ctypes.pointer(profiling._Resource(0, 0, ctypes.pointer(cloned))))
+        copy(x, s)
+
+    device.graph_upload = instantiated  # type: ignore[method-assign]
+    assert 'CUPTI stays attached' in device.traced(g).note
+    del device.graph_upload  # type: ignore[method-assign]
+    assert device.traced(g).note == ''
 
 
 @given(
@@ -351,7 +387,7 @@ def test_the_driver_s_calls_refused_in_turn_leave_nothing(device: Watched) -> No
             device.traced(g, 1)
         assert info.value.code is Code.cudaErrorMemoryAllocation
         assert device.left() == [0, 0, 0, 0], f'call {call} of {total}'
-        assert device.cupti.open() == [False, False, set()], f'call {call} of {total}'
+        assert device.cupti.open() == [False, False, False, set()], f'call {call} of {total}'
     device.begin()
 
 
@@ -385,7 +421,7 @@ def test_beside_another_profiler_events_are_taken(both: Both) -> None:
     g, _ = both.graph(DIAMOND, EDGES)
     both.cupti.others = True
     times = both.graph_measure(g, g, STREAM, 1, 0)
-    assert (times.by, times.note) == ('events', 'by events: another profiler uses CUPTI in this process')
+    assert (times.by, times.note) == ('events', 'By events: another profiler uses CUPTI in this process.')
     with pytest.raises(Untraceable, match='another profiler'):
         both.graph_measure(g, g, STREAM, 1, 0, (), 'profiler')
     assert both.left() == [0, 0, 0, 0]
@@ -400,13 +436,13 @@ def test_an_older_cupti_and_host_functions(both: Both) -> None:
         patch.setattr(profiling.Writer, 'kind', lambda self, n: 'host' if n == handles[1] else real(self, n))
         times = both.graph_measure(g, g, STREAM, 1, 0)
     assert times.by == 'events' and 'does not record host functions' in times.note
-    assert both.cupti.open() == [False, False, set()]
+    assert both.cupti.open() == [False, False, False, set()]
 
 
 def test_without_cupti_the_note_says_what_to_install(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
     g, _ = both.graph(DIAMOND, EDGES)
     monkeypatch.setattr(profiling, 'profiler', lambda: 'CUPTI is not installed (pip install nvidia-cuda-cupti)')
-    assert both.graph_measure(g, g, STREAM, 1, 0).note.endswith('(pip install nvidia-cuda-cupti)')
+    assert both.graph_measure(g, g, STREAM, 1, 0).note.endswith('(pip install nvidia-cuda-cupti).')
 
 
 def test_cupti_is_looked_for_once(monkeypatch: pytest.MonkeyPatch, library: str) -> None:

@@ -8,6 +8,9 @@ within 2 us or 3 %, whichever is more; by events they can't, and what is claimed
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,12 +103,21 @@ def near(got: float, want: float) -> bool:
     return abs(got - want) <= max(2.0, 0.03 * want)
 
 
-def off(graph: ck.Graph, spins: Spins, line: ck.Timeline) -> list[str]:
-    """Starts, ends and lengths that are not as they were in plain launches."""
+def off(graph: ck.Graph, spins: Spins, line: ck.Timeline, lengths: list[list[int]] | None = None) -> list[str]:
+    """Starts, ends and lengths that are not as they were in plain launches.
+
+    ``lengths``: of lanes beside each other. Each node of a lane may have up to 0.3 us of watching in it.
+    """
     found = []
+    depth = [0, *(n + 1 for row in lengths or [] for n in range(len(row))), 0]
     for number, (got, want) in enumerate(zip(nodes_of(line), spins.ran(graph))):
         pairs = zip(('start', 'end', 'length'), (*got, got[1] - got[0]), (*want, want[1] - want[0]))
-        found += [f'{what} of {number}: {a:.2f}, not {b:.2f}' for what, a, b in pairs if not near(a, b)]
+        more = 0.3 * depth[number] if lengths else 0.0
+        found += [
+            f'{what} of {number}: {a:.2f}, not {b:.2f}'
+            for what, a, b in pairs
+            if not near(a, b) and (what == 'length' or abs(a - b) > 2 + more)
+        ]
     return found
 
 
@@ -161,7 +173,7 @@ def test_lanes(lengths: list[list[int]], record_property: Callable[[str, object]
     spins = Spins(2 + sum(map(len, lengths)))
     graph = lanes(spins, lengths)
     line = graph.measure()
-    wrong = off(graph, spins, line)
+    wrong = off(graph, spins, line, lengths)
     record_property('table', str(line))
     print(line, *wrong, sep='\n')
     assert wrong == []
@@ -196,17 +208,82 @@ def test_by_events(record_property: Callable[[str, object], None]) -> None:
     assert line.marked_us > line.span_us and 0 <= line.mark_us < 5, str(line)
 
 
-def test_the_profiler_is_given_back() -> None:
-    """Others may watch afterwards, and it may be used again."""
-    torch = pytest.importorskip('torch')
-    x = cp.zeros(1 << 10)
-    with ck.capture() as cap:
-        cp.add(x, 1, out=x)
-    for _ in range(2):
-        assert cap.graph.measure(2, 0).by == 'profiler'
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as watch:
-            (torch.ones(10, device='cuda') * 2).sum().item()
-        assert any('reduce' in one.key for one in watch.key_averages())
+def test_launches_are_as_fast_afterwards() -> None:
+    """CUPTI must be gone: while it is attached, such a graph takes five times as long."""
+    arrays = [cp.zeros(256, np.float32) for _ in range(32)]
+    with ck.capture() as cap, cap.fork(32) as forked:
+        for _ in range(10):
+            for x, lane in zip(arrays, forked):
+                with lane:
+                    cp.add(x, 1, out=x)
+    first, again = cap.graph.measure(), cap.graph.measure()
+    assert (first.by, again.by) == ('profiler', 'profiler')
+    assert again.plain_us < 2 * first.plain_us
+
+
+APART = """
+import cupy as cp, torch
+import capturekit as ck
+from torch.profiler import ProfilerActivity, profile
+x = cp.zeros(1 << 10)
+with ck.capture() as cap:
+    cp.add(x, 1, out=x)
+print(cap.graph.measure(2, 0).by)
+for _ in range(2):
+    with profile(activities=[ProfilerActivity.CUDA]) as watch:
+        (torch.ones(10, device='cuda') * 2).sum().item()
+    print(any('reduce' in one.key for one in watch.key_averages()))
+    line = cap.graph.measure(2, 0)
+    print(line.by, '|', line.note)
+"""
+BESIDE = """
+import threading
+import cupy as cp
+import capturekit as ck
+x, y = cp.zeros(1 << 10), cp.zeros(1 << 10)
+with ck.capture() as other:
+    for _ in range(100):
+        cp.add(y, 1, out=y)
+with ck.capture() as cap:
+    cp.add(x, 1, out=x)
+stop = threading.Event()
+def launches():
+    stream = cp.cuda.Stream(non_blocking=True)
+    while not stop.is_set():
+        other.graph.launch(stream)
+        stream.synchronize()
+thread = threading.Thread(target=launches)
+thread.start()
+line = cap.graph.measure(50, 0)
+stop.set()
+thread.join()
+before = int(y[0])
+other.graph.launch()
+cp.cuda.Device().synchronize()
+print(int(y[0]) - before, line.by, '|', line.note)
+"""
+
+
+def apart(program: str) -> list[str]:
+    """What a process of its own prints. A profiler of another's stays in the process."""
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(root), os.environ.get('PYTHONPATH', '')])}
+    ran = subprocess.run(
+        [sys.executable, '-c', program], capture_output=True, text=True, timeout=120, cwd=root, env=environment
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.splitlines()
+
+
+def test_torch_profiles_afterwards_and_stays() -> None:
+    pytest.importorskip('torch')
+    note = 'events | By events: another profiler uses CUPTI in this process.'
+    assert apart(APART) == ['profiler', 'True', note, 'True', note]
+
+
+def test_graphs_of_another_thread_are_seen_and_can_be_launched_later() -> None:
+    (said,) = apart(BESIDE)
+    assert said.startswith('100 profiler | Graphs of others were seen meanwhile'), said
 
 
 def test_copies_memsets_and_disabled_nodes() -> None:
