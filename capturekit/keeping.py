@@ -124,10 +124,13 @@ class Blocks:
 
 
 def keep(
-    reader: Reader, graphs: Iterable[int], memory: GraphMemory, held: list[Any], array: type
+    reader: Reader, graphs: Iterable[int], memory: GraphMemory, held: list[Any], array: type, first: int = 0
 ) -> list[tuple[str, int]]:
-    """Keep for the graph what its kernels use from outside; return (kernel, address) of what nobody holds any more."""
-    kernels = [kernel for graph in graphs for kernel in reader.kernels(graph)[0]]
+    """Keep for the graph what its kernels use from outside; return (kernel, address) of what nobody holds any more.
+
+    Those from node number ``first`` on: what a graph of somebody else's had before is none of ours.
+    """
+    kernels = [kernel for graph in graphs for kernel in reader.kernels(graph, first)[0]]
     blocks = Blocks(held, memory)
     kept: dict[int, Any] = {}
     open_ = {}

@@ -158,17 +158,17 @@ class Leaving:
         live.capture.status = CaptureStatus.NONE
         with GUARD.inside():
             device.end_capture(live.origin.ptr)
-        self._keep(live, [into.handle])
+        self._keep(live, [into.handle], into.count)
         return into
 
     @staticmethod
-    def _keep(live: Live, graphs: list[int]) -> None:
+    def _keep(live: Live, graphs: list[int], first: int = 0) -> None:
         """Keep what the graph uses from outside; in a strict capture nothing of that may be gone already."""
         reader = None if live.platform.simulated else live.platform.device.reader
         if reader is None or live.memory is None:
             return
         held, live.held = live.held, []
-        lost = keep(reader, graphs, live.memory, held, live.platform.cupy.ndarray)
+        lost = keep(reader, graphs, live.memory, held, live.platform.cupy.ndarray, first)
         for kernel, address in lost:
             text = f'{kernel} uses memory at {address:#x} whose array is gone already'
             live.note('note', None, text, live.at)

@@ -168,13 +168,13 @@ class Reader:
         """Name and layout (offset and size of each argument) of a kernel, by its function and its kernel."""
         return self._described(key)
 
-    def kernels(self, graph: int) -> tuple[list[Kernel], list[int]]:
-        """The kernels of a graph, and the handles of its other nodes."""
+    def kernels(self, graph: int, first: int = 0) -> tuple[list[Kernel], list[int]]:
+        """The kernels of a graph, and the handles of its other nodes, from node number ``first`` on."""
         found: dict[tuple[int, int], Kernel] = {}
         others: list[int] = []
         params = _Params()
         reference, get, string_at = ctypes.byref(params), self._get, ctypes.string_at
-        for handle in self.handles(graph):
+        for handle in self.handles(graph)[first:]:
             if get(handle, reference):
                 others.append(handle)
                 continue

@@ -10,10 +10,12 @@ where it can't be had :mod:`capturekit.timing` puts events around the nodes. Of 
 that have lain at the same offsets since CUDA 11.6.
 
 As long as it is attached, all launches of the process take longer, even when nothing is recorded: measured on an H100,
-a graph of 320 nodes on 32 lanes 5 times as long. So it is attached for one measurement and detached after it. An
-executable graph that was made or launched while it recorded must be gone by then: one that was launched later ended in
-``cudaErrorLaunchFailure``. Ours is; where another thread's was seen, CUPTI stays, and the times say so. CUPTI User's
-Guide: "CUPTI Activity API", "CUPTI Callback API", ``cuptiFinalize``.
+a graph of 320 nodes on 32 lanes 5 times as long. So it is attached for one measurement and detached after it, which
+must not happen while another thread uses the device: the process hung. And an executable graph that was made or
+launched while it recorded must be gone by then: one that was launched later ended in ``cudaErrorLaunchFailure``. So
+where there are other threads of Python's it has to be asked for; where a graph of others was seen, it stays attached,
+and the times say so. Each time it is attached costs about half a megabyte of device memory, which does not come back.
+CUPTI User's Guide: "CUPTI Activity API", "CUPTI Callback API", ``cuptiFinalize``.
 """
 
 from __future__ import annotations
@@ -208,13 +210,6 @@ def profiler() -> Profiler | str:
         return 'CUPTI is not installed (pip install nvidia-cuda-cupti)'
 
 
-def may_trace(watcher: Profiler, kinds: Iterable[str]) -> None:
-    """Raise Untraceable where CUPTI can't be attached now, or does not record nodes of these kinds."""
-    with Exit() as exit:
-        watcher.begin(exit)
-        watcher.watch(exit, 'host' in kinds)
-
-
 def traced(
     device: Any,
     reader: Reader,
@@ -333,27 +328,47 @@ class Timing:
 
         On the stream ``s``, each ``warmup + launches`` times, and wait for both; the first ``warmup`` are not told. The
         nodes ``off`` are disabled in ``x``, are so in the other graph, and are not told. ``by_node_priority``: as ``x``
-        was instantiated. ``by``: 'profiler', 'events', or None for the first of these that can be had. Raises
-        Untraceable where the profiler is asked for and can't be had. By events it is refused where ``cudaGraphClone``
-        is: graphs with conditional or memory nodes.
+        was instantiated. ``by``: 'profiler', 'events', or None for the profiler where it can be had and this is the
+        only thread. Raises Untraceable where the profiler is asked for and can't be had. By events it is refused where
+        ``cudaGraphClone`` is: graphs with conditional or memory nodes.
         """
         if self.reader is None:
             raise CudaCallError(Code.cudaErrorNotSupported, "measuring a graph: the driver's library can't be reached")
         given = g, s, launches, warmup, off, by_node_priority
-        watcher, note, launched = profiler() if by != 'events' else None, '', None
-        try:
-            if isinstance(watcher, str):
-                raise Untraceable(watcher)
-            if watcher is not None:
-                may_trace(watcher, _timed(self.reader, g, off).values())
-            with Exit() as exit:
-                launched = plain(self, Marker(self.reader, exit), exit, x, s, launches, warmup)
-            if watcher is not None:
+        watcher = _watcher(by)
+        if isinstance(watcher, Profiler) and 'host' in _timed(self.reader, g, off).values():
+            watcher = _records_host(watcher)
+        if isinstance(watcher, str) and by is not None:
+            raise Untraceable(watcher)
+        with Exit() as exit:
+            launched = plain(self, Marker(self.reader, exit), exit, x, s, launches, warmup)
+        if isinstance(watcher, Profiler):
+            try:
                 return traced(self, self.reader, watcher, *given, launched)
-        except Untraceable as refusal:
-            if by is not None:
-                raise
-            note = f'By events: {refusal.reason}.'
+            except Untraceable as refusal:
+                if by is not None:
+                    raise
+                watcher = refusal.reason
         times = measured(self, self.reader, g, x, *given[1:], launched)
-        times.note = note
+        times.note = f'By events: {watcher}.' if watcher else ''
         return times
+
+
+def _watcher(by: str | None) -> Profiler | str | None:
+    """The profiler; the reason why it is not used; None where nobody asked for it."""
+    if by == 'events':
+        return None
+    if by is None and threading.active_count() > 1:
+        return "there are other threads, and CUPTI may be detached only while none uses the device (by='profiler')"
+    return profiler()
+
+
+def _records_host(watcher: Profiler) -> Profiler | str:
+    """The profiler, if it records host functions and is free, or why not. Nothing has been launched yet."""
+    try:
+        with Exit() as exit:
+            watcher.begin(exit)
+            watcher.watch(exit, host=True)
+    except Untraceable as refusal:
+        return refusal.reason
+    return watcher

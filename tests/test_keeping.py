@@ -39,7 +39,7 @@ class Reader:
         """A kernel was recorded with these arrays, or addresses."""
         self.told.append((name, [one if isinstance(one, int) else int(one.data.ptr) for one in arrays]))
 
-    def kernels(self, graph: int) -> tuple[list[Kernel], list[int]]:
+    def kernels(self, graph: int, first: int = 0) -> tuple[list[Kernel], list[int]]:
         self.asked[-1].append(graph)
         told, self.told = self.told, []
         return [
@@ -272,7 +272,7 @@ def test_no_false_alarm_by_words_that_are_never_written(sim: Any, reader: Reader
         y = x * 2
         words = (int(x.data.ptr), N, N, 8, int(y.data.ptr), N, N, 8, N, N, stale)
         layout = [(0, 32), (32, 32), (64, 24)]
-        reader.kernels = lambda _graph: ([Kernel(MULTIPLY, layout, [struct.pack('<11Q', *words)])], [])  # type: ignore[method-assign]
+        reader.kernels = lambda _graph, _first=0: ([Kernel(MULTIPLY, layout, [struct.pack('<11Q', *words)])], [])  # type: ignore[method-assign]
     cap.graph.launch()
     assert np.array_equal(y.get(), np.arange(N) * 2)
 

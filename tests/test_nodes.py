@@ -241,6 +241,8 @@ def test_kernels_and_others(driver: Driver) -> None:
     assert [(k.name, k.layout) for k in kernels] == [('copy', [(0, 8), (8, 8)]), ('fill', [(0, 8)])]
     assert [k.nodes for k in kernels] == [[words(1, 2), words(4, 5)], [words(3)]]
     assert [k.words().tolist() for k in kernels] == [[1, 2, 4, 5], [3]]
+    later, others = Reader().kernels(graph, 2)
+    assert ([k.nodes for k in later], others) == ([[words(3)], [words(4, 5)]], [last]), 'from node number 2 on'
 
 
 def test_arguments_wherever_they_lie(driver: Driver) -> None:

@@ -29,6 +29,7 @@ def cp(request: pytest.FixtureRequest) -> Iterator[Any]:
         if int(code) or least - greatest < 2:
             pytest.skip('the device has fewer than three priorities of streams')
         with pytest.MonkeyPatch.context() as patch:
+            _NOTED.clear()
             patch.setattr(CudaDevice, 'graph_instantiate', _noting(CudaDevice.graph_instantiate))
             yield pytest.importorskip('cupy')
         return
@@ -41,7 +42,8 @@ def cp(request: pytest.FixtureRequest) -> Iterator[Any]:
         uninstall()
 
 
-#: By executable graph, whether it was instantiated with the priorities of its nodes. ``cudaGraphExecGetFlags`` does not
+#: By executable graph that capturekit instantiated, not CuPy, whether with the priorities of its nodes.
+#: ``cudaGraphExecGetFlags`` does not
 #: tell: driver 580 with CUDA 13.0 answers 0 for both. That they are heeded is measured in tests/gpu.
 _NOTED: dict[int, bool] = {}
 
@@ -58,7 +60,7 @@ def _noting(instantiate: Any) -> Any:
 def heeds(executable: int) -> bool:
     """Whether an executable graph was instantiated with the priorities of its nodes."""
     device = current().device
-    return bool(device._execs[executable].by_priority) if current().simulated else _NOTED[executable]
+    return bool(device._execs[executable].by_priority) if current().simulated else _NOTED.get(executable, False)
 
 
 def told(graph: ck.Graph) -> bool:

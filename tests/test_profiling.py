@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import struct
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -415,6 +416,28 @@ def test_the_profiler_is_taken_where_it_can_be_had(both: Both) -> None:
     g, _ = both.graph(DIAMOND, EDGES)
     assert [both.graph_measure(g, g, STREAM, 1, 0, (), by).by for by in (None, 'profiler')] == ['profiler'] * 2
     assert both.graph_measure(g, g, STREAM, 1, 0, (), 'events').by == 'events'
+
+
+def test_beside_another_thread_the_profiler_has_to_be_asked_for(both: Both) -> None:
+    g, _ = both.graph(DIAMOND, EDGES)
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    try:
+        times = both.graph_measure(g, g, STREAM, 1, 0)
+        assert times.by == 'events' and times.note.startswith('By events: there are other threads')
+        assert both.cupti.calls == 0
+        assert both.graph_measure(g, g, STREAM, 1, 0, (), 'profiler').by == 'profiler'
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_a_refused_profiler_costs_no_launches(both: Both) -> None:
+    g, _ = both.graph(DIAMOND, EDGES)
+    both.cupti.others = True
+    both.graph_measure(g, g, STREAM, 3, 2)
+    assert both.number('launches') == 2 * (3 + 2)
 
 
 def test_beside_another_profiler_events_are_taken(both: Both) -> None:

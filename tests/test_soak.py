@@ -75,15 +75,15 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_the_sanitizer_counts_tests_and_errors(program: Any) -> None:
     program()
-    assert sanitizer.run(quiet) == {'tests': 99, 'errors': 0}
+    assert sanitizer.run(quiet, ['a', 'b']) == {'tests': 198, 'errors': 0}
 
 
 @pytest.mark.parametrize(
     ('how', 'said'),
     [
-        ({'tests': CLEAN + FOUND}, '^1 errors'),
-        ({'tests': ''}, 'counted nothing'),
-        ({'said': '1 failed'}, 'the tests fail under compute-sanitizer'),
+        ({'tests': CLEAN + FOUND}, 'a: status 0, 1 errors\n\nInvalid __global__ write of size 4 bytes'),
+        ({'tests': ''}, 'b: status 0, -1 errors'),
+        ({'said': 'FAILED one\n1 failed'}, 'a: status 0, 0 errors\nFAILED one'),
         ({'planted': CLEAN}, 'does not find a planted write'),
         ({'planted': '========= Error: Device not supported'}, 'planted write beyond an allocation: .*Device not supp'),
     ],
@@ -91,7 +91,7 @@ def test_the_sanitizer_counts_tests_and_errors(program: Any) -> None:
 def test_a_sanitizer_that_finds_something_or_can_find_nothing_is_told(program: Any, how: Any, said: str) -> None:
     program(**how)
     with pytest.raises(AssertionError, match=said):
-        sanitizer.run(quiet)
+        sanitizer.run(quiet, ['a', 'b'])
 
 
 def test_an_absent_sanitizer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

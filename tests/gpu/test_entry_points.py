@@ -470,6 +470,11 @@ for name, on, what in (
     ('interface naming the legacy stream', lambda s: 1, None),
 ):
     row(C, name, lambda s, on=on: keep(s, cp.asarray(OfOtherLibrary(s.x[:2], on(s))) * 2), what)
+J = 'cupy._core.concatenate_method'
+row(J, 'two arrays', lambda s: keep(s, cp.concatenate([s.a[:1], s.a[2:3]])), check=kept_equals(1, 3))
+row(J, 'eight arrays', lambda s: keep(s, cp.stack([s.a[0]] * 8)[:2] * 1), check=kept_equals(1, 1))
+row(J, 'nine arrays', lambda s: cp.concatenate([s.a[:1]] * 9), unsupported)
+row(J, 'twenty arrays, stacked', lambda s: cp.stack([s.a] * 20), unsupported)
 
 # -- graphs and memory ----------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import itertools
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -236,32 +237,6 @@ for _ in range(2):
     line = cap.graph.measure(2, 0)
     print(line.by, '|', line.note)
 """
-BESIDE = """
-import threading
-import cupy as cp
-import capturekit as ck
-x, y = cp.zeros(1 << 10), cp.zeros(1 << 10)
-with ck.capture() as other:
-    for _ in range(100):
-        cp.add(y, 1, out=y)
-with ck.capture() as cap:
-    cp.add(x, 1, out=x)
-stop = threading.Event()
-def launches():
-    stream = cp.cuda.Stream(non_blocking=True)
-    while not stop.is_set():
-        other.graph.launch(stream)
-        stream.synchronize()
-thread = threading.Thread(target=launches)
-thread.start()
-line = cap.graph.measure(50, 0)
-stop.set()
-thread.join()
-before = int(y[0])
-other.graph.launch()
-cp.cuda.Device().synchronize()
-print(int(y[0]) - before, line.by, '|', line.note)
-"""
 
 
 def apart(program: str) -> list[str]:
@@ -281,9 +256,21 @@ def test_torch_profiles_afterwards_and_stays() -> None:
     assert apart(APART) == ['profiler', 'True', note, 'True', note]
 
 
-def test_graphs_of_another_thread_are_seen_and_can_be_launched_later() -> None:
-    (said,) = apart(BESIDE)
-    assert said.startswith('100 profiler | Graphs of others were seen meanwhile'), said
+def test_beside_another_thread_it_has_to_be_asked_for() -> None:
+    """CUPTI may not be detached while another thread uses the device: then the process hangs."""
+    x = cp.zeros(1 << 10)
+    with ck.capture() as cap:
+        cp.add(x, 1, out=x)
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    try:
+        line = cap.graph.measure(2, 0)
+        assert line.by == 'events' and 'there are other threads' in line.note
+        assert cap.graph.measure(2, 0, by='profiler').by == 'profiler'
+    finally:
+        ended.set()
+        thread.join()
 
 
 def test_copies_memsets_and_disabled_nodes() -> None:
@@ -317,18 +304,20 @@ def test_a_thousand_nodes(tmp_path: Path, record_property: Callable[[str, object
     assert 'measured' in to_trace(cap.recording) and to_timeline_svg(cap.recording)
 
 
-def test_nothing_is_left_on_the_device() -> None:
+@pytest.mark.parametrize(('by', 'most'), [('events', 0), ('profiler', 1 << 20)])
+def test_nothing_is_left_on_the_device(by: str, most: int) -> None:
+    """But what CUPTI keeps each time."""
     x = cp.zeros(1 << 10)
     with ck.capture() as cap:
         for _ in range(50):
             cp.add(x, 1, out=x)
-    cap.graph.measure(2, 0)
+    cap.graph.measure(2, 0, by)
     free: list[int] = []
     for _ in range(40):
-        cap.graph.measure(2, 0)
+        cap.graph.measure(2, 0, by)
         cp.cuda.Device().synchronize()
         free.append(int(cp.cuda.runtime.memGetInfo()[0]))
-    assert free[-1] >= free[9], free
+    assert free[-1] >= free[9] - 30 * most, free
 
 
 def test_a_graph_without_nodes() -> None:

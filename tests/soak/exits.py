@@ -72,6 +72,7 @@ class Tripwire:
         self.calls, self.at, self.after, self.name = 0, at, after, ''
         names = [name for name in dir(self._device) if not name.startswith('_') and name not in _NOT]
         verbs = {name: getattr(self._device, name) for name in names}
+        own = dict(vars(self._device))
         try:
             for name, verb in verbs.items():
                 if callable(verb):
@@ -81,8 +82,8 @@ class Tripwire:
             for name, verb in verbs.items():
                 if callable(verb):
                     vars(self._device).pop(name, None)
-                    if getattr(self._device, name) != verb:  # it was the object's own
-                        setattr(self._device, name, verb)
+                    if name in own:
+                        setattr(self._device, name, own[name])
 
 
 def program(cp: Any, x: Any, origin: Any) -> Any:
