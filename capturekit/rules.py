@@ -631,7 +631,10 @@ class Measured:
     device: str
 
 
-MEASURED: tuple[Measured, ...] = (Measured(13000, '580.159.04', 'NVIDIA H200'),)
+MEASURED: tuple[Measured, ...] = (
+    Measured(13000, '580.159.04', 'NVIDIA H200'),
+    Measured(13000, '580.159.04', 'NVIDIA H100 80GB HBM3'),
+)
 NEWEST = max(MEASURED, key=lambda one: one.cuda)
 
 
