@@ -124,7 +124,7 @@ class Concurrency:
             f'{self.source}: {self.nodes} nodes, {self.edges} edges, {len(self.lanes)} lanes, '
             f'at most {self.width} at once',
             f'  one after the other {self.alone_us:10.1f} us',
-            f'  measured            {self.measured_us:10.1f} us   {self.speedup:.2f} times faster than that',
+            f'  measured            {self.measured_us:10.1f} us   {self.speedup:.2f} times as fast as that',
             f'  longest path        {self.ideal_us:10.1f} us   {len(self.critical)} nodes',
             *(f'    {line}' for line in _grouped(self.critical)),
             f'  by its data alone   {self.data_us:10.1f} us   at most {self.data_width} at once',

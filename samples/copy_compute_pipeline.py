@@ -81,7 +81,7 @@ def main():
         error = max(error, float(abs(pipeline.taken - wanted).max()))
     print(f'max error against one piece: {error:.1g}')
 
-    report = ck.experiment(pipeline.program, lanes=(1, 2, 3, 4), rounds=2 if SIMULATED else 9)
+    report = ck.experiment(pipeline.program, lanes=(1, 2, 3, 4), rounds=2 if SIMULATED else 5)
     print(report)
     with open(given.out, 'w', encoding='utf-8') as f:
         f.write(report.svg())

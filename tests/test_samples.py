@@ -63,7 +63,7 @@ PRINTS = {
         r'max error: 0',
         r'modelled: 5 nodes, 4 edges, 2 lanes, at most 1 at once',
         r'  one after the other       10.4 us',
-        r'  measured                  10.4 us   1.00 times faster than that',
+        r'  measured                  10.4 us   1.00 times as fast as that',
         r'  longest path              10.4 us   5 nodes',
         r'    0: kernel cupy_add on lane 1, at .* \(4 nodes\)',
         r'    4: kernel cupy_multiply on lane 2, at .*',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from capturekit.render.layout import COLORS, fit
@@ -85,14 +86,14 @@ def _axis(series: list[Series]) -> _Axis:
     smallest = min(point.low for point in points)
     if smallest > 0 and largest / smallest > _SPREAD:
         return _Axis(_round(smallest, up=False), _round(largest, up=True), logarithmic=True)
-    return _Axis(0.0, _round(largest, up=True), logarithmic=False)
+    return _Axis(0.0, _round(largest, up=True, steps=(1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)), logarithmic=False)
 
 
-def _round(value: float, up: bool) -> float:
+def _round(value: float, up: bool, steps: Sequence[float] = (1, 2, 5, 10)) -> float:
     """The next of 1, 2, 5, 10 ... from here."""
     power = 10.0 ** math.floor(math.log10(value))
-    steps = [one * power for one in (1, 2, 5, 10)]
-    return next(s for s in steps if s >= value * 0.9999) if up else [s for s in steps if s <= value * 1.0001][-1]
+    found = [one * power for one in steps]
+    return next(s for s in found if s >= value * 0.9999) if up else [s for s in found if s <= value * 1.0001][-1]
 
 
 def _x(columns: list[int], lanes: int) -> float:
@@ -104,7 +105,7 @@ def _grid(out: list[str], axis: _Axis, columns: list[int], unit: str) -> None:
     for tick in axis.ticks():
         y = axis.at(tick)
         out.append(f'<path class="ck-rail" style="stroke-width:1" d="M{_LEFT} {y:g}H{_WIDTH - _RIGHT}"/>')
-        out.append(_text(_RIGHT, y + 3.5, f'{tick:,.4g} {unit}', 'ck-dim'))
+        out.append(_text(_RIGHT, y + 3.5, f'{tick:,.0f} {unit}' if tick >= 100 else f'{tick:.4g} {unit}', 'ck-dim'))
     for lanes in columns:
         label = f'{lanes} lane{"" if lanes == 1 else "s"}'
         out.append(_text(_x(columns, lanes) - len(label) * _CHAR / 2, _TOP + _HEIGHT + 18, label, 'ck-dim'))
