@@ -285,7 +285,7 @@ def test_copies_memsets_and_disabled_nodes() -> None:
     assert kernel is None
     assert copy is not None and fill is not None
     assert copy[1] - copy[0] > fill[1] - fill[0] > 10, 'a copy reads as well'
-    assert copy[1] <= fill[0]
+    assert copy[1] <= fill[0] + 1, 'two engines of the device stamp them'
     assert not y.any(), 'disabled in the copy, too'
 
 

@@ -3,7 +3,9 @@
 By hand: ``compute-sanitizer --tool memcheck --target-processes all --report-api-errors no python -m pytest -m gpu ..``.
 API errors are left out: CuPy and the tests ask for what CUDA refuses, and look at the answer. First it is made to find
 a planted write beyond an allocation, since there are machines on which it runs and checks nothing. CuPy's pools give
-out pieces of larger allocations: an access beyond an array, and within its pool's block, is not found.
+out pieces of larger allocations: an access beyond an array, and within its pool's block, is not found. Conditional
+nodes are left out: under compute-sanitizer 2025.3.1 (driver 580) launching them ends in an illegal address with nothing
+recorded, and without it they run.
 """
 
 from __future__ import annotations
@@ -33,12 +35,14 @@ CORE = (
     f'{_GRAPHED}::test_results_alias_as_they_do_eagerly',
     f'{_GRAPHED}::test_no_call_overwrites_earlier_results',
     'tests/test_updating.py',
-    'tests/test_deciding.py',
     'tests/test_rebinding.py',
     'tests/test_composing.py',
 )
-#: Those that need minutes, all of the memory, or memory that nobody else takes; and those that break things on purpose.
-_NOT = 'bare_cupy or hundred or leave_nothing_behind or memory_runs_out or the_memory or any_program'
+#: Those that need minutes, all of the memory, or count bytes; and those that break things on purpose.
+_NOT = (
+    'bare_cupy or hundred or leave_nothing_behind or memory_runs_out or the_memory or any_program'
+    ' or user_s_pool or new_arrays_are_kept'
+)
 _PLANTED = """
 import cupy, numpy
 beyond = cupy.RawKernel('extern "C" __global__ void beyond(int* x) { x[1 << 22] = 1; }', 'beyond')
