@@ -40,8 +40,10 @@ extern "C" __global__ void spin(unsigned long long us, unsigned long long* stamp
 
 
 @pytest.fixture(autouse=True)
-def cupti(request: pytest.FixtureRequest) -> None:
-    """Most tests here hold what the profiler tells."""
+def cupti(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests here hold what the profiler tells. The threads that are there, as pytest-xdist's, do not count."""
+    real, others = threading.active_count, threading.active_count() - 1
+    monkeypatch.setattr(threading, 'active_count', lambda: real() - others)
     if isinstance(found := profiling.profiler(), str):
         pytest.skip(found)
 
