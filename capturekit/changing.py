@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from capturekit.arguments import encode
+from capturekit.atend import close_at_end
 from capturekit.cuda import current
 from capturekit.errors import ClosedError, CudaCallError, UpdateError
 from capturekit.figures import FIGURES
@@ -245,6 +246,8 @@ class Changeable:
             keeper, x, source = theirs.executable, theirs.graphExec, theirs.source
         self._made = Revised(theirs.graph, x, theirs.host_funcargs, theirs.definition, keeper, source)
         self._plan, self._memory, self.recording = other._plan, other._memory, other.recording
+        if self._memory.to_close:
+            close_at_end(self)
         self._names = Names()
         other._shut()
         other._made, other._plan, other._memory, other._names = None, None, memory, Names()
@@ -426,6 +429,8 @@ class Changeable:
             self._device.set_child(self._made.graph, at.handle, child)
             other._memory.share()
             self._memory.keep(Lent(other._memory, other._made))
+            if other._memory.to_close:
+                close_at_end(self)
 
     def disable(self, node: Node | int) -> None:
         """Let a kernel, a memset or a copy do nothing at launches until :meth:`enable` (``cudaGraphNodeSetEnabled``).
@@ -558,7 +563,7 @@ class Changeable:
         return isinstance(value, current().cupy.ndarray)
 
     def _fits_device(self, value: Any) -> None:
-        if self._is_array(value) and value.device.id != self.device_id:
+        if self._is_array(value) and value.device.id not in (self.device_id, *self.recording.devices):
             raise ValueError(f'the graph lives on device {self.device_id}, the array on device {value.device.id}')
 
     def _address(self, name: str, value: Any, nbytes: int, at: _At) -> int:

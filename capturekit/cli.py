@@ -87,6 +87,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar='N',
         help='seed of the order in which simulated graphs compute their nodes (default 0)',
     )
+    run.add_argument(
+        '--devices', type=int, default=1, metavar='N', help='how many devices the simulated machine has (default 1)'
+    )
     run.add_argument('--full-traceback', action='store_true', help="show capturekit's own frames, too")
     run.add_argument('--save', metavar='FILE', help='write what each capture left behind to FILE, FILE-2 ... (JSON)')
     run.add_argument('--report', metavar='FILE', help='write a page (HTML) of the capture that failed, or the last')
@@ -103,7 +106,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run_given(given: argparse.Namespace) -> int:
     with _kept(given.save, given.report):
-        return _run(given.script, given.args, simulate=given.simulate, seed=given.seed, whole=given.full_traceback)
+        simulated = given.simulate, given.seed, given.devices
+        return _run(given.script, given.args, *simulated, whole=given.full_traceback)
 
 
 @contextmanager
@@ -141,14 +145,17 @@ def _kept(save: str | None, report: str | None) -> Iterator[None]:
             _say('no capture ended, so there is nothing to report')
 
 
-def _run(script: str, args: list[str], *, simulate: bool, seed: int, whole: bool) -> int:
+def _run(script: str, args: list[str], simulate: bool, seed: int, devices: int, *, whole: bool) -> int:
     if not os.path.exists(script):
         _say(f'there is no file {script!r}')
+        return 2
+    if devices < 1:
+        _say(f'--devices takes a number of at least 1, got {devices}')
         return 2
     missing = '--simulate was given' if simulate else why_no_gpu()
     if missing is None:
         return _on_gpu(script, args, whole)
-    return _on_simulated(script, args, missing, seed, whole)
+    return _on_simulated(script, args, missing, seed, devices, whole)
 
 
 def _on_gpu(script: str, args: list[str], whole: bool) -> int:
@@ -166,11 +173,11 @@ def _on_gpu(script: str, args: list[str], whole: bool) -> int:
     return _guarded(script, args, whole)
 
 
-def _on_simulated(script: str, args: list[str], why: str, seed: int, whole: bool) -> int:
+def _on_simulated(script: str, args: list[str], why: str, seed: int, devices: int, whole: bool) -> int:
     from capturekit.simulated import SimulatedDevice, install, uninstall
 
     _say(f'on the simulated device, seed {seed} ({why})')
-    install(SimulatedDevice(seed))
+    install(SimulatedDevice(seed, devices=devices))
     try:
         return _guarded(script, args, whole)
     finally:

@@ -180,6 +180,14 @@ class CudaDevice(Accessing, Setting, Timing):
         """``cudaStreamGetPriority``."""
         return int(self._ask(self._rt.cudaStreamGetPriority(s), 'streamGetPriority'))
 
+    def stream_device(self, s: int) -> int:
+        """``cudaStreamGetDevice``: the device that a stream belongs to.
+
+        Raises:
+            CudaCallError: cuda-bindings is older than 12.8 and doesn't know it: cudaErrorNotSupported.
+        """
+        return int(self._ask(self._offered('cudaStreamGetDevice')(s), 'streamGetDevice'))
+
     def stream_status(self, s: int) -> CaptureStatus:
         """``cudaStreamIsCapturing``."""
         return CaptureStatus(int(self._ask(self._rt.cudaStreamIsCapturing(s), 'streamIsCapturing')))

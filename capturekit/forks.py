@@ -18,6 +18,9 @@ from capturekit.undo import add_note
 #: What a free stream can be used for: device, priority, and the stream that eager lanes were forked from.
 Key = tuple[int, int | None, tuple[int, int] | None]
 
+#: Of each lane: a number, or a ``cupy.cuda.Device``; None is the current one for all.
+Devices = Sequence[Any] | None
+
 #: Free streams are kept for so many kinds of use; the one that was not used for the longest time goes first.
 _KINDS = 64
 _LEAST, _MOST = -(2**31), 2**31 - 1
@@ -38,15 +41,16 @@ class LaneStreams:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def take(self, platform: Platform, priority: int | None, live: Live | None, parent: Any) -> Any:
+    def take(self, platform: Platform, priority: int | None, live: Live | None, parent: Any, device: int) -> Any:
         """A stream for a lane: one that the open capture has joined already, else a free one, else a new one."""
         thread = threading.get_ident() if parent.ptr == PER_THREAD_HANDLE else 0  # another stream in each thread
         source = (int(parent.ptr), thread)
-        key = (platform.cupy.cuda.Device().id, priority, None if live is not None else source)
+        key = (device, priority, None if live is not None else source)
         with self._lock:
             stream = self._found(platform, key, source, live)
         if stream is None:
-            stream = platform.cupy.cuda.Stream(non_blocking=True, priority=priority)
+            with GUARD.on(device, platform):
+                stream = platform.cupy.cuda.Stream(non_blocking=True, priority=priority)
             stream.capturekit_key = key
         stream.capturekit_source = source
         return stream
@@ -81,11 +85,17 @@ LANE_STREAMS = LaneStreams()
 
 
 class LaneScope:
-    """One lane of a fork: ``with lane:`` makes its stream current. ``lane.stream`` is the CuPy stream."""
+    """One lane of a fork: ``with lane:`` makes its device and its stream current.
 
-    def __init__(self, stream: Any, number: int) -> None:
+    ``lane.stream`` is the CuPy stream, ``lane.device`` the number of the device that it belongs to, ``lane.number`` its
+    place in the fork.
+    """
+
+    def __init__(self, stream: Any, number: int, device: Any) -> None:
         self.stream = stream
         self.number = number
+        self.device = int(device)
+        self._device = device
 
     @property
     def ptr(self) -> int:
@@ -96,14 +106,22 @@ class LaneScope:
         return (0, self.ptr)
 
     def __enter__(self) -> LaneScope:
-        self.stream.__enter__()
+        self._device.__enter__()
+        try:
+            self.stream.__enter__()
+        except BaseException:
+            self._device.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        self.stream.__exit__(*exc)
+        try:
+            self.stream.__exit__(*exc)
+        finally:
+            self._device.__exit__(*exc)
 
     def __repr__(self) -> str:
-        return f'<lane {self.number} of a fork, stream {self.ptr:#x}>'
+        return f'<lane {self.number} of a fork, stream {self.ptr:#x}, device {self.device}>'
 
 
 class Fork:
@@ -113,12 +131,24 @@ class Fork:
     so that one program can be timed both ways.
     """
 
-    def __init__(self, n: int, priority: Priority, check: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        n: int | None,
+        priority: Priority,
+        check: Callable[[str], None] | None = None,
+        devices: Devices = None,
+    ) -> None:
+        numbers = None if devices is None else _numbers(devices)
+        if n is None and numbers is not None:
+            n = len(numbers)
         if isinstance(n, bool) or not isinstance(n, int):
             raise TypeError(f'fork takes the number of lanes, got {n!r}')
         if n < 1:
             raise ValueError(f'fork takes at least one lane, got {n}')
+        if numbers is not None and len(numbers) != n:
+            raise ValueError(f'devices must name one for each of {n} lanes, got {len(numbers)}')
         self._priorities = priorities(priority, n)
+        self._devices = numbers
         self._check = check
         self._lanes: tuple[LaneScope, ...] | None = None
         self._parent: Any = None
@@ -140,16 +170,36 @@ class Fork:
         lane = GUARD.topology.lane(self._parent.ptr)
         self._live = None if lane is None else GUARD.lives.get(lane.capture)
         streams: list[Any] = []
+        devices = self._places(platform)
         try:
             event = self._parent.record()
-            for priority in self._priorities:
-                streams.append(LANE_STREAMS.take(platform, priority, self._live, self._parent))
+            for priority, device in zip(self._priorities, devices):
+                streams.append(LANE_STREAMS.take(platform, priority, self._live, self._parent, device))
                 streams[-1].wait_event(event)
         except BaseException:
             self._give(streams)
             raise
-        self._lanes = tuple(LaneScope(stream, i) for i, stream in enumerate(streams))
+        of = platform.cupy.cuda.Device
+        self._lanes = tuple(LaneScope(s, i, of(device)) for i, (s, device) in enumerate(zip(streams, devices)))
         return self._lanes
+
+    def _places(self, platform: Platform) -> Sequence[int]:
+        """The number of each lane's device."""
+        if self._devices is None:
+            return [int(platform.cupy.cuda.Device().id)] * len(self._priorities)
+        count = int(platform.cupy.cuda.runtime.getDeviceCount())
+        for number in self._devices:
+            if not 0 <= number < count:
+                raise ValueError(f'there is no device {number}: this machine has {count}, counted from 0')
+        return self._devices
+
+    def _join(self, lane: LaneScope) -> None:
+        """Let the parent wait for a lane. An event belongs to the device of the stream that it is recorded on."""
+        assert self._platform is not None
+        with GUARD.on(lane.device, self._platform):
+            event = self._platform.cupy.cuda.Event()
+        lane.stream.record(event)
+        self._parent.wait_event(event)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -158,7 +208,7 @@ class Fork:
         try:
             if error is None:
                 for lane in self._lanes:
-                    self._parent.wait_event(lane.stream.record())
+                    self._join(lane)
             else:
                 self._join_anyway(error)
         finally:
@@ -168,7 +218,7 @@ class Fork:
         """The body failed: eager lanes are still joined, so that later work is ordered; the exception goes on."""
         for lane in self._lanes or ():
             try:
-                self._parent.wait_event(lane.stream.record())
+                self._join(lane)
             except RuntimeError as second:
                 add_note(error, f'capturekit: lane {lane.number} was not joined: {second}')
 
@@ -206,7 +256,20 @@ def _checked(priority: Any) -> int | None:
     return priority
 
 
-def fork(n: int, *, priority: Priority = None) -> Fork:
+def _numbers(devices: Any) -> list[int]:
+    """The numbers of devices, given as numbers or as ``cupy.cuda.Device``."""
+    if isinstance(devices, (str, bytes)) or not isinstance(devices, Sequence):
+        raise TypeError(f'devices must be a sequence with one device for each lane, got {devices!r}')
+    found = []
+    for one in devices:
+        number = getattr(one, 'id', one)
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f'a device is a number or a cupy.cuda.Device, got {one!r}')
+        found.append(number)
+    return found
+
+
+def fork(n: int | None = None, *, priority: Priority = None, devices: Devices = None) -> Fork:
     """Split the current stream in ``n`` lanes for a block, in a capture or outside of one.
 
     Outside it does eagerly what ``cap.fork`` records: events fork the lanes from the current stream and join them
@@ -220,8 +283,12 @@ def fork(n: int, *, priority: Priority = None) -> Fork:
             (``recording.by_priority``); where all have the same, a launch's stream decides. The device begins blocks of
             a higher priority before waiting ones of a lower; what has begun goes on. CUDA C++ Programming Guide,
             "Stream Priorities".
+        devices: of the lanes' streams, a sequence with a number or a ``cupy.cuda.Device`` for each; then ``n`` may be
+            left out. ``with lane:`` makes its device current, too, so that arrays made there lie on it. None is the
+            current device for all. CUDA C++ Programming Guide, "Multi-Device System".
 
     Raises:
-        TypeError, ValueError: ``n`` is no positive whole number; ``priority`` is none of these.
+        TypeError, ValueError: ``n`` is no positive whole number; ``priority`` or ``devices`` is none of these; on
+            entering, there is no such device.
     """
-    return Fork(n, priority)
+    return Fork(n, priority, None, devices)

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from capturekit import render  # noqa: F401 - how notebooks show a recording
+from capturekit.atend import close_at_end
 from capturekit.changing import Lent, Names
 from capturekit.concurrency import Concurrency, study
 from capturekit.cuda import Platform, stream_handle
@@ -143,6 +144,8 @@ class Graph(Rebindable, Measurable):
         self.launch, self._shut = self._launcher(launch) if plan is None or plan.plain else self._planned()
         self._made = made
         FIGURES.made(self)
+        if memory.to_close:
+            close_at_end(self)
         return self
 
     def _launcher(self, launch: Callable[[], None]) -> tuple[Callable[..., None], Callable[..., None]]:
@@ -222,7 +225,7 @@ class Graph(Rebindable, Measurable):
 
     def _checked(self, stream: Any) -> int:
         device_id = getattr(stream, 'device_id', -1)
-        if isinstance(device_id, int) and device_id not in (-1, self.device_id):
+        if isinstance(device_id, int) and device_id not in (-1, self.device_id, *self.recording.devices):
             raise ValueError(f'the graph lives on device {self.device_id}, the stream on device {device_id}')
         return stream_handle(stream)
 
@@ -405,6 +408,7 @@ class Graph(Rebindable, Measurable):
                 raise _closed('Capture.embed()')
             self._memory.share()
             memory.keep(Lent(self._memory, self._made))
+            memory.to_close |= self._memory.to_close
 
     @property
     def closed(self) -> bool:

@@ -44,7 +44,8 @@ class Entry:
     ``code`` is a Python function whose code is replaced, so that it is met by whatever name it was imported; where
     its code is shared by others or keeps variables (the stand-in), it is replaced by name like any function.
 
-    ``also``: a second holder of the same thing, where that is a different object.
+    ``also``: a second holder of the same thing, where that is a different object. ``loaded``: a module that is not
+    imported for our sake; without it the entry is left out.
     """
 
     holder: str
@@ -53,6 +54,7 @@ class Entry:
     kind: str = 'method'
     optional: bool = False
     also: str = ''
+    loaded: str = ''
 
     def __str__(self) -> str:
         return f'{self.holder}.{self.name}'
@@ -60,6 +62,14 @@ class Entry:
 
 def _functions(verb: str, *names: str) -> tuple[Entry, ...]:
     return tuple(Entry(_RUNTIME, name, verb, 'function', also=_BACKEND) for name in names)
+
+
+_NCCL = 'cupy_backends.cuda.libs.nccl'
+
+
+def _nccl(verb: str, *names: str) -> tuple[Entry, ...]:
+    holder = f'{_NCCL}.NcclCommunicator'
+    return tuple(Entry(holder, name, verb, 'sealed', optional=True, loaded=_NCCL) for name in names)
 
 
 #: Functions of CuPy's that no capture can hold, by the names that people call them; see :mod:`capturekit.guard.seams`.
@@ -129,6 +139,9 @@ ENTRIES: tuple[Entry, ...] = (
     Entry('cupy.cuda', 'get_elapsed_time', 'elapsed_time', 'function'),
     Entry('cupy.cuda.stream', 'get_elapsed_time', 'elapsed_time', 'function'),
     Entry('cupy.cuda.device.Device', 'synchronize', 'device_synchronize', 'sealed'),
+    Entry('cupy.cuda.device.Device', '__enter__', 'device_enter', 'sealed'),
+    Entry('cupy.cuda.device.Device', '__exit__', 'device_exit', 'sealed'),
+    Entry('cupy.cuda.device.Device', 'use', 'device_use', 'sealed'),
     Entry('cupy._core.syncdetect', '_declare_synchronize', 'declared_synchronize', 'function'),
     Entry('cupy.ndarray', 'get', 'array_get'),
     Entry('cupy.ndarray', 'set', 'array_set'),
@@ -170,6 +183,7 @@ ENTRIES: tuple[Entry, ...] = (
     *_functions('runtime_elapsed_time', 'eventElapsedTime'),
     *_functions('runtime_event_made', 'eventCreate', 'eventCreateWithFlags'),
     *_functions('runtime_device_synchronize', 'deviceSynchronize'),
+    *_functions('runtime_set_device', 'setDevice'),
     *_functions('runtime_launch', 'graphLaunch'),
     *_functions('runtime_upload', 'graphUpload'),
     *_functions(
@@ -201,6 +215,13 @@ ENTRIES: tuple[Entry, ...] = (
     Entry('cupy.random._bit_generator.BitGenerator', '__init__', 'bit_generator_made', optional=True),
     Entry('cupy.random._bit_generator._cuRANDGenerator', 'state', 'generator_state', optional=True),
     *(Entry(name.rpartition('.')[0], name.rpartition('.')[2], 'seam', 'code', optional=True) for name in SEAMS),
+    *_nccl(
+        'collective', 'allReduce', 'reduce', 'broadcast', 'bcast', 'reduceScatter', 'allGather', 'send', 'recv',
+    ),
+    *_nccl('communicator', 'initAll', 'commSplit', 'destroy', 'abort'),
+    Entry(_NCCL, 'groupStart', 'group_started', 'function', True, also='cupy.cuda.nccl', loaded=_NCCL),
+    Entry(_NCCL, 'groupEnd', 'group_ended', 'function', True, also='cupy.cuda.nccl', loaded=_NCCL),
+    Entry('cupy', 'copyto', 'copied_to', 'code'),
     *_functions('runtime_malloc_async', 'mallocAsync', 'mallocFromPoolAsync'),
     *_functions('runtime_free_async', 'freeAsync'),
 )  # fmt: skip
@@ -435,6 +456,8 @@ _TOLD_THEIR_NAME = (
     'runtime_work',
     'runtime_legacy',
     'runtime_malloc',
+    'collective',
+    'communicator',
 )
 
 
@@ -491,7 +514,7 @@ class Installation:
                     slot.wrapper = _wrapper(entry, slot.original, verb, self.inside, told)
                     slots.append(slot)
             self._known = slots
-            self._copy = sys.modules.get(_RUNTIME)
+            self._copy = _come_and_go()
             self.originals = {str(slot.entry): slot.original for slot in slots}
         return self._known
 
@@ -500,13 +523,15 @@ class Installation:
         holders = {slot.dotted: slot.holder for slot in self._known}
         return (
             not self._known
-            or self._copy is not sys.modules.get(_RUNTIME)
+            or self._copy != _come_and_go()
             or any(resolve(dotted) is not holder for dotted, holder in holders.items())
             or any(slot.changed() for slot in self._known)
         )
 
     @staticmethod
     def _find(entry: Entry) -> list[Any]:
+        if entry.loaded and entry.loaded not in sys.modules:
+            return []
         try:
             if entry.kind == 'code':
                 function = getattr(resolve(entry.holder), entry.name)
@@ -532,6 +557,11 @@ class Installation:
             if self._count == 0:
                 slots, self._slots = self._slots, []
                 _restore_all(slots)
+
+
+def _come_and_go() -> tuple[int, ...]:
+    """Which modules there are of those that nobody imports for our sake."""
+    return tuple(id(sys.modules.get(name)) for name in (_RUNTIME, _NCCL, 'cupy.cuda.nccl'))
 
 
 def _spelled(entry: Entry) -> str:

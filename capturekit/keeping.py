@@ -155,6 +155,15 @@ def keep(
     return lost
 
 
+def keep_named(addresses: Iterable[int], memory: GraphMemory, array: type) -> None:
+    """Keep for the graph the arrays at addresses that a library was given, whose nodes may not show them."""
+    outside = [address for address in addresses if not memory.holds(address)]
+    if outside:
+        blocks = Blocks(_all(array), memory)
+        for data in {id(found): found for found in map(blocks.at, outside) if found is not None}.values():
+            memory.keep(data)
+
+
 def _addresses(kernels: list[Kernel], memory: GraphMemory) -> Iterator[tuple[Kernel, int]]:
     for kernel in kernels:
         words = kernel.words()

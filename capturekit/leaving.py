@@ -20,7 +20,7 @@ from capturekit.figures import refused
 from capturekit.forks import LANE_STREAMS
 from capturekit.graph import Graph
 from capturekit.guard import GUARD, Live, close_recording, tell
-from capturekit.keeping import keep
+from capturekit.keeping import keep, keep_named
 from capturekit.places import Place, raised_at
 from capturekit.racing import refusal
 from capturekit.rules import CaptureStatus
@@ -53,6 +53,7 @@ class Leaving:
         made: Any = None
         fault: BaseException | None = None
         try:
+            GUARD.go_home(live)
             left = self._close_inner(live)
             made = self._end(live, aborted=error is not None or left is not None)
             fault = left
@@ -93,6 +94,7 @@ class Leaving:
             if aborted:
                 return None
             GUARD.check(live)
+            escaped = escaped or GUARD.open_group(live)
             if escaped is not None:
                 raise escaped
             GUARD.find_work(live)
@@ -164,6 +166,8 @@ class Leaving:
     @staticmethod
     def _keep(live: Live, graphs: list[int], first: int = 0) -> None:
         """Keep what the graph uses from outside; in a strict capture nothing of that may be gone already."""
+        if live.named and live.memory is not None:
+            keep_named(live.named, live.memory, live.platform.cupy.ndarray)
         reader = None if live.platform.simulated else live.platform.device.reader
         if reader is None or live.memory is None:
             return

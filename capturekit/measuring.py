@@ -85,9 +85,9 @@ class Measurable(Changeable):
                 something else.
             UnmatchedError: this thread has a capture open.
             UpdateError: the graph can't be copied: it has conditional or memory nodes, is launched in several parts, or
-                CUDA refuses. The profiler was asked for and can't be had. ClosedError: it is closed. What
-                :meth:`launch` raises, as the graph of a ``@graphed`` function does. Then nothing has been measured, and
-                the recording is as it was.
+                CUDA refuses; or its lanes are on several devices. The profiler was asked for and can't be had.
+                ClosedError: it is closed. What :meth:`launch` raises, as the graph of a ``@graphed`` function does.
+                Then nothing has been measured, and the recording is as it was.
 
         On CuPy's current stream, for which it waits. Takes some microseconds for each node and launch, besides the
         launches. Threads: other calls on the graph wait meanwhile, and other measurements by the profiler; what else
@@ -102,6 +102,9 @@ class Measurable(Changeable):
         if GUARD.occupied():
             rule = 'It launches the graph and waits for it, and this thread has a capture or a rehearsal open.'
             raise UnmatchedError(_CALL, location=here(), rule=rule, remedy='Measure outside of it.')
+        if len(self.recording.devices) > 1:
+            rule = f'The graph is of devices {self.recording.devices}, and their clocks have no common zero.'
+            raise _failure(_CALL, rule, "Measure a graph of each device's part, or put events around a launch.")
         with self._lock:
             self._must_be_whole(_CALL)
             with self._relaxed():

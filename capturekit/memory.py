@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from capturekit.rules import CaptureStatus
@@ -44,10 +45,11 @@ class _Ticket:
 class _Block:
     """A piece of the pool: ``born`` is the tick at which it was last handed out."""
 
-    __slots__ = ('born', 'pointer', 'size')
+    __slots__ = ('born', 'device', 'pointer', 'size')
 
     def __init__(self, pointer: Any, size: int) -> None:
         self.pointer = pointer
+        self.device = int(pointer.device_id)
         self.size = size
         self.born = 0
 
@@ -57,8 +59,8 @@ class _Lanes:
 
     def __init__(self, memory: GraphMemory) -> None:
         self._memory = memory
-        #: By size, and by how far lanes must have got: of a thousand blocks most share that.
-        self._free: defaultdict[int, dict[tuple[tuple[int, int], ...], list[_Block]]] = defaultdict(dict)
+        #: By device and size, and by how far lanes must have got: of a thousand blocks most share that.
+        self._free: defaultdict[tuple[int, int], dict[tuple[tuple[int, int], ...], list[_Block]]] = defaultdict(dict)
         self._lock = threading.RLock()
         self._closed = False
         self.reused = 0
@@ -77,7 +79,7 @@ class _Lanes:
         return memory.pointer(owned, 0)
 
     def _take(self, lane: Lane, size: int) -> _Block | None:
-        free = self._free[size]
+        free = self._free[lane.device, size]
         for key in reversed(free):
             if covers(lane, dict(key)):
                 self.reused += 1
@@ -113,7 +115,7 @@ class _Lanes:
             if self._closed:
                 return
             touched = tuple(sorted(self._memory.touched_since(block.born).items()))
-            self._free[block.size].setdefault(touched, []).append(block)
+            self._free[block.device, block.size].setdefault(touched, []).append(block)
 
 
 def _all_free(pool: Any) -> Iterator[Any]:
@@ -144,8 +146,17 @@ class GraphMemory:
     while the graph lives. ``worked`` asks the driver whether a lane got work since its last event.
     """
 
-    def __init__(self, cupy: Any, pool: Any = None, worked: Callable[[Lane], bool] = lambda lane: True) -> None:
+    def __init__(
+        self,
+        cupy: Any,
+        pool: Any = None,
+        worked: Callable[[Lane], bool] = lambda lane: True,
+        on: Callable[[int], AbstractContextManager[Any]] | None = None,
+    ) -> None:
         self.private = pool is None
+        self._on = on or cupy.cuda.Device
+        #: The devices that it lies on: CuPy's pools keep books for each, and tell of the current one's.
+        self._devices = {int(cupy.cuda.Device().id)}
         self._new_pool: Callable[[], Any] = lambda: cupy.cuda.MemoryPool(self._chunk)
         self._malloc = cupy.cuda.memory._malloc
         self._chunks: list[tuple[int, int]] = []
@@ -161,13 +172,15 @@ class GraphMemory:
         self._aimed: dict[tuple[int, int], Any] = {}
         self._capture: Capture | None = None
         self._active: dict[int, int] = {}
-        self._identity: Any = None
+        self._identity: dict[int, list[Any]] = {}
         self.tick = 0
         self.grown = 0
         #: The pools and lanes of the loops' bodies by depth, and those around the loops that are open.
         self._loops: list[tuple[Any, _Lanes]] = []
         self._around: list[tuple[Any, _Lanes, int]] = []
         self._holders = 1
+        #: What is held must not go before the graphs: they are closed when the process ends.
+        self.to_close = False
         self._workspaces: dict[int, Any] = {}
         self.workspace_bytes = WORKSPACE_BYTES
 
@@ -183,6 +196,7 @@ class GraphMemory:
             raise MemoryError(size)
         pointer = self._malloc(size)
         self._chunks.append((int(pointer.ptr), int(pointer.ptr) + size))
+        self._devices.add(int(pointer.device_id))
         return pointer
 
     def holds(self, address: int) -> bool:
@@ -223,6 +237,7 @@ class GraphMemory:
         """Take a block from the pool that goes back only with the graph."""
         pointer = self._fresh.malloc(size)
         self._held.append(pointer)
+        self._devices.add(int(pointer.device_id))
         self.grown += size
         return pointer
 
@@ -241,14 +256,22 @@ class GraphMemory:
         depth = len(self._around)
         if depth == len(self._loops):
             self._loops.append((self._new_pool() if self.private else self.pool, _Lanes(self)))
-            self._identity = None
-        self._around.append((self.pool, self._lanes, int(self.pool.used_bytes())))
+            self._identity.clear()
+        self._around.append((self.pool, self._lanes, self._sum(self.pool, 'used_bytes')))
         self.pool, self._lanes = self._loops[depth]
 
     def leave_loop(self) -> bool:
         """The body has ended: memory is as before. Return whether something was dropped in there that was older."""
         self.pool, self._lanes, used = self._around.pop()
-        return int(self.pool.used_bytes()) < used
+        return self._sum(self.pool, 'used_bytes') < used
+
+    def _sum(self, pool: Any, what: str) -> int:
+        """What a pool tells, of all devices."""
+        found = 0
+        for device in self._devices:
+            with self._on(device):
+                found += int(getattr(pool, what)())
+        return found
 
     def workspace(self, stream: int) -> tuple[int, int]:
         """Address and bytes of the workspace for cuBLAS on a stream of the capture."""
@@ -298,9 +321,13 @@ class GraphMemory:
             return owner.lanes._memory is self
         if not self.private:
             return False
-        if self._identity is None:
-            self._identity = [pool.malloc(1).mem.pool for pool in self._pools()]
-        return any(getattr(mem, 'pool', None) is one for one in self._identity)
+        device = int(mem.device_id)
+        if device not in self._devices:
+            return False
+        if device not in self._identity:
+            with self._on(device):
+                self._identity[device] = [pool.malloc(1).mem.pool for pool in self._pools()]
+        return any(getattr(mem, 'pool', None) is one for one in self._identity[device])
 
     def spare(self, streams: Sequence[Any]) -> list[Any]:
         """All that lies free in here for these streams and for lanes, as memory pointers: dropped, it is free again."""
@@ -311,7 +338,7 @@ class GraphMemory:
         self._full = True
         try:
             for stream in streams:
-                with stream:
+                with self._on(self.device_of(stream)), stream:
                     found += [pointer for pool in self._pools() for pointer in _all_free(pool)]
         finally:
             self._full = False
@@ -321,7 +348,17 @@ class GraphMemory:
         """Bytes that the graph's memory holds on the device."""
         if self.pool is None:
             return 0
-        return sum(int(pool.total_bytes()) for pool in self._pools()) if self.private else self.grown
+        return sum(self._sum(pool, 'total_bytes') for pool in self._pools()) if self.private else self.grown
+
+    @property
+    def devices(self) -> list[int]:
+        """The devices that it lies on."""
+        return sorted(self._devices)
+
+    def device_of(self, stream: Any) -> int:
+        """The device of a stream; of one that doesn't know, the first that the memory lies on."""
+        known = int(getattr(stream, 'device_id', -1))
+        return known if known >= 0 else min(self._devices)
 
     def _pools(self) -> list[Any]:
         return [self.pool, self._fresh, *(pool for pool, _lanes in self._loops)]
@@ -346,8 +383,11 @@ class GraphMemory:
         while self._around:  # a capture that failed in a loop
             self.leave_loop()
         if self.private and self.pool is not None:
-            for pool in self._pools():
-                pool.free_all_blocks()
+            for device in self._devices:
+                with self._on(device):
+                    for pool in self._pools():
+                        pool.free_all_blocks()
         self._loops.clear()
         self._workspaces.clear()
-        self._capture = self._identity = self.pool = self._fresh = None
+        self._identity.clear()
+        self._capture = self.pool = self._fresh = None

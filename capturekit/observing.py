@@ -26,8 +26,16 @@ _SWITCHED = frozenset({'kernel', 'memcpy', 'memset'})
 _HARMLESS = frozenset({'empty', 'event record', 'wait event'})
 
 
-def why_not(look: Look) -> str:
-    """Why nodes of a graph can't be run alone; '' if they can."""
+#: In the names of NCCL's kernels, which wait for each other as they run.
+_COLLECTIVE = 'ncclDevKernel'
+
+
+def why_not(look: Look, devices: Collection[int] = ()) -> str:
+    """Why nodes of a graph with lanes on these devices can't be run alone; '' if they can."""
+    if any(_COLLECTIVE in node.name for node in look.nodes):
+        return "NCCL's kernels wait for those of the other ranks: run alone, they would wait for ever"
+    if len(devices) > 1:
+        return 'the graph is of several devices'
     other = sorted({node.kind for node in look.nodes} - _SWITCHED - _HARMLESS)
     return f'nodes of kind {", ".join(other)} can not be disabled, so that no node can be run alone' if other else ''
 

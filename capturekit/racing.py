@@ -50,7 +50,8 @@ def races_of(graph: Any, parts: list[Part], look: Look, observe: bool, frame: Fr
     platform = current()
     names = _names(frame, platform.cupy.ndarray)
     blocks = Blocks(graph._memory, platform.cupy.ndarray, names)
-    why = '' if not observe else 'launched in several parts' if len(parts) > 1 else why_not(look)
+    devices = graph.recording.devices
+    why = '' if not observe else 'launched in several parts' if len(parts) > 1 else why_not(look, devices)
     off = graph._names.off
     observed, report = Observed(), Search(platform.device, parts, look, blocks, off=off).report
     if observe and not why:

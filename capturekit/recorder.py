@@ -19,7 +19,7 @@ from capturekit.assigning import on_lanes
 from capturekit.composing import Target, check, embed, target
 from capturekit.cuda import Platform, current
 from capturekit.deciding import Branch, Branches, Loop, branch, branches, cases, loop
-from capturekit.forks import Fork, Priority
+from capturekit.forks import Devices, Fork, Priority
 from capturekit.graph import Graph
 from capturekit.guard import GUARD, Live, new_recording
 from capturekit.keeping import held_by
@@ -111,7 +111,7 @@ class Capture(Leaving):
             device = platform.device
             old = device.exchange_thread_mode(Mode.RELAXED)
             undo.push(lambda: device.exchange_thread_mode(old))
-            memory = GraphMemory(platform.cupy, self._pool, GUARD.worked)
+            memory = GraphMemory(platform.cupy, self._pool, GUARD.worked, lambda d: GUARD.on(d, platform))
             with GUARD.inside():
                 blocking = not device.stream_flags(origin.ptr) & 1
                 priority = 0 if self._given is None else device.stream_priority(origin.ptr)
@@ -174,7 +174,10 @@ class Capture(Leaving):
         else:
             check(device, self._into)
             device.begin_capture_to(origin.ptr, self._into.handle, self._mode, self._into.after)
-        capture = GUARD.topology.begin(origin.ptr, self._mode, threading.get_ident(), blocking=blocking, at=at)
+        number = GUARD.current_device()
+        capture = GUARD.topology.begin(
+            origin.ptr, self._mode, threading.get_ident(), blocking=blocking, at=at, device=number
+        )
         live = Live(platform, capture, self._strict, origin, memory, recording, threading.get_ident(), at)
         live.active_at = at
         if self._into is not None:
@@ -183,6 +186,10 @@ class Capture(Leaving):
         live.gates, live.seams_on = self._gates, self._seams_on
         if not platform.simulated:
             live.held = held_by(frame, platform.cupy.ndarray)
+        count = platform.cupy.cuda.runtime.getDeviceCount()
+        if count > 1:
+            live.outer = [platform.cupy.cuda.get_current_stream(d) for d in range(count)]
+            self._undo.push(lambda: GUARD.go_home(live))
         if self._rehearsal is not None:
             live.given = Answers(self._rehearsal.reads)
         self._live = live
@@ -305,18 +312,20 @@ class Capture(Leaving):
             raise self._used('asking for its recording', before=True)
         return self._live.recording
 
-    def fork(self, n: int, *, priority: Priority = None) -> Fork:
+    def fork(self, n: int | None = None, *, priority: Priority = None, devices: Devices = None) -> Fork:
         """Split the current lane in ``n`` for a block; the lanes are joined at its end.
 
         ``with cap.fork(2) as (left, right):`` and inside ``with left: ...``, ``with right: ...``. Scopes nest.
-        ``priority``: as :func:`capturekit.fork` has it.
+        ``with cap.fork(devices=[0, 1]) as lanes:`` gives a lane on each of these devices; entering one makes its device
+        current, too. ``priority``, ``devices``: as :func:`capturekit.fork` has them.
 
         Raises:
-            TypeError, ValueError: ``n`` is no positive whole number; ``priority`` is no number, nor ``n`` of them.
+            TypeError, ValueError: ``n`` is no positive whole number; ``priority`` is no number, nor ``n`` of them;
+                ``devices`` are no devices, or not ``n``.
             ClosedError: the capture is not open.
         """
         self._must_be_open('fork()')
-        return Fork(n, priority, self._must_be_open)
+        return Fork(n, priority, self._must_be_open, devices)
 
     def parallel(
         self,
@@ -362,7 +371,10 @@ class Capture(Leaving):
             )
         into = live.platform.cupy.cuda.get_current_stream()
         if into.ptr != stream.ptr:
-            into.wait_event(stream.record())
+            with GUARD.on(lane.device, live.platform):
+                event = live.platform.cupy.cuda.Event()
+            stream.record(event)
+            into.wait_event(event)
 
     def while_(self, condition: Any, *, limit: int | None = None) -> Loop:
         """A block that the device runs again and again, as long as ``condition`` is not 0.

@@ -20,7 +20,10 @@ VERSION = 1
 
 @dataclass
 class LaneRecord:
-    """A lane: ``number`` 0 is the origin, ``priority`` the stream's. Places are ``[file, line, function]`` or None."""
+    """A lane: ``number`` 0 is the origin, ``priority`` and ``device`` the stream's.
+
+    Places are ``[file, line, function]`` or None.
+    """
 
     number: int
     stream: int
@@ -29,6 +32,7 @@ class LaneRecord:
     joined_at: list[Any] | None = None
     last_use: list[Any] | None = None
     priority: int = 0
+    device: int = 0
 
 
 @dataclass
@@ -202,6 +206,11 @@ class Recording:
     by_priority: bool = False
 
     @property
+    def devices(self) -> list[int]:
+        """The numbers of the devices that its lanes are on, in order."""
+        return sorted({lane.device for lane in self.lanes})
+
+    @property
     def adaptations(self) -> list[Step]:
         """What was given another meaning than the code's own (``strict=False``)."""
         return [step for step in self.steps if step.kind == 'adapted']
@@ -267,7 +276,8 @@ class Recording:
             if lane.joined_at is not None:
                 story += f', joined at {place(lane.joined_at)}'
             priority = f'priority {lane.priority}, ' if lane.priority else ''
-            lines.append(f'  lane {lane.number}  stream {lane.stream:#x}  {priority}{story}')
+            device = f'device {lane.device}  ' if len(self.devices) > 1 else ''
+            lines.append(f'  lane {lane.number}  stream {lane.stream:#x}  {device}{priority}{story}')
         for step in self.steps:
             if step.kind in ('fork', 'join', 'constant', 'adapted', 'note'):
                 lines.append(f'  {step.kind:9} {step.text}' + (f'  ({place(step.at)})' if step.at else ''))

@@ -65,7 +65,7 @@ class Lane:
     ``used``: work may have been given to it since its last event; ``suspect``: its handle was read, so that this has
     to be asked; ``current``: in how many threads it is the current stream;
     ``nodes``: the driver's dependencies of its next node when an event was last recorded on it;
-    ``priority``: the stream's, which its nodes are given.
+    ``priority``: the stream's, which its nodes are given; ``device``: the one that the stream belongs to.
     """
 
     number: int
@@ -84,6 +84,7 @@ class Lane:
     current: int = 0
     nodes: tuple[int, ...] = ()
     priority: int = 0
+    device: int = 0
 
     @property
     def open(self) -> bool:
@@ -104,6 +105,11 @@ class Capture:
     @property
     def origin(self) -> Lane:
         return self.lanes[0]
+
+    @property
+    def devices(self) -> list[int]:
+        """The devices that its lanes belong to, in order."""
+        return sorted({lane.device for lane in self.lanes})
 
     def unjoined(self) -> list[Lane]:
         """Lanes with work that the origin does not come after."""
@@ -178,9 +184,13 @@ class Topology:
         event: int | None = None,
         event2: int | None = None,
         thread_mode: Mode = Mode.GLOBAL,
+        device: int | None = None,
     ) -> Verdict:
-        """What the driver would answer. Changes nothing."""
-        verdict = self._addressed(operation, thread, stream, event, event2)
+        """What the driver would answer, ``device`` being current; None takes the worst of all. Changes nothing.
+
+        Each device has a legacy stream and an end of work of its own: only lanes on that device are in their way.
+        """
+        verdict = self._addressed(operation, thread, stream, event, event2, device)
         if verdict.answer.refused or operation not in _WAITS:
             return verdict
         guarding = self._guarding(thread, thread_mode)
@@ -202,12 +212,19 @@ class Topology:
         ]
 
     def _addressed(
-        self, operation: Operation, thread: int, stream: int | None, event: int | None, event2: int | None
+        self,
+        operation: Operation,
+        thread: int,
+        stream: int | None,
+        event: int | None,
+        event2: int | None,
+        device: int | None = None,
     ) -> Verdict:
         if operation is Operation.DEVICE_SYNCHRONIZE:
-            return self._row(operation, Target.NONE, *self.captures) if self.captures else _FINE
+            there = [c for c in self.captures if device is None or device in c.devices]
+            return self._row(operation, Target.NONE, *there) if there else _FINE
         if operation is Operation.LEGACY_WORK or stream in LEGACY_HANDLES:
-            return self._legacy(operation, event)
+            return self._legacy(operation, event, device)
         if stream is not None:
             lane = self.lanes.get(stream)
             return self._outside(operation, event) if lane is None else self._inside(operation, lane, thread, event)
@@ -221,8 +238,12 @@ class Topology:
         answer = pattern(lost[0].mode if lost else Mode.RELAXED, False)
         return Verdict(answer, rule, lost if answer.loses else (), target)
 
-    def _legacy(self, operation: Operation, event: int | None) -> Verdict:
-        blocking = [c for c in self.captures if any(lane.blocking for lane in c.lanes)]
+    def _legacy(self, operation: Operation, event: int | None, device: int | None) -> Verdict:
+        blocking = [
+            c
+            for c in self.captures
+            if any(lane.blocking and (device is None or lane.device == device) for lane in c.lanes)
+        ]
         pattern, rule = self.table.row(operation, Target.LEGACY)
         answer = pattern(Mode.RELAXED, bool(blocking))
         if not blocking and operation is Operation.WAIT_EVENT and event is not None:
@@ -318,11 +339,13 @@ class Topology:
         for capture in verdict.lost:
             capture.status = CaptureStatus.INVALIDATED
 
-    def begin(self, stream: int, mode: Mode, thread: int, *, blocking: bool = False, at: object = None) -> Capture:
+    def begin(
+        self, stream: int, mode: Mode, thread: int, *, blocking: bool = False, at: object = None, device: int = 0
+    ) -> Capture:
         """A capture began on a stream."""
         self._opened += 1
         capture = Capture(self._opened, mode, thread)
-        self._enter(stream, capture, blocking, None, at)
+        self._enter(stream, capture, blocking, None, at).device = device
         self.captures.append(capture)
         return capture
 
@@ -362,7 +385,9 @@ class Topology:
         mark = self.marks[event] = Mark(lane.capture, lane.number, clock, at)
         return mark
 
-    def wait(self, stream: int, event: int, *, blocking: bool = False, at: object = None) -> Lane | None:
+    def wait(
+        self, stream: int, event: int, *, blocking: bool = False, at: object = None, device: int = 0
+    ) -> Lane | None:
         """A stream was made to wait for an event. Returns the new lane if that was a fork."""
         mark = self.marks.get(event)
         if mark is None:
@@ -371,6 +396,7 @@ class Topology:
         forked = lane is None
         if lane is None:
             lane = self._enter(stream, mark.capture, blocking, mark.lane, at)
+            lane.device = device
         merge(lane.clock, mark.clock)
         if not forked:
             mark.capture.lanes[mark.lane].joined_at = at

@@ -290,7 +290,8 @@ def verbs(kind: type) -> dict[str, inspect.Signature]:
 #: What the simulated device has beside: how CuPy's stand-in gives it work and memory.
 BESIDE = {
     'submit', 'launch_host_func', 'add_callback', 'legacy_call', 'unsafe_call', 'malloc', 'free', 'host_alloc',
-    'host_free', 'condition_set', 'launch_in_order',
+    'host_free', 'condition_set', 'launch_in_order', 'get_device', 'set_device', 'can_access_peer',
+    'enable_peer_access', 'memory_device', 'meet',
 }  # fmt: skip
 
 
@@ -324,6 +325,7 @@ def test_streams(bench: Bench) -> None:
     far = [d.stream_create(True, priority) for priority in (100, -100)]  # moved into the device's range
     assert [d.stream_priority(s) for s in (plain, quick, far[0])] == [0, -1, 0]
     assert -100 < d.stream_priority(far[1]) < 0
+    assert [d.stream_device(s) for s in (plain, quick)] == [0, 0]
     assert [d.stream_status(s) for s in (plain, blocking, 0)] == [NONE, NONE, NONE]
     bench.work(plain)
     d.stream_synchronize(plain)

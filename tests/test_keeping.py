@@ -304,7 +304,9 @@ def test_in_a_graph_of_several_parts_each_body_is_read(sim: Any, reader: Reader)
 
 def test_where_nodes_can_not_be_read_nothing_is_kept(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     live: Any = SimpleNamespace(
-        platform=SimpleNamespace(simulated=False, cupy=sim, device=SimpleNamespace(reader=None)), memory=object()
+        platform=SimpleNamespace(simulated=False, cupy=sim, device=SimpleNamespace(reader=None)),
+        memory=object(),
+        named={},
     )
     Capture._keep(live, [1])
 

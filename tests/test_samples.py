@@ -85,6 +85,11 @@ PRINTS = {
         r'100 steps of 128x128 on the simulated device, two a launch: \d+ nodes',
         r'the water moved by \d\.\d+; max error against eager 0',
     ],
+    'two_devices.py': [
+        r'1 device, summed by copies: \d+ nodes, two steps a launch',
+        r'after 21 steps: max error against NumPy \d.*, off the truth by \d.*',
+        r'picture: .*svg',
+    ],
     'signal_pipeline.py': [r'65536 samples on the simulated device: \d+ nodes on 3 lanes']
     + [r'block \d: \d\d% is loud; max error against eager 0'] * 3,
 }
@@ -138,11 +143,24 @@ def test_sample_of_another_size(name: str, args: list[str], first: str) -> None:
     assert run_sample(SAMPLES / name, *args)[0].startswith(first)
 
 
-@pytest.mark.parametrize('name', ['copy_compute_pipeline.py', 'inference_branches.py', 'many_small_solves.py'])
+@pytest.mark.parametrize(
+    'name', ['copy_compute_pipeline.py', 'inference_branches.py', 'many_small_solves.py', 'two_devices.py']
+)
 def test_sample_writes_its_picture(name: str, tmp_path: Path) -> None:
     path = tmp_path / 'picture.svg'
     assert run_sample(SAMPLES / name, '--out', str(path))[-1] == f'picture: {path}'
     assert ElementTree.fromstring(path.read_text()).tag == '{http://www.w3.org/2000/svg}svg'
+
+
+@pytest.mark.parametrize('devices', [2, 5])
+def test_a_step_on_several_devices(devices: int, tmp_path: Path) -> None:
+    path = tmp_path / 'picture.svg'
+    ran = capturekit(
+        'run', '--simulate', '--devices', str(devices), str(SAMPLES / 'two_devices.py'), '--out', str(path)
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.startswith(f'{devices} devices, summed by NCCL: ')
+    assert f'device {devices - 1}' in path.read_text()
 
 
 def test_pipeline_with_one_buffer_is_noticed(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ is thrown away, so that work sent to them neither runs nor goes missing unseen. 
 and an allocation for such work is refused at its own line.
 
 How it is cut: each file adds the verbs of one kind to the class of the file below it. From the ground up: judging,
-allocators, lanes, joins, uploads, cuts, switches, work, ordering, waits, arrays, draws, seams, endings. On top lies the
-shadow, which is asked instead of the guard in a thread that is linted.
+allocators, lanes, joins, uploads, cuts, bodies, switches, visits, work, collectives, ordering, waits, arrays, draws,
+seams, endings. On top lies the shadow, which is asked instead of the guard in a thread that is linted.
 """
 
 from __future__ import annotations

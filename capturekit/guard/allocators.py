@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from capturekit.guard.judging import Judging
@@ -16,6 +17,13 @@ from capturekit.topology import LEGACY_HANDLES
 _O = Operation
 #: Functions that allocate and launch nothing: an allocation from them is no work.
 _ALLOCATE_ONLY = frozenset({'empty', 'empty_like'})
+#: What stands in on a device is no stream of the user's, who has to be told of the device.
+ELSEWHERE = replace(
+    RULES['escaped-work'],
+    says='No stream of this device is in the capture: work sent there would run at once and be missing from the graph',
+    remedy='Give the device a lane: `with cap.fork(devices=[0, 1]) as lanes:` and `with lanes[1]:`; or fork a stream '
+    'of it, `side.wait_event(cap.stream.record())`, and make it current there.',
+)
 
 
 class Allocators(Judging):
@@ -38,7 +46,9 @@ class Allocators(Judging):
             live = self.live_of(lane)
             if live.memory is not None:
                 wanted = live.memory.allocator(lane)
-                if wanted != live.memory.pool.malloc:
+                if live.outer:
+                    wanted = self._followed(live, lane.device, wanted)
+                elif wanted != live.memory.pool.malloc:
                     wanted = _Ours(wanted)
                 if live.thread != me:
                     wanted = self._visiting(live, wanted)
@@ -52,6 +62,15 @@ class Allocators(Judging):
             set_allocator(wanted)
         elif me in self.allocators:
             set_allocator(self.allocators.pop(me))
+
+    def _followed(self, live: Live, device: int, allocator: Callable[[int], Any]) -> _Ours:
+        """The allocator for a lane where there are other devices: CuPy goes to them by itself, to copy from there."""
+        current = self.platform.cupy.cuda.runtime.getDevice
+        return _Ours(lambda size: allocator(size) if current() == device else self.elsewhere(live, size))
+
+    def elsewhere(self, live: Live, size: int) -> Any:
+        """An allocation on another device than the current lane's."""
+        raise NotImplementedError
 
     def _visiting(self, live: Live, allocator: Callable[[int], Any]) -> _Ours:
         """The allocator for a thread that works on a lane of another thread's capture: outlives it harmlessly."""
@@ -100,6 +119,9 @@ class Allocators(Judging):
         with self.lock:
             stream = self.platform.cupy.cuda.get_current_stream()
             verdict = self.judge(_O.WORK, stream=stream.ptr)
+            device = self.standing_in.get(stream.ptr)
+            if device is not None:
+                self.refuse(verdict, f'Work on device {device}', None, ELSEWHERE)
             self.refuse(verdict, 'Work', stream.ptr, RULES['escaped-work'])
 
     @staticmethod

@@ -80,7 +80,7 @@ class Arrays(Waits):
         live.note('assumed', lane, text, at, nbytes=found.value.nbytes)
         if array.size:
             flat = array if array.flags.c_contiguous else self.platform.cupy.ascontiguousarray(array)
-            if live.gates == 'device':
+            if self.gates_of(live) == 'device':
                 self.cut_on_device(live, flat, found.value, at)
             else:
                 self.check_on_host(live, flat, found.value, at)

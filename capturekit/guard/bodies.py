@@ -14,7 +14,7 @@ from typing import Any
 from capturekit import errors
 from capturekit.conditions import decide
 from capturekit.errors import CudaCallError
-from capturekit.guard.cuts import Cuts
+from capturekit.guard.cuts import Cuts, decided_here
 from capturekit.guard.live import Live
 from capturekit.places import Place, here
 from capturekit.plan import Part
@@ -47,6 +47,8 @@ class Bodies(Cuts):
     def decide(self, live: Live, decision: Decision, count: int) -> None:
         """Record what sets the condition, and the node with ``count`` empty bodies."""
         device = live.platform.device
+        if self.devices_of(live) > 1:
+            raise decided_here(f'A decision on the device: {decision.decides}')
         if not device.can_decide(decision.decides, count):
             raise errors.UnsupportedCallError(
                 f'A decision on the device: {decision.decides}',
@@ -162,7 +164,7 @@ class Bodies(Cuts):
             device.begin_capture_to(live.origin.ptr, decision.graph, live.capture.mode, [decision.node])
         self._begin_segment(live, decision.before, at)
         if fault is None and not failed:
-            fault = self._unfit(live, body, at)
+            fault = self._unfit(live, body, at) or self.unfit_copies(live, body)
         if fault is not None or failed:
             live.broken = live.broken or at or decision.at
         if fault is not None:

@@ -21,6 +21,8 @@ from capturekit.places import Place, here
 from capturekit.plan import Part, Plan
 from capturekit.topology import Mark
 
+#: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
+_OF_DEVICES = (2, 3)
 _CHECKED = 'What was read is checked before anything else runs, so that all lanes have to be joined.'
 
 
@@ -126,7 +128,41 @@ class Cuts(Uploads):
             self.join_all(live)
         return live.platform.cupy.cuda.get_current_stream()
 
+    def gates_of(self, live: Live) -> str:
+        """Who checks what was read, at launches: the device, or, in graphs of several devices, the host."""
+        return 'host' if self.devices_of(live) > 1 else live.gates
+
+    @staticmethod
+    def devices_of(live: Live) -> int:
+        """How many devices lanes have been on so far."""
+        return len({lane.device for capture in (*live.past, live.capture) for lane in capture.lanes})
+
+    def one_device(self, live: Live) -> None:
+        """Before a lane on another device: not in a graph that decides on the device."""
+        if live.decided or live.node:
+            raise decided_here('A lane of another device')
+
+    def unfit_copies(self, live: Live, body: int) -> errors.CaptureError | None:
+        """The error for a body that copies from one device to another: such launches fail, and end the context."""
+        if not live.outer:
+            return None
+        infos = live.platform.device.node_infos(body)
+        ends = [(i.detail.get('src'), i.detail.get('dst')) for i in infos if i.kind == 'memcpy']
+        if any(len({place for place in map(self._lies_on, pair) if place is not None}) > 1 for pair in ends):
+            return decided_here('A copy between two devices')
+        return None
+
+    def _lies_on(self, address: Any) -> int | None:
+        """The device whose memory is at an address."""
+        if not isinstance(address, int):
+            return None
+        found = self.platform.cupy.cuda.runtime.pointerGetAttributes(address)
+        return int(found.device) if found.type in _OF_DEVICES else None
+
     def _end_segment(self, live: Live) -> int:
+        fault = self.unfit_copies(live, live.part.bodies[-1]) if live.node and live.part is not None else None
+        if fault is not None:
+            raise fault
         device, capture = live.platform.device, live.capture
         live.poll()
         info = device.capture_info(live.origin.ptr)
@@ -150,7 +186,10 @@ class Cuts(Uploads):
         old = live.capture
         with self.lock:
             blocking = old.origin.blocking
-            capture = self.topology.begin(live.origin.ptr, old.mode, threading.get_ident(), blocking=blocking, at=at)
+            me = threading.get_ident()
+            capture = self.topology.begin(
+                live.origin.ptr, old.mode, me, blocking=blocking, at=at, device=old.origin.device
+            )
             self.lives.pop(old, None)
             self.lives[capture] = live
             live.capture, live.floor = capture, None
@@ -167,3 +206,15 @@ class Cuts(Uploads):
     def passed(self, live: Live | None, mark: Mark | None) -> bool:
         """True for an event of an earlier part of this capture: all it stands for lies before."""
         return live is not None and mark is not None and mark.capture in live.past
+
+
+def decided_here(what: str) -> errors.CaptureError:
+    """The error for work of several devices in a graph that decides on the device."""
+    return errors.UnsupportedCallError(
+        what,
+        location=here(),
+        rule='A graph that decides on the device (a loop, a branch, a host read that is checked there) is of one '
+        'device: CUDA instantiates no decision with work for another, and one that copies from there fails as it runs.',
+        remedy="Do another device's part in a graph of its own, or make lanes of all devices before the first host "
+        'read.',
+    )

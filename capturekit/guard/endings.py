@@ -39,10 +39,12 @@ class Endings(Seams):
             with self.inside():
                 blocking = not self.platform.device.stream_flags(ptr) & 1
                 priority = self.platform.device.stream_priority(ptr)
+            device = self.device_of(stream or self._wrapped(ptr))
             answer = go()
             at = here()
             real = Mode.RELAXED if mode is None else Mode(int(mode))
-            capture = self.topology.begin(ptr, real, threading.get_ident(), blocking=blocking, at=at)
+            me = threading.get_ident()
+            capture = self.topology.begin(ptr, real, me, blocking=blocking, at=at, device=device)
             capture.origin.priority = priority
             recording = new_recording(self.platform, real, strict=True)
             if stream is None:
@@ -53,7 +55,7 @@ class Endings(Seams):
             if getattr(stream, '_graph_host_funcargs', None) is None:
                 stream._graph_host_funcargs = []
             self.opened(live)
-            if self.platform.cupy.cuda.get_current_stream().ptr == ptr:
+            if self.current_there(capture.origin):
                 capture.origin.current += 1
             TRACING.open(live.trace, sys._getframe(1))
         return answer

@@ -26,6 +26,8 @@ from capturekit.topology import LEGACY_HANDLES, Capture, EventState, Lane, Topol
 WAIT_SECONDS = 60.0
 
 _O = Operation
+#: What concerns one device: the current one, where none is named.
+_OF_A_DEVICE = (_O.DEVICE_SYNCHRONIZE, _O.LEGACY_WORK)
 
 
 class Judging:
@@ -40,6 +42,8 @@ class Judging:
         self.threads: dict[int, list[Live]] = {}
         self.allocators: dict[int, Any] = {}
         self.foreign: set[int] = set()
+        #: Streams of the guard's own that stand in where a device has no lane: the device of each.
+        self.standing_in: dict[int, int] = {}
         self.rehearsals: dict[int, Rehearsal] = {}
         self.redraws: dict[int, list[Feed]] = {}
         self._platform: Platform | None = None
@@ -184,6 +188,25 @@ class Judging:
         finally:
             inside.depth -= 1
 
+    @contextmanager
+    def on(self, device: int, platform: Platform | None = None) -> Iterator[None]:
+        """Another device for a while, for calls of the guard's own."""
+        runtime = (platform or self.platform).cupy.cuda.runtime
+        with self.inside():
+            before = runtime.getDevice()
+            if before == device:
+                yield
+                return
+            runtime.setDevice(device)
+            try:
+                yield
+            finally:
+                runtime.setDevice(before)
+
+    def current_device(self) -> int:
+        """The number of this thread's device."""
+        return int(self.platform.cupy.cuda.runtime.getDevice())
+
     def own(self, entry: str, *args: Any, **kwargs: Any) -> Any:
         """Call CuPy's original of an entry point, past the wrappers."""
         with self.inside():
@@ -194,6 +217,8 @@ class Judging:
         event = ids.get('event')
         if event is not None:
             self._meet(event)
+        if operation in _OF_A_DEVICE or ids.get('stream') in LEGACY_HANDLES:
+            ids.setdefault('device', self.current_device())
         return self.topology.judge(operation, thread=threading.get_ident(), **ids)
 
     def _meet(self, event: int) -> None:

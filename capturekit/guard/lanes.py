@@ -9,7 +9,7 @@ from capturekit.errors import CudaCallError
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.live import Live
 from capturekit.places import Place
-from capturekit.topology import LEGACY_HANDLES, Lane
+from capturekit.topology import LEGACY_HANDLES, PER_THREAD_HANDLE, Lane
 
 
 class Lanes(Allocators):
@@ -39,9 +39,26 @@ class Lanes(Allocators):
         if live is not None and live.memory is not None and (lane.used or lane.suspect):
             live.memory.active(lane)
 
+    def device_of(self, stream: Any) -> int:
+        """The number of the device that a stream belongs to. Asked of a captured one, CUDA would lose the capture."""
+        lane = self.topology.lane(stream.ptr)
+        if lane is not None:
+            return lane.device
+        known = int(getattr(stream, 'device_id', -1))
+        if known >= 0:
+            return known
+        if self.platform.cupy.cuda.runtime.getDeviceCount() > 1 and stream.ptr > PER_THREAD_HANDLE:
+            with self.inside(), suppress(CudaCallError):  # cuda-bindings that can't tell
+                return int(self.platform.device.stream_device(stream.ptr))
+        return self.current_device()
+
+    def current_there(self, lane: Lane) -> bool:
+        """Whether a lane's stream is this thread's current one on the lane's device."""
+        return bool(self.platform.cupy.cuda.get_current_stream(lane.device).ptr == lane.stream)
+
     def _record_on(self, live: Live, lane: Lane, at: Place | None) -> Any:
-        """Record a new event on a lane, for joins of the guard's own."""
-        with self.inside():
+        """Record a new event on a lane, for joins of the guard's own. Events belong to the device of their stream."""
+        with self.on(lane.device):
             event = self.platform.cupy.cuda.Event(disable_timing=True)
             live.streams[lane.stream].record(event)
             lane.nodes = self.platform.device.capture_info(lane.stream).dependencies
@@ -72,7 +89,7 @@ class Lanes(Allocators):
         if getattr(stream, '_graph_host_funcargs', None) is None:
             stream._graph_host_funcargs = []  # CuPy sets it on origins alone, and launch_host_func needs it
         live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at, other=lane.parent)
-        if self.platform.cupy.cuda.get_current_stream().ptr == ptr:
+        if self.current_there(lane):
             lane.current += 1
             if live.memory is not None:
                 live.memory.active(lane)
@@ -82,11 +99,12 @@ class Lanes(Allocators):
     def _adapt_fork(self, live: Live, stream: Any, at: Place | None, parent: Lane | None = None) -> None:
         """Adapting mode: a stream that never entered the capture is forked from the current lane."""
         parent = parent or self._current_lane(live)
+        device = self.device_of(stream)
         with self.inside():
             blocking = not self.platform.device.stream_flags(stream.ptr) & 1
             event = self._record_on(live, parent, at)
             stream.wait_event(event)
-        lane = self.topology.wait(stream.ptr, event.ptr, blocking=blocking, at=at)
+        lane = self.topology.wait(stream.ptr, event.ptr, blocking=blocking, at=at, device=device)
         if lane is not None:
             self._entered(live, lane, stream, at)
             live.note('adapted', lane, f'stream {stream.ptr:#x} was forked from lane {parent.number}', at)

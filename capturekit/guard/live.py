@@ -37,7 +37,8 @@ class Live:
     events: list[Any] = field(default_factory=list)
     floor: Any = None
     active_at: Place | None = None
-    upload: Any = None
+    #: By device: the stream on which values of the host go there at once.
+    uploads: dict[int, Any] = field(default_factory=dict)
     escaped: BaseException | None = None
     lane_streams: list[Any] = field(default_factory=list)
     past: list[Capture] = field(default_factory=list)
@@ -68,6 +69,17 @@ class Live:
     decided: dict[int, list[int]] = field(default_factory=dict)
     #: A graph was embedded that heeds priorities.
     heeds: bool = False
+    #: With more than one device: what was current on each in this thread when the block was entered.
+    outer: list[Any] = field(default_factory=list)
+    #: Devices without a lane that are being visited: the stream that stands in there, and what it stands in for; and,
+    #: in adapting mode, the streams that did so before.
+    visits: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    visitors: dict[int, Any] = field(default_factory=dict)
+    #: Collectives given to NCCL in a group that has not ended: the handles of their streams.
+    grouped: list[int] = field(default_factory=list)
+    #: Addresses that collectives were given, each with the call; and their communicators.
+    named: dict[int, str] = field(default_factory=dict)
+    communicators: list[Any] = field(default_factory=list)
 
     @property
     def drawn(self) -> list[Feed]:
@@ -100,6 +112,11 @@ class Live:
         step = Step('note', error.lane, text, at)
         if step not in self.refused:
             self.refused.append(step)
+
+    @property
+    def home(self) -> int:
+        """The device of the origin."""
+        return self.capture.origin.device
 
     def lane_of(self, stream: Any) -> Lane | None:
         """The lane that a stream object is in this capture."""
@@ -151,6 +168,7 @@ def close_recording(live: Live, outcome: str) -> None:
             json(lane.joined_at),
             json(lane.last_use),
             lane.priority,
+            lane.device,
         )
         for lane in live.capture.lanes
     ]

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from capturekit import errors
+from capturekit.guard.collectives import Collectives
 from capturekit.guard.live import Live
-from capturekit.guard.work import Work
 from capturekit.places import here
-from capturekit.rules import Operation
+from capturekit.rules import Code, Operation
 from capturekit.topology import LEGACY_HANDLES
 
 _O = Operation
 
 
-class Ordering(Work):
+class Ordering(Collectives):
     """Events recorded and waited for: existing fork and join code, followed as it stands."""
 
     def event_made(self, original: Callable[..., Any], event: Any, *args: Any, **kwargs: Any) -> Any:
@@ -46,6 +47,8 @@ class Ordering(Work):
             self.spring(ptr)
             if mine is not None and not mine.strict and ptr in LEGACY_HANDLES:
                 return self._adapt_record(mine, call, event)
+            if event is None:
+                self._event_of_the_device(call, ptr)
             verdict = self.judge(_O.EVENT_RECORD, stream=ptr)
             if mine is not None and not mine.strict and self._outside(ptr) and stream is not None:
                 self._adapt_fork(mine, stream, here())
@@ -56,6 +59,24 @@ class Ordering(Work):
             self._recorded(ptr, handle, recorded)
             self._trap_again()
         return answer
+
+    def _event_of_the_device(self, call: str, ptr: int) -> None:
+        """CuPy is about to make an event, on the current device: streams of others can't record it."""
+        lane = self.topology.lane(ptr)
+        if lane is None or lane.device == self.current_device():
+            return
+        raise errors.UnsupportedCallError(
+            call,
+            stream=ptr,
+            lane=lane.number,
+            subject=self.subject(ptr),
+            location=here(),
+            rule=f'An event belongs to the device on which it is made, and only streams of that device record it: this '
+            f'one is of device {lane.device}, and device {self.current_device()} is current '
+            f'({Code.cudaErrorInvalidResourceHandle.name} would follow).',
+            remedy=f'`with cp.cuda.Device({lane.device}): event = side.record()`; or `cap.join(side)`.',
+            cuda_error=Code.cudaErrorInvalidResourceHandle.name,
+        )
 
     def _recorded(self, ptr: int, handle: int, event: Any) -> None:
         lane = self.topology.lane(ptr)
@@ -109,18 +130,24 @@ class Ordering(Work):
                     self._adapt_fork(mine, stream or self._wrapped(ptr), here(), mine.capture.origin)
                 return  # a cut lies between: what the event stands for comes before all that is recorded now
             verdict = self.judge(_O.WAIT_EVENT, stream=ptr, event=event)
-            blocking = False
+            blocking, device = False, 0
             forks = verdict.allowed and self.topology.lane(ptr) is None and event in self.topology.marks
             if forks:
+                device = self.device_of(stream or self._wrapped(ptr))
+                self._one_device_in_body(mine, device)
                 with self.inside():
                     blocking = not self.platform.device.stream_flags(ptr) & 1
         answer = self._pass(verdict, call, ptr, go)
         with self.lock:
-            self._waited(ptr, event, blocking, stream)
+            self._waited(ptr, event, blocking, device, stream)
             self._trap_again()
         return answer
 
-    def _waited(self, ptr: int, event: int, blocking: bool, stream: Any) -> None:
+    def _one_device_in_body(self, mine: Live | None, device: int) -> None:
+        if mine is not None and mine.outer and device != mine.home:
+            self.one_device(mine)
+
+    def _waited(self, ptr: int, event: int, blocking: bool, device: int, stream: Any) -> None:
         at = here()
         mark = self.topology.marks.get(event)
         if mark is None or mark.capture not in self.lives:
@@ -131,7 +158,7 @@ class Ordering(Work):
             return
         live = self.lives[mark.capture]
         lane = self.topology.lane(ptr)
-        forked = self.topology.wait(ptr, event, blocking=blocking, at=at)
+        forked = self.topology.wait(ptr, event, blocking=blocking, at=at, device=device)
         if forked is not None:
             self._entered(live, forked, stream, at)
         elif lane is not None:

@@ -98,7 +98,9 @@ class Shadow(Endings):
             outer.own('cupy.cuda.stream._BaseStream.__enter__', stream)
             undo.push(lambda: outer.own('cupy.cuda.stream._BaseStream.__exit__', stream, None, None, None))
         blocking = stream is before and not self.platform.device.stream_flags(stream.ptr) & 1
-        capture = self.topology.begin(stream.ptr, Mode.RELAXED, self._me, blocking=blocking, at=at)
+        capture = self.topology.begin(
+            stream.ptr, Mode.RELAXED, self._me, blocking=blocking, at=at, device=self.current_device()
+        )
         recording = new_recording(outer.platform, Mode.RELAXED, strict=True)
         memory: Any = self._memory_of_run
         self._live = Live(self.platform, capture, True, stream, memory, recording, self._me, at)
@@ -301,7 +303,7 @@ class Shadow(Endings):
         with self.inside():
             blocking = not self.platform.device.stream_flags(stream.ptr) & 1
         live.trapped.pop(stream.ptr, None)
-        lane = self.topology.wait(stream.ptr, event.ptr, blocking=blocking, at=at)
+        lane = self.topology.wait(stream.ptr, event.ptr, blocking=blocking, at=at, device=self.device_of(stream))
         if lane is not None:
             self._entered(live, lane, stream, at)
             live.note('adapted', lane, f'stream {stream.ptr:#x} was forked from lane {parent.number}', at)
@@ -411,6 +413,13 @@ class Shadow(Endings):
             raise _choice_refused()
         self._note('drawn', 'a seed for a kernel', here())
         return original(state, size)
+
+    def _moved(self, go: Callable[[], Any], exc: tuple[Any, ...] = ()) -> Any:
+        """The run is eager: on another device, too, its work goes where it would go anyway."""
+        return go()
+
+    def stand_in(self, live: Live, parent: Lane) -> None:
+        """Nothing stands in for a stream of an eager run."""
 
     def random_seeded(self, original: Callable[..., Any], state: Any, seed: Any = None) -> Any:
         self._note('drawn', 'a generator is seeded', here())

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from capturekit.errors import CaptureError, CudaCallError
+from capturekit.guard.allocators import ELSEWHERE
 from capturekit.guard.bodies import Bodies
 from capturekit.guard.live import Live
 from capturekit.places import Place, here
 from capturekit.rules import RULES, CaptureStatus, Mode, Operation
-from capturekit.topology import LEGACY_HANDLES
+from capturekit.topology import LEGACY_HANDLES, Lane
 from capturekit.undo import add_note
 
 _O = Operation
@@ -103,7 +104,12 @@ class Switches(Bodies):
                 mine.trace.stream = stream.ptr
         elif mine is not None and not _legacy(stream):
             self._trap(mine, stream)
+        elif mine is not None:
+            self.stand_in(mine, mine.capture.origin)
         self.refresh()
+
+    def stand_in(self, live: Live, parent: Lane) -> None:
+        """The legacy stream has become current: on another device than the capture's something stands in for it."""
 
     def _trap(self, live: Live, stream: Any) -> None:
         ptr = stream.ptr
@@ -143,13 +149,15 @@ class Switches(Bodies):
         raise error
 
     def _escaped(self, ptr: int, count: int, since: Place | None) -> CaptureError:
-        rule = RULES['escaped-work']
+        device = self.standing_in.get(ptr)
+        rule = RULES['escaped-work'] if device is None else ELSEWHERE
+        current = 'the stream' if device is None else 'the device'
         return rule.error(
-            f'{count} piece{"s" if count != 1 else ""} of work',
+            f'{count} piece{"s" if count != 1 else ""} of work' + ('' if device is None else f' on device {device}'),
             stream=ptr,
-            subject=self.subject(ptr),
+            subject=self.subject(ptr) if device is None else '',
             location=since,
-            rule=f'{rule.says}; it was held back, from the line where the stream became current on.',
+            rule=f'{rule.says}; it was held back, from the line where {current} became current on.',
             remedy=rule.remedy,
         )
 

@@ -26,14 +26,16 @@ class Uploads(Joins):
         set_allocator = self.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
         before = cupy.cuda.memory._get_thread_local_allocator()
         with self.inside():
-            if live.upload is None:
-                live.upload = cupy.cuda.Stream(non_blocking=True)
+            number = self.current_device()
+            if number not in live.uploads:
+                live.uploads[number] = cupy.cuda.Stream(non_blocking=True)
+            upload = live.uploads[number]
             old = device.exchange_thread_mode(Mode.RELAXED)
             set_allocator(memory.grow)
             try:
-                with live.upload:
+                with upload:
                     array = make()
-                live.upload.synchronize()
+                upload.synchronize()
             finally:
                 set_allocator(before)
                 device.exchange_thread_mode(old)

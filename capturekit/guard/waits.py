@@ -11,7 +11,7 @@ from capturekit.guard.live import Live
 from capturekit.guard.ordering import Ordering
 from capturekit.places import here
 from capturekit.rules import RULES, CaptureStatus, Operation
-from capturekit.topology import LEGACY_HANDLES, Lane
+from capturekit.topology import LEGACY_HANDLES, Lane, Verdict
 
 _O = Operation
 #: Of the legacy stream: it is not the stream that has to change, but the place of the call.
@@ -72,7 +72,7 @@ class Waits(Ordering):
         self.refresh()
 
     def device_synchronize(self, original: Callable[..., Any], device: Any) -> Any:
-        return self._device_wait('Device.synchronize()', lambda: self._declared(original, device))
+        return self._device_wait('Device.synchronize()', lambda: self._declared(original, device), int(device))
 
     def _declared(self, original: Callable[..., Any], *args: Any) -> Any:
         with self.inside():
@@ -85,15 +85,32 @@ class Waits(Ordering):
         """CuPy is about to wait for the device, from C code that no other entry saw."""
         return self._device_wait('Device.synchronize()', original)
 
-    def _device_wait(self, call: str, go: Callable[[], Any]) -> Any:
+    def _device_wait(self, call: str, go: Callable[[], Any], device: int | None = None) -> Any:
+        device = self.current_device() if device is None else device
         with self.lock:
             mine = self._start()
-            verdict = self.judge(_O.DEVICE_SYNCHRONIZE)
+            if mine is not None and device in mine.visits:
+                # what stands in there is no lane, and must not be in the way
+                self.spring(mine.visits[device][0].ptr)
+            verdict = self._judged_wait(device)
             if mine is not None and verdict.lost:
                 if mine.strict:
                     self.refuse(verdict, call)
                 return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
-        return self._pass(verdict, call, None, go)
+        try:
+            return self._pass(verdict, call, None, go)
+        finally:
+            self._trap_again()
+
+    def _judged_wait(self, device: int) -> Verdict:
+        """The verdict on a wait for a device: visited ones are as if their visitors had a lane there."""
+        visitors = [one for one in self.threads_visiting(device) if device not in one.capture.devices]
+        return self.judge(_O.DEVICE_SYNCHRONIZE, device=None if visitors else device)
+
+    def threads_visiting(self, device: int) -> list[Live]:
+        """Captures of other threads in which a stream stands in on a device."""
+        me = threading.get_ident()
+        return [live for live in self.lives.values() if live.thread != me and device in live.visits]
 
     def event_synchronize(self, original: Callable[..., Any], event: Any) -> Any:
         return self._event_wait(_O.EVENT_SYNCHRONIZE, 'Event.synchronize()', event.ptr, lambda: original(event), event)

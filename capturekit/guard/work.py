@@ -9,7 +9,7 @@ from typing import Any
 
 from capturekit import errors
 from capturekit.guard.live import Live
-from capturekit.guard.switches import Switches
+from capturekit.guard.visits import Visits
 from capturekit.places import here
 from capturekit.rules import RULES, Code, Operation
 from capturekit.topology import LEGACY_HANDLES
@@ -19,7 +19,7 @@ _O = Operation
 _WITH_THE_HOST = {1: 'what lies at its address of the host by then', 2: 'to its address of the host'}
 
 
-class Work(Switches):
+class Work(Visits):
     """Work on a stream that the call names; calls that the mode of a capture keeps away."""
 
     def _on_stream(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any]) -> Any:

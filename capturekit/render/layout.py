@@ -358,9 +358,11 @@ def _rows(recording: Recording, used: set[int | None]) -> list[Row]:
     known = {lane.number: lane for lane in recording.lanes}
     numbers = sorted({*known, *(number for number in used if number is not None)})
     rows: list[Row] = []
+    several = len(recording.devices) > 1
     for number in numbers:
         story = _story(known[number]) if number in known else 'the recording tells nothing of it'
-        rows.append(Row(number, f'lane {number}', story))
+        place = f', device {known[number].device}' if several and number in known else ''
+        rows.append(Row(number, f'lane {number}{place}', story))
     if None in used:
         rows.append(Row(None, 'no lane', 'on which lane is not known'))
     return rows

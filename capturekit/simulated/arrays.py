@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import conversions, current, exchange, indexing, launches, operators, streams, syncdetect
+from . import conversions, current, exchange, indexing, launches, operators, peers, runtime, streams, syncdetect
 from .layout import Layout, Shape, check_dtype
 from .operators import Operators, full
 from .ufuncs import TABLE
@@ -282,7 +282,9 @@ class _ndarray_base(Operators):
         return self._astype(dtype, order, casting, subok, True if copy else None)
 
     def copy(self, order: str = 'C') -> Any:
-        """Return a copy."""
+        """Return a copy, on the current device."""
+        if self.size and self.data.device_id != runtime.getDevice():
+            return peers.copy_here(self, order)
         return self.astype(self.dtype, order=order)
 
     def byteswap(self, inplace: bool = False) -> Any:

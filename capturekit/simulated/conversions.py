@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import launches, pinned, streams
+from . import launches, pinned, runtime, streams
 from .layout import Layout, check_dtype
 
 #: ``_concatenate`` in ``cupy/_core/_routines_manipulation.pyx``.
@@ -37,6 +37,8 @@ def array(
 
 
 def _from_device(given: Any, dtype: Any, copy: bool | None, order: str, ndmin: int) -> Any:
+    if given.size and given.data.device_id != runtime.getDevice():
+        given, copy = given.copy(order), None
     found = given._astype(given.dtype if dtype is None else dtype, order, None, None, copy)
     if ndmin > found.ndim:
         return found.reshape((1,) * (ndmin - found.ndim) + found.shape)

@@ -49,7 +49,7 @@ class _Parts:
         holder.__path__ = [os.path.dirname(__file__)]
         sys.modules[package] = holder
         try:
-            for name in ('extras', 'functions', 'kernels', 'pools', 'randoms', 'selection'):
+            for name in ('extras', 'functions', 'kernels', 'nccl', 'pools', 'randoms', 'selection'):
                 importlib.import_module(f'{package}.{name}')
             self._modules = {
                 name.rpartition('.')[2]: module
@@ -157,7 +157,7 @@ def _add_backends(parts: _Parts, add: Any) -> None:
 
 
 def _is_runtime_name(name: str, value: Any) -> bool:
-    hidden = {'bind', 'submit', 'device_bytes', 'device_block', 'annotations', 'np', 'ctypes'}
+    hidden = {'bind', 'submit', 'meet', 'device_bytes', 'device_block', 'annotations', 'np', 'ctypes'}
     private = {'_getCUDAMajorVersion', '_getLocalRuntimeVersion', '_launchHostFuncUnmanaged'}
     if name in hidden or isinstance(value, ModuleType) or name in ('Any', 'Callable', 'Bytes', 'Mode'):
         return False
@@ -200,6 +200,9 @@ def _add_cuda(parts: _Parts, add: Any, found: dict[str, ModuleType]) -> None:
     add('cupy.cuda.profiler', {'start': parts.runtime.profilerStart, 'stop': parts.runtime.profilerStop})
     add('cupy.cuda.nvtx', {'available': False})
     vars(found['cupy.cuda'])['curand'] = parts.curand
+    # As in CuPy the functions are in two modules, and the class is one.
+    add('cupy.cuda.nccl', _public(parts.nccl, 'available'))
+    add('cupy_backends.cuda.libs.nccl', {}, parts.nccl)
 
 
 def _using_allocator(found: dict[str, Any]) -> Any:
@@ -237,6 +240,7 @@ def _add_core(parts: _Parts, add: Any) -> None:
     add('cupy._core.core', {**shared, '_ndarray_base': arrays._ndarray_base, 'array': parts.conversions.array})
     add('cupy._core.syncdetect', {}, parts.syncdetect)
     add('cupy._core.flags', {'Flags': parts.layout.Flags})
+    add('cupy._util', {'PerformanceWarning': parts.peers.PerformanceWarning})
 
 
 def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:

@@ -1,9 +1,11 @@
-"""The current stream's handle, per thread (``cupy_backends.cuda.stream``): the lowest layer needs no stream objects."""
+"""The current stream's handle, per thread and device (``cupy_backends.cuda.stream``): no stream objects are needed."""
 
 from __future__ import annotations
 
 import os
 import threading
+
+from . import runtime
 
 STREAM_LEGACY = 1
 STREAM_PER_THREAD = 2
@@ -17,15 +19,23 @@ def is_ptds_enabled() -> bool:
     return _ptds
 
 
+def _pointers() -> dict[int, int]:
+    try:
+        pointers: dict[int, int] = _thread_local.pointers
+    except AttributeError:
+        pointers = _thread_local.pointers = {}
+    return pointers
+
+
 def get_current_stream_ptr() -> int:
-    """Return the handle of this thread's current stream."""
-    ptr: int = getattr(_thread_local, 'ptr', 0)
+    """Return the handle of this thread's current stream on its device."""
+    ptr = _pointers().get(runtime.getDevice(), 0)
     return STREAM_PER_THREAD if ptr == 0 and _ptds else ptr
 
 
-def set_current_stream_ptr(ptr: int) -> None:
-    """Set the handle of this thread's current stream."""
-    _thread_local.ptr = int(ptr)
+def set_current_stream_ptr(ptr: int, device_id: int) -> None:
+    """Set the handle of this thread's current stream on a device."""
+    _pointers()[device_id] = int(ptr)
 
 
 def get_default_stream_ptr() -> int:

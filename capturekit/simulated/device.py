@@ -28,6 +28,7 @@ from capturekit.errors import CudaCallError
 from capturekit.nodes import NodeInfo
 from capturekit.rules import NEWEST, CaptureStatus, Code, Mode, Operation, Target, table
 from capturekit.simulated.changes import Changes, Given, info_of
+from capturekit.simulated.several import Several
 from capturekit.simulated.timing import Timing
 from capturekit.topology import CaptureInfo, EventState, last_node
 
@@ -135,29 +136,34 @@ class _Stream:
     priority: int = 0
     capture: _Capture | None = None
     after: frozenset[_Node] = frozenset()
+    device: int = 0
 
 
 @dataclass(eq=False)
 class _Event:
+    device: int = 0
     recorded: bool = False
     capture: _Capture | None = None
     after: frozenset[_Node] = frozenset()
     seconds: float = 0.0
 
 
-class SimulatedDevice(Changes, Timing):
-    """One device; see the module's text. ``seed`` decides the order in which launches run unordered nodes.
+class SimulatedDevice(Changes, Timing, Several):
+    """A machine of one or more devices; see the module's text.
 
-    ``driver``: whose codes it answers with, as ``cudaDriverGetVersion`` says it; the newest measured.
+    ``seed`` decides the order in which launches run unordered nodes; ``driver``: whose codes it answers with, as
+    ``cudaDriverGetVersion`` says it; the newest measured; ``devices`` is how many there are, each with streams, events
+    and memory of its own.
     """
 
-    def __init__(self, seed: int = 0, driver: int | None = None) -> None:
+    def __init__(self, seed: int = 0, driver: int | None = None, devices: int = 1) -> None:
+        Several.__init__(self, devices)
         self.random = random.Random(seed)
         self._driver = driver
         self.table = table(driver)
         self._lock = threading.RLock()
         self._streams: dict[int, _Stream] = {}
-        self._per_thread: dict[int, _Stream] = {}
+        self._per_thread: dict[tuple[int, int], _Stream] = {}
         self._events: dict[int, _Event] = {}
         self._graphs: dict[int, _Graph] = {}
         self._execs: dict[int, _Executable] = {}
@@ -166,6 +172,7 @@ class SimulatedDevice(Changes, Timing):
         self._captures_opened = 0
         self._thread_modes: dict[int, Mode] = {}
         self._memory: dict[int, int] = {}
+        self._lies_on: dict[int, int] = {}
         self._addresses = 0x7F0000000000
         self.launches = 0
         #: How many pieces of work each stream was given, those that were recorded not counted.
@@ -187,7 +194,8 @@ class SimulatedDevice(Changes, Timing):
 
     def _stream(self, s: int) -> _Stream:
         if s == PER_THREAD:
-            return self._per_thread.setdefault(threading.get_ident(), _Stream(non_blocking=False))
+            key = threading.get_ident(), self.get_device()
+            return self._per_thread.setdefault(key, _Stream(non_blocking=False, device=self.get_device()))
         try:
             return self._streams[s]
         except KeyError:
@@ -208,8 +216,10 @@ class SimulatedDevice(Changes, Timing):
         raise CudaCallError(code, call)
 
     def _blocking(self) -> list[_Capture]:
-        """Captures that hold a blocking stream: the legacy stream must not be touched beside them."""
-        return [c for c in self._captures if any(not self._member(s).non_blocking for s in c.streams)]
+        """Captures that hold a blocking stream of the device: its legacy stream must not be touched beside them."""
+        here = self.get_device()
+        members = [(c, [self._member(s) for s in c.streams]) for c in self._captures]
+        return [c for c, streams in members if any(not s.non_blocking and s.device == here for s in streams)]
 
     def _member(self, s: int) -> _Stream:
         return self._streams.get(s) or _Stream(non_blocking=False)
@@ -255,8 +265,17 @@ class SimulatedDevice(Changes, Timing):
         """``cudaStreamCreateWithPriority``: a priority is moved into the range 0 to -5."""
         with self._lock:
             s = self._handle()
-            self._streams[s] = _Stream(non_blocking, min(max(priority, _FIRST), _LAST))
+            self._streams[s] = _Stream(non_blocking, min(max(priority, _FIRST), _LAST), device=self.get_device())
             return s
+
+    def stream_device(self, s: int) -> int:
+        """``cudaStreamGetDevice``: the device that a stream belongs to."""
+        with self._lock:
+            if s in LEGACY:
+                return self.get_device()
+            stream = self._stream(s)
+            self._conflict(stream, Operation.STREAM_GET_FLAGS)  # which answers alike
+            return stream.device
 
     def stream_destroy(self, s: int) -> None:
         """``cudaStreamDestroy``: work of a captured stream that was not joined stays in the graph, unjoined."""
@@ -400,6 +419,8 @@ class SimulatedDevice(Changes, Timing):
                 self._legacy(name)
             else:
                 stream = self._stream(s)
+                if kind == 'kernel':
+                    self._same_device(self.get_device(), stream.device, name)
                 capture = self._live(stream, name)
                 if capture is not None:
                     self._add(stream, capture, work, name, kind, given)
@@ -407,6 +428,18 @@ class SimulatedDevice(Changes, Timing):
             self.submitted[int(s)] = self.submitted.get(int(s), 0) + 1
         work()
         return False
+
+    def meet(self, streams: Sequence[int]) -> None:
+        """What the streams of a collective do next comes after what each was given: on a GPU its ranks wait as they
+        run. Streams of several captures can't: their graphs are launched one after the other here."""
+        with self._lock:
+            found = [None if s in LEGACY else self._stream(s) for s in streams]
+            captured = [stream for stream in found if stream is not None and stream.capture is not None]
+            if len({stream.capture for stream in captured}) > 1 or 0 < len(captured) < len(found):
+                raise NotImplementedError('the simulated device lets ranks meet in one capture, or outside of any')
+            after = frozenset().union(*(stream.after for stream in captured))
+            for stream in captured:
+                stream.after = after
 
     def launch_host_func(self, s: int, fn: Callable[[], None]) -> bool:
         """``cudaLaunchHostFunc``: a host node in a capture, otherwise run at once."""
@@ -432,11 +465,13 @@ class SimulatedDevice(Changes, Timing):
             self._unsafe(name)
 
     def device_synchronize(self) -> None:
-        """``cudaDeviceSynchronize``: loses every capture on the device, from any thread, in every mode."""
+        """``cudaDeviceSynchronize``: loses captures with a stream of the device, from any thread, in every mode."""
         with self._lock:
-            if self._captures:
+            here = self.get_device()
+            there = [c for c in self._captures if any(self._member(s).device == here for s in c.streams)]
+            if there:
                 answer = self.table.row(Operation.DEVICE_SYNCHRONIZE, Target.NONE)[0](Mode.RELAXED, False)
-                self._fail(answer.code, 'deviceSynchronize', self._captures)
+                self._fail(answer.code, 'deviceSynchronize', there)
 
     # -- events -----------------------------------------------------------------------------------------------
 
@@ -444,7 +479,7 @@ class SimulatedDevice(Changes, Timing):
         """``cudaEventCreate``."""
         with self._lock:
             e = self._handle()
-            self._events[e] = _Event()
+            self._events[e] = _Event(self.get_device())
             return e
 
     def event_destroy(self, e: int) -> None:
@@ -459,9 +494,11 @@ class SimulatedDevice(Changes, Timing):
             event = self._event(e)
             if s in LEGACY:
                 self._legacy('eventRecord')
+                self._same_device(event.device, self.get_device(), 'eventRecord')
                 event.capture, event.recorded, event.seconds = None, True, time.perf_counter()
                 return
             stream = self._stream(s)
+            self._same_device(event.device, stream.device, 'eventRecord')
             if external:
                 self._external(stream, None, 'eventRecord(external)')
                 return
@@ -883,6 +920,7 @@ class SimulatedDevice(Changes, Timing):
             address = self._addresses
             self._addresses += (max(nbytes, 1) + 511) // 512 * 512
             self._memory[address] = nbytes
+            self._lies_on[address] = self.get_device()
             return address
 
     def free(self, ptr: int) -> None:
@@ -891,6 +929,11 @@ class SimulatedDevice(Changes, Timing):
             self._unsafe('free')
             if self._memory.pop(ptr, None) is None:
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'free')
+            del self._lies_on[ptr]
+
+    def memory_device(self, address: int) -> int:
+        """The device that the memory which begins at an address lies on; 0 where there is none."""
+        return self._lies_on.get(address, 0)
 
     def graph_scalars(self, graphs: list[int]) -> list[tuple[str, int, str, Any]]:
         """The simulated device's nodes are Python functions: what they hold can't be read."""
@@ -898,7 +941,9 @@ class SimulatedDevice(Changes, Timing):
 
     def mem_get_info(self) -> tuple[int, int]:
         """Free and total bytes."""
-        return _TOTAL_MEMORY - sum(self._memory.values()), _TOTAL_MEMORY
+        here = self.get_device()
+        used = sum(nbytes for address, nbytes in self._memory.items() if self._lies_on[address] == here)
+        return _TOTAL_MEMORY - used, _TOTAL_MEMORY
 
     def host_alloc(self, nbytes: int) -> int:
         """``cudaHostAlloc``: pinned memory, addressed like :meth:`malloc`."""

@@ -75,8 +75,12 @@ class Device:
     def synchronize(self) -> None:
         """Wait for all work on the device."""
         syncdetect._declare_synchronize()
+        before = runtime.getDevice()
         runtime.setDevice(self.id)
-        runtime.deviceSynchronize()
+        try:
+            runtime.deviceSynchronize()
+        finally:
+            runtime.setDevice(before)
 
     @property
     def compute_capability(self) -> str:
@@ -86,8 +90,12 @@ class Device:
     @property
     def mem_info(self) -> tuple[int, int]:
         """Free and total bytes."""
+        before = runtime.getDevice()
         runtime.setDevice(self.id)
-        return runtime.memGetInfo()
+        try:
+            return runtime.memGetInfo()
+        finally:
+            runtime.setDevice(before)
 
     @property
     def attributes(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from capturekit.simulated.changes import Given
 
-from . import memory, runtime
+from . import memory, peers, runtime
 from .current import get_current_stream_ptr
 from .layout import Layout, Shape, Slot
 from .poison import is_recording
@@ -60,6 +60,7 @@ def lower(value: Any) -> Any:
         return value
     array = as_array(value)
     if array is not None:
+        peers.check_access(array.data.device_id)
         return array._slot()
     if isinstance(value, (list, tuple)):
         return type(value)(lower(v) for v in value)
@@ -186,6 +187,8 @@ def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind:
     for target in targets:
         if not isinstance(target, Layout):
             raise TypeError('Output arguments type must be cupy.ndarray')
+    for target in targets:
+        peers.check_access(target.data.device_id)
     slots = [t._slot() for t in targets]
 
     def compute(*args: Any, **kwargs: Any) -> list[NDArray[Any]]:
@@ -233,6 +236,7 @@ def mutate(
     """
     if target.size == 0:
         return
+    peers.check_access(target.data.device_id)
     slot = target._slot()
     recipe: tuple[Any, dict[str, Any]] = (lower(tuple(args)), {})
     fresh: NDArray[Any] | None = None

@@ -265,15 +265,16 @@ class MemoryPool:
 
     def __init__(self, allocator: Allocator | None = None) -> None:
         self._allocator = allocator
-        self._pool: SingleDeviceMemoryPool | None = None
+        self._pools: dict[int, SingleDeviceMemoryPool] = {}
         self._lock = threading.Lock()
 
     def device_pool(self) -> SingleDeviceMemoryPool:
         """Return the current device's part."""
         with self._lock:
-            if self._pool is None:
-                self._pool = SingleDeviceMemoryPool(self._allocator)
-            return self._pool
+            device = runtime.getDevice()
+            if device not in self._pools:
+                self._pools[device] = SingleDeviceMemoryPool(self._allocator)
+            return self._pools[device]
 
     def malloc(self, size: int) -> MemoryPointer:
         """Allocate, from the current stream's free blocks if possible."""

@@ -25,10 +25,10 @@ globals().update(CONSTANTS)
 
 is_hip = False
 
-_DEVICE_COUNT = 1
 _INVALID_VALUE = 1
 _MEMORY_ALLOCATION = 2
 _INVALID_DEVICE = 101
+_PEER_ENABLED = 704
 _INVALID_HANDLE = 400
 _NOT_READY = 600
 _ILLEGAL_ADDRESS = 700
@@ -111,6 +111,11 @@ def submit(stream: int, work: Callable[[], None], name: str, kind: str = 'kernel
     return recorded
 
 
+def meet(streams: list[int]) -> None:
+    """What the streams do next comes after what each of them was given."""
+    _ask(_device().meet, streams)
+
+
 def _submit_given(stream: int, given: Given, name: str, kind: str) -> None:
     submit(stream, given.work(), name, kind, given)
 
@@ -140,16 +145,20 @@ def _getCUDAMajorVersion() -> int:
 
 
 def getDevice() -> int:
-    return 0
+    # Stand-ins that nothing is bound to yet are being imported.
+    return 0 if _bound is None else _bound.get_device()
 
 
 def getDeviceCount() -> int:
-    return _DEVICE_COUNT
+    return _device().device_count
 
 
 def setDevice(device: int) -> None:
-    if not 0 <= device < _DEVICE_COUNT:
-        raise CUDARuntimeError(_INVALID_DEVICE)
+    _ask(_device().set_device, device)
+
+
+def _known(device: int) -> None:
+    _ask(_device()._known, device)
 
 
 _ATTRIBUTE_VALUES = {CONSTANTS[f'cudaDevAttr{name}']: value for name, value in ATTRIBUTES.items()}
@@ -157,7 +166,7 @@ _ATTRIBUTE_VALUES.update({75: COMPUTE_CAPABILITY[0], 76: COMPUTE_CAPABILITY[1]})
 
 
 def deviceGetAttribute(attrib: int, device: int) -> int:
-    setDevice(device)
+    _known(device)
     try:
         return _ATTRIBUTE_VALUES[attrib]
     except KeyError:
@@ -165,7 +174,7 @@ def deviceGetAttribute(attrib: int, device: int) -> int:
 
 
 def getDeviceProperties(device: int) -> dict[str, Any]:
-    setDevice(device)
+    _known(device)
     properties: dict[str, Any] = {name[0].lower() + name[1:]: value for name, value in ATTRIBUTES.items()}
     properties.update(
         name=b'capturekit simulated device',
@@ -181,14 +190,15 @@ def getDeviceProperties(device: int) -> dict[str, Any]:
 
 
 def deviceGetByPCIBusId(pci_bus_id: str) -> int:
-    if pci_bus_id != deviceGetPCIBusId(0):
-        raise CUDARuntimeError(_INVALID_DEVICE)
-    return 0
+    for device in range(getDeviceCount()):
+        if pci_bus_id == deviceGetPCIBusId(device):
+            return device
+    raise CUDARuntimeError(_INVALID_DEVICE)
 
 
 def deviceGetPCIBusId(device: int) -> str:
-    setDevice(device)
-    return '0000:00:00.0'
+    _known(device)
+    return f'0000:{device:02x}:00.0'
 
 
 def deviceSynchronize() -> None:
@@ -196,9 +206,19 @@ def deviceSynchronize() -> None:
 
 
 def deviceCanAccessPeer(device: int, peerDevice: int) -> int:
-    setDevice(device)
-    setDevice(peerDevice)
-    return 0
+    return int(_ask(_device().can_access_peer, device, peerDevice))
+
+
+def deviceEnablePeerAccess(peerDevice: int) -> None:
+    _ask(_device().enable_peer_access, peerDevice)
+
+
+def _deviceEnsurePeerAccess(peerDevice: int) -> None:
+    try:
+        deviceEnablePeerAccess(peerDevice)
+    except CUDARuntimeError as e:
+        if e.status != _PEER_ENABLED:
+            raise
 
 
 def profilerStart() -> None:
@@ -383,8 +403,9 @@ def memsetAsync(ptr: int, value: int, size: int, stream: int) -> None:
 
 
 def pointerGetAttributes(ptr: int) -> PointerAttributes:
-    if _device_memory.find(ptr) is not None:
-        return PointerAttributes(0, ptr, 0, CONSTANTS['memoryTypeDevice'])
+    found = _device_memory.find(ptr)
+    if found is not None:
+        return PointerAttributes(_device().memory_device(ptr - found[1]), ptr, 0, CONSTANTS['memoryTypeDevice'])
     if _pinned_memory.find(ptr) is not None:
         return PointerAttributes(0, ptr, ptr, CONSTANTS['memoryTypeHost'])
     return PointerAttributes(CONSTANTS['cudaInvalidDeviceId'], 0, ptr, CONSTANTS['memoryTypeUnregistered'])
@@ -536,7 +557,7 @@ def graphDebugDotPrint(graph: int, path: str, flags: int) -> None:
 
 _ABSENT = """
     createSurfaceObject(ResDescPtr) createTextureObject(ResDescPtr,TexDescPtr) destroySurfaceObject(surfObject)
-    destroyTextureObject(texObject) deviceDisablePeerAccess(peerDevice) deviceEnablePeerAccess(peerDevice)
+    destroyTextureObject(texObject) deviceDisablePeerAccess(peerDevice)
     deviceGetDefaultMemPool(device) deviceGetLimit(limit) deviceGetMemPool(device) deviceSetLimit(limit,value)
     deviceSetMemPool(device,pool) freeArray(ptr) hostRegister(ptr,size,flags) hostUnregister(ptr)
     ipcCloseMemHandle(devPtr) ipcGetEventHandle(event) ipcGetMemHandle(devPtr) ipcOpenEventHandle(handle)

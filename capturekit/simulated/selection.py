@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import arrays, creation, indexing, launches
+from . import arrays, creation, indexing, launches, peers
 
 
 def _array(a: Any) -> Any:
@@ -304,6 +304,13 @@ def copyto(dst: Any, src: Any, casting: Any = 'same_kind', where: Any = None) ->
     def write(a: Any, v: Any, w: Any) -> None:
         np.copyto(a, v, 'unsafe', **({} if w is None else {'where': w}))
 
+    given = launches.as_array(src)
+    if given is not None and where is None and given.data.device_id != dst.data.device_id and dst.size:
+        if peers.copy_across(dst, given):
+            return
+        with peers.on(dst.data.device_id):
+            launches.mutate('cupy_copy', write, dst, (given.copy(), where))
+        return
     launches.mutate('cupy_copyto', write, dst, (src, where))
 
 

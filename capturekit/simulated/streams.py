@@ -25,9 +25,11 @@ class _ThreadLocal:
     # The stack alone would not do: use() changes the current stream without pushing, and leaving a with block goes
     # back to what the stack says.
     def __init__(self) -> None:
-        default_stream = get_default_stream()
-        self.current_stream: _BaseStream = default_stream
-        self.current_stream_stack: list[_BaseStream] = [default_stream]
+        devices = range(runtime.getDeviceCount())
+        self.current_stream: list[_BaseStream] = [get_default_stream() for _ in devices]
+        self.current_stream_stack: list[list[_BaseStream]] = [[get_default_stream()] for _ in devices]
+        # Leaving a stream brings back what was current on the device that it was entered on.
+        self.current_device_id_stack: list[int] = []
 
     @staticmethod
     def get() -> _ThreadLocal:
@@ -37,17 +39,20 @@ class _ThreadLocal:
             tls = _thread_local.tls = _ThreadLocal()
         return tls
 
-    def push_stream(self, stream: _BaseStream) -> None:
-        self.current_stream_stack.append(stream)
+    def push_stream(self, stream: _BaseStream, device_id: int) -> None:
+        self.current_stream_stack[device_id].append(stream)
+        self.current_device_id_stack.append(device_id)
         self.set_current_stream(stream)
 
     def pop_stream(self) -> None:
-        self.current_stream_stack.pop()
-        self.set_current_stream(self.current_stream_stack[-1])
+        device_id = self.current_device_id_stack.pop()
+        self.current_stream_stack[device_id].pop()
+        self.set_current_stream(self.current_stream_stack[device_id][-1])
 
     def set_current_stream(self, stream: _BaseStream) -> None:
-        current.set_current_stream_ptr(stream.ptr)
-        self.current_stream = stream
+        device_id = runtime.getDevice() if stream.device_id == -1 else stream.device_id
+        current.set_current_stream_ptr(stream.ptr, device_id)
+        self.current_stream[device_id] = stream
 
 
 def get_default_stream() -> Stream:
@@ -56,10 +61,8 @@ def get_default_stream() -> Stream:
 
 
 def get_current_stream(device_id: int = -1) -> Any:
-    """Return the current stream of this thread."""
-    if device_id != -1:
-        runtime.setDevice(device_id)
-    return _ThreadLocal.get().current_stream
+    """Return the current stream of this thread, on its device or on the one that is given."""
+    return _ThreadLocal.get().current_stream[runtime.getDevice() if device_id == -1 else device_id]
 
 
 class Event:
@@ -97,12 +100,13 @@ def get_elapsed_time(start_event: Event, end_event: Event) -> float:
     return runtime.eventElapsedTime(start_event.ptr, end_event.ptr)
 
 
-def _check_device(device_id: int) -> None:
+def _check_device(device_id: int) -> int:
     now = runtime.getDevice()
     if device_id not in (-1, now):
         raise RuntimeError(
             f'The device that the stream is created on ({device_id}) does not match with the current device ({now})'
         )
+    return now
 
 
 class _BaseStream:
@@ -120,8 +124,7 @@ class _BaseStream:
 
     def __enter__(self) -> Any:
         tls = _ThreadLocal.get()
-        _check_device(self.device_id)
-        tls.push_stream(self)
+        tls.push_stream(self, _check_device(self.device_id))
         return self
 
     def __exit__(self, *args: object) -> None:

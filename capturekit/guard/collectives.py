@@ -1,0 +1,132 @@
+"""NCCL's collectives, by ``cupy.cuda.nccl``: each goes to a stream that the call names, or at the end of its group.
+
+NCCL records what it is given on a captured stream as a kernel, between two nodes that keep collectives of one
+communicator in order. The communicators belong to the graph from then on: CUDA's and NCCL's books hold them as long as
+one of its executables lives, and ``ncclCommDestroy`` waits for that without end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from capturekit import errors
+from capturekit.guard.live import Live
+from capturekit.guard.work import Work
+from capturekit.places import here
+from capturekit.rules import Operation
+from capturekit.topology import Lane
+
+#: Where the addresses are among the arguments of each collective: those before the first count.
+_ADDRESSES = {'bcast': 1, 'send': 1, 'recv': 1}
+
+
+class Collectives(Work):
+    """NCCL's collectives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: How many groups each thread has open, one in the other.
+        self.groups: dict[int, int] = {}
+
+    def collective(self, call: str, original: Callable[..., Any], comm: Any, *args: Any) -> Any:
+        """A collective, or a send or receive, whose last argument is the stream."""
+        ptr = int(args[-1])
+        if self.mine() is None and self.topology.lane(ptr) is None:
+            return original(comm, *args)
+        self._one_device(call, comm, ptr)
+        answer = self._on_stream(Operation.WORK, call, ptr, lambda: original(comm, *args))
+        lane = self.topology.lane(ptr)
+        if lane is not None and lane.capture in self.lives:
+            with self.lock:
+                self._noted(self.live_of(lane), lane, call, comm, args)
+        return answer
+
+    def _noted(self, live: Live, lane: Lane, call: str, comm: Any, args: tuple[Any, ...]) -> None:
+        name = call.rpartition('.')[2].rstrip('()')
+        live.named.update((int(address), call) for address in args[: _ADDRESSES.get(name, 2)])
+        if live.memory is not None and comm not in live.communicators:
+            live.communicators.append(comm)
+            live.memory.keep(comm)
+            live.memory.to_close = True
+        if live.trace is not None:
+            live.trace.touch(lane.stream)
+        if self.groups.get(threading.get_ident()):
+            live.grouped.append(lane.stream)
+
+    def _one_device(self, call: str, comm: Any, ptr: int) -> None:
+        """A communicator works on streams of its own device: NCCL fails on others, with the capture half made."""
+        lane = self.topology.lane(ptr)
+        if lane is None:
+            return
+        device = int(comm.device_id())
+        if device != lane.device:
+            raise errors.UnsupportedCallError(
+                call,
+                stream=ptr,
+                lane=lane.number,
+                subject=self.subject(ptr),
+                location=here(),
+                rule=f'The communicator is of device {device} and the stream of device {lane.device}.',
+                remedy='Give each communicator the lane of its own device: `lanes[comm.device_id()].ptr`.',
+            )
+
+    def group_started(self, original: Callable[..., Any]) -> Any:
+        me = threading.get_ident()
+        answer = original()
+        self.groups[me] = self.groups.get(me, 0) + 1
+        return answer
+
+    def group_ended(self, original: Callable[..., Any]) -> Any:
+        """What the group was given is recorded now."""
+        me = threading.get_ident()
+        depth = self.groups.get(me, 0)
+        try:
+            return original()
+        finally:
+            if depth > 1:
+                self.groups[me] = depth - 1
+            else:
+                self.groups.pop(me, None)
+                self._group_is_over(me)
+
+    def _group_is_over(self, thread: int) -> None:
+        with self.lock:
+            for live in list(self.threads.get(thread, ())):
+                streams, live.grouped = list(dict.fromkeys(live.grouped)), []
+                for ptr in streams:
+                    lane = self.topology.lane(ptr)
+                    if lane is not None:
+                        lane.used = True
+                        if live.memory is not None:
+                            live.memory.active(lane)
+                        if live.trace is not None:
+                            live.trace.touch(ptr)
+                if streams:
+                    self.refresh()
+
+    def communicator(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Making communicators, and letting them go: not in a block."""
+        if self.mine() is None:
+            return original(*args, **kwargs)
+        raise errors.UnsupportedCallError(
+            call,
+            location=here(),
+            rule='Making or ending a communicator waits for the devices, and is no work that a graph could hold.',
+            remedy='Make communicators before the block. End them after `cap.graph.close()`: NCCL waits for graphs '
+            'that hold them.',
+        )
+
+    def open_group(self, live: Live) -> errors.CaptureError | None:
+        """At the end of a capture: the error that says a group was left open."""
+        if not live.grouped:
+            return None
+        live.grouped.clear()
+        return errors.UnsupportedCallError(
+            'A group of NCCL was left open',
+            location=here(),
+            rule='NCCL begins what a group was given when the group ends, and the block has ended before it: the '
+            'collectives would run at once, and be missing from the graph.',
+            remedy='Call `nccl.groupEnd()` in the block.',
+        )

@@ -1,0 +1,299 @@
+"""``cupy.cuda.nccl``: communicators of one process over the simulated machine's devices, which compute what NCCL would.
+
+A collective is two pieces of work on each rank's stream: one takes what the rank sends, as it is then; the other comes
+after all of those and writes what the rank receives. All ranks of a collective are given in one group. Outside of a
+group, or in graphs that are launched one by one, NCCL would let the ranks meet while they run: the simulated device
+runs one thing after the other, so that is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import runtime
+
+NCCL_INT8 = NCCL_CHAR = 0
+NCCL_UINT8 = 1
+NCCL_INT32 = NCCL_INT = 2
+NCCL_UINT32 = 3
+NCCL_INT64 = 4
+NCCL_UINT64 = 5
+NCCL_FLOAT16 = NCCL_HALF = 6
+NCCL_FLOAT32 = NCCL_FLOAT = 7
+NCCL_FLOAT64 = NCCL_DOUBLE = 8
+NCCL_SUM, NCCL_PROD, NCCL_MAX, NCCL_MIN, NCCL_AVG = range(5)
+
+available = True
+
+_DTYPES = ('i1', 'u1', 'i4', 'u4', 'i8', 'u8', 'f2', 'f4', 'f8')
+_FOLDS: tuple[Callable[..., Any], ...] = (np.add, np.multiply, np.maximum, np.minimum)
+_INVALID_ARGUMENT, _INVALID_USAGE = 4, 5
+_NAMES = {_INVALID_ARGUMENT: 'NCCL_ERROR_INVALID_ARGUMENT', _INVALID_USAGE: 'NCCL_ERROR_INVALID_USAGE'}
+_ids = itertools.count(1)
+_cliques: dict[bytes, _Clique] = {}
+_thread_local = threading.local()
+
+Array = NDArray[Any]
+
+
+class NcclError(RuntimeError):
+    """An error of NCCL's, in ``status``."""
+
+    def __init__(self, status: int, why: str = '') -> None:
+        self.status = status
+        super().__init__(f'{_NAMES.get(status, status)}: {why or "invalid"}')
+
+
+@dataclass(eq=False)
+class _Clique:
+    """The communicators that work together."""
+
+    size: int
+
+
+@dataclass(eq=False)
+class _Call:
+    """What one rank was asked to do: send ``sends`` elements at an address, receive ``receives`` at another."""
+
+    comm: NcclCommunicator
+    kind: str
+    send: tuple[int, int]
+    receive: tuple[int, int]
+    dtype: Any
+    stream: int
+    op: int = 0
+    root: int = 0
+    peer: int = -1
+    sent: Array | None = None
+
+
+def get_version() -> int:
+    """Return the version that is simulated."""
+    return 22809
+
+
+def get_build_version() -> int:
+    """Return the version that is simulated."""
+    return 22809
+
+
+def get_unique_id() -> bytes:
+    """Return a new id, of 128 bytes."""
+    return next(_ids).to_bytes(128, 'little')
+
+
+def _group() -> list[_Call]:
+    try:
+        calls: list[_Call] = _thread_local.calls
+    except AttributeError:
+        calls = _thread_local.calls = []
+    return calls
+
+
+def groupStart() -> None:
+    """Begin a group: what follows begins when it ends."""
+    _thread_local.depth = getattr(_thread_local, 'depth', 0) + 1
+
+
+def groupEnd() -> None:
+    """End a group: all that was asked for in it is done."""
+    depth = getattr(_thread_local, 'depth', 0)
+    if not depth:
+        raise NcclError(_INVALID_USAGE, 'groupEnd without groupStart')
+    _thread_local.depth = depth - 1
+    if depth == 1:
+        calls, _thread_local.calls = _group(), []
+        for clique in dict.fromkeys(call.comm._clique for call in calls):
+            for together in _matched(clique, [call for call in calls if call.comm._clique is clique]):
+                _run(together)
+
+
+def _matched(clique: _Clique, calls: list[_Call]) -> list[list[_Call]]:
+    """The calls of a group that belong together: the first collective of each rank, the second, and so on."""
+    pairs = [call for call in calls if call.peer >= 0]
+    found = [pairs] if pairs else []
+    by_rank = [[c for c in calls if c.peer < 0 and c.comm._rank == rank] for rank in range(clique.size)]
+    for together in itertools.zip_longest(*by_rank):
+        if None in together or len({(c.kind, c.dtype, c.op, c.root) for c in together}) > 1:
+            raise NcclError(_INVALID_USAGE, 'ranks that ask for different things, or for nothing, would wait for ever')
+        found.append(list(together))
+    return found
+
+
+def _run(calls: list[_Call]) -> None:
+    """Put both pieces of each call on its stream."""
+    before = runtime.getDevice()
+    try:
+        for call in calls:
+            runtime.setDevice(call.comm._device)
+            runtime.submit(call.stream, functools.partial(_take, call), 'nccl', 'wait event')
+        runtime.meet([call.stream for call in calls])
+        for call in calls:
+            runtime.setDevice(call.comm._device)
+            runtime.submit(call.stream, functools.partial(_give, call, calls), f'ncclDevKernel_{call.kind}')
+    finally:
+        runtime.setDevice(before)
+
+
+def _elements(address: int, count: int, dtype: Any) -> Array:
+    return runtime.device_bytes(address, count * dtype.itemsize).view(dtype)
+
+
+def _take(call: _Call) -> None:
+    address, count = call.send
+    call.sent = _elements(address, count, call.dtype).copy() if count else None
+
+
+def _give(call: _Call, calls: Sequence[_Call]) -> None:
+    address, count = call.receive
+    if count:
+        _elements(address, count, call.dtype)[:] = _received(call, calls)
+
+
+def _received(call: _Call, calls: Sequence[_Call]) -> Any:
+    if call.kind == 'SendRecv':
+        return _from_peer(call, calls)
+    sent = [one.sent for one in sorted(calls, key=lambda one: one.comm._rank)]
+    if call.kind == 'Broadcast':
+        return sent[call.root]
+    if call.kind == 'AllGather':
+        return np.concatenate([one for one in sent if one is not None])
+    total = functools.reduce(_FOLDS[0 if call.op == NCCL_AVG else call.op], sent)
+    assert total is not None
+    if call.op == NCCL_AVG:
+        total = total / len(sent)
+    if call.kind == 'ReduceScatter':
+        return np.split(np.asarray(total), len(sent))[call.comm._rank]
+    return total
+
+
+def _from_peer(call: _Call, calls: Sequence[_Call]) -> Any:
+    """What the peer sends here: the first send meets the first receive."""
+    mine = [c for c in calls if c.receive[1] and c.comm is call.comm and c.peer == call.peer]
+    theirs = [c for c in calls if c.send[1] and c.comm._rank == call.peer and c.peer == call.comm._rank]
+    if len(theirs) <= mine.index(call):
+        raise NcclError(_INVALID_USAGE, f'rank {call.peer} sends nothing: this would wait for ever')
+    return theirs[mine.index(call)].sent
+
+
+class NcclConfig:
+    """How a communicator is made."""
+
+    def __init__(self, split_share: int = 0) -> None:
+        self.split_share = split_share
+
+
+class NcclCommunicator:
+    """One rank; ranks of several processes are not simulated."""
+
+    def __init__(self, ndev: int, commId: bytes, rank: int, config: NcclConfig | None = None) -> None:
+        if len(commId) != 128:
+            raise ValueError(f'commId length {len(commId)} != 128.')
+        self._join(_cliques.setdefault(commId, _Clique(ndev)), rank, runtime.getDevice())
+
+    def _join(self, clique: _Clique, rank: int, device: int) -> None:
+        self._clique, self._rank, self._device = clique, rank, device
+        self._open = True
+
+    @property
+    def comm(self) -> int:
+        """A number that stands for the handle."""
+        return id(self) if self._open else 0
+
+    @staticmethod
+    def initAll(devices: Any) -> list[NcclCommunicator]:
+        """Return a communicator for each of ``devices``, a number of them or a list."""
+        if not isinstance(devices, (int, list)):
+            raise ValueError('"devices" should be an int or a list of int.')
+        numbers = list(range(devices)) if isinstance(devices, int) else devices
+        clique = _Clique(len(numbers))
+        found = []
+        for rank, number in enumerate(numbers):
+            runtime._known(number)
+            comm = NcclCommunicator.__new__(NcclCommunicator)
+            comm._join(clique, rank, number)
+            found.append(comm)
+        return found
+
+    def destroy(self) -> None:
+        """Let the communicator go."""
+        self._open = False
+
+    def abort(self) -> None:
+        """Let the communicator go, whatever it is at."""
+        self._open = False
+
+    def device_id(self) -> int:
+        """Return the number of its device."""
+        return self._device
+
+    def rank_id(self) -> int:
+        """Return its rank."""
+        return self._rank
+
+    def size(self) -> int:
+        """Return how many ranks there are."""
+        return self._clique.size
+
+    def check_async_error(self) -> None:
+        """Raise nothing: nothing goes wrong behind one's back."""
+
+    def commSplit(self, color: int, key: int, config: NcclConfig | None = None) -> Any:
+        """Not simulated."""
+        raise NotImplementedError('cupy.cuda.nccl.NcclCommunicator.commSplit is not simulated')
+
+    def _ask(
+        self, kind: str, send: tuple[int, int], receive: tuple[int, int], datatype: int, stream: int, **more: Any
+    ) -> None:
+        if not self._open or not 0 <= datatype < len(_DTYPES):
+            raise NcclError(_INVALID_ARGUMENT)
+        if not getattr(_thread_local, 'depth', 0) and self._clique.size > 1:
+            raise NotImplementedError('the simulated device lets ranks meet in a group: groupStart() ... groupEnd()')
+        call = _Call(self, kind, send, receive, np.dtype(_DTYPES[datatype]), stream, **more)
+        if getattr(_thread_local, 'depth', 0):
+            _group().append(call)
+        else:
+            _run([call])
+
+    def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:
+        """Give every rank the sum (``op``) of what all have."""
+        self._ask('AllReduce', (sendbuf, count), (recvbuf, count), datatype, stream, op=op)
+
+    def reduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, root: int, stream: int) -> None:
+        """Give rank ``root`` the sum (``op``) of what all have."""
+        receives = count if self._rank == root else 0
+        self._ask('Reduce', (sendbuf, count), (recvbuf, receives), datatype, stream, op=op, root=root)
+
+    def broadcast(self, sendbuff: int, recvbuff: int, count: int, datatype: int, root: int, stream: int) -> None:
+        """Give every rank what ``root`` has."""
+        sends = count if self._rank == root else 0
+        self._ask('Broadcast', (sendbuff, sends), (recvbuff, count), datatype, stream, root=root)
+
+    def bcast(self, buff: int, count: int, datatype: int, root: int, stream: int) -> None:
+        """Give every rank what ``root`` has, in place."""
+        self.broadcast(buff, buff, count, datatype, root, stream)
+
+    def reduceScatter(self, sendbuf: int, recvbuf: int, recvcount: int, datatype: int, op: int, stream: int) -> None:
+        """Give each rank its part of the sum (``op``) of what all have."""
+        sends = recvcount * self._clique.size
+        self._ask('ReduceScatter', (sendbuf, sends), (recvbuf, recvcount), datatype, stream, op=op)
+
+    def allGather(self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int) -> None:
+        """Give every rank what all have, one after the other."""
+        self._ask('AllGather', (sendbuf, count), (recvbuf, count * self._clique.size), datatype, stream)
+
+    def send(self, sendbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
+        """Send to one rank, which receives."""
+        self._ask('SendRecv', (sendbuf, count), (0, 0), datatype, stream, peer=peer)
+
+    def recv(self, recvbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
+        """Receive from one rank, which sends."""
+        self._ask('SendRecv', (0, 0), (recvbuf, count), datatype, stream, peer=peer)

@@ -1,0 +1,320 @@
+"""Captures over several GPUs: what only GPUs can show. Written for any number of them, and skipped where there is one.
+
+What holds on the simulated machine as well is in ``tests/test_devices.py`` and ``tests/test_collectives.py``, whose
+tests run on GPUs, too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+
+cp = pytest.importorskip('cupy')
+pytest.importorskip('cuda.bindings')
+pytestmark = pytest.mark.gpu
+
+#: Seconds that a process of a test may take.
+LIMIT = 60
+N = 1 << 16
+SPIN = """
+extern "C" __global__ void spin(unsigned long long us)
+{
+    unsigned long long start, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(start));
+    do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - start < us * 1000);
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def count() -> Iterator[int]:
+    """How many devices there are."""
+    found = int(cp.cuda.runtime.getDeviceCount())
+    if found < 2:
+        pytest.skip(f'this needs two devices, and there are {found}')
+    cp.cuda.Device(0).use()
+    yield found
+    assert cp.cuda.Device().id == 0
+
+
+@pytest.fixture(scope='module')
+def nccl() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')
+        from cupy.cuda import nccl
+    if not nccl.available:
+        pytest.skip('this CuPy finds no NCCL')
+    return nccl
+
+
+@pytest.fixture(scope='module')
+def comms(nccl: Any) -> Any:
+    return nccl.NcclCommunicator.initAll(cp.cuda.runtime.getDeviceCount())
+
+
+def filled(value: float, device: int) -> Any:
+    with cp.cuda.Device(device):
+        x = cp.full(N, value, 'f4')
+        cp.cuda.Device().synchronize()
+        return x
+
+
+def test_lanes_of_all_devices_run_at_once(count: int) -> None:
+    """A launch in which each device is busy for as long takes about as long as one of one device."""
+    kernel = cp.RawKernel(SPIN, 'spin')
+    us = 20_000
+
+    def taken(devices: list[int]) -> float:
+        with ck.capture() as cap, cap.fork(devices=devices) as lanes:
+            for lane in lanes:
+                with lane:
+                    kernel((1,), (1,), (np.uint64(us),))
+        cap.graph.launch()
+        cp.cuda.Device().synchronize()
+        start = time.perf_counter()
+        cap.graph.launch()
+        cp.cuda.get_current_stream().synchronize()
+        return time.perf_counter() - start
+
+    for device in range(count):
+        with cp.cuda.Device(device):
+            kernel((1,), (1,), (np.uint64(1),))
+            cp.cuda.Device().synchronize()
+    alone, together = taken([0]), taken(list(range(count)))
+    assert alone >= us * 1e-6
+    assert together < 1.5 * alone
+
+
+def test_bare_cupy_loses_the_work_of_a_device_without_a_lane() -> None:
+    """Why it is refused: nothing fails, the work runs at once, and the graph has no node."""
+    x, stream = filled(1, 1), cp.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        with cp.cuda.Device(1):
+            x *= 2
+        graph = stream.end_capture()
+    with cp.cuda.Device(1):
+        cp.cuda.Device().synchronize()
+        assert float(x[0]) == 2
+    del graph
+
+
+def test_the_first_copy_between_two_devices_may_be_recorded() -> None:
+    """CuPy enables peer access at the first copy, which the relaxed mode allows; in a process of its own."""
+    done = run("""
+        import cupy as cp, numpy as np, capturekit as ck
+        x = cp.arange(10.)
+        with cp.cuda.Device(1):
+            y = cp.zeros(10); cp.cuda.Device().synchronize()
+        for mode in ('relaxed', 'thread_local', 'global'):
+            with ck.capture(mode=mode) as cap:
+                cp.copyto(y, x)
+            x += 1
+            cap.graph.launch(); cp.cuda.Device().synchronize()
+            np.testing.assert_array_equal(cp.asnumpy(y), cp.asnumpy(x))
+        print('fine')
+        """)
+    assert done.stdout.strip() == 'fine', done.stderr
+
+
+def run(program: str, *args: str) -> subprocess.CompletedProcess[str]:
+    lines = program.strip('\n').splitlines()
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    command = [sys.executable, '-W', 'ignore', '-c', '\n'.join(line[indent:] for line in lines), *args]
+    return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env={**os.environ})
+
+
+SUM = """
+    import sys
+    import cupy as cp, capturekit as ck
+    from cupy.cuda import nccl
+    n = cp.cuda.runtime.getDeviceCount()
+    comms = nccl.NcclCommunicator.initAll(n)
+    xs, ys = [], []
+    for device in range(n):
+        with cp.cuda.Device(device):
+            xs.append(cp.full(100, device + 1, 'f4')); ys.append(cp.zeros(100, 'f4')); cp.cuda.Device().synchronize()
+    with ck.capture() as cap, cap.fork(devices=range(n)) as lanes:
+        nccl.groupStart()
+        for comm, x, y, lane in zip(comms, xs, ys, lanes):
+            comm.allReduce(x.data.ptr, y.data.ptr, 100, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, lane.ptr)
+        nccl.groupEnd()
+    cap.graph.launch()
+    cp.cuda.Device().synchronize()
+    print([float(cp.asnumpy(y)[0]) for y in ys] == [n * (n + 1) / 2] * n, flush=True)
+    """
+
+
+@pytest.mark.parametrize(
+    'end',
+    [
+        pytest.param('', id='all alive'),
+        pytest.param('del comms, comm', id='communicators dropped first'),
+        pytest.param('del cap', id='graph dropped first'),
+        pytest.param('cap.graph.close(); [comm.destroy() for comm in comms]', id='closed, destroyed'),
+        pytest.param('class Kept: pass\n    Kept.cap = Kept; Kept.all = cap, comms, Kept', id='in a cycle'),
+    ],
+)
+def test_a_process_with_collectives_in_a_graph_ends(nccl: Any, end: str) -> None:
+    """``ncclCommDestroy`` waits for graphs that hold the communicator: an end in the wrong order would never come."""
+    done = run(SUM + end)
+    assert (done.returncode, done.stdout.strip()) == (0, 'True'), done.stderr[-2000:]
+
+
+def test_a_failed_capture_lets_communicators_go(nccl: Any) -> None:
+    done = run(
+        SUM.replace('    cap.graph.launch()\n    cp.cuda.Device().synchronize()\n', '').replace(
+            'print(', 'print(0 and '
+        )
+        + """
+    try:
+        with ck.capture() as cap, cap.fork(devices=range(n)) as lanes:
+            nccl.groupStart()
+            for comm, x, y, lane in zip(comms, xs, ys, lanes):
+                comm.allReduce(x.data.ptr, y.data.ptr, 100, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, lane.ptr)
+            nccl.groupEnd()
+            raise ZeroDivisionError
+    except ZeroDivisionError:
+        pass
+    """
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_graph_on_each_device_launched_one_by_one(count: int, nccl: Any, comms: Any) -> None:
+    """A capture on each device, a collective over all: one launch on each, by one thread."""
+    from contextlib import ExitStack
+
+    xs, ys = [filled(d + 1, d) for d in range(count)], [filled(0, d) for d in range(count)]
+    caps = []
+    with ExitStack() as stack:
+        for device in range(count):
+            stack.enter_context(cp.cuda.Device(device))
+            caps.append(stack.enter_context(ck.capture()))
+        nccl.groupStart()
+        for comm, x, y, cap in zip(comms, xs, ys, caps):
+            comm.allReduce(x.data.ptr, y.data.ptr, N, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, cap.stream.ptr)
+        nccl.groupEnd()
+    assert [cap.recording.devices for cap in caps] == [[device] for device in range(count)]
+    for times in (1, 2):
+        for device, cap in enumerate(caps):
+            with cp.cuda.Device(device):
+                cap.graph.launch()
+        for device, (x, y) in enumerate(zip(xs, ys)):
+            with cp.cuda.Device(device):
+                cp.cuda.Device().synchronize()
+                assert float(abs(y - times * count * (count + 1) / 2).max()) == 0
+                x *= 2
+                cp.cuda.Device().synchronize()
+    for cap in caps:
+        cap.graph.close()
+
+
+RANK = """
+    import sys
+    import cupy as cp, capturekit as ck
+    from cupy.cuda import nccl
+    rank, size = int(sys.argv[1]), int(sys.argv[2])
+    cp.cuda.Device(rank).use()
+    if rank == 0:
+        print(nccl.get_unique_id().hex(), flush=True)
+    comm = nccl.NcclCommunicator(size, bytes.fromhex(sys.stdin.readline()), rank)
+    x, y = cp.full(1000, rank + 1, 'f4'), cp.zeros(1000, 'f4')
+    cp.cuda.Device().synchronize()
+    with ck.capture() as cap:
+        x *= 2
+        comm.allReduce(x.data.ptr, y.data.ptr, 1000, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, cap.stream.ptr)
+        z = y + 1
+    for _ in range(5):
+        cap.graph.launch()
+    print(float(z[0]), cap.recording.devices, flush=True)
+    """
+
+
+def test_a_process_for_each_device(count: int, nccl: Any) -> None:
+    """Each records its own graph, with the collective in it, and launches it."""
+    lines = RANK.strip('\n').splitlines()
+    program = '\n'.join(line[4:] for line in lines)
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, '-W', 'ignore', '-c', program, str(rank), str(count)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(count)
+    ]  # fmt: skip
+    try:
+        assert ranks[0].stdout is not None
+        unique = ranks[0].stdout.readline()
+        for rank in ranks:
+            assert rank.stdin is not None
+            rank.stdin.write(unique)
+            rank.stdin.flush()
+        said = [rank.communicate(timeout=LIMIT) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    total = 2**5 * count * (count + 1) / 2 + 1
+    assert [out.strip() for out, _err in said] == [f'{total} [{d}]' for d in range(count)], said
+
+
+def test_nodes_of_a_collective_are_on_the_lanes_of_their_devices(count: int, nccl: Any, comms: Any) -> None:
+    xs, ys = [filled(d + 1, d) for d in range(count)], [filled(0, d) for d in range(count)]
+    with ck.capture() as cap, cap.fork(devices=range(count)) as lanes:
+        for lane, x in zip(lanes, xs):
+            with lane:
+                x *= 2
+        nccl.groupStart()
+        for comm, x, y, lane in zip(comms, xs, ys, lanes):
+            comm.allReduce(x.data.ptr, y.data.ptr, N, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, lane.ptr)
+        nccl.groupEnd()
+    kernels = [node for node in cap.graph.nodes if 'ncclDevKernel' in node.name]
+    assert sorted(node.lane or 0 for node in kernels) == list(range(1, count + 1))
+    print([str(node) for node in cap.graph.nodes], cap.graph.edges)
+    cap.graph.close()
+
+
+def test_threads_capture_on_devices_of_their_own(count: int) -> None:
+    """Each thread on its own device, at once; a device-wide wait outside of the captures ends."""
+    import threading
+
+    failed: list[BaseException] = []
+
+    def work(device: int) -> None:
+        try:
+            with cp.cuda.Device(device):
+                x = cp.zeros(1000)
+                cp.cuda.Device().synchronize()
+                for times in range(1, 6):
+                    with ck.capture() as cap:
+                        x += 1
+                    cap.graph.launch()
+                    cp.cuda.Device().synchronize()
+                    assert float(x[0]) == times
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(device,)) for device in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+    assert not failed and not any(thread.is_alive() for thread in threads)
+
+
+def test_the_sample_runs_on_all_devices(count: int, tmp_path: Any) -> None:
+    sample = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), 'samples', 'two_devices.py')
+    command = [sys.executable, sample, '--out', str(tmp_path / 'picture.svg')]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    print(done.stdout)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith(f'{count} devices')
