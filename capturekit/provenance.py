@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -110,6 +110,11 @@ class Trace:
         except CudaCallError:  # this runs between lines of the user's code, which must not meet it: ask no more
             self._deaf = True
             self._ask_no_more()
+
+    def belong(self, nodes: Iterable[tuple[int, int]]) -> None:
+        """Nodes of the current line, each with its stream, in the order in which they were made."""
+        for node, stream in nodes:
+            self._mark(node, stream)
 
     def note(self, step: Step) -> None:
         """Lanes are ordered here: say in the step, at the end, how many nodes there were before it."""

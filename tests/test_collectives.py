@@ -103,6 +103,11 @@ def test_a_sum_over_all_devices_is_one_launch(w: Any) -> None:
     assert [array.device.id for array in after] == list(range(w.n))
     assert sum('ncclDevKernel' in node.name for node in cap.graph.nodes) == w.n
     assert all('test_collectives.py' in str(node.at) for node in cap.graph.nodes)
+    kernels = [node for node in cap.graph.nodes if 'ncclDevKernel' in node.name]
+    assert sorted(node.lane or 0 for node in kernels) == list(range(1, w.n + 1))
+    beside = [node for node in cap.graph.nodes if 'event' in node.kind]
+    assert {node.at.line for node in beside} == {node.at.line for node in kernels}
+    assert all(node.lane for node in beside)
     assert any('run alone' in note for note in cap.graph.races(observe=True).notes)
     cap.graph.close()
 

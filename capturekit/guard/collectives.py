@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from capturekit import errors
+from capturekit.errors import CudaCallError
 from capturekit.guard.live import Live
 from capturekit.guard.work import Work
 from capturekit.places import here
@@ -36,6 +38,9 @@ class Collectives(Work):
         if self.mine() is None and self.topology.lane(ptr) is None:
             return original(comm, *args)
         self._one_device(call, comm, ptr)
+        lane = self.topology.lane(ptr)
+        if lane is not None and lane.capture in self.lives and not self.live_of(lane).grouped:
+            self._counted(self.live_of(lane))
         answer = self._on_stream(Operation.WORK, call, ptr, lambda: original(comm, *args))
         lane = self.topology.lane(ptr)
         if lane is not None and lane.capture in self.lives:
@@ -54,6 +59,30 @@ class Collectives(Work):
             live.trace.touch(lane.stream)
         if self.groups.get(threading.get_ident()):
             live.grouped.append(lane.stream)
+        else:
+            self._attributed(live, [lane.stream])
+
+    def _counted(self, live: Live) -> None:
+        """Before a collective: how many nodes there are."""
+        if live.trace is not None:
+            with self.lock, self.inside(), suppress(CudaCallError):  # a lost capture: its loss is what will be told
+                graph = self.platform.device.capture_info(live.origin.ptr).graph
+                live.ungrouped = self.platform.device.graph_node_count(graph)
+
+    def _attributed(self, live: Live, streams: list[int]) -> None:
+        """Which lane made which of the new nodes: NCCL makes those of all ranks together, some beside the lanes."""
+        if live.trace is None:
+            return
+        device = self.platform.device
+        with self.inside(), suppress(CudaCallError):
+            graph = device.capture_info(live.origin.ptr).graph
+            new = device.graph_nodes(graph)[live.ungrouped :]
+            owner = {node: ptr for ptr in streams for node in device.capture_info(ptr).dependencies}
+            edges = [(a, b) for a, b in device.graph_edges(graph) if a in owner or b in owner]
+            for a, b in edges:
+                owner.setdefault(a, owner.get(b, streams[0]))
+                owner.setdefault(b, owner[a])
+            live.trace.belong((node, owner.get(node, streams[0])) for node in new)
 
     def _one_device(self, call: str, comm: Any, ptr: int) -> None:
         """A communicator works on streams of its own device: NCCL fails on others, with the capture half made."""
@@ -95,6 +124,8 @@ class Collectives(Work):
         with self.lock:
             for live in list(self.threads.get(thread, ())):
                 streams, live.grouped = list(dict.fromkeys(live.grouped)), []
+                if streams:
+                    self._attributed(live, streams)
                 for ptr in streams:
                     lane = self.topology.lane(ptr)
                     if lane is not None:

@@ -77,6 +77,8 @@ class Live:
     visitors: dict[int, Any] = field(default_factory=dict)
     #: Collectives given to NCCL in a group that has not ended: the handles of their streams.
     grouped: list[int] = field(default_factory=list)
+    #: How many nodes there were before the group, or before the collective alone.
+    ungrouped: int = 0
     #: Addresses that collectives were given, each with the call; and their communicators.
     named: dict[int, str] = field(default_factory=dict)
     communicators: list[Any] = field(default_factory=list)
