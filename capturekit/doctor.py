@@ -197,12 +197,13 @@ def _names(facts: Facts) -> dict[str, Any]:
 
 
 def _missing(entry: Entry) -> str:
+    where = entry.holder if entry.loaded else entry.also or entry.holder
     try:
-        holder = resolve(entry.also or entry.holder)
+        holder = resolve(where)
     except (ImportError, AttributeError) as error:
         return _said(error)
     there = entry.kind == 'attribute' or hasattr(holder, entry.name)  # attributes are those of instances
-    return '' if there else f'{entry.also or entry.holder} has no {entry.name}'
+    return '' if there else f'{where} has no {entry.name}'
 
 
 def _libraries(facts: Facts) -> dict[str, Any]:

@@ -100,6 +100,8 @@ def _in_its_file(name: str) -> bool:
 
     holder, _dot, function = name.rpartition('.')
     stem = Path(cupy.__file__).parents[1].joinpath(*holder.split('.'))
+    if not stem.parent.is_dir():  # a class of the module
+        stem = stem.parent
     sources = [*stem.parent.glob(f'{stem.name}.py'), *stem.rglob('*.py')]
     compiled = stem.parent.glob(f'{stem.name}.*.so')
     return any(re.search(rf'^def {function}\(', path.read_text(), re.M) for path in sources) or any(
