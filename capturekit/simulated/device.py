@@ -172,6 +172,8 @@ class SimulatedDevice(Changes, Timing, Several):
         self._captures_opened = 0
         self._thread_modes: dict[int, Mode] = {}
         self._memory: dict[int, int] = {}
+        #: Bytes by device: a sum over blocks could meet one that the garbage collector frees meanwhile.
+        self._used: dict[int, int] = {}
         self._lies_on: dict[int, int] = {}
         self._addresses = 0x7F0000000000
         self.launches = 0
@@ -919,17 +921,19 @@ class SimulatedDevice(Changes, Timing, Several):
                 raise CudaCallError(Code.cudaErrorMemoryAllocation, 'malloc')
             address = self._addresses
             self._addresses += (max(nbytes, 1) + 511) // 512 * 512
-            self._memory[address] = nbytes
-            self._lies_on[address] = self.get_device()
+            here = self.get_device()
+            self._memory[address], self._lies_on[address] = nbytes, here
+            self._used[here] = self._used.get(here, 0) + nbytes
             return address
 
     def free(self, ptr: int) -> None:
         """``cudaFree``."""
         with self._lock:
             self._unsafe('free')
-            if self._memory.pop(ptr, None) is None:
+            nbytes = self._memory.pop(ptr, None)
+            if nbytes is None:
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'free')
-            del self._lies_on[ptr]
+            self._used[self._lies_on.pop(ptr)] -= nbytes
 
     def memory_device(self, address: int) -> int:
         """The device that the memory which begins at an address lies on; 0 where there is none."""
@@ -941,9 +945,7 @@ class SimulatedDevice(Changes, Timing, Several):
 
     def mem_get_info(self) -> tuple[int, int]:
         """Free and total bytes."""
-        here = self.get_device()
-        used = sum(nbytes for address, nbytes in self._memory.items() if self._lies_on[address] == here)
-        return _TOTAL_MEMORY - used, _TOTAL_MEMORY
+        return _TOTAL_MEMORY - self._used.get(self.get_device(), 0), _TOTAL_MEMORY
 
     def host_alloc(self, nbytes: int) -> int:
         """``cudaHostAlloc``: pinned memory, addressed like :meth:`malloc`."""
