@@ -1,6 +1,7 @@
 """Blocks behind addresses, also while Python collects garbage in the middle of a look-up."""
 
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -67,3 +68,37 @@ def test_what_comes_to_the_address_of_a_removed_block_stays():
     in_time(lambda: blocks.find(Collecting(100, lambda: blocks.remove(100))))
     blocks.add(100, np.full(16, 9, np.uint8))
     assert blocks.find(100)[0][0] == 9
+
+
+class Interrupted(list[Any]):
+    """A list of free pieces; garbage collection gives one back whenever it is looked through."""
+
+    def __init__(self, items: Any, back: Any) -> None:
+        super().__init__(items)
+        self.back = back
+
+    def __iter__(self) -> Any:
+        yield from list(super().__iter__())
+        back, self.back = self.back, lambda: None
+        back()
+
+
+def test_what_garbage_collection_gives_back_to_a_pool_waits_until_it_is_not_looked_through(sim: Any) -> None:
+    pool = sim.cuda.MemoryPool()
+    whole = pool.malloc(4096)
+    del whole  # one free piece, of which the next ones are parts
+    parts = [pool.malloc(1024) for _ in range(4)]
+    (arena,) = (a for p in pool._pools.values() for a in p._arenas.values())
+    first, second, *rest = parts
+    del parts
+    held = [first, second]
+    del first, second
+    held.pop()  # the second part is free; the first is given back while the list is looked through, and joins it
+    arena.free = Interrupted(arena.free, held.clear)
+    taken = pool.malloc(1024)
+    assert taken.mem.size == 1024 and pool.free_bytes() == 1024
+    assert pool.used_bytes() == 3 * 1024
+    both = pool.malloc(1024)
+    assert pool.free_bytes() == 0 and {both.ptr, taken.ptr} | {one.ptr for one in rest} == {
+        rest[0].ptr + 1024 * k for k in (-2, -1, 0, 1)
+    }

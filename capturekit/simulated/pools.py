@@ -12,6 +12,7 @@ import os
 import threading
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -90,12 +91,48 @@ def _link(left: _Chunk, right: _Chunk | None) -> None:
 
 
 class _Arena:
-    """The free pieces of one stream."""
+    """The free pieces of one stream.
+
+    Garbage collection may give pieces back while others are looked through: those wait until that is done.
+    """
 
     def __init__(self) -> None:
         self.free: list[_Chunk] = []
+        self._given: deque[_Chunk] = deque()
+        self._busy = False
 
     def take(self, size: int) -> _Chunk | None:
+        self._busy = True
+        try:
+            return self._take(size)
+        finally:
+            self._busy = False
+            self._settle()
+
+    def give(self, chunk: _Chunk) -> None:
+        self._given.append(chunk)
+        self._settle()
+
+    def drop_whole(self) -> int:
+        self._busy = True
+        try:
+            whole = [c for c in self.free if c.prev is None and c.next is None]
+            self.free = [c for c in self.free if c.prev is not None or c.next is not None]
+            return sum(c.size for c in whole)
+        finally:
+            self._busy = False
+            self._settle()
+
+    def _settle(self) -> None:
+        while self._given and not self._busy:
+            self._busy = True
+            try:
+                if self._given:
+                    self._put(self._given.popleft())
+            finally:
+                self._busy = False
+
+    def _take(self, size: int) -> _Chunk | None:
         fitting = [c for c in self.free if c.size >= size]
         if not fitting:
             return None
@@ -107,7 +144,7 @@ class _Arena:
             self.free.append(rest)
         return chunk
 
-    def give(self, chunk: _Chunk) -> None:
+    def _put(self, chunk: _Chunk) -> None:
         while (after := chunk.next) is not None and after in self.free:
             chunk.merge_next()
             self.free.remove(after)
@@ -116,11 +153,6 @@ class _Arena:
             before.merge_next()
             chunk = before
         self.free.append(chunk)
-
-    def drop_whole(self) -> int:
-        whole = [c for c in self.free if c.prev is None and c.next is None]
-        self.free = [c for c in self.free if c.prev is not None or c.next is not None]
-        return sum(c.size for c in whole)
 
 
 class PooledMemory(BaseMemory):
