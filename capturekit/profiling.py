@@ -11,10 +11,11 @@ that have lain at the same offsets since CUDA 11.6.
 
 As long as it is attached, all launches of the process take longer, even when nothing is recorded: measured on an H100,
 a graph of 320 nodes on 32 lanes 5 times as long. So it is attached for one measurement and detached after it, which
-must not happen while another thread uses the device: measuring beside one that launches hung. And an executable graph that was made or
-launched while it recorded must be gone by then: one that was launched later ended in ``cudaErrorLaunchFailure``. So
-where there are other threads of Python's it has to be asked for; where a graph of others was seen, it stays attached,
-and the times say so. Each time it is attached costs about half a megabyte of device memory, which does not come back.
+must not happen while another thread uses the device: measuring beside one that launches hung. And an executable graph
+that was made or launched while it recorded must be gone by then: one that was launched later ended in
+``cudaErrorLaunchFailure``. So where there are other threads of Python's it has to be asked for; where a graph of others
+was seen, it stays attached, and the times say so. Each time it is attached costs about half a megabyte of device
+memory, which does not come back.
 CUPTI User's Guide: "CUPTI Activity API", "CUPTI Callback API", ``cuptiFinalize``.
 """
 
