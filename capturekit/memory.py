@@ -16,9 +16,9 @@ Blocks are in bytes, rounded up to 512. Used by one thread at a time per capture
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from capturekit.rules import CaptureStatus
@@ -62,6 +62,9 @@ class _Lanes:
         #: By device and size, and by how far lanes must have got: of a thousand blocks most share that.
         self._free: defaultdict[tuple[int, int], dict[tuple[tuple[int, int], ...], list[_Block]]] = defaultdict(dict)
         self._lock = threading.RLock()
+        #: Blocks whose arrays are gone. Garbage collection may drop some in the middle of any line here: these wait.
+        self._dropped: deque[_Block] = deque()
+        self._busy = 0
         self._closed = False
         self.reused = 0
 
@@ -69,7 +72,7 @@ class _Lanes:
         """Return a memory pointer of ``size`` bytes for work on a lane."""
         rounded = max((size + _UNIT - 1) // _UNIT, 1) * _UNIT
         memory = self._memory
-        with self._lock:
+        with self._undisturbed():
             block = self._take(lane, rounded)
             if block is None:
                 block = _Block(memory.grow(rounded), rounded)
@@ -91,7 +94,7 @@ class _Lanes:
 
     def settle(self) -> None:
         """Free blocks may go to any lane."""
-        with self._lock:
+        with self._undisturbed():
             for free in self._free.values():
                 every = [block for blocks in free.values() for block in blocks]
                 free.clear()
@@ -100,20 +103,43 @@ class _Lanes:
 
     def spare(self) -> list[Any]:
         """The memory of the free blocks, which stay free."""
-        with self._lock:
+        with self._undisturbed():
             return [one.pointer for free in self._free.values() for blocks in free.values() for one in blocks]
 
     def close(self) -> None:
         """Let go of all free blocks; blocks that arrays still lie on go when these do."""
-        with self._lock:
+        with self._undisturbed():
             self._closed = True
             self._free.clear()
 
     def dropped(self, block: _Block) -> None:
         """The last array on a block is gone."""
+        self._dropped.append(block)
         with self._lock:
-            if self._closed:
-                return
+            self._put_back()
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """What is dropped meanwhile is put back after it."""
+        with self._lock:
+            self._busy += 1
+            try:
+                yield
+            finally:
+                self._busy -= 1
+                self._put_back()
+
+    def _put_back(self) -> None:
+        while self._dropped and not self._busy:
+            self._busy = 1
+            try:
+                if self._dropped:
+                    self._put(self._dropped.popleft())
+            finally:
+                self._busy = 0
+
+    def _put(self, block: _Block) -> None:
+        if not self._closed:
             touched = tuple(sorted(self._memory.touched_since(block.born).items()))
             self._free[block.device, block.size].setdefault(touched, []).append(block)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
+from capturekit import memory
 
 
 def test_a_replay_does_not_write_into_later_arrays(sim: Any) -> None:
@@ -118,6 +120,39 @@ def test_forked_lanes_reuse_after_their_join(sim: Any) -> None:
     assert cap.graph.memory_bytes < 20 * 8192
     cap.graph.launch()
     assert np.array_equal(w.get(), np.arange(1024) * 2 + 3)
+
+
+def test_what_garbage_collection_drops_while_a_block_is_looked_for_waits(
+    sim: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block is dropped between looking at two that lie free: that one is not lost, and the others are looked at."""
+    garbage, looked = list[Any](), list[int]()
+
+    def collects(*_args: Any) -> bool:
+        garbage.clear()
+        looked.append(1)
+        return False
+
+    x = sim.arange(64, dtype='f8')
+    with ck.capture() as cap, cap.fork(2) as (left, right):
+        with right:
+            z = x * 5
+        with left:
+            lanes = cap._live.memory._lanes  # type: ignore[union-attr]
+            one, two, three = x + 1, x + 2, x + 3
+            clocks = itertools.count()
+            monkeypatch.setattr(memory.GraphMemory, 'touched_since', lambda *_args: {0: next(clocks)})
+            addresses = {one.data.ptr, two.data.ptr, three.data.ptr}
+            garbage += [three]
+            del one, two, three
+            monkeypatch.setattr(memory, 'covers', collects)
+            y = x * 2
+            monkeypatch.undo()
+        assert len(looked) == 2 and not garbage
+        assert addresses <= {free.ptr for free in lanes.spare()} and y.data.ptr not in addresses
+    for _ in range(2):
+        cap.graph.launch()
+        assert np.array_equal(y.get(), np.arange(64) * 2.0) and np.array_equal(z.get(), np.arange(64) * 5.0)
 
 
 def test_memory_goes_back_with_the_graph(sim: Any) -> None:
