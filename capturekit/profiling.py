@@ -25,7 +25,7 @@ import ctypes
 import functools
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -100,8 +100,10 @@ class Profiler:
         self._buffers: dict[int, Any] = {}
         self._records: list[Record] = []
         self._numbers: dict[int, int] = {}
-        self._known: frozenset[int] = frozenset()
-        self._copied, self._others_ran = 0, False
+        self._expected: frozenset[int] = frozenset()
+        self._known: set[int] = set()
+        #: Whether somebody else's graph was made or launched since :meth:`begin`; CUPTI stays attached then.
+        self.strangers = False
         self._callbacks = _Requested(self._give), _Completed(self._take), _Called(self._note)
 
     # -- called by CUPTI ----------------------------------------------------------------------------------------
@@ -121,14 +123,17 @@ class Profiler:
             kind = kind_at(at).value
             if offsets := _RECORDS.get(10 if kind == _ALONE else kind):
                 self._records.append(Record(*(number(at + offset).value for offset in offsets)))
-                self._others_ran |= bool(self._records[-1].node) and self._records[-1].node not in self._known
+                self.strangers |= bool(self._records[-1].node) and self._records[-1].node not in self._known
         self._buffers.pop(buffer, None)
 
     def _note(self, _user: Any, domain: int, what: int, data: Any) -> None:
         if (domain, what) == (_RESOURCE, _CLONED):
             cloned, found = data[0].cloned[0], ctypes.c_uint64()
             if not self._cupti.cuptiGetGraphNodeId(ctypes.c_void_p(cloned.node), ctypes.byref(found)):
-                self._numbers[cloned.original or 0] = found.value
+                original = cloned.original or 0
+                self._numbers[original] = found.value
+                self._known.add(found.value)
+                self.strangers |= original not in self._expected
 
     # -- called by us -------------------------------------------------------------------------------------------
 
@@ -139,8 +144,10 @@ class Profiler:
         if code:
             raise Untraceable(f'CUPTI refuses: error {code} from {name}')
 
-    def begin(self, exit: Exit) -> None:
+    def begin(self, exit: Exit, nodes: Iterable[int] = ()) -> None:
         """From here until ``exit`` CUPTI is attached, watches for nobody else, and copies of nodes are noted.
+
+        Of graphs, only ``nodes`` are to be copied meanwhile, and only their copies to run.
 
         Raises Untraceable: another profiler is at work, or CUPTI does not fit the driver.
         """
@@ -150,7 +157,8 @@ class Profiler:
         subscriber = ctypes.c_void_p()
         self._call('cuptiSubscribe', ctypes.byref(subscriber), noted, None)
         self._numbers.clear()
-        self._copied, self._known, self._others_ran = 0, frozenset(), False
+        self._known.clear()
+        self._expected, self.strangers = frozenset(nodes), False
         exit.add(partial(self._end, subscriber))
         self._call('cuptiActivityRegisterCallbacks', given, taken)
         self._call('cuptiEnableCallback', 1, subscriber, _RESOURCE, _CLONED)
@@ -167,15 +175,6 @@ class Profiler:
     def numbers(self, nodes: Iterable[int]) -> dict[int, int]:
         """CUPTI's number of the copy that was made last of each node, by the node's handle."""
         return {node: self._numbers[node] for node in nodes if node in self._numbers}
-
-    def only(self, nodes: Sequence[int]) -> None:
-        """Of graphs, only these nodes are to be copied, and only their copies run."""
-        self._copied, self._known = len(nodes), frozenset(self.numbers(nodes).values())
-
-    @property
-    def strangers(self) -> bool:
-        """Whether somebody else's graph was made or launched since :meth:`begin`."""
-        return self._others_ran or len(self._numbers) > self._copied
 
     def watch(self, exit: Exit, host: bool) -> None:
         """Record what runs, until ``exit``. ``host``: host functions, too."""
@@ -207,7 +206,7 @@ def profiler() -> Profiler | str:
         return "CUPTI can't be looked for: cuda-pathfinder is not installed (cuda-bindings of 12.9 and newer bring it)"
     try:
         return Profiler(ctypes.CDLL(str(pathfinder.load_nvidia_dynamic_lib('cupti').abs_path)))
-    except (pathfinder.DynamicLibNotFoundError, OSError):
+    except (RuntimeError, OSError):  # which all errors of cuda-pathfinder are, those of older ones, too
         return 'CUPTI is not installed (pip install nvidia-cuda-cupti)'
 
 
@@ -225,14 +224,12 @@ def traced(
 ) -> Times:
     """Behind :meth:`Timing.graph_measure`, where CUPTI is used. Raises Untraceable."""
     times = Times('measured', *launched[:1], mark=launched[1], by='profiler')
-    timed = _timed(reader, g, off)
+    timed, kind = _timed(reader, g, off), Writer(reader).kind
     with Exit() as exit:
-        watcher.begin(exit)
+        watcher.begin(exit, [one for node in reader.handles(g) for one in _inside(reader, node, kind(node), True)])
         copy = device.graph_instantiate(g, by_node_priority)
         exit.add(partial(device.graph_exec_destroy, copy))
         owners = _owners(reader, watcher, timed)
-        kind = Writer(reader).kind
-        watcher.only([one for node in reader.handles(g) for one in _inside(reader, node, kind(node), True)])
         for node in off:
             device.node_enable(copy, node, False)
         device.graph_upload(copy, s)
@@ -248,8 +245,6 @@ def traced(
             if number >= warmup:
                 ran.append(_spans(told, owners))
     _gather(times, ran, timed)
-    if watcher.strangers:
-        times.note = ' '.join((times.note, _STAYS)).strip()
     return times
 
 
@@ -343,16 +338,25 @@ class Timing:
             raise Untraceable(watcher)
         with Exit() as exit:
             launched = plain(self, Marker(self.reader, exit), exit, x, s, launches, warmup)
+        why, stays = watcher if isinstance(watcher, str) else '', ''
         if isinstance(watcher, Profiler):
             try:
-                return traced(self, self.reader, watcher, *given, launched)
+                times = traced(self, self.reader, watcher, *given, launched)
+                return replace(times, note=_sentences(times.note, _stays(watcher)))
             except Untraceable as refusal:
+                why, stays = refusal.reason, _stays(watcher)
                 if by is not None:
-                    raise
-                watcher = refusal.reason
+                    raise Untraceable(f'{why}. {stays}'.rstrip('. ')) from None
         times = measured(self, self.reader, g, x, *given[1:], launched)
-        times.note = f'By events: {watcher}.' if watcher else ''
-        return times
+        return replace(times, note=_sentences(f'By events: {why}.' if why else '', stays))
+
+
+def _stays(watcher: Profiler) -> str:
+    return _STAYS if watcher.strangers else ''
+
+
+def _sentences(*parts: str) -> str:
+    return ' '.join(part for part in parts if part)
 
 
 def _watcher(by: str | None) -> Profiler | str | None:

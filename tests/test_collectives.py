@@ -243,6 +243,31 @@ def test_making_and_ending_communicators_is_refused(w: Any, name: str) -> None:
     assert w.comms[0].size() == w.n
 
 
+def test_what_is_refused_leaves_the_capture_good(w: Any) -> None:
+    """Every refusal, in one block that goes on: its graph sums as if nothing had been tried."""
+    call, outside = all_reduce(w), w.cp.cuda.Stream(non_blocking=True)
+    first, last = (w.x[0].data.ptr, w.y[0].data.ptr), (w.x[-1].data.ptr, w.y[-1].data.ptr)
+    with ck.capture() as cap, cap.fork(devices=range(w.n)) as lanes:
+        for error, refused_call in (
+            (ck.LegacyStreamError, lambda: call(w.comms[0], *first, 0)),
+            (ck.EscapedWorkError, lambda: call(w.comms[0], *first, outside.ptr)),
+            (ck.UnsupportedCallError, lambda: call(w.comms[-1], *last, lanes[0].ptr)),
+            (ck.UnsupportedCallError, lambda: w.comms[0].destroy()),
+            (ck.UnsupportedCallError, lambda: w.comms[0].abort()),
+            (ck.UnsupportedCallError, lambda: w.nccl.NcclCommunicator.initAll(w.n)),
+        ):
+            with pytest.raises(error):
+                refused_call()
+        in_group(w, lanes, call)
+    assert all(not y.any() for y in results(w))
+    for _ in range(2):
+        cap.graph.launch()
+        for y in results(w):
+            np.testing.assert_array_equal(y[:N], w.n * (w.n + 1) / 2)
+    assert sum('ncclDevKernel' in node.name for node in cap.graph.nodes) == w.n
+    cap.graph.close()
+
+
 def test_adapting_forks_the_streams_of_a_group(w: Any) -> None:
     streams = []
     for device in range(w.n):

@@ -40,6 +40,7 @@ class Cupti:
         self.calls, self.refuse, self.others, self.knows_host = 0, 0, False, True
         self.attached, self.subscribed, self.noting, self.kinds = False, False, False, set[int]()
         self.given: Any = None
+        self.refused = ''
         self.pending: list[tuple[int, int, int, int]] = []
 
     def __getattr__(self, name: str) -> Callable[..., int]:
@@ -47,6 +48,7 @@ class Cupti:
             if name != 'cuptiActivityGetNextRecord':  # which is answered with an error to say that there are no more
                 self.calls += 1
                 if self.calls == self.refuse:
+                    self.refused = name
                     return 999
             return int(getattr(self, f'on_{name}')(*args))
 
@@ -299,10 +301,11 @@ def test_beside_graphs_of_another_thread_cupti_stays(device: Watched) -> None:
     device.other = 1
     g, _handles = device.graph(DIAMOND, EDGES)
     times = device.traced(g)
-    assert 'CUPTI stays attached' in times.note and close(next(iter(times.nodes.values()))[0:1], [(0, 10)])
+    assert device.watcher.strangers and close(next(iter(times.nodes.values()))[0:1], [(0, 10)])
     assert device.cupti.open() == [True, False, False, set()]
     device.other = 0
-    assert device.traced(g).note == ''
+    device.traced(g)
+    assert not device.watcher.strangers
 
 
 def test_beside_a_graph_that_another_thread_made_cupti_stays(device: Watched) -> None:
@@ -315,9 +318,10 @@ def test_beside_a_graph_that_another_thread_made_cupti_stays(device: Watched) ->
         copy(x, s)
 
     device.graph_upload = instantiated  # type: ignore[method-assign]
-    assert 'CUPTI stays attached' in device.traced(g).note
+    device.traced(g)
+    assert device.watcher.strangers and device.cupti.open() == [True, False, False, set()]
     del device.graph_upload  # type: ignore[method-assign]
-    assert device.traced(g).note == ''
+    device.traced(g)
 
 
 @given(
@@ -370,6 +374,7 @@ def test_each_call_refused_in_turn_leaves_nothing(device: Watched) -> None:
             assert len(times.nodes) == 6
         assert device.left() == [0, 0, 0, 0], f'call {call} of {total}'
         assert not device.cupti.noting or device.cupti.refuse == device.cupti.calls, f'call {call} of {total}'
+        assert device.cupti.attached is (device.cupti.refused == 'cuptiFinalize'), f'call {call} of {total}'
         assert device.watcher._lock.acquire(blocking=False), f'call {call} of {total}'
     assert refused == total - 1
     device.begin()
@@ -438,6 +443,31 @@ def test_beside_another_thread_the_profiler_has_to_be_asked_for(both: Both) -> N
     finally:
         ended.set()
         thread.join()
+
+
+def test_that_cupti_stays_is_said(both: Both) -> None:
+    g, _ = both.graph(DIAMOND, EDGES)
+    both.other = 1
+    assert both.graph_measure(g, g, STREAM, 1, 0).note == profiling._STAYS
+    both.blind = 1  # no launch is seen whole: by events, and another one was seen all the same
+    times = both.graph_measure(g, g, STREAM, 1, 0)
+    assert times.by == 'events' and times.note.endswith(f'saw. {profiling._STAYS}')
+    both.blind = 1
+    with pytest.raises(Untraceable, match='CUPTI stays attached'):
+        both.graph_measure(g, g, STREAM, 1, 0, (), 'profiler')
+
+
+def test_a_device_that_refuses_to_instantiate_detaches_cupti(device: Watched) -> None:
+    g, _ = device.graph(DIAMOND, EDGES)
+
+    def refuses(g: int, by_node_priority: bool = False) -> int:
+        Watched.graph_instantiate(device, g)
+        device.graph_exec_destroy(g)
+        raise CudaCallError(Code.cudaErrorMemoryAllocation, 'graphInstantiate')
+
+    device.graph_instantiate = refuses  # type: ignore[method-assign]
+    with pytest.raises(CudaCallError):
+        device.traced(g)
 
 
 def test_a_refused_profiler_costs_no_launches(both: Both) -> None:
