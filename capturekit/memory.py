@@ -8,7 +8,8 @@ While the capture has never forked, or all its lanes have been joined, recorded 
 does that at full speed. While lanes are open its rule (same stream, so same order) is wrong: a block of lane 1 that
 lane 2 still reads would be handed out on lane 1. Then blocks come from :class:`_Lanes`: each remembers, when it is
 dropped, how far every lane had got that was active during its life, and goes out again only on a lane that is
-ordered behind all of that.
+ordered behind all of that. A lane is active while it is current, or when it is handed to a call; and where neither is
+so, the driver is asked whether it got work all the same, from whoever has its handle.
 
 Blocks are in bytes, rounded up to 512. Used by one thread at a time per capture lane, under the guard's lock.
 """
@@ -76,7 +77,7 @@ class _Lanes:
             block = self._take(lane, rounded)
             if block is None:
                 block = _Block(memory.grow(rounded), rounded)
-            memory.tick += 1
+            memory.active(lane)
             block.born = memory.tick
         owned = memory.unowned(block.pointer.ptr, rounded, _Ticket(self, block), block.pointer.device_id)
         return memory.pointer(owned, 0)
@@ -169,14 +170,14 @@ class GraphMemory:
     """The memory of one capture and then of its graph.
 
     ``pool`` is private (made here) unless the caller gave one; then nothing that the capture took from it goes back
-    while the graph lives. ``worked`` asks the driver whether a lane got work since its last event.
+    while the graph lives. ``last`` asks the driver for a stream's last node.
     """
 
     def __init__(
         self,
         cupy: Any,
         pool: Any = None,
-        worked: Callable[[Lane], bool] = lambda lane: True,
+        last: Callable[[int], int] = lambda stream: 0,
         on: Callable[[int], AbstractContextManager[Any]] | None = None,
     ) -> None:
         self.private = pool is None
@@ -193,11 +194,14 @@ class GraphMemory:
         self.unowned = cupy.cuda.UnownedMemory
         self.pointer = cupy.cuda.MemoryPointer
         self._lanes = _Lanes(self)
-        self._worked = worked
+        self._last = last
+        self._asking = threading.RLock()
         self._held: list[Any] = []
         self._aimed: dict[tuple[int, int], Any] = {}
         self._capture: Capture | None = None
         self._active: dict[int, int] = {}
+        #: By lane, the last node of its that is accounted for: given while it was active.
+        self._known: dict[int, int] = {}
         self._identity: dict[int, list[Any]] = {}
         self.tick = 0
         self.grown = 0
@@ -214,6 +218,7 @@ class GraphMemory:
         """The capture that this memory serves has begun."""
         self._capture = capture
         self._active = {0: self.tick}
+        self._known = {}
         self.settle()
 
     def _chunk(self, size: int) -> Any:
@@ -316,18 +321,35 @@ class GraphMemory:
         """True when all that was recorded lies before the lane's next work, so that order is no question."""
         return all(other is lane or self._behind(other, lane) for other in lane.capture.lanes)
 
-    def _open(self, lane: Lane) -> bool:
-        """True when work may follow the last event recorded on a lane; a lane whose handle was read stays in doubt."""
-        return lane.open or lane.suspect
+    def idle(self, lane: Lane) -> bool:
+        """True when nothing is to follow the last event recorded on a lane, unless it is made to wait again."""
+        return not (lane.open or lane.suspect or lane.waited)
 
     def _behind(self, other: Lane, lane: Lane) -> bool:
         """``other`` was joined into ``lane`` after its last activity: nothing has been able to happen on it since."""
-        return lane.clock.get(other.number, 0) >= other.segment - 1 and not self._open(other)
+        return lane.clock.get(other.number, 0) >= other.segment - 1 and self.idle(other)
 
     def active(self, lane: Lane) -> None:
         """A lane became current, or was handed to a call: work may follow on it."""
         self.tick += 1
         self._active[lane.number] = self.tick
+
+    def rests(self, lane: Lane) -> None:
+        """A lane is current no more, or waited for another: what it was given by now may touch what is alive."""
+        self.active(lane)
+        with self._asking:
+            self._known[lane.number] = self._last(lane.stream)
+
+    def worked(self, lane: Lane) -> bool:
+        """Ask the driver whether a lane that rests got work by its handle since this was last asked."""
+        with self._asking:
+            last = self._last(lane.stream)
+            known = self._known.get(lane.number, 0)
+            self._known[lane.number] = last
+        if last != known:
+            lane.used = True
+            self.active(lane)
+        return last != known
 
     def touched_since(self, tick: int) -> Clock:
         """How far each lane has got that was active at or after ``tick``."""
@@ -335,9 +357,9 @@ class GraphMemory:
         if capture is None or capture.status is not CaptureStatus.ACTIVE:
             return {}
         return {
-            lane.number: lane.segment if lane.open or lane.suspect else lane.segment - 1
+            lane.number: lane.segment - 1 if self.idle(lane) else lane.segment
             for lane in capture.lanes
-            if self._active.get(lane.number, -1) >= tick or lane.open or (lane.suspect and self._worked(lane))
+            if lane.current > 0 or self._active.get(lane.number, -1) >= tick or self.worked(lane)
         }
 
     def owns(self, mem: Any) -> bool:

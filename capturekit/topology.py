@@ -62,8 +62,8 @@ class Mark:
 class Lane:
     """A stream in a capture. ``clock[n]`` is the last segment of lane ``n`` that lies before this lane's next work.
 
-    ``used``: work may have been given to it since its last event; ``suspect``: its handle was read, so that this has
-    to be asked; ``current``: in how many threads it is the current stream;
+    Since its last event: ``used``: work may have been given to it; ``suspect``: its handle was read; ``waited``: it
+    waited for another lane. ``current``: in how many threads it is the current stream;
     ``nodes``: the driver's dependencies of its next node when an event was last recorded on it;
     ``priority``: the stream's, which its nodes are given; ``device``: the one that the stream belongs to.
     """
@@ -81,6 +81,7 @@ class Lane:
     joined_at: object = None
     used: bool = False
     suspect: bool = False
+    waited: bool = False
     current: int = 0
     nodes: tuple[int, ...] = ()
     priority: int = 0
@@ -381,7 +382,7 @@ class Topology:
         clock = dict(lane.clock)
         clock[lane.number] = lane.segment
         lane.segment += 1
-        lane.used = lane.suspect = False
+        lane.used = lane.suspect = lane.waited = False
         mark = self.marks[event] = Mark(lane.capture, lane.number, clock, at)
         return mark
 
@@ -398,6 +399,7 @@ class Topology:
             lane = self._enter(stream, mark.capture, blocking, mark.lane, at)
             lane.device = device
         merge(lane.clock, mark.clock)
+        lane.waited = True
         if not forked:
             mark.capture.lanes[mark.lane].joined_at = at
         return lane if forked else None

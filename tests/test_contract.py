@@ -194,6 +194,7 @@ class CudaBench(Bench):
             code, CudaBench.memory = runtime.cudaMalloc(4096)
             assert int(code) == 0, code
         assert int(runtime.cudaMemset(CudaBench.memory, 0, 4096)[0]) == 0
+        assert int(runtime.cudaDeviceSynchronize()[0]) == 0  # the streams made here don't wait for the legacy one
 
     def work(self, s: int) -> None:
         code = int(self.rt.cudaMemsetAsync(self.memory, 0, 64, s)[0])

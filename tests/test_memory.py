@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -101,6 +101,40 @@ def test_a_chain_of_temporaries_uses_a_few_blocks(sim: Any) -> None:
     assert cap.graph.memory_bytes <= 4 * 8192
     cap.graph.launch()
     assert np.array_equal(y.get(), np.arange(1024) + 500)
+
+
+def test_a_lane_uses_its_own_blocks_again_while_others_are_open(sim: Any) -> None:
+    x = sim.arange(1024, dtype='f8')
+    streams = [sim.cuda.Stream(non_blocking=True) for _ in range(3)]
+    with ck.capture() as cap:
+        for stream in streams:
+            stream.wait_event(cap.stream.record())
+        results = []
+        for n, stream in enumerate(streams):
+            with stream:
+                y = x + n
+                for _ in range(100):
+                    y = y * 1.0 + 1
+                results.append(y)
+        for stream in streams:
+            cap.join(stream)
+    assert cap.graph.memory_bytes <= 3 * 4 * 8192
+    cap.graph.launch()
+    assert all(np.array_equal(y.get(), np.arange(1024) + n + 100) for n, y in enumerate(results))
+
+
+def test_lanes_in_turn_use_again_what_no_other_was_active_during(sim: Any) -> None:
+    """What is alive while other lanes have their turn may be read by them: only temporaries of one turn come back."""
+    x = sim.arange(1024, dtype='f8')
+    with ck.capture() as cap, cap.fork(3) as lanes:
+        ys = [x] * 3
+        for _ in range(50):
+            for n, lane in enumerate(lanes):
+                with lane:
+                    ys[n] = ys[n] * 1.0 * 1.0 * 1.0 + n
+    assert cap.graph.memory_bytes <= 160 * 8192
+    cap.graph.launch()
+    assert all(np.array_equal(y.get(), np.arange(1024) + 50 * n) for n, y in enumerate(ys))
 
 
 def test_forked_lanes_reuse_after_their_join(sim: Any) -> None:
@@ -223,7 +257,7 @@ def test_graphs_of_one_pool_share_no_memory_while_they_live(sim: Any) -> None:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(['make', 'make', 'combine', 'combine', 'drop', 'order', 'switch']),
+        st.sampled_from(['make', 'make', 'combine', 'combine', 'drop', 'order', 'switch', 'handle', 'scratch']),
         st.integers(0, 3),
         st.integers(0, 7),
         st.integers(0, 7),
@@ -234,13 +268,26 @@ STEPS = st.lists(
 
 
 @contextlib.contextmanager
-def _forked(cap: ck.Capture, x: Any, arrays: dict[int, Any]) -> Iterator[Any]:
+def _forked(cap: ck.Capture, streams: list[Any], x: Any, arrays: dict[int, Any]) -> Iterator[None]:
     """Four lanes; some arrays are there before the fork, and blocks lie free from before it."""
     for i in range(4):
         x + 100
         arrays[i] = (x + i, np.arange(4) + float(i), i)
-    with cap.fork(4) as lanes:
-        yield lanes
+    for stream in streams:
+        stream.wait_event(cap.stream.record())
+    yield
+    for stream in streams:
+        cap.stream.wait_event(stream.record())
+
+
+def _library(array: Any, expected: np.ndarray[Any, Any], found: list[Any]) -> tuple[Callable[[], Any], ...]:
+    """Work of a library's, which holds no array: it writes the memory that one lies in, and reads it."""
+    there = array._slot()
+
+    def write() -> None:
+        there.view()[...] = expected
+
+    return write, lambda: found.append((there.view().copy(), expected))
 
 
 @settings(max_examples=80, deadline=None)
@@ -248,32 +295,51 @@ def _forked(cap: ck.Capture, x: Any, arrays: dict[int, Any]) -> Iterator[Any]:
 def test_random_programs_on_four_lanes_give_the_eager_result_in_every_order(steps: Any, seed: int) -> None:
     """Lanes make, combine and drop arrays; every read across lanes is ordered by an event, as correct code does.
 
-    The result must be the same in whatever order the launch runs what the edges leave open: a block handed out too
-    early would show.
+    Some of it is done by a library that was given the lanes' handles long ago, of which CuPy sees nothing. The result
+    must be the same in whatever order the launch runs what the edges leave open: a block handed out too early would
+    show.
     """
     import sys
 
     from capturekit.simulated.cupy import install, uninstall
     from capturekit.simulated.device import SimulatedDevice
 
-    install(SimulatedDevice(seed))
+    device = SimulatedDevice(seed)
+    install(device)
     try:
         cp = sys.modules['cupy']
         x = cp.arange(4, dtype='f8')
         arrays: dict[int, tuple[Any, np.ndarray[Any, Any], int]] = {}
-        with ck.capture() as cap, _forked(cap, x, arrays) as lanes:
+        found: list[tuple[Any, np.ndarray[Any, Any]]] = []
+        lanes = [cp.cuda.Stream(non_blocking=True) for _ in range(4)]
+        handles = [lane.ptr for lane in lanes]
+        with ck.capture() as cap, _forked(cap, lanes, x, arrays):
             for k, (kind, n, i, j) in enumerate(steps):
                 lane = lanes[n]
                 if kind == 'drop':
                     arrays.pop(i, None)
                 elif kind == 'order':
-                    lane.stream.wait_event(lanes[i % 4].stream.record())
+                    lane.wait_event(lanes[i % 4].record())
+                elif kind == 'handle' and i in arrays:
+                    lane.wait_event(lanes[arrays[i][2]].record())
+                    device.submit(handles[n], _library(*arrays[i][:2], found)[1], 'library')
+                    if j % 2:
+                        del arrays[i]
+                elif kind == 'scratch':  # the library sees to the order, too
+                    with lanes[i % 4]:
+                        scratch = cp.empty(4)
+                    event = device.event_create()
+                    device.event_record(event, handles[i % 4])
+                    device.stream_wait_event(handles[n], event)
+                    for work in _library(scratch, np.full(4, float(k)), found):
+                        device.submit(handles[n], work, 'library')
+                    del scratch
                 elif kind == 'make':
                     with lane:
                         arrays[i] = (x + k, np.arange(4) + float(k), n)
                 elif kind == 'combine' and i in arrays and j in arrays:
                     for other in (arrays[i][2], arrays[j][2]):
-                        lane.stream.wait_event(lanes[other].stream.record())
+                        lane.wait_event(lanes[other].record())
                     with lane:
                         value = arrays[i][0] - arrays[j][0] * 0.5
                     arrays[(i + j) % 8] = (value, arrays[i][1] - arrays[j][1] * 0.5, n)
@@ -284,6 +350,7 @@ def test_random_programs_on_four_lanes_give_the_eager_result_in_every_order(step
             cap.graph.launch()
             for value, expected, _n in arrays.values():
                 assert np.array_equal(value.get(), expected)
+            assert all(np.array_equal(value, expected) for value, expected in found)
     finally:
         uninstall()
 
@@ -332,6 +399,58 @@ def test_work_given_to_a_lane_by_its_handle_counts(sim: Any) -> None:
     for _ in range(20):
         cap.graph.launch()
     assert len(seen) == 20 and all(np.array_equal(a, np.arange(64) + 1) for a in seen)
+
+
+def test_work_by_a_handle_that_was_read_long_before_counts(sim: Any) -> None:
+    """A library orders its lane itself, and works on a block there. CuPy and the guard see nothing of it."""
+    device = sim.__capturekit_simulated__
+    x, found = sim.arange(64, dtype='f8'), list[Any]()
+    side, third = sim.cuda.Stream(non_blocking=True), sim.cuda.Stream(non_blocking=True)
+    handle = side.ptr
+    with ck.capture() as cap:
+        for stream in (side, third):
+            stream.wait_event(cap.stream.record())
+        u = sim.empty(64)
+        first = u.data.ptr
+        event = device.event_create()
+        device.event_record(event, cap.stream.ptr)
+        device.stream_wait_event(handle, event)
+        for work in _library(u, np.full(64, 7.0), found):
+            device.submit(handle, work, 'library')
+        del u
+        w = x + 5
+        assert w.data.ptr != first
+        device.submit(handle, lambda: None, 'library')
+        del w
+        again = x + 6  # what lay on the origin alone, before the lane went on
+        for stream in (side, third):
+            cap.join(stream)
+    for _ in range(20):
+        cap.graph.launch()
+        assert np.array_equal(again.get(), np.arange(64) + 6)
+    assert len(found) == 20 and all(np.array_equal(value, expected) for value, expected in found)
+
+
+def test_work_by_a_handle_that_nobody_could_see_coming_is_noted(sim: Any) -> None:
+    """Once all is joined, CuPy's own pool hands memory out: what a library does on a joined lane is found later."""
+    device = sim.__capturekit_simulated__
+    x, side = sim.arange(64, dtype='f8'), sim.cuda.Stream(non_blocking=True)
+    handle = side.ptr
+    with ck.capture() as cap:
+        for raw in (False, False, True, False):
+            if raw:
+                event = device.event_create()
+                device.event_record(event, cap.stream.ptr)
+                device.stream_wait_event(handle, event)
+                device.submit(handle, lambda: None, 'library')
+            else:
+                side.wait_event(cap.stream.record())
+                with side:
+                    x + 1
+            cap.join(side)
+            x + 1
+    notes = [str(step.text) for step in cap.recording.notes if 'by its handle' in step.text]
+    assert len(notes) == 1 and 'lane 1' in notes[0]
 
 
 def test_memory_allocated_outside_of_the_capture_is_not_handed_out_again(sim: Any) -> None:

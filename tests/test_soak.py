@@ -100,7 +100,7 @@ def test_an_absent_sanitizer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         sanitizer.run(quiet)
 
 
-def test_the_sanitizers_core_is_about_a_hundred_tests() -> None:
+def test_the_sanitizers_core_is_about_ninety_tests() -> None:
     pytest.importorskip('cupy')
     command = [
         sys.executable,
@@ -117,7 +117,7 @@ def test_the_sanitizers_core_is_about_a_hundred_tests() -> None:
     asked = subprocess.run(command, capture_output=True, text=True, cwd=sanitizer._ROOT)
     assert asked.returncode == 0, asked.stdout[-2000:]
     found = [line for line in asked.stdout.splitlines() if '::' in line]
-    assert 90 < len(found) < 150
+    assert 80 < len(found) < 150
     assert {line.partition('::')[0] for line in found} == {part.partition('::')[0] for part in sanitizer.CORE}
 
 

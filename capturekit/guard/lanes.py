@@ -8,7 +8,7 @@ from typing import Any
 from capturekit.errors import CudaCallError
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.live import Live
-from capturekit.places import Place
+from capturekit.places import Place, here
 from capturekit.topology import LEGACY_HANDLES, PER_THREAD_HANDLE, Lane
 
 
@@ -28,16 +28,23 @@ class Lanes(Allocators):
         lane = self.topology.lane(stream)
         return None if lane is None else lane.number
 
-    def worked(self, lane: Lane) -> bool:
-        """Ask the driver whether a lane got work, or waited for some, since an event was last recorded on it."""
-        with self.inside():
-            return bool(self.platform.device.capture_info(lane.stream).dependencies != lane.nodes)
-
     def _was_used(self, lane: Lane) -> None:
-        """Before an event closes a lane's segment: work that was given to it by name touched what was alive then."""
+        """Before an event closes a lane's segment: work that was given to it by its handle touched what is alive."""
         live = self.lives.get(lane.capture)
-        if live is not None and live.memory is not None and (lane.used or lane.suspect):
-            live.memory.active(lane)
+        if live is None or live.memory is None or lane.current:
+            return
+        idle = live.memory.idle(lane)
+        if live.memory.worked(lane) and idle:
+            text = (
+                f'lane {lane.number} was given work by its handle after it had been joined, and waited by none of '
+                "CuPy's calls: memory dropped meanwhile may have been handed out again. Fork it by Stream.wait_event()"
+            )
+            live.note('note', lane, text, here())
+
+    def _rests(self, lane: Lane) -> None:
+        live = self.lives.get(lane.capture)
+        if live is not None and live.memory is not None and not lane.current:
+            live.memory.rests(lane)
 
     def device_of(self, stream: Any) -> int:
         """The number of the device that a stream belongs to. Asked of a captured one, CUDA would lose the capture."""
@@ -71,6 +78,7 @@ class Lanes(Allocators):
         with self.inside():
             live.streams[lane.stream].wait_event(event)
         self.topology.wait(lane.stream, event.ptr, at=at)
+        self._rests(lane)
 
     def _wrapped(self, ptr: int) -> Any:
         """A CuPy stream for a handle that came without one."""
@@ -93,6 +101,7 @@ class Lanes(Allocators):
             lane.current += 1
             if live.memory is not None:
                 live.memory.active(lane)
+        self._rests(lane)
         if live.floor is not None:
             self._wait_on(live, lane, live.floor, at)
 

@@ -164,4 +164,5 @@ class Ordering(Collectives):
         elif lane is not None:
             kind = 'join' if mark.lane != lane.number else 'wait'
             live.note(kind, lane, f'lane {lane.number} waits for lane {mark.lane}', at, event=event, other=mark.lane)
+            self._rests(lane)
         self.refresh()

@@ -453,6 +453,8 @@ class _Memory:
     def active(self, lane: Lane) -> None:
         """Blocks of the run are CuPy's own."""
 
+    rests = active
+
 
 class _Mark:
     """An event that was never made."""

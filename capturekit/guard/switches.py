@@ -82,6 +82,7 @@ class Switches(Bodies):
         if lane is not None and lane.capture in self.lives:
             lane.current -= 1
             lane.used = True
+            self._rests(lane)
 
     def _arrive(self, stream: Any, before: Any) -> None:
         """A stream has become current in this thread."""

@@ -41,7 +41,7 @@ CORE = (
 #: Those that need minutes, all of the memory, or count bytes; and those that break things on purpose.
 _NOT = (
     'bare_cupy or hundred or leave_nothing_behind or memory_runs_out or the_memory or any_program'
-    ' or user_s_pool or new_arrays_are_kept'
+    ' or user_s_pool or new_arrays_are_kept or body_of_a_loop or decisions_and_lanes'
 )
 _PLANTED = """
 import cupy, numpy
