@@ -79,7 +79,7 @@ class Concurrency:
     Attributes:
         source: 'measured', or 'modelled' on the simulated device.
         nodes, edges: how many. width: how many nodes run at once at most, if each starts as soon as its edges allow.
-        lanes: by number, the time that nodes of the lane run.
+        lanes: by number, the time that nodes of the lane run. devices: by lane, the device that it is on.
         alone_us: the time that all nodes take one after the other, as on a single lane.
         ideal_us: the longest path: no device can be faster with these edges.
         data_us: the longest path if only nodes that share memory were ordered, as they were recorded: with the right
@@ -103,6 +103,7 @@ class Concurrency:
     critical: list[Node] = field(default_factory=list)
     overlap_us: dict[tuple[int, int], float] = field(default_factory=dict)
     obstacles: list[Obstacle] = field(default_factory=list)
+    devices: dict[int, int] = field(default_factory=dict)
 
     @property
     def speedup(self) -> float:
@@ -133,11 +134,17 @@ class Concurrency:
             lines.append('  both at once, of the shorter lane')
         for (a, b), us in sorted(self.overlap_us.items(), key=lambda one: -one[1])[:_SHOWN]:
             shorter = min(self.lanes[a], self.lanes[b])
-            lines.append(f'    lanes {a} and {b}: {us:.1f} us, {100 * us / shorter if shorter else 0:.0f} %')
+            share = 100 * us / shorter if shorter else 0
+            lines.append(f'    lanes {a} and {b}{self._on(a, b)}: {us:.1f} us, {share:.0f} %')
         if len(self.overlap_us) > _SHOWN:
             lines.append(f'    and {len(self.overlap_us) - _SHOWN} more pairs')
         lines += [f'  {line}' for line in self._obstacles()]
         return '\n'.join(lines)
+
+    def _on(self, a: int, b: int) -> str:
+        """Where two lanes are, if on several devices."""
+        there = [self.devices.get(lane, 0) for lane in (a, b)]
+        return f' (devices {there[0]} and {there[1]})' if there[0] != there[1] else ''
 
     def _obstacles(self) -> Iterator[str]:
         shown: dict[str, int] = {}
@@ -231,6 +238,7 @@ class Study:
         touched: Mapping[int, Touched],
         steps: Sequence[Step],
         machine: Machine,
+        devices: Mapping[int, int] | None = None,
     ) -> None:
         self._nodes = nodes
         self._touched = touched
@@ -261,6 +269,7 @@ class Study:
             timeline.span_us,
             {lane: sum(end - start for start, end in busy) for lane, busy in self._busy.items() if busy},
             [nodes[n] for n in path],
+            devices={lane: (devices or {}).get(lane, 0) for lane in lanes},
         )
         pairs = [(a, b) for a in self.report.lanes for b in self.report.lanes if a < b]
         self.report.overlap_us = {(a, b): shared(self._busy[a], self._busy[b]) for a, b in pairs}
@@ -394,12 +403,15 @@ class Study:
                 yield Obstacle('fills the GPU', text, node.at, 0.0, (number,))
 
     def _beside(self, number: int) -> bool:
-        """Whether something takes time that nothing orders with a node."""
-        before = self._order.before
+        """Whether something takes time on a node's device that nothing orders with it."""
+        before, there = self._order.before, self._device(number)
         return any(
-            took > 0 and n != number and not before(n, number) and not before(number, n)
+            took > 0 and n != number and self._device(n) == there and not before(n, number) and not before(number, n)
             for n, took in enumerate(self._took)
         )
+
+    def _device(self, number: int) -> int:
+        return self.report.devices.get(self._nodes[number].lane or 0, 0)
 
     def _crowded(self) -> Iterator[Obstacle]:
         """One lane with work that its data would let run side by side, node by node in turns."""
@@ -420,9 +432,12 @@ class Study:
                 continue
             pair = self._free_pair(a, b)
             if pair is not None:
+                why = 'one fills the device, or is over before the other begins'
+                if self._device(pair[0]) != self._device(pair[1]):
+                    why = 'one is over before the other begins'
                 text = (
-                    f'lanes {a} and {b} have nothing at once, and {self._words(pair[0])} and {self._words(pair[1])} '
-                    'are in no order: one fills the device, or is over before the other begins'
+                    f'lanes {a} and {b}{self.report._on(a, b)} have nothing at once, and {self._words(pair[0])} and '
+                    f'{self._words(pair[1])} are in no order: {why}'
                 )
                 yield Obstacle('one after the other', text, self._nodes[pair[1]].at, 0.0, pair)
 
@@ -454,7 +469,9 @@ def study(graph: Any, part: Part, look: Look, timeline: Timeline) -> Concurrency
     platform = current()
     blocks = Blocks(graph._memory, platform.cupy.ndarray, {})
     touched = Search(platform.device, [part], look, blocks, off=graph._names.off, compare=False).touched
-    return Study(look.nodes, look.edges, timeline, touched, graph.recording.steps, _machine(platform)).report
+    devices = {lane.number: lane.device for lane in graph.recording.lanes}
+    steps, machine = graph.recording.steps, _machine(platform)
+    return Study(look.nodes, look.edges, timeline, touched, steps, machine, devices).report
 
 
 def _machine(platform: Platform) -> Machine:

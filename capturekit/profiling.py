@@ -319,14 +319,16 @@ class Timing:
         off: Sequence[int] = (),
         by: str | None = None,
         by_node_priority: bool = False,
+        several: bool = False,
     ) -> Times:
         """Launch ``x``, made of the definition ``g``, and another graph made of it, of which times are taken.
 
         On the stream ``s``, each ``warmup + launches`` times, and wait for both; the first ``warmup`` are not told. The
         nodes ``off`` are disabled in ``x``, are so in the other graph, and are not told. ``by_node_priority``: as ``x``
         was instantiated. ``by``: 'profiler', 'events', or None for the profiler where it can be had and this is the
-        only thread. Raises Untraceable where the profiler is asked for and can't be had. By events it is refused where
-        ``cudaGraphClone`` is: graphs with conditional or memory nodes.
+        only thread. ``several``: its nodes are on several devices, and events won't do. Raises Untraceable where the
+        profiler is asked for, or needed, and can't be had. By events it is refused where ``cudaGraphClone`` is: graphs
+        with conditional or memory nodes.
         """
         if self.reader is None:
             raise CudaCallError(Code.cudaErrorNotSupported, "measuring a graph: the driver's library can't be reached")
@@ -334,7 +336,8 @@ class Timing:
         watcher = _watcher(by)
         if isinstance(watcher, Profiler) and 'host' in _timed(self.reader, g, off).values():
             watcher = _records_host(watcher)
-        if isinstance(watcher, str) and by is not None:
+        needed = by is not None or several
+        if isinstance(watcher, str) and needed:
             raise Untraceable(watcher)
         with Exit() as exit:
             launched = plain(self, Marker(self.reader, exit), exit, x, s, launches, warmup)
@@ -345,7 +348,7 @@ class Timing:
                 return replace(times, note=_sentences(times.note, _stays(watcher)))
             except Untraceable as refusal:
                 why, stays = refusal.reason, _stays(watcher)
-                if by is not None:
+                if needed:
                     raise Untraceable(f'{why}. {stays}'.rstrip('. ')) from None
         times = measured(self, self.reader, g, x, *given[1:], launched)
         return replace(times, note=_sentences(f'By events: {why}.' if why else '', stays))

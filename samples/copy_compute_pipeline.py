@@ -1,9 +1,9 @@
 """Chunks of host memory brought to the device, worked on, and brought back: on several lanes copies overlap work.
 
 While one chunk is computed the next one is on its way in, and the last one on its way out: a GPU has engines for each.
-For that the host's memory must be pinned, and each chunk has buffers of its own: what a lane drops while others are
-open is not handed out again, for these may still read it, so that temporaries would pile up. In a capture CuPy lets no
-array be set or read; `memcpyAsync` is recorded as it is, and each launch copies what lies in the host's memory by then.
+For that the host's memory must be pinned, and each chunk has buffers of its own, so that none waits for another's. In
+a capture CuPy lets no array be set or read; `memcpyAsync` is recorded as it is, and each launch copies what lies in the
+host's memory by then.
 
 python samples/copy_compute_pipeline.py [--mb SIZE] [--out FILE]                       on a GPU
 python -m capturekit run samples/copy_compute_pipeline.py [--mb SIZE] [--out FILE]     anywhere

@@ -189,13 +189,13 @@ def node(number: int, lane: int = 0, **detail: Any) -> Node:
 
 def studied(
     lanes: list[int], edges: list[tuple[int, int]], spans: list[tuple[float, float]], machine: Machine | None = None,
-    **detail: Any,
+    devices: dict[int, int] | None = None, **detail: Any,
 ) -> ck.Concurrency:  # fmt: skip
     nodes = [node(n, lane, **detail) for n, lane in enumerate(lanes)]
     touched = {n: Touched((linear(BASE + 512 * n, 4, True),)) for n in range(len(nodes))}
     end = max(end for _start, end in spans)
     line_ = Timeline('measured', 1, end, end, end, 0.0, list(spans), [0.0] * len(spans))
-    return Study(nodes, edges, line_, touched, [], machine or Machine()).report
+    return Study(nodes, edges, line_, touched, [], machine or Machine(), devices).report
 
 
 def test_the_figures_of_a_diamond() -> None:
@@ -216,6 +216,18 @@ def test_a_kernel_that_fills_the_device_is_named() -> None:
     assert only(report, 'one after the other').nodes == (0, 1)
     small = studied([1, 2], [], spans, Machine(132, 2048), grid=(16, 1, 1), block=(256, 1, 1))
     assert not [one for one in small.obstacles if one.kind == 'fills the GPU']
+
+
+def test_a_kernel_does_not_fill_the_devices_beside_its_own() -> None:
+    spans = [(0.0, 40.0), (10.0, 50.0)]
+    where: Any = {'devices': {1: 0, 2: 1}, 'grid': (1056, 1, 1), 'block': (256, 1, 1)}
+    report = studied([1, 2], [], spans, Machine(132, 2048), **where)
+    assert not report.obstacles
+    assert report.devices == {1: 0, 2: 1}
+    assert 'lanes 1 and 2 (devices 0 and 1): 30.0 us, 75 %' in str(report)
+    apart = studied([1, 2], [], [(0.0, 40.0), (40.0, 80.0)], Machine(132, 2048), **where)
+    said = str(only(apart, 'one after the other'))
+    assert 'lanes 1 and 2 (devices 0 and 1)' in said and 'one is over before' in said and 'fills' not in said
 
 
 def test_a_kernel_that_fills_the_device_with_nothing_beside_it_is_none() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 import threading
 import warnings
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
+from capturekit import profiling
 from capturekit.simulated import SimulatedDevice, install, uninstall
 
 
@@ -605,11 +607,23 @@ def test_races_are_found_across_devices(cp: Any) -> None:
     del y
 
 
-def test_measuring_several_devices_is_refused(cp: Any) -> None:
+def test_several_devices_are_measured_by_one_clock(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, 'active_count', lambda: 1)  # threads of pytest-xdist do not use the device
     cap, _ = both(cp)
-    for call in (cap.graph.measure, cap.graph.concurrency):
-        with pytest.raises(ck.UpdateError, match='no common zero'):
-            call()
+    with pytest.raises(ck.UpdateError, match='no common clock'):
+        cap.graph.measure(by='events')
+    simulated = hasattr(cp, '__capturekit_simulated__')
+    if not simulated and isinstance(found := profiling.profiler(), str):
+        with pytest.raises(ck.UpdateError, match=re.escape(found)):
+            cap.graph.measure()
+        pytest.skip(found)
+    line = cap.graph.measure()
+    assert line.by == ('model' if simulated else 'profiler') and None not in line.nodes
+    spans = [span for span in line.nodes if span is not None]
+    assert all(spans[b][0] >= spans[a][1] - 2 for a, b in cap.graph.edges)
+    report = cap.graph.concurrency(line)
+    assert report.devices == {0: 0, 1: 0, 2: 1} and set(report.lanes) == {0, 1, 2}
+    assert 'lanes 1 and 2 (devices 0 and 1)' in str(report)
 
 
 def test_updating_and_copying_go_on(cp: Any) -> None:

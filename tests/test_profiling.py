@@ -445,6 +445,31 @@ def test_beside_another_thread_the_profiler_has_to_be_asked_for(both: Both) -> N
         thread.join()
 
 
+def test_events_do_not_stand_in_on_several_devices(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    g, _ = both.graph(DIAMOND, EDGES)
+
+    def measured(by: str | None = None) -> Times:
+        return both.graph_measure(g, g, STREAM, 1, 0, (), by, False, True)
+
+    assert measured().by == measured('profiler').by == 'profiler'
+    both.blind = 1
+    with pytest.raises(Untraceable, match='no launch of this graph'):
+        measured()
+    ended = threading.Event()
+    thread = threading.Thread(target=ended.wait)
+    thread.start()
+    try:
+        with pytest.raises(Untraceable, match='there are other threads'):
+            measured()
+        assert measured('profiler').by == 'profiler'
+    finally:
+        ended.set()
+        thread.join()
+    monkeypatch.setattr(profiling, 'profiler', lambda: 'CUPTI is not installed')
+    with pytest.raises(Untraceable, match='CUPTI is not installed'):
+        measured()
+
+
 def test_that_cupti_stays_is_said(both: Both) -> None:
     g, _ = both.graph(DIAMOND, EDGES)
     both.other = 1

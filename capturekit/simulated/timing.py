@@ -72,6 +72,7 @@ class Timing:
         off: Sequence[int] = (),
         by: str | None = None,
         by_node_priority: bool = False,
+        several: bool = False,
     ) -> Times:
         """Launch ``x`` as often as a device would launch it and the other graph; tell what the model says of ``g``."""
         with self._lock:

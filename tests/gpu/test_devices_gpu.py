@@ -6,9 +6,11 @@ tests run on GPUs, too.
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
+from capturekit import profiling
 
 cp = pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
@@ -93,6 +96,74 @@ def test_lanes_of_all_devices_run_at_once(count: int) -> None:
     alone, together = taken([0]), taken(list(range(count)))
     assert alone >= us * 1e-6
     assert together < 1.5 * alone
+
+
+@pytest.fixture
+def spin() -> Any:
+    """A kernel that takes so many microseconds, loaded on each device."""
+    kernel = cp.RawKernel(SPIN, 'spin')
+    for device in range(cp.cuda.runtime.getDeviceCount()):
+        with cp.cuda.Device(device):
+            kernel((1,), (1,), (np.uint64(1),))
+            cp.cuda.Device().synchronize()
+    return lambda us: kernel((1,), (1,), (np.uint64(us),))
+
+
+@pytest.fixture
+def cupti(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, others = threading.active_count, threading.active_count() - 1
+    monkeypatch.setattr(threading, 'active_count', lambda: real() - others)
+    if isinstance(found := profiling.profiler(), str):
+        pytest.skip(found)
+
+
+@pytest.mark.usefixtures('cupti')
+def test_a_row_from_device_to_device_is_measured_by_one_clock(count: int, spin: Any) -> None:
+    """Each node comes after one of another device: a clock that is off would let nodes overlap, or leave a gap."""
+    us, hops = 100, 4 * count
+    with ck.capture() as cap, cap.fork(devices=list(range(count))) as lanes:
+        for hop in range(hops):
+            if hop:
+                with lanes[(hop - 1) % count] as before:
+                    event = before.stream.record()
+                lanes[hop % count].stream.wait_event(event)
+            with lanes[hop % count]:
+                spin(us)
+    line = cap.graph.measure()
+    assert (line.source, line.by, line.note) == ('measured', 'profiler', '')
+    spans = [span for node, span in zip(cap.graph.nodes, line.nodes) if node.kind == 'kernel']
+    assert len(spans) == hops and None not in spans
+    assert all(abs(end - start - us) < 3 for start, end in spans)
+    gaps = [b[0] - a[1] for a, b in itertools.pairwise(spans)]
+    assert all(-2 < gap < 20 for gap in gaps), gaps
+    assert abs(line.span_us - line.plain_us) < max(20, 0.03 * line.plain_us)
+
+
+@pytest.mark.usefixtures('cupti')
+def test_lanes_of_all_devices_are_seen_to_run_at_once(count: int, spin: Any) -> None:
+    us = 500
+    with ck.capture() as cap, cap.fork(devices=list(range(count))) as lanes:
+        for lane in lanes:
+            with lane:
+                spin(us)
+    report = cap.graph.concurrency()
+    assert report.devices == {number + 1: number for number in range(count)}
+    assert all(shared > 0.9 * us for shared in report.overlap_us.values()), report.overlap_us
+    assert len(report.overlap_us) == count * (count - 1) // 2
+
+
+@pytest.mark.usefixtures('cupti')
+def test_the_parts_of_a_collective_end_together(count: int, comms: Any, nccl: Any) -> None:
+    xs = [filled(1, device) for device in range(count)]
+    with ck.capture() as cap, cap.fork(devices=list(range(count))) as lanes:
+        nccl.groupStart()
+        for comm, x, lane in zip(comms, xs, lanes):
+            comm.allReduce(x.data.ptr, x.data.ptr, N, nccl.NCCL_FLOAT32, nccl.NCCL_SUM, lane.ptr)
+        nccl.groupEnd()
+    line = cap.graph.measure()
+    ends = [span[1] for node, span in zip(cap.graph.nodes, line.nodes) if node.kind == 'kernel' and span is not None]
+    assert len(ends) == count and max(ends) - min(ends) < 5, ends
+    cap.graph.close()
 
 
 def test_bare_cupy_loses_the_work_of_a_device_without_a_lane() -> None:
