@@ -63,7 +63,7 @@ class Pipeline:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('--mb', type=float, default=0.004 if SIMULATED else 8.0, help='size of a chunk in MB')
+    parser.add_argument('--mb', type=float, default=0.004 if SIMULATED else 2.0, help='size of a chunk in MB')
     picture = os.path.join(tempfile.gettempdir(), 'copy_compute_pipeline.svg')
     parser.add_argument('--out', default=picture, help='where the picture goes (default: %(default)s)')
     given = parser.parse_args()

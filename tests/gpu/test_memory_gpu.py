@@ -154,6 +154,39 @@ def test_with_capturekit_the_block_is_kept_while_another_lane_reads_it() -> None
         assert np.array_equal(new.get(), np.arange(N) - 100.0)
 
 
+def test_a_block_is_kept_while_a_library_reads_it_by_a_handle_it_has_had_for_long() -> None:
+    """CuPy and the guard see nothing of the library's event, wait and copy: the driver is asked about the lane."""
+    from cuda.bindings import runtime
+
+    x, read, side = prepare()
+    handle, slowly = side.ptr, cp.zeros(N)
+    cp.cuda.Device().synchronize()
+    with ck.capture() as cap:
+        side.wait_event(cap.stream.record())
+        with side:
+            slow_copy(x, slowly)  # what comes on this lane is late
+        block = x + 1
+        at = block.data.ptr
+        code, event = runtime.cudaEventCreateWithFlags(runtime.cudaEventDisableTiming)
+        codes = [code, *runtime.cudaEventRecord(event, cap.stream.ptr), *runtime.cudaStreamWaitEvent(handle, event, 0)]
+        codes += runtime.cudaMemcpyAsync(
+            read.data.ptr, at, BLOCK, runtime.cudaMemcpyKind.cudaMemcpyDeviceToDevice, handle
+        )
+        assert [int(one) for one in codes] == [0, 0, 0, 0]
+        del block
+        new = x - 100
+        cap.join(side)
+    assert new.data.ptr != at
+    for _ in range(2):
+        read.fill(0)
+        cp.cuda.Device().synchronize()
+        cap.graph.launch()
+        cp.cuda.get_current_stream().synchronize()
+        assert np.array_equal(read.get(), np.arange(N) + 1.0)
+        assert np.array_equal(new.get(), np.arange(N) - 100.0)
+    runtime.cudaEventDestroy(event)
+
+
 def test_two_lanes_that_may_run_together_never_share_a_block() -> None:
     """Many temporaries on two open lanes at once: whatever one drops is not given to the other before the join."""
     x = warm()
@@ -182,6 +215,22 @@ def test_a_chain_of_a_thousand_temporaries_holds_a_few_blocks() -> None:
     cap.graph.launch()
     assert np.array_equal(y.get(), np.arange(N) + 1000.0)
     assert cap.graph.memory_bytes <= 4 * BLOCK
+
+
+def test_open_lanes_hold_a_few_blocks_each() -> None:
+    x = warm()
+    with ck.capture() as cap, cap.fork(4) as lanes:
+        found = []
+        for n, lane in enumerate(lanes):
+            with lane:
+                y = x * 2
+                for _ in range(200 + n):
+                    y = y + 1
+                found.append(y)
+    assert cap.graph.memory_bytes <= 4 * 4 * BLOCK
+    cap.graph.launch()
+    for n, y in enumerate(found):
+        assert np.array_equal(y.get(), np.arange(N) * 2 + 200.0 + n)
 
 
 def rounds_of_forks(x: Any, count: int) -> ck.Graph:
