@@ -38,6 +38,7 @@ def embed(live: Live, graph: Any) -> None:
     if graph.device_id != here_id:
         raise ValueError(f'the graph lives on device {graph.device_id}, the capture is on device {here_id}')
     _fits(live, graph)
+    _lanes_on_its_devices(live, graph)
     with uninterrupted(), GUARD.lock:
         lane = _lane(live)
         _one_at_a_time(live, lane, graph)
@@ -64,6 +65,19 @@ def _fits(live: Live, graph: Graph) -> None:
         remedy='Record its code in this block instead, or launch the graphs one after the other.',
         cuda_error=Code.cudaErrorNotSupported.name,
     )
+
+
+def _lanes_on_its_devices(live: Live, graph: Graph) -> None:
+    """Which devices a graph is of is told by its lanes, and much depends on it: what can be measured, or decided."""
+    devices = graph.recording.devices
+    missing = [str(device) for device in devices if device not in live.capture.devices]
+    if missing:
+        raise errors.UnsupportedCallError(
+            'Capture.embed()',
+            location=here(),
+            rule=f'The graph works on device {" and ".join(missing)}, too, and the capture has no lane there.',
+            remedy=f'Give it lanes there: `with cap.fork(devices={devices}) as lanes, lanes[0]: cap.embed(graph)`.',
+        )
 
 
 def _lane(live: Live) -> Lane:

@@ -298,8 +298,8 @@ class Capture(Leaving):
 
         Raises:
             TypeError: no capturekit.Graph. ValueError: of another device. ClosedError: it, or the capture, is closed.
-            UnsupportedCallError: it decides on the device, or is launched in parts; or it is on a lane already that
-                may run beside this one.
+            UnsupportedCallError: it decides on the device, or is launched in parts; it is on a lane already that may
+                run beside this one; or it works on devices where the capture has no lane.
         """
         self._must_be_open('embed()')
         assert self._live is not None

@@ -626,6 +626,28 @@ def test_several_devices_are_measured_by_one_clock(cp: Any, monkeypatch: pytest.
     assert 'lanes 1 and 2 (devices 0 and 1)' in str(report)
 
 
+def test_a_graph_of_several_devices_in_another_needs_lanes_there(cp: Any) -> None:
+    inner, (x, *_rest, total) = both(cp)
+    with ck.capture() as cap:
+        before = total + 1
+        with pytest.raises(ck.UnsupportedCallError, match='works on device 1, too') as info:
+            cap.embed(inner.graph)
+        assert 'test_devices.py' in str(info.value.location)
+        with cap.fork(devices=[0, 1]) as lanes, lanes[0]:
+            cap.embed(inner.graph)
+        after = total + 1
+    assert cap.recording.devices == [0, 1]
+    for step in range(3):
+        first = value(cp, total)
+        x += 1
+        cp.cuda.Device().synchronize()
+        cap.graph.launch()
+        wanted = (of(cp, 0) + of(cp, 1) + step + 1) * 2
+        np.testing.assert_array_equal(value(cp, total), wanted)
+        np.testing.assert_array_equal(value(cp, after), wanted + 1)
+        np.testing.assert_array_equal(value(cp, before), first + 1)
+
+
 def test_updating_and_copying_go_on(cp: Any) -> None:
     cap, (x, *_rest) = both(cp)
     other, values = both(cp)
