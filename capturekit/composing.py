@@ -97,7 +97,7 @@ def _lane(live: Live) -> Lane:
 def _one_at_a_time(live: Live, lane: Lane, graph: Graph) -> None:
     """The same graph twice writes the same memory twice: only one after the other."""
     for handle, capture, number, segment in live.embedded:
-        if handle == graph.graph and capture is lane.capture and not covers(lane, {number: segment}):
+        if handle == graph.graph and capture is lane.capture and not covers(lane, [(number, segment)]):
             raise errors.UnsupportedCallError(
                 'Capture.embed()',
                 location=here(),

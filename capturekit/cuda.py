@@ -22,7 +22,7 @@ from capturekit.nodes import KINDS, NodeInfo, Reader
 from capturekit.profiling import Timing
 from capturekit.rules import CaptureStatus, Code, Mode
 from capturekit.setting import Setting
-from capturekit.topology import CaptureInfo, EventState, last_node
+from capturekit.topology import CaptureInfo, EventState, last_node, next_after
 from capturekit.versions import BINDINGS, CUPY, command
 
 _EXTERNAL = 1
@@ -321,6 +321,15 @@ class CudaDevice(Accessing, Setting, Timing):
         if self.reader is not None and self.reader.knows_last:
             return self.reader.last_nodes()
         return lambda s: last_node(self.capture_info(s))
+
+    def next_after(self) -> Callable[[int], tuple[int, ...]]:
+        """A function that tells the nodes a stream's next work comes after: (-1,) in a lost capture, (-2,) in none.
+
+        For one thread at a time.
+        """
+        if self.reader is not None and self.reader.knows_last:
+            return self.reader.next_after()
+        return lambda s: next_after(self.capture_info(s))
 
     def node_destroy(self, node: int) -> None:
         """``cudaGraphDestroyNode``: take a node, and its edges, out of its graph."""

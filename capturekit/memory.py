@@ -11,7 +11,7 @@ dropped, how far every lane had got that was active during its life, and goes ou
 ordered behind all of that. A lane is active while it is current, or when it is handed to a call; and where neither is
 so, the driver is asked whether it got work all the same, from whoever has its handle.
 
-Blocks are in bytes, rounded up to 512. Used by one thread at a time per capture lane, under the guard's lock.
+Blocks are in bytes, rounded up to 512. Any thread may allocate and drop, with or without the guard's lock.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _Lanes:
     def _take(self, lane: Lane, size: int) -> _Block | None:
         free = self._free[lane.device, size]
         for key in reversed(free):
-            if covers(lane, dict(key)):
+            if covers(lane, key):
                 self.reused += 1
                 block = free[key].pop()
                 if not free[key]:
@@ -170,14 +170,14 @@ class GraphMemory:
     """The memory of one capture and then of its graph.
 
     ``pool`` is private (made here) unless the caller gave one; then nothing that the capture took from it goes back
-    while the graph lives. ``last`` asks the driver for a stream's last node.
+    while the graph lives. ``ends`` asks the driver for the nodes that a stream's next work comes after.
     """
 
     def __init__(
         self,
         cupy: Any,
         pool: Any = None,
-        last: Callable[[int], int] = lambda stream: 0,
+        ends: Callable[[int], tuple[int, ...]] = lambda stream: (),
         on: Callable[[int], AbstractContextManager[Any]] | None = None,
     ) -> None:
         self.private = pool is None
@@ -194,14 +194,16 @@ class GraphMemory:
         self.unowned = cupy.cuda.UnownedMemory
         self.pointer = cupy.cuda.MemoryPointer
         self._lanes = _Lanes(self)
-        self._last = last
+        self._ends = ends
         self._asking = threading.RLock()
         self._held: list[Any] = []
         self._aimed: dict[tuple[int, int], Any] = {}
         self._capture: Capture | None = None
         self._active: dict[int, int] = {}
-        #: By lane, the last node of its that is accounted for: given while it was active.
-        self._known: dict[int, int] = {}
+        #: By lane, the ends of its that are accounted for: work was given to it up to there while it was active.
+        self._known: dict[int, tuple[int, ...]] = {}
+        #: Lanes that got work by their handle after they had been joined, when nothing was to follow on them.
+        self._unforeseen: set[int] = set()
         self._identity: dict[int, list[Any]] = {}
         self.tick = 0
         self.grown = 0
@@ -218,7 +220,8 @@ class GraphMemory:
         """The capture that this memory serves has begun."""
         self._capture = capture
         self._active = {0: self.tick}
-        self._known = {}
+        self._known = {0: self._ends(capture.origin.stream)}  # in a body of the device's, not nothing
+        self._unforeseen = set()
         self.settle()
 
     def _chunk(self, size: int) -> Any:
@@ -312,10 +315,17 @@ class GraphMemory:
 
     def allocator(self, lane: Lane) -> Callable[[int], Any]:
         """The allocator for work on a lane, as things stand: CuPy's own pool where one line of work is recorded."""
-        if self.private and self.solo(lane):
-            return self.pool.malloc  # type: ignore[no-any-return]
-        lanes = self._lanes
-        return lambda size: lanes.malloc(lane, size)
+        pool, lanes, settled = self.pool, self._lanes, self.tick
+        if not (self.private and self.solo(lane)):
+            return lambda size: lanes.malloc(lane, size)
+
+        def malloc(size: int) -> Any:
+            nonlocal settled
+            if self.tick != settled:  # another thread may have forked since
+                settled = self.tick if self.solo(lane) else -1
+            return lanes.malloc(lane, size) if settled < 0 else pool.malloc(size)
+
+        return malloc
 
     def solo(self, lane: Lane) -> bool:
         """True when all that was recorded lies before the lane's next work, so that order is no question."""
@@ -336,30 +346,44 @@ class GraphMemory:
 
     def rests(self, lane: Lane) -> None:
         """A lane is current no more, or waited for another: what it was given by now may touch what is alive."""
-        self.active(lane)
         with self._asking:
-            self._known[lane.number] = self._last(lane.stream)
+            self._known[lane.number] = self._ends(lane.stream)
+            self.active(lane)
 
     def worked(self, lane: Lane) -> bool:
-        """Ask the driver whether a lane that rests got work by its handle since this was last asked."""
+        """Ask the driver whether a lane that rests got work by its handle, since it rests or this was last asked."""
         with self._asking:
-            last = self._last(lane.stream)
-            known = self._known.get(lane.number, 0)
-            self._known[lane.number] = last
-        if last != known:
+            ends = self._ends(lane.stream)
+            known = self._known.get(lane.number, ())
+            self._known[lane.number] = ends
+            if ends == known:
+                return False
+            if any(self._behind(lane, other) for other in lane.capture.lanes if other is not lane):
+                self._unforeseen.add(lane.number)
             lane.used = True
             self.active(lane)
-        return last != known
+            return True
+
+    def unforeseen(self, lane: Lane) -> bool:
+        """Whether a lane got work by its handle after it had been joined. Tells it once."""
+        found = lane.number in self._unforeseen
+        self._unforeseen.discard(lane.number)
+        return found
+
+    def _touches(self, lane: Lane, tick: int) -> bool:
+        """Whether a lane was active at or after ``tick``. One that may have gone on unseen since then is asked."""
+        active = lane.current > 0 or self._active.get(lane.number, -1) >= tick
+        return active if active and not self.idle(lane) else self.worked(lane) or active
 
     def touched_since(self, tick: int) -> Clock:
-        """How far each lane has got that was active at or after ``tick``."""
+        """How far each lane has got that was active at or after ``tick``. Asks the driver about lanes that rest."""
         capture = self._capture
         if capture is None or capture.status is not CaptureStatus.ACTIVE:
             return {}
         return {
             lane.number: lane.segment - 1 if self.idle(lane) else lane.segment
             for lane in capture.lanes
-            if lane.current > 0 or self._active.get(lane.number, -1) >= tick or self.worked(lane)
+            if self._touches(lane, tick)
         }
 
     def owns(self, mem: Any) -> bool:

@@ -299,14 +299,7 @@ class Reader:
 
         Of several that new work would come after, as a join leaves them, it is one.
         """
-        status, number, graph, count = ctypes.c_int(), ctypes.c_ulonglong(), ctypes.c_void_p(), ctypes.c_size_t()
-        last = ctypes.POINTER(ctypes.c_void_p)()
-        stream = ctypes.c_void_p()
-        asked = (
-            stream, ctypes.byref(status), ctypes.byref(number), ctypes.byref(graph), ctypes.byref(last),
-            ctypes.byref(count),
-        )  # fmt: skip
-        info = self._cuda.cuStreamGetCaptureInfo_v2
+        info, asked, stream, status, last, count = self._asking()
 
         def now(s: int) -> int:
             stream.value = s
@@ -317,6 +310,28 @@ class Reader:
             return -1 if status.value else -2
 
         return now
+
+    def next_after(self) -> Callable[[int], tuple[int, ...]]:
+        """A function that tells the nodes a stream's next work comes after: (-1,) in a lost capture, (-2,) in none."""
+        info, asked, stream, status, last, count = self._asking()
+
+        def now(s: int) -> tuple[int, ...]:
+            stream.value = s
+            if info(*asked):
+                return (-1,)
+            if status.value == _ACTIVE:
+                return tuple(last[: count.value])
+            return (-1,) if status.value else (-2,)
+
+        return now
+
+    def _asking(self) -> tuple[Any, ...]:
+        """What asks for a stream's state in a capture, its arguments, the stream in them, and what they bring."""
+        status, number, graph, count = ctypes.c_int(), ctypes.c_ulonglong(), ctypes.c_void_p(), ctypes.c_size_t()
+        last, stream = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_void_p()
+        brought = (status, number, graph, last, count)
+        asked = (stream, *(ctypes.byref(one) for one in brought))
+        return self._cuda.cuStreamGetCaptureInfo_v2, asked, stream, status, last, count
 
     def is_device_memory(self, address: int) -> bool:
         """True for an address inside a live allocation on a device."""

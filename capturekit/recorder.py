@@ -111,7 +111,7 @@ class Capture(Leaving):
             device = platform.device
             old = device.exchange_thread_mode(Mode.RELAXED)
             undo.push(lambda: device.exchange_thread_mode(old))
-            memory = GraphMemory(platform.cupy, self._pool, device.last_nodes(), lambda d: GUARD.on(d, platform))
+            memory = GraphMemory(platform.cupy, self._pool, device.next_after(), lambda d: GUARD.on(d, platform))
             with GUARD.inside():
                 blocking = not device.stream_flags(origin.ptr) & 1
                 priority = 0 if self._given is None else device.stream_priority(origin.ptr)

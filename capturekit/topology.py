@@ -12,6 +12,7 @@ origin's clock has reached the last segment in which the lane worked. (The vecto
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -46,6 +47,13 @@ def last_node(info: CaptureInfo) -> int:
     if info.status is CaptureStatus.ACTIVE:
         return info.dependencies[-1] if info.dependencies else 0
     return -2 if info.status is CaptureStatus.NONE else -1
+
+
+def next_after(info: CaptureInfo) -> tuple[int, ...]:
+    """The nodes that a stream's next work comes after; (-1,) in a lost capture, (-2,) outside of any."""
+    if info.status is CaptureStatus.ACTIVE:
+        return info.dependencies
+    return (-2,) if info.status is CaptureStatus.NONE else (-1,)
 
 
 @dataclass(eq=False)
@@ -425,6 +433,7 @@ def merge(clock: Clock, other: Clock) -> None:
             clock[number] = segment
 
 
-def covers(lane: Lane, clock: Clock) -> bool:
-    """True when all that ``clock`` names lies before the lane's next work."""
-    return all(number == lane.number or lane.clock.get(number, 0) >= segment for number, segment in clock.items())
+def covers(lane: Lane, clock: Iterable[tuple[int, int]]) -> bool:
+    """True when all that a clock's items name lies before the lane's next work."""
+    reached, me = lane.clock, lane.number
+    return all(number == me or reached.get(number, 0) >= segment for number, segment in clock)

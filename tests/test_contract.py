@@ -428,12 +428,13 @@ def test_event_state_of_a_lost_capture(bench: Bench, timing: bool) -> None:
 def test_the_last_nodes_of_streams_while_capturing(bench: Bench) -> None:
     """The last node of each stream, of which none is asked too early or too late; they stand as they were made."""
     d, origin, lane = bench.device, bench.stream(), bench.stream()
-    last = d.last_nodes()
-    assert last(origin) == -2
+    last, ends = d.last_nodes(), d.next_after()
+    assert last(origin) == -2 and ends(origin) == (-2,)
     d.begin_capture(origin, Mode.RELAXED)
-    assert (last(origin), last(lane)) == (0, -2)
+    assert (last(origin), last(lane)) == (0, -2) and ends(origin) == ()
     bench.work(origin)
     seen = [last(origin)]
+    assert ends(origin) == (seen[0],)
     assert (seen[0],) == d.capture_info(origin).dependencies
     e = d.event_create()
     d.event_record(e, origin)
@@ -447,10 +448,11 @@ def test_the_last_nodes_of_streams_while_capturing(bench: Bench) -> None:
     d.event_record(e, lane)
     d.stream_wait_event(origin, e)
     assert last(origin) in (seen[2], seen[3])
+    assert ends(origin) == d.capture_info(origin).dependencies and sorted(ends(origin)) == sorted(seen[2:])
     refused(Code.cudaErrorStreamCaptureUnsupported, d.device_synchronize)
-    assert last(origin) == last(lane) == -1
+    assert last(origin) == last(lane) == -1 and ends(origin) == ends(lane) == (-1,)
     refused(Code.cudaErrorStreamCaptureInvalidated, d.end_capture, origin)
-    assert last(origin) == -2
+    assert last(origin) == -2 and ends(origin) == (-2,)
 
 
 def test_a_capture_and_what_is_told_of_it(bench: Bench) -> None:

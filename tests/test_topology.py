@@ -94,11 +94,11 @@ def test_order(ledger: Topology) -> None:
     a, b = ledger.lane(A), ledger.lane(B)
     assert a is not None and b is not None
     touched = {a.number: a.segment}
-    assert covers(a, touched) and not covers(b, touched)
+    assert covers(a, touched.items()) and not covers(b, touched.items())
     ledger.record(E2, A)
     ledger.wait(B, E2)
-    assert covers(b, touched)
-    assert not covers(b, {a.number: a.segment})
+    assert covers(b, touched.items())
+    assert not covers(b, [(a.number, a.segment)])
 
 
 def test_judging_changes_nothing(ledger: Topology) -> None:

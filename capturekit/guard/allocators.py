@@ -46,10 +46,7 @@ class Allocators(Judging):
             live = self.live_of(lane)
             if live.memory is not None:
                 wanted = live.memory.allocator(lane)
-                if live.outer:
-                    wanted = self._followed(live, lane.device, wanted)
-                elif wanted != live.memory.pool.malloc:
-                    wanted = _Ours(wanted)
+                wanted = self._followed(live, lane.device, wanted) if live.outer else _Ours(wanted)
                 if live.thread != me:
                     wanted = self._visiting(live, wanted)
         elif mine is not None and mine.memory is not None and mine.strict and stream.ptr not in LEGACY_HANDLES:

@@ -33,8 +33,8 @@ class Lanes(Allocators):
         live = self.lives.get(lane.capture)
         if live is None or live.memory is None or lane.current:
             return
-        idle = live.memory.idle(lane)
-        if live.memory.worked(lane) and idle:
+        live.memory.worked(lane)
+        if live.memory.unforeseen(lane):
             text = (
                 f'lane {lane.number} was given work by its handle after it had been joined, and waited by none of '
                 "CuPy's calls: memory dropped meanwhile may have been handed out again. Fork it by Stream.wait_event()"

@@ -80,8 +80,8 @@ class Switches(Bodies):
         """The current stream of this thread is no longer current."""
         lane = self.topology.lane(stream.ptr)
         if lane is not None and lane.capture in self.lives:
-            lane.current -= 1
             lane.used = True
+            lane.current = max(lane.current - 1, 0)  # it may have been current here since before it was a lane
             self._rests(lane)
 
     def _arrive(self, stream: Any, before: Any) -> None:

@@ -63,6 +63,8 @@ class Work(Visits):
                     mine.trace.touch(ptr)
                 if not lane.suspect:
                     lane.suspect = True
+                    if mine.memory is not None:
+                        mine.memory.active(lane)
                     self.refresh()
 
     def stream_deleted(self, original: Callable[..., Any], stream: Any, *args: Any) -> None:

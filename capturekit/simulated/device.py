@@ -30,7 +30,7 @@ from capturekit.rules import NEWEST, CaptureStatus, Code, Mode, Operation, Targe
 from capturekit.simulated.changes import Changes, Given, info_of
 from capturekit.simulated.several import Several
 from capturekit.simulated.timing import Timing
-from capturekit.topology import CaptureInfo, EventState, last_node
+from capturekit.topology import CaptureInfo, EventState, last_node, next_after
 
 
 class _Handles(tuple[int, ...]):
@@ -654,6 +654,10 @@ class SimulatedDevice(Changes, Timing, Several):
     def last_nodes(self) -> Callable[[int], int]:
         """A function that tells a stream's last node: 0 where there is none; -1 in a lost capture, -2 in none."""
         return lambda s: last_node(self.capture_info(s))
+
+    def next_after(self) -> Callable[[int], tuple[int, ...]]:
+        """A function that tells the nodes a stream's next work comes after: (-1,) in a lost capture, (-2,) in none."""
+        return lambda s: next_after(self.capture_info(s))
 
     def node_destroy(self, node: int) -> None:
         """``cudaGraphDestroyNode``: take a node, and its edges, out of its graph."""
