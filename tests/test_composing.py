@@ -157,6 +157,7 @@ class Handmade:
     def launch(self, cp: Any) -> None:
         executable = self.device.graph_instantiate(self.handle)
         stream = cp.cuda.Stream(non_blocking=True)
+        cp.cuda.Device().synchronize()  # this stream does not wait for what CuPy does on the null stream
         self.device.graph_launch(executable, stream.ptr)
         stream.synchronize()
         self.device.graph_exec_destroy(executable)
