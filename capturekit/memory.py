@@ -9,7 +9,8 @@ does that at full speed. While lanes are open its rule (same stream, so same ord
 lane 2 still reads would be handed out on lane 1. Then blocks come from :class:`_Lanes`: each remembers, when it is
 dropped, how far every lane had got that was active during its life, and goes out again only on a lane that is
 ordered behind all of that. A lane is active while it is current, or when it is handed to a call; and where neither is
-so, the driver is asked whether it got work all the same, from whoever has its handle.
+so, the driver is asked whether it got work all the same, from whoever has its handle. CuPy's pool asks nobody: what
+somebody does by handles on lanes that had all been joined is found afterwards, and noted.
 
 Blocks are in bytes, rounded up to 512. Any thread may allocate and drop, with or without the guard's lock.
 """
