@@ -374,7 +374,9 @@ class GraphMemory:
     def _touches(self, lane: Lane, tick: int) -> bool:
         """Whether a lane was active at or after ``tick``. One that may have gone on unseen since then is asked."""
         active = lane.current > 0 or self._active.get(lane.number, -1) >= tick
-        return active if active and not self.idle(lane) else self.worked(lane) or active
+        if active and not self.idle(lane):
+            return True
+        return self.worked(lane) or active
 
     def touched_since(self, tick: int) -> Clock:
         """How far each lane has got that was active at or after ``tick``. Asks the driver about lanes that rest."""

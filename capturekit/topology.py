@@ -44,9 +44,8 @@ class CaptureInfo:
 
 def last_node(info: CaptureInfo) -> int:
     """One of the nodes that a stream's next work comes after; 0 for none, -1 in a lost capture, -2 outside of any."""
-    if info.status is CaptureStatus.ACTIVE:
-        return info.dependencies[-1] if info.dependencies else 0
-    return -2 if info.status is CaptureStatus.NONE else -1
+    ends = next_after(info)
+    return ends[-1] if ends else 0
 
 
 def next_after(info: CaptureInfo) -> tuple[int, ...]:

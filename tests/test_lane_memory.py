@@ -129,8 +129,7 @@ def test_a_fork_in_another_thread_counts(sim: Any) -> None:
         address = block.pop().data.ptr
         assert (x + 5).data.ptr != address
         cap.join(side)
-        last = x + 6  # one lane again
-        assert last is not None
+        assert (x + 6).data.ptr == address  # one lane again: behind all that touched it
     (result,) = found
     for _ in range(30):
         cap.graph.launch()
@@ -185,6 +184,8 @@ def test_a_body_begins_behind_its_decision_and_that_is_no_work(sim: Any, strict:
         with side:
             y = x + 1
             with cap.if_(going):
+                assert cap._live is not None and cap._live.memory is not None
+                assert not cap._live.memory.worked(cap._live.capture.origin)
                 y *= 2
             z = y + 1
         cap.join(side)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from capturekit.guard import GUARD
+from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.soak import captures, devmode, exits, sanitizer, threads
 
 
@@ -26,6 +27,17 @@ def test_captures_leave_nothing_behind(sim: Any) -> None:
 def test_each_call_of_the_device_may_fail(sim: Any) -> None:
     found = exits.run(sim, quiet)
     assert {'begin_capture', 'end_capture', 'graph_instantiate', 'begin_capture_to'} <= found['calls'].keys()
+    assert sum(found['calls'].values()) == sum(found['outcomes'].values()) > 100
+
+
+def test_each_call_of_a_capture_on_two_devices_may_fail() -> None:
+    install(SimulatedDevice(3, devices=2))
+    try:
+        cp = sys.modules['cupy']
+        found = exits.run(cp, quiet, exits.program_of_devices(cp))
+    finally:
+        uninstall()
+    assert {'begin_capture', 'end_capture', 'graph_instantiate', 'set_device'} <= found['calls'].keys()
     assert sum(found['calls'].values()) == sum(found['outcomes'].values()) > 100
 
 

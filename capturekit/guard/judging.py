@@ -197,8 +197,8 @@ class Judging:
             if before == device:
                 yield
                 return
-            runtime.setDevice(device)
             try:
+                runtime.setDevice(device)  # which may fail and have been done: it tells of errors from before, too
                 yield
             finally:
                 runtime.setDevice(before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from capturekit.errors import CaptureError, CudaCallError
@@ -118,7 +119,11 @@ class Switches(Bodies):
             device = self.platform.device
             if device.stream_status(ptr) is not CaptureStatus.NONE:
                 return
-            device.begin_capture(ptr, Mode.RELAXED)
+            try:
+                device.begin_capture(ptr, Mode.RELAXED)
+            except CudaCallError:
+                self._let_go(ptr)
+                raise
         live.trapped[ptr] = (stream, here())
 
     def spring(self, ptr: int, silent: bool = False) -> CaptureError | None:
@@ -132,12 +137,20 @@ class Switches(Bodies):
                         graph = device.end_capture(ptr)
                     except CudaCallError:
                         count = 1  # something was done on it that lost the trap: no less escaped
+                        self._let_go(ptr)
                     else:
                         count = device.graph_node_count(graph)
                         device.graph_destroy(graph)
                 if count:
                     return self._tell(live, self._escaped(ptr, count, at), silent)
         return None
+
+    def _let_go(self, ptr: int) -> None:
+        """A trap was not made, or not taken away, as it should have been: no stream may be left capturing."""
+        device = self.platform.device
+        with suppress(CudaCallError):  # the failure that led here is what is told
+            if device.stream_status(ptr) is not CaptureStatus.NONE:
+                device.graph_destroy(device.end_capture(ptr))
 
     def _tell(self, live: Live, error: CaptureError, silent: bool) -> CaptureError | None:
         """Raise, or hand back, what was found in a trap; another thread than the capture's is not bothered with it."""

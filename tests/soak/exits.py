@@ -105,19 +105,48 @@ def program(cp: Any, x: Any, origin: Any) -> Any:
     return cap, c
 
 
+def program_of_devices(cp: Any) -> Callable[[Any, Any, Any], Any]:
+    """A block with a lane on each of two devices, work on the second that is held back, a copy back; left there."""
+    with cp.cuda.Device(1):
+        z = cp.zeros(N)
+        cp.cuda.Device().synchronize()
+
+    def program(cp: Any, x: Any, origin: Any) -> Any:
+        told = False
+        with ck.capture(origin, check_races=True, lines=False) as cap:
+            y = x * 2 + 1
+            with cap.fork(devices=[0, 1]) as (here, there):
+                with here:
+                    a = y + 1
+                with there:
+                    b = cp.full(N, 2.0)
+            try:
+                with cp.cuda.Device(1):
+                    cp.add(z, 1, out=z)
+            except ck.EscapedWorkError:
+                told = True
+            c = y + a + b.copy() + 1
+            cp.cuda.runtime.setDevice(1)
+        assert cp.cuda.Device().id == 0 and told
+        cap.graph.launch(origin)
+        origin.synchronize()
+        return cap, c
+
+    return program
+
+
 def _check(cp: Any, cap: Any, c: Any) -> None:
     assert np.array_equal(cp.asnumpy(c), (np.arange(N) * 2.0 + 1) * 2 + 4)
     cap.graph.close()
 
 
-def _good(cp: Any, x: Any, origin: Any) -> None:
-    _check(cp, *program(cp, x, origin))
-
-
-def run(cp: Any, say: Callable[[str], None] = print) -> dict[str, Any]:
+def run(
+    cp: Any, say: Callable[[str], None] = print, program: Callable[[Any, Any, Any], Any] = program
+) -> dict[str, Any]:
     """All calls, one after the other; how many there were, by verb, and what came out."""
     x, origin = cp.arange(float(N)), cp.cuda.Stream(non_blocking=True)
-    _good(cp, x, origin)
+    home = cp.cuda.Device().id
+    _check(cp, *program(cp, x, origin))
     device = current().device
     wire = Tripwire(device)
     tripped: Counter[str] = Counter()
@@ -140,7 +169,10 @@ def run(cp: Any, say: Callable[[str], None] = print) -> dict[str, Any]:
             told = f'{wire.name}, call {at}, {"after" if after else "before"} its work: {outcome}'
             assert not left_open(), (told, left_open())
             assert device.stream_status(origin.ptr) is CaptureStatus.NONE, told
-            _good(cp, x, origin)
+            if wire.name == 'set_device' and not after:
+                cp.cuda.Device(home).use()  # nobody could go back
+            assert cp.cuda.Device().id == home and cp.cuda.get_current_stream() == cp.cuda.Stream.null, told
+            _check(cp, *program(cp, x, origin))
             at += 1
         say(f'exits: {at} calls made to fail {"after" if after else "before"} their work')
     return {'calls': dict(tripped), 'outcomes': dict(outcomes)}
