@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn
 
 from capturekit.errors import CaptureError
@@ -18,7 +19,7 @@ from capturekit.guard.switches import Switches
 from capturekit.places import here
 from capturekit.rules import RULES, Operation
 from capturekit.topology import LEGACY_HANDLES, Lane
-from capturekit.undo import add_note
+from capturekit.undo import Undo, add_note
 
 _STOCK = 'stands in'
 _BY_ITSELF = replace(
@@ -135,14 +136,16 @@ class Visits(Switches):
         """A device is current no more: what stood in there goes, and work found in its trap is told."""
         stream = self.platform.cupy.cuda.get_current_stream(device)
         visit = live.visits.pop(device, None)
-        escaped = self.spring(stream.ptr, silent=True)
         if visit is None:
-            return escaped
-        found = self.spring(visit[0].ptr, silent=True)
-        if stream.ptr == visit[0].ptr:
-            with self.on(device):
-                self.own('cupy.cuda.stream._BaseStream.use', visit[1])
-        self.standing_in.pop(visit[0].ptr, None)
+            return self.spring(stream.ptr, silent=True)
+        try:
+            escaped = self.spring(stream.ptr, silent=True)
+            found = self.spring(visit[0].ptr, silent=True)
+            if stream.ptr == visit[0].ptr:
+                with self.on(device):
+                    self.own('cupy.cuda.stream._BaseStream.use', visit[1])
+        finally:
+            self.standing_in.pop(visit[0].ptr, None)
         if live.strict:
             self.platform.device.spare_streams[device, _STOCK].append(visit[0])
         else:
@@ -154,17 +157,32 @@ class Visits(Switches):
         with self.lock:
             if not live.outer:
                 return
-            self.polled()
-            escaped = [self._depart(live, device) for device in list(live.visits)]
-            live.escaped = next((one for one in escaped if one is not None), live.escaped)
-            with self.inside():
-                self.platform.cupy.cuda.runtime.setDevice(live.home)
+            steps = Undo()
             for device, stream in enumerate(live.outer):
-                now = self.platform.cupy.cuda.get_current_stream(device)
-                if device != live.home and now.ptr != stream.ptr:
-                    self.leave(now)
-                    with self.on(device):
-                        self.own('cupy.cuda.stream._BaseStream.use', stream)
+                if device != live.home:
+                    steps.push(partial(self._as_before, device, stream))
+            steps.push(partial(self._go_to, live.home))
+            for device in list(live.visits):
+                steps.push(partial(self._end_visit, live, device))
+            steps.push(self.polled)
+            failure = steps.run()
+            if failure is not None:
+                raise failure
+
+    def _end_visit(self, live: Live, device: int) -> None:
+        escaped = self._depart(live, device)
+        live.escaped = live.escaped if escaped is None else escaped
+
+    def _go_to(self, device: int) -> None:
+        with self.inside():
+            self.platform.cupy.cuda.runtime.setDevice(device)
+
+    def _as_before(self, device: int, stream: Any) -> None:
+        now = self.platform.cupy.cuda.get_current_stream(device)
+        if now.ptr != stream.ptr:
+            self.leave(now)
+            with self.on(device):
+                self.own('cupy.cuda.stream._BaseStream.use', stream)
 
     def copied_to(self, original: Callable[..., Any], dst: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
         """``copyto``: what can't be copied byte by byte to another device, CuPy does over there."""

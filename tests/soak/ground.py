@@ -54,6 +54,8 @@ def left_open() -> list[str]:
         found.append('wrappers')
     if GUARD.lives or GUARD.topology.captures:
         found.append('captures')
+    if GUARD.standing_in:
+        found.append('streams that stand in')
     if GUARD.allocators:
         found.append('allocators')
     if not gc.isenabled():
