@@ -4,15 +4,22 @@
 """
 
 # first of all: an old Python is told so before it meets what it can't read
-from capturekit import versions as versions
+from capturekit.model import versions as versions
 
 # isort: split
 from capturekit import render
-from capturekit.assigning import parallel
-from capturekit.cache import Graphed, graphed
-from capturekit.composing import look
-from capturekit.concurrency import Concurrency
-from capturekit.errors import (
+from capturekit._version import __version__ as __version__
+from capturekit.analysis.concurrency import Concurrency
+from capturekit.analysis.graph_diff import Update
+from capturekit.analysis.verify import Verification
+from capturekit.cli.by_environment import install_if_wanted as _install_if_wanted
+from capturekit.functions.decorator import Graphed, graphed
+from capturekit.graph.executable import Graph
+from capturekit.lab.experiment import experiment
+from capturekit.lab.experiment_report import Experiment
+from capturekit.lab.lint import Finding, Report, lint
+from capturekit.model.counters import Statistics, statistics
+from capturekit.model.errors import (
     AssumptionError,
     CaptureError,
     ClosedError,
@@ -33,19 +40,12 @@ from capturekit.errors import (
     UpdateError,
     WrongThreadError,
 )
-from capturekit.figures import Statistics, statistics
-from capturekit.forks import fork
-from capturekit.graph import Graph
-from capturekit.linting import Finding, Report, lint
-from capturekit.recorder import Capture, capture, rehearse
-from capturekit.recording import Recording, Timeline
-from capturekit.rehearsal import Rehearsal
-from capturekit.trying import experiment
-from capturekit.updating import Update
-from capturekit.verifying import Verification
-from capturekit.ways import Experiment
-
-__version__ = '0.1.0'
+from capturekit.model.host_reads import Rehearsal
+from capturekit.model.recording import Recording, Timeline
+from capturekit.recorder.branches import parallel
+from capturekit.recorder.capture import Capture, capture, rehearse
+from capturekit.recorder.embed import look
+from capturekit.recorder.forks import fork
 
 __all__ = [
     'AssumptionError',
@@ -91,3 +91,5 @@ __all__ = [
     'render',
     'statistics',
 ]
+
+_install_if_wanted()

@@ -71,7 +71,8 @@ def main():
 
     with ck.capture() as cap:
         cap.parallel(*[lambda n=n: pipeline.one(n) for n in range(CHUNKS)], lanes=3)
-    print(f'{CHUNKS} chunks on {cap.recording.device}: {cap.recording.nodes} nodes, {len(cap.recording.lanes)} lanes')
+    recording = cap.recording
+    print(f'{CHUNKS} chunks on {recording.device}: {recording.node_count} nodes, {len(recording.lanes)} lanes')
     error = 0.0
     for shift in (0.0, 0.5):
         pipeline.given += np.float32(shift)  # new data where the old lay

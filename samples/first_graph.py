@@ -20,7 +20,7 @@ def main(n=100_000):
     with ck.capture() as cap:
         y = step(x)  # recorded, not run
 
-    print(f'{cap.recording.nodes} nodes recorded on {cap.recording.device}')
+    print(f'{cap.recording.node_count} nodes recorded on {cap.recording.device}')
     for shift in (0.0, 0.5, 1.0):
         x += shift  # the graph reads x where it lies: new values go in place
         cap.graph.launch()

@@ -31,7 +31,7 @@ def main(n=1_000_000):
 
     error = float(abs(y - eager).max())
     recording = cap.recording
-    print(f'on {recording.device}: {recording.nodes} nodes on {len(recording.lanes)} lanes')
+    print(f'on {recording.device}: {recording.node_count} nodes on {len(recording.lanes)} lanes')
     print(f'max error against eager: {error:g}')
     if not error < 1e-12:
         raise SystemExit('the launch differs from the eager run')

@@ -85,7 +85,8 @@ def main():
         y = net(cap.parallel)
     cap.graph.launch()
     error = float(abs(y - eager).max())
-    print(f'{depth} blocks on {cap.recording.device}: {cap.recording.nodes} nodes, {len(cap.recording.lanes)} lanes')
+    recording = cap.recording
+    print(f'{depth} blocks on {recording.device}: {recording.node_count} nodes, {len(recording.lanes)} lanes')
     print(f'max error against eager: {error:.1g}')
 
     report = ck.experiment(net, lanes=(1, 2, 4), rounds=2 if SIMULATED else 9)

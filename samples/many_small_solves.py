@@ -53,7 +53,7 @@ def main():
         found = cap.parallel(*branches, lanes=8)
     cap.graph.launch()
     apart = max(float(abs(a @ x - b).max()) for (a, b), x in zip(problems, found))
-    print(f'{len(branches)} systems of {n} on {cap.recording.device}: {cap.recording.nodes} nodes')
+    print(f'{len(branches)} systems of {n} on {cap.recording.device}: {cap.recording.node_count} nodes')
     print(f'largest residual after {steps} steps: {apart:.1g}')
 
     report = ck.experiment(branches, lanes=(1, 2, 4, 8, 16, 32, 64), rounds=1 if SIMULATED else 5)

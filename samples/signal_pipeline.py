@@ -60,7 +60,8 @@ def main(n=1 << 16):
     with ck.capture() as cap:
         output, share = pipeline(signal, spectrum, cap.fork)
 
-    print(f'{n} samples on {cap.recording.device}: {cap.recording.nodes} nodes on {len(cap.recording.lanes)} lanes')
+    recording = cap.recording
+    print(f'{n} samples on {recording.device}: {recording.node_count} nodes on {len(recording.lanes)} lanes')
     for block in range(3):
         signal[...] = bursts(n, block)
         cap.graph.launch()

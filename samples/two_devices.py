@@ -128,7 +128,7 @@ def main():
         weights -= RATE * data.T @ (data @ weights - target) / len(data)
     error = max(float(abs(cp.asnumpy(part.weights) - weights).max()) for part in parts)
     count = f'{len(devices)} device{"s" if len(devices) > 1 else ""}'
-    print(f'{count}, summed by {add_up.name}: {cap.recording.nodes} nodes, two steps a launch')
+    print(f'{count}, summed by {add_up.name}: {cap.recording.node_count} nodes, two steps a launch')
     print(f'after 21 steps: max error against NumPy {error:.1g}, off the truth by {abs(weights - truth).max():.1g}')
     with open(given.out, 'w', encoding='utf-8') as f:
         f.write(ck.render.to_svg(cap.graph.describe()))

@@ -57,7 +57,7 @@ def main(size=128, steps=100):
 
     error = float(abs(now - eager_now).max())
     moved = float(abs(now - drop(size)[1]).max())
-    print(f'{steps} steps of {size}x{size} on {cap.recording.device}, two a launch: {cap.recording.nodes} nodes')
+    print(f'{steps} steps of {size}x{size} on {cap.recording.device}, two a launch: {cap.recording.node_count} nodes')
     print(f'the water moved by {moved:.3f}; max error against eager {error:g}')
     if not (error < 1e-12 and moved > 0.1):
         raise SystemExit('the launches differ from the eager run')

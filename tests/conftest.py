@@ -1,22 +1,33 @@
 """Every test leaves the world clean, and proves it; ``sim`` is the simulated CuPy, ``cp`` that and the real one.
 
-``gpu`` tests need a GPU.
+``gpu`` tests need a GPU, and those that are ``serial`` as well have it for themselves. ``slow`` ones, of the tools that
+test, run where they are asked for (``-m slow``, as CI does). Hypothesis tries a quarter of its examples unless
+``HYPOTHESIS_PROFILE=ci`` asks for all.
 """
 
 from __future__ import annotations
 
 import functools
 import gc
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from capturekit.guard import GUARD
 from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests import turns
+from tests.examples import QUICK
+from tests.late import Late, wanted
+
+settings.register_profile('quick', max_examples=QUICK)
+settings.register_profile('ci', max_examples=100)
+settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'quick'))
 
 
 def cupy_modules() -> dict[str, ModuleType]:
@@ -97,6 +108,20 @@ def cp(request: pytest.FixtureRequest) -> Any:
     return pytest.importorskip('cupy')
 
 
+@pytest.fixture(scope='session', autouse=True)
+def late_gpu() -> Iterator[Late | None]:
+    """Spins before the work of each stream, where ``CAPTUREKIT_LATE`` asks for them and there is a GPU."""
+    seed = wanted()
+    if seed is None or why_no_gpu():
+        yield None
+        return
+    cupy = pytest.importorskip('cupy')
+    late = Late(cupy, seed)
+    late.install(cupy)
+    yield late
+    late.uninstall()
+
+
 @functools.cache
 def why_no_gpu() -> str | None:
     """None where CuPy finds a GPU, else the reason; asked in a process of its own, which leaves none of it here."""
@@ -108,3 +133,19 @@ def why_no_gpu() -> str | None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker('gpu') and (reason := why_no_gpu()):
         pytest.skip(f'needs a GPU: {reason}')
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Let a GPU test have its turn. The time that it waits is none that the limit of a test counts."""
+    if item.get_closest_marker('gpu') is None or why_no_gpu():
+        return (yield)
+    with turns.turn(item.get_closest_marker('serial') is not None, turns.folder()):
+        return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Let processes of pytest-xdist take tests that stand together, so that what a file's tests share is made once."""
+    if getattr(config.option, 'numprocesses', None) and config.option.dist == 'no':
+        config.option.dist = 'worksteal'

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from capturekit import rules
-from capturekit.rules import Effect, Mode
+from capturekit.model import rules
+from capturekit.model.rules import Effect, Mode
 
 Cell = dict[str, Any]
 Key = tuple[str, str, str]
@@ -101,7 +101,7 @@ def differences(new: Iterable[Cell], old: Iterable[Cell]) -> Iterator[str]:
 
 
 def against_the_table(cells: Iterable[Cell]) -> Iterator[str]:
-    """A line for each cell of which :mod:`capturekit.rules` says something else."""
+    """A line for each cell of which :mod:`capturekit.model.rules` says something else."""
     labels = {row[0] for row in rules.ROWS}
     for cell in cells:
         if cell['operation'] not in labels:

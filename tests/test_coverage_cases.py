@@ -18,6 +18,8 @@ from tests.gpu.coverage import cases
 from tests.gpu.coverage.run import without_folders
 from tests.gpu.coverage.table import page
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / 'tests' / 'gpu' / 'coverage'
 RESULTS = FOLDER / 'results.json'
@@ -147,7 +149,7 @@ def test_every_function_of_a_case_exists_in_cupy() -> None:
 def test_the_committed_page_is_what_the_committed_results_make() -> None:
     if not RESULTS.exists():
         pytest.skip('there are no results yet: run tests.gpu.coverage.run on a GPU')
-    assert (ROOT / 'docs' / 'coverage.md').read_text() == page(json.loads(RESULTS.read_text()))
+    assert (ROOT / 'docs' / 'evidence' / 'coverage.md').read_text() == page(json.loads(RESULTS.read_text()))
 
 
 def test_results_name_no_folder_of_a_machine() -> None:

@@ -8,9 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.mutation import report
 from tests.mutation.mutants import mutants
 from tests.mutation.subjects import SUBJECTS
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 SOURCE = """def old(age: int) -> bool:
@@ -76,8 +80,8 @@ def test_subjects_name_files_that_are_there() -> None:
 
 
 def test_the_page_is_made_of_the_results_and_its_reasons_are_of_use() -> None:
-    assert (ROOT / 'docs' / 'mutants.md').read_text() == report.page(), (
-        'python -m tests.mutation --page > docs/mutants.md'
+    assert (ROOT / 'docs' / 'evidence' / 'mutants.md').read_text() == report.page(), (
+        'python -m tests.mutation --page > docs/evidence/mutants.md'
     )
     results = json.loads(report.RESULTS.read_text())
     for module, listed in json.loads(report.EQUIVALENT.read_text()).items():

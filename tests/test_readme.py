@@ -1,79 +1,36 @@
-"""README.md is checked against the code: its examples run, what they print is so, its tables list what there is."""
+"""The README's commands are those that CI runs; its table and those of the reference list what there is."""
 
 from __future__ import annotations
 
-import ast
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 import capturekit as ck
-from tests.test_cli import ROOT, capturekit, errors
+from capturekit.model.versions import FEATURES, dotted
+from tests.command import ROOT, called
+from tests.pages import blocks
 from tests.test_samples import PRINTS
 
 README = (ROOT / 'README.md').read_text()
-PACKAGE = ROOT / 'capturekit'
 
 
-class Block(NamedTuple):
-    """A fenced block: its language, the number of its first line, and its text."""
-
-    language: str
-    line: int
-    text: str
-
-
-def blocks(*languages: str) -> list[Block]:
-    found = []
-    for match in re.finditer(r'^```(\w*)\n(.*?)^```$', README, re.MULTILINE | re.DOTALL):
-        if match[1] in languages:
-            found.append(Block(match[1], README.count('\n', 0, match.start(2)) + 1, match[2]))
-    return found
-
-
-def rows(heading: str) -> list[list[str]]:
-    """The cells of the first table below a heading, without its head."""
-    section = README.split(f'\n## {heading}\n')[1].split('\n## ')[0]
-    lines = [line for line in section.splitlines() if line.startswith('| ')]
+def rows(page: str, head: str) -> list[list[str]]:
+    """The cells of a table of the reference, by the first words of its head."""
+    text = (ROOT / 'docs' / 'reference' / page).read_text()
+    lines = text[text.index(f'\n| {head} |') :].strip().split('\n\n')[0].splitlines()
     return [[cell.strip() for cell in line.strip('|').split('|')] for line in lines[2:]]
 
 
-def without_handles(text: str) -> str:
-    return re.sub(r'0x[0-9a-f]+', '0x', text)
-
-
-# -- examples -------------------------------------------------------------------------------------------------
-
-
-def test_examples_run_and_print_what_is_shown(tmp_path: Path) -> None:
-    """All python blocks, in order, as one script whose line numbers are the README's."""
-    examples = blocks('python')
-    assert len(examples) >= 5
-    script: list[str] = []
-    for block in examples:
-        script += [''] * (block.line - 1 - len(script))
-        script += block.text.splitlines()
-    path = tmp_path / 'README.md'
-    path.write_text('\n'.join(script) + '\n')
-    ran = capturekit('run', '--simulate', str(path))
-    assert ran.returncode == 0, ran.stderr
-    assert errors(ran) == []
-    shown = [block.text for block in blocks('text') if not block.text.startswith('usage: ')]
-    assert without_handles(ran.stdout) == without_handles(''.join(shown))
-
-
-def test_usage_is_shown_as_it_is() -> None:
-    (shown,) = [block.text for block in blocks('text') if block.text.startswith('usage: ')]
-    usage = capturekit('run', '--help', COLUMNS='200').stdout.split('\n\n')[0]
-    assert shown.strip() == usage
+# -- commands -------------------------------------------------------------------------------------------------
 
 
 def commands() -> list[str]:
-    return [line for block in blocks('') for line in block.text.splitlines()]
+    return [line for block in blocks(README) if not block.language for line in block.text.splitlines()]
 
 
 def test_the_main_command_runs_the_main_job() -> None:
@@ -82,11 +39,22 @@ def test_the_main_command_runs_the_main_job() -> None:
     assert install == 'pip install .'
     python, _m, _capturekit, *args = shlex.split(job)
     assert (python, _m, _capturekit) == ('python', '-m', 'capturekit')
-    ran = capturekit(args[0], '--simulate', *args[1:])
+    ran = called(args[0], '--simulate', *args[1:])
     assert ran.returncode == 0
     assert 'on the simulated device' in ran.stderr
     for pattern, line in zip(PRINTS['fork_join.py'], ran.stdout.splitlines()):
         assert re.fullmatch(pattern, line)
+
+
+def test_ci_takes_both_commands_out_of_the_readme() -> None:
+    reads = runpy.run_path(str(ROOT / '.ci' / 'readme.py'))['commands']
+    found = [line for line in commands() if line.startswith('pip install ')]
+    assert reads(README) == found[:2] and len(found) == 2
+    shown = '# x\n```bash\n# first\npip install . && a\n```\n\n```python\nb\n```\n'
+    shown += "```\npip install '.[test]' && c | d\n```\n"
+    assert reads(shown) == ['pip install . && a', "pip install '.[test]' && c | d"]
+    with pytest.raises(LookupError, match='test'):
+        reads(shown.replace('.[test]', '.[tests]'))
 
 
 def test_ci_runs_exactly_the_test_command() -> None:
@@ -100,11 +68,18 @@ def test_ci_runs_exactly_the_test_command() -> None:
 
 
 def test_table_of_exceptions_is_complete() -> None:
-    listed = [name for row in rows('Exceptions') for name in re.findall(r'`(\w+)`', row[0])]
+    listed = [name for row in rows('exceptions.md', 'exception') for name in re.findall(r'`(\w+)`', row[0])]
     exported = {
         name for name in ck.__all__ if isinstance(kind := getattr(ck, name), type) and issubclass(kind, ck.CaptureError)
     }
     assert sorted(listed) == sorted(exported - {'CaptureError'})
+
+
+def test_the_table_of_pythons_is_what_the_doctor_says() -> None:
+    found = re.search(r'^\| what \| from Python \| before \|\n\|[ -|]+\|\n((?:\|.*\n)+)', README, re.MULTILINE)
+    assert found is not None
+    listed = [[cell.strip() for cell in line.strip('|').split('|')] for line in found[1].splitlines()]
+    assert listed == [[one.what, dotted(one.since), one.before] for one in FEATURES]
 
 
 #: Code for the rows of the strict table, by their first cells; ``fork()`` makes ``side`` a lane with work on it.
@@ -125,8 +100,8 @@ TRIALS = {
 
 
 def trials() -> Iterator[tuple[str, bool, str | None]]:
-    """Code, strict or not, and the exception that the README promises."""
-    for row in rows('What is refused, and what is adapted'):
+    """Code, strict or not, and the exception that the table promises."""
+    for row in rows('strict.md', 'the code does'):
         (codes,) = [codes for start, codes in TRIALS.items() if row[0].startswith(start)]
         names: list[str | None] = [*re.findall(r'`(\w+Error)`', row[1])] or [None]
         for code, name in zip(codes, names if len(names) == len(codes) else names * len(codes)):
@@ -156,29 +131,3 @@ def test_strict_table_is_so(sim: Any, code: str, strict: bool, promised: str | N
     else:
         with pytest.raises(getattr(ck, promised)), cap:
             exec(code, names)
-
-
-def test_table_of_modules_is_complete_and_imports_go_down_only() -> None:
-    order = [re.findall(r'`(.+?)/?`', row[1])[0].removesuffix('.py') for row in rows('Inside')]
-    levels = [int(row[0]) for row in rows('Inside')]
-    assert levels == sorted(levels)
-    there = {path.stem for path in PACKAGE.glob('*.py')} | {path.parent.name for path in PACKAGE.glob('*/__init__.py')}
-    assert sorted(order) == sorted(there)
-    for path in PACKAGE.rglob('*.py'):
-        own = path.relative_to(PACKAGE).parts[0].removesuffix('.py')
-        for name in imported(path):
-            assert name == own or order.index(name) < order.index(own), f'{path.name} imports {name}'
-
-
-def imported(path: Path) -> set[str]:
-    """The rows of the table that a file imports, anywhere in it."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == 'capturekit':
-            # the version, which __init__ sets before anything else could ask for it, stands for no import
-            found |= {alias.name for alias in node.names} - {'__version__'}
-        elif isinstance(node, ast.ImportFrom) and (node.module or '').startswith('capturekit.'):
-            found.add(str(node.module).split('.')[1])
-        elif isinstance(node, ast.Import):
-            found |= {alias.name.split('.')[1] for alias in node.names if alias.name.startswith('capturekit.')}
-    return found

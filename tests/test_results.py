@@ -1,4 +1,4 @@
-"""The README's figures are those of the committed run."""
+"""The figures in docs/evidence are those of the committed runs."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from tests.benchmarks import readme
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / 'tests' / 'benchmarks' / 'results'
 RESULTS = FOLDER / 'h100_2026-11-21.json'
+COSTS = ROOT / 'docs' / 'evidence' / 'costs.md'
 
 
-def test_the_readmes_table_is_the_committed_run() -> None:
+def test_the_table_of_ratios_is_the_committed_run() -> None:
     lines = {line['name']: line for line in json.loads(RESULTS.read_text())['lines']}
-    section = (ROOT / 'README.md').read_text().split('## What it costs')[1].split('\n### ')[0]
+    section = COSTS.read_text().split('\n## Ratios\n')[1].split('\n## ')[0]
     rows = re.findall(r'^\| (.+) \| (\d+\.\d\d) \|$', section, re.MULTILINE)
     assert len(rows) >= 10
     for name, ratio in rows:
         assert f'{lines[name]["ratio"]:.2f}' == ratio, name
 
 
-#: Committed runs are named TABLE_DEVICE_DATE.json; the README shows the H100's latest.
+#: Committed runs are named TABLE_DEVICE_DATE.json; the page shows the H100's latest.
 @pytest.mark.parametrize(('table', 'head'), [('workloads', '| workload | CuPy eager'), ('memory', '| memory | MB')])
-def test_the_readmes_table_is_the_committed_run_of(table: str, head: str) -> None:
-    text = (ROOT / 'README.md').read_text()
+def test_a_table_is_the_committed_run_of(table: str, head: str) -> None:
+    text = COSTS.read_text()
     runs = sorted(FOLDER.glob(f'{table}_h100_*.json'))
     if not runs:
-        assert head not in text, f'the README tells of {table}, and no run of it is committed'
+        assert head not in text, f'the page tells of {table}, and no run of it is committed'
         return
     assert readme.rendered(json.loads(runs[-1].read_text())) in text
 
@@ -43,7 +44,7 @@ def test_committed_runs_name_their_machine_and_have_no_errors(path: Path) -> Non
 
 
 def test_every_guarded_call_of_the_committed_table_left_the_capture_good() -> None:
-    text = (ROOT / 'docs' / 'guarded_calls.md').read_text()
+    text = (ROOT / 'docs' / 'evidence' / 'guarded_calls.md').read_text()
     rows = [line.strip('| ').split(' | ') for line in text.splitlines() if line.startswith('| cupy')]
     assert len(rows) > 350
     assert {row[4] for row in rows} == {'Active, Active'}

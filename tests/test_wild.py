@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 import capturekit as ck
 from tests.benchmarks import graphed as benchmark
 from tests.benchmarks import wild
+from tests.command import started
 from tests.test_samples import run_sample
 
 Array = NDArray[Any]
@@ -238,7 +239,8 @@ def test_script(command: str) -> None:
     name, *args = command.split()
     why = 'KalmanFilter.update (kalman.py:49) runs eagerly: the function rebinds attribute P of a GraphedFilter object'
     said = [why] if name == 'kalman' else []
-    where, times, *rest = run_sample(Path(wild.WILD, f'{name}.py'), *args, said=said)
+    # What is logged comes to standard error in a process of its own alone.
+    where, times, *rest = run_sample(Path(wild.WILD, f'{name}.py'), *args, said=said, way=started)
     assert re.fullmatch(r'on the simulated device: n = \d+, (\d+) calls eagerly, \1 graphed', where)
     assert re.fullmatch(r'per call: eager [\d.]+ us, graphed [\d.]+ us, [\d.]+ times as fast', times)
     assert re.fullmatch(r'\w+, variant 0: \w+, \d+ calls, \d+ launches, \d+ seams.*', rest[0])
@@ -261,6 +263,7 @@ def test_a_difference_is_noticed(load: Load, capsys: pytest.CaptureFixture[str])
     assert 'largest error against eager: 0.001' in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_benchmark_rows(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wild, 'STEPS', 6)
     found = wild.rows(repeats=1)
@@ -270,6 +273,7 @@ def test_benchmark_rows(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         assert row['ratio'] == pytest.approx(row['graphed_us'] / row['eager_us'])
 
 
+@pytest.mark.slow
 def test_benchmark_lines_of_graphed_calls(sim: Any) -> None:
     found = {line.name: line for line in benchmark.calls(sim, 2)}
     assert [name for name in found if 'torch' in name] == []

@@ -21,6 +21,8 @@ from tests.benchmarks.workloads.lines import lines
 from tests.benchmarks.workloads.way import CheckFailed, InTorch, Last, Way, Workload, check, largest_error
 from tests.conftest import why_no_gpu
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 CUPYS = ['eager', 'fused', 'graph', 'fused graph', 'graphed']
 PARTS = ['gelu', 'training', 'classifier', 'stencil', 'dsp', 'solver']

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.test_cli import ROOT
+from tests.command import ROOT
 from tests.zoo.cases import FAMILIES, HERE, INSTEAD, Case, all_cases, marked, named
 from tests.zoo.trial import check_broken, check_goes_on, check_repaired, run_broken
 
@@ -89,4 +89,5 @@ def test_every_case_is_whole() -> None:
 def test_the_page_is_what_the_command_prints() -> None:
     """In a process of its own: every case collects garbage, of which other tests leave much."""
     ran = subprocess.run([sys.executable, '-m', 'tests.zoo'], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert (ROOT / 'docs' / 'zoo.md').read_text() == ran.stdout, 'python -m tests.zoo > docs/zoo.md'
+    page = ROOT / 'docs' / 'evidence' / 'zoo.md'
+    assert page.read_text() == ran.stdout, 'python -m tests.zoo > docs/evidence/zoo.md'

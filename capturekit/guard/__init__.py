@@ -11,8 +11,8 @@ is thrown away, so that work sent to them neither runs nor goes missing unseen. 
 and an allocation for such work is refused at its own line.
 
 How it is cut: each file adds the verbs of one kind to the class of the file below it. From the ground up: judging,
-allocators, lanes, joins, uploads, cuts, bodies, switches, visits, work, collectives, ordering, waits, arrays, draws,
-seams, endings. On top lies the shadow, which is asked instead of the guard in a thread that is linted.
+allocators, lanes, callers, joins, uploads, cuts, bodies, switches, visits, work, collectives, ordering, waits, arrays,
+draws, seams, effects, endings. On top lies the shadow, which is asked instead of the guard in a thread that is linted.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from capturekit.cuda import current
-from capturekit.guard.endings import Endings
-from capturekit.guard.live import HEARD, Live, close_recording, new_recording, tell
-from capturekit.guard.shadow import Shadow
+from capturekit.driver.cuda import current
+from capturekit.guard.lint_guard import Shadow
+from capturekit.guard.manual_captures import Endings
+from capturekit.guard.open_capture import HEARD, Live, close_recording, new_recording, tell
 
 __all__ = ['GUARD', 'HEARD', 'Guard', 'Live', 'Shadow', 'close_recording', 'new_recording', 'tell', 'watch']
 

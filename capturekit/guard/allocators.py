@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-from capturekit.guard.judging import Judging
-from capturekit.guard.live import Live
-from capturekit.memory import GraphMemory
-from capturekit.places import called, here
-from capturekit.rules import RULES, Operation
-from capturekit.topology import LEGACY_HANDLES
+from capturekit.guard.open_capture import Live
+from capturekit.guard.verdicts import Judging
+from capturekit.launch.caller import Caller
+from capturekit.launch.graph_memory import GraphMemory
+from capturekit.model import errors
+from capturekit.model.ledger import LEGACY_HANDLES
+from capturekit.model.rules import RULES, VARIANTS, Operation
+from capturekit.model.source_line import called, here
 
 _O = Operation
 #: Functions that allocate and launch nothing: an allocation from them is no work.
-_ALLOCATE_ONLY = frozenset({'empty', 'empty_like'})
-#: What stands in on a device is no stream of the user's, who has to be told of the device.
-ELSEWHERE = replace(
-    RULES['escaped-work'],
-    says='No stream of this device is in the capture: work sent there would run at once and be missing from the graph',
-    remedy='Give the device a lane: `with cap.fork(devices=[0, 1]) as lanes:` and `with lanes[1]:`; or fork a stream '
-    'of it, `side.wait_event(cap.stream.record())`, and make it current there.',
-)
+ALLOCATE_ONLY = frozenset({'empty', 'empty_like'})
 
 
 class Allocators(Judging):
@@ -46,6 +40,8 @@ class Allocators(Judging):
             live = self.live_of(lane)
             if live.memory is not None:
                 wanted = live.memory.allocator(lane)
+                if live.caller is not None:
+                    wanted = self._homed(live.caller, lane.stream, wanted)
                 wanted = self._followed(live, lane.device, wanted) if live.outer else _Ours(wanted)
                 if live.thread != me:
                     wanted = self._visiting(live, wanted)
@@ -59,6 +55,17 @@ class Allocators(Judging):
             set_allocator(wanted)
         elif me in self.allocators:
             set_allocator(self.allocators.pop(me))
+
+    @staticmethod
+    def _homed(caller: Caller, stream: int, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
+        """Keep in mind on which stream memory was allocated: results are allocated there at each launch."""
+
+        def malloc(size: int) -> Any:
+            pointer = allocator(size)
+            caller.homes[int(pointer.mem.ptr)] = stream
+            return pointer
+
+        return malloc
 
     def _followed(self, live: Live, device: int, allocator: Callable[[int], Any]) -> _Ours:
         """The allocator for a lane where there are other devices: CuPy goes to them by itself, to copy from there."""
@@ -93,6 +100,10 @@ class Allocators(Judging):
         if mine is None or mine.memory is None:
             return original(allocator)
         me = threading.get_ident()
+        if mine.caller is not None and not isinstance(allocator, (_Ours, type(None))):
+            if allocator == mine.memory.pool.malloc:
+                return self.refresh()
+            raise _own_memory('using_allocator()')
         if allocator is None or isinstance(allocator, _Ours) or allocator == mine.memory.pool.malloc:
             # the end of a `using_allocator`: what it brings back may be out of date by now
             self.foreign.discard(me)
@@ -108,9 +119,23 @@ class Allocators(Judging):
         mine.note('note', None, 'memory of another allocator is held as long as the graph', here())
         return original(held)
 
+    def allocator_chosen(self, original: Callable[..., Any], *args: Any) -> Any:
+        """``set_allocator``: a launch would not choose anew."""
+        mine = self.mine()
+        if mine is not None and mine.caller is not None:
+            raise _own_memory('set_allocator()')
+        return original(*args)
+
+    def pool_malloc(self, call: str, original: Callable[..., Any], pool: Any, size: int) -> Any:
+        """What a function takes from a pool of its own goes back there, and to others, while launches write it."""
+        mine = self.mine()
+        if mine is not None and mine.caller is not None and mine.memory is not None and not mine.memory.uses(pool):
+            raise _own_memory(call)
+        return original(pool, size)
+
     def _trapped_malloc(self, live: Live, size: int) -> Any:
         """An allocation while the current stream is outside of the capture: refused unless nothing will follow."""
-        if called() in _ALLOCATE_ONLY:
+        if called() in ALLOCATE_ONLY:
             with self.inside():
                 return self._memory(live).grow(size)
         with self.lock:
@@ -118,13 +143,24 @@ class Allocators(Judging):
             verdict = self.judge(_O.WORK, stream=stream.ptr)
             device = self.standing_in.get(stream.ptr)
             if device is not None:
-                self.refuse(verdict, f'Work on device {device}', None, ELSEWHERE)
+                # what stands in there is no stream of the user's, who has to be told of the device
+                self.refuse(verdict, f'Work on device {device}', None, VARIANTS['work-on-another-device'])
             self.refuse(verdict, 'Work', stream.ptr, RULES['escaped-work'])
 
     @staticmethod
     def _memory(live: Live) -> GraphMemory:
         assert live.memory is not None
         return live.memory
+
+
+def _own_memory(call: str) -> errors.UnsupportedCallError:
+    return errors.UnsupportedCallError(
+        call,
+        location=here(),
+        rule='A launch works in memory of its graph: what the function takes from another allocator is handed out '
+        'again to others in between.',
+        remedy='Choose the allocator outside of the function.',
+    )
 
 
 class _Ours:

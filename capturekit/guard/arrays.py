@@ -5,22 +5,42 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy
 
-from capturekit import errors
-from capturekit.guard.live import Live
-from capturekit.guard.waits import Waits
-from capturekit.places import here
-from capturekit.rehearsal import signature
-from capturekit.rules import RULES, Code, Operation, Rule
-from capturekit.topology import LEGACY_HANDLES
+from capturekit.guard.host_waits import Waits
+from capturekit.guard.open_capture import Live
+from capturekit.model import errors
+from capturekit.model.counted import counted
+from capturekit.model.host_reads import signature
+from capturekit.model.ledger import LEGACY_HANDLES
+from capturekit.model.rules import RULES, VARIANTS, Code, Operation
+from capturekit.model.source_line import here
 
 _O = Operation
 #: CuPy joins more arrays than this with one kernel, if they have fewer bytes each on the average
 #: (``_concatenate`` in ``cupy/_core/_routines_manipulation.pyx``, 14.0 to 14.2).
 _JOINED, _SMALL = 8, 2 << 20
+
+
+_EXCHANGE = replace(
+    RULES['sync-captured'],
+    says=f'{RULES["sync-captured"].says}, and CuPy waits on the host for the stream that an array of another library '
+    'names',
+    remedy='Make that stream current for the call, `with side:`; or let the library name no stream, and order the two: '
+    '`stream.wait_event(side.record())`.',
+)
+
+
+class _Exchanging(threading.local):
+    """Whether the array of another library that this thread is making needs no wait."""
+
+    settled = False
+
+
+_EXCHANGING = _Exchanging()
 
 
 class Arrays(Waits):
@@ -36,7 +56,9 @@ class Arrays(Waits):
                 value = original(array, stream, order, out, True)
             rehearsal.add(value, here(), signature())
             return value
-        where = stream if stream is not None else self.platform.cupy.cuda.get_current_stream()
+        where = self.meant(stream if stream is not None else self.platform.cupy.cuda.get_current_stream())
+        if stream is None and where.ptr in LEGACY_HANDLES:
+            stream = where
         with self.lock:
             mine = self._start()
             lane = self.topology.lane(where.ptr)
@@ -76,7 +98,7 @@ class Arrays(Waits):
                 remedy='Rehearse on the inputs that are recorded, in the same state of caches and generators.',
             )
         lane = self._current_lane(live)
-        text = f'host read {found}: {found.value.nbytes} bytes assumed, and checked at every launch'
+        text = f'host read {found}: {counted(found.value.nbytes, "byte")} assumed, and checked at every launch'
         live.note('assumed', lane, text, at, nbytes=found.value.nbytes)
         if array.size:
             flat = array if array.flags.c_contiguous else self.platform.cupy.ascontiguousarray(array)
@@ -165,7 +187,7 @@ class Arrays(Waits):
             words = f'Join {_JOINED} at most at a time, or record with `strict=False`, which does that'
             raise _table_refused('cupy.concatenate()', arrays, words)
         with self.lock:
-            text = f'{len(arrays)} arrays are joined {_JOINED} at a time'
+            text = f'{counted(len(arrays), "array")} are joined {_JOINED} at a time'
             mine.note('adapted', self._current_lane(mine), text, here())
         while len(arrays) > _JOINED:
             groups = range(0, len(arrays), _JOINED)
@@ -183,25 +205,66 @@ class Arrays(Waits):
     def _exchanged(self, live: Live, obj: Any) -> Any:
         """An array of another library: CuPy would synchronise the stream that it names."""
         interface = dict(obj.__cuda_array_interface__)
-        stream = interface.get('stream')
-        if stream is None:
+        named = interface.get('stream')
+        if named is None:
             return obj
-        lane = self.topology.lane(int(stream))
+        stream = self.meant(int(named))
+        lane = self.topology.lane(stream)
+        call = 'Use of an array of another library'
         if lane is None or lane.capture is not live.capture:
-            verdict = self.judge(_O.STREAM_SYNCHRONIZE, stream=int(stream))
+            verdict = self.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
             if verdict.answer.refused:
-                self.refuse(verdict, 'cupy.asarray() of another array', int(stream))
-            return obj
-        here_lane = self._current_lane(live)
-        if lane is not here_lane:
-            verdict = self.judge(_O.STREAM_SYNCHRONIZE, stream=int(stream))
+                self.refuse(verdict, call, stream, _EXCHANGE if lane is not None else None)
+            if stream == named and stream not in live.trapped:
+                return obj
+            self.spring(stream)
+            self.own('cupy.cuda.runtime.streamSynchronize', stream)  # as CuPy would, where nothing is in its way
+            self._trap_again()
+        elif lane is not (here_lane := self._current_lane(live)):
+            verdict = self.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
             if live.strict:
-                self.refuse(verdict, 'cupy.asarray() of another array', int(stream))
+                self.refuse(verdict, call, stream, _EXCHANGE)
             at = here()
             self._wait_on(live, here_lane, self._record_on(live, lane, at), at)
             live.note('adapted', here_lane, f'exchange of an array became a join of lane {lane.number}', at)
         interface['stream'] = None
         return _Exchanged(interface, obj)
+
+    def memory_of_another(
+        self, original: Callable[..., Any], ptr: int, size: int, owner: Any, device_id: int = -1
+    ) -> Any:
+        """CuPy makes an array of what another library holds: the next it does is to wait for the stream named there.
+
+        Operands of compiled functions come by here as well: ``a + obj``.
+        """
+        _EXCHANGING.settled = False
+        settled = self._settled(owner)
+        memory = original(ptr, size, owner, device_id)
+        _EXCHANGING.settled = settled
+        return memory
+
+    def _settled(self, owner: Any) -> bool:
+        """Whether there is no need to wait any more."""
+        kind = (self.platform.cupy.ndarray, _Exchanged)
+        interface = None if isinstance(owner, kind) else getattr(owner, '__cuda_array_interface__', None)
+        if not interface or interface.get('stream') is None:
+            return False
+        if not self.installation.originals['cupy._util.CUDA_ARRAY_INTERFACE_SYNC']:
+            return False
+        with self.lock:
+            mine = self._start()
+            if mine is not None:
+                return self._exchanged(mine, owner) is not owner
+            stream = int(interface['stream'])
+            verdict = self.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
+            if self.topology.lane(stream) is not None and verdict.answer.refused:
+                self.refuse(verdict, 'Use of an array of another library', stream, _EXCHANGE)
+            return False
+
+    def exchange_waits(self, original: bool) -> bool:
+        """Whether CuPy is to wait for the stream of the array that it is making."""
+        settled, _EXCHANGING.settled = _EXCHANGING.settled, False
+        return original and not settled
 
     def array_getitem(self, original: Callable[..., Any], array: Any, key: Any) -> Any:
         mine = self.mine()
@@ -229,8 +292,14 @@ class Arrays(Waits):
 
     def _one_value(self, array: Any, value: Any) -> Any:
         """A value that goes to every element alike, as an array without axes of the same dtype; else None."""
+        if array.dtype.kind != 'c' and numpy.dtype(getattr(value, 'dtype', type(value))).kind in 'cO':
+            return None
         if _is_scalar(value):
-            return self.platform.cupy.full((), value, array.dtype)
+            try:
+                host = numpy.array(value, array.dtype)
+            except (TypeError, ValueError, OverflowError):
+                return None  # as CuPy does it, which refuses it where the mask selects anything
+            return self.platform.cupy.full((), host, array.dtype)
         if isinstance(value, self.platform.cupy.ndarray) and value.ndim == 0:
             return value.astype(array.dtype)  # a copy: it may be an element of the array
         return None
@@ -266,11 +335,7 @@ class Arrays(Waits):
                     self._refuse_read(self.platform.cupy.cuda.get_current_stream().ptr)
                 if stream is None or stream in LEGACY_HANDLES:
                     verdict = self.judge(_O.LEGACY_WORK, stream=LEGACY_HANDLES[0])
-                    rule = Rule(
-                        'dlpack-legacy', errors.LegacyStreamError,
-                        'DLPack without a stream makes the legacy default stream wait for this one',
-                        'Name the stream: `x.__dlpack__(stream=cap.stream.ptr)`, or exchange before the capture.',
-                    )  # fmt: skip
+                    rule = VARIANTS['dlpack-legacy']
                     self.refuse(verdict, 'ndarray.__dlpack__()', LEGACY_HANDLES[0], rule)
         return original(array, *args, **kwargs)
 

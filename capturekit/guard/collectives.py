@@ -12,13 +12,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from capturekit import errors
-from capturekit.errors import CudaCallError
-from capturekit.guard.live import Live
-from capturekit.guard.work import Work
-from capturekit.places import here
-from capturekit.rules import Operation
-from capturekit.topology import Lane
+from capturekit.guard.open_capture import Live
+from capturekit.guard.stream_work import Work
+from capturekit.model import errors
+from capturekit.model.errors import CudaCallError
+from capturekit.model.ledger import Lane
+from capturekit.model.rules import Operation
+from capturekit.model.source_line import here
 
 #: Where the addresses are among the arguments of each collective: those before the first count.
 _ADDRESSES = {'bcast': 1, 'send': 1, 'recv': 1}
@@ -127,15 +127,20 @@ class Collectives(Work):
                 if streams:
                     self._attributed(live, streams)
                 for ptr in streams:
-                    lane = self.topology.lane(ptr)
-                    if lane is not None:
-                        lane.used = True
-                        if live.memory is not None:
-                            live.memory.active(lane)
-                        if live.trace is not None:
-                            live.trace.touch(ptr)
+                    self._has_collective(live, ptr)
                 if streams:
                     self.refresh()
+
+    def _has_collective(self, live: Live, ptr: int) -> None:
+        """A lane has got work from a group."""
+        lane = self.topology.lane(ptr)
+        if lane is None:
+            return
+        lane.used = True
+        if live.memory is not None:
+            live.memory.active(lane)
+        if live.trace is not None:
+            live.trace.touch(ptr)
 
     def communicator(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Making communicators, and letting them go: not in a block."""

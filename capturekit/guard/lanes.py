@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from capturekit.errors import CudaCallError
 from capturekit.guard.allocators import Allocators
-from capturekit.guard.live import Live
-from capturekit.places import Place, here
-from capturekit.topology import LEGACY_HANDLES, PER_THREAD_HANDLE, Lane
+from capturekit.guard.open_capture import Live
+from capturekit.model.errors import CudaCallError
+from capturekit.model.ledger import LEGACY_HANDLES, PER_THREAD_HANDLE, Lane
+from capturekit.model.source_line import Place, here
 
 
 class Lanes(Allocators):
@@ -27,6 +27,10 @@ class Lanes(Allocators):
         """The number of the lane that a stream is; None where it is outside."""
         lane = self.topology.lane(stream)
         return None if lane is None else lane.number
+
+    def takes_part(self, live: Live, lane: Lane, stream: Any) -> None:
+        """A stream has become a lane."""
+        raise NotImplementedError
 
     def _was_used(self, lane: Lane) -> None:
         """Before an event closes a lane's segment: work that was given to it by its handle touched what is alive."""
@@ -90,6 +94,7 @@ class Lanes(Allocators):
         if stream is None:
             stream = self._wrapped(ptr)
         live.streams[ptr] = stream
+        self.takes_part(live, lane, stream)
         with self.inside():
             lane.nodes = self.platform.device.capture_info(ptr).dependencies
             with suppress(CudaCallError):  # a lost capture: its loss is what will be told

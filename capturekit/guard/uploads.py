@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from capturekit.guard.joins import Joins
-from capturekit.guard.live import Live
-from capturekit.rules import Mode
+from capturekit.guard.open_capture import Live
+from capturekit.guard.unjoined import Joins
+from capturekit.model.rules import Mode
 
 
 class Uploads(Joins):

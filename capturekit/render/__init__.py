@@ -3,8 +3,8 @@
 Of recordings with a timeline also a table and an SVG of the times, and a figure of Matplotlib's.
 """
 
-from capturekit import errors
-from capturekit.recording import SHOWN_AS
+from capturekit.model import errors
+from capturekit.model.recording import SHOWN_AS, WRITTEN_AS
 from capturekit.render.dot import to_dot
 from capturekit.render.failed import error_to_html, error_to_svg
 from capturekit.render.figure import to_timeline_figure
@@ -27,4 +27,15 @@ __all__ = [
 ]
 
 SHOWN_AS.update({'text/html': to_frame, 'image/svg+xml': to_svg})
+WRITTEN_AS.update(
+    {
+        '.html': to_html,
+        '.htm': to_html,
+        '.svg': to_svg,
+        '.txt': to_text,
+        '.dot': to_dot,
+        '.gv': to_dot,
+        '.json': to_trace,
+    }
+)
 errors.SHOWN_AS.update({'text/html': error_to_html, 'image/svg+xml': error_to_svg})

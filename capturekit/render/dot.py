@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from capturekit.recording import Recording
+from capturekit.model.recording import Recording
 from capturekit.render.layout import Box, Picture, clean, fit, lay_out
 
 _SHAPES = {

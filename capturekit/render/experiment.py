@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from capturekit.model.counted import counted
 from capturekit.render.layout import COLORS, fit
 from capturekit.render.svg import _CHAR, _safe, _text, document
 
@@ -107,7 +108,7 @@ def _grid(out: list[str], axis: _Axis, columns: list[int], unit: str) -> None:
         out.append(f'<path class="ck-rail" style="stroke-width:1" d="M{_LEFT} {y:g}H{_WIDTH - _RIGHT}"/>')
         out.append(_text(_RIGHT, y + 3.5, f'{tick:,.0f} {unit}' if tick >= 100 else f'{tick:.4g} {unit}', 'ck-dim'))
     for lanes in columns:
-        label = f'{lanes} lane{"" if lanes == 1 else "s"}'
+        label = counted(lanes, 'lane')
         out.append(_text(_x(columns, lanes) - len(label) * _CHAR / 2, _TOP + _HEIGHT + 18, label, 'ck-dim'))
 
 
@@ -121,7 +122,8 @@ def _draw(out: list[str], axis: _Axis, columns: list[int], series: Series, numbe
     out.append(f'<path class="ck-line ck-l{color}{dashed}" d="M{line}"/>')
     for x, y, point in spots:
         low, high = axis.at(point.low), axis.at(point.high)
-        said = f'{series.name}, {point.lanes} lanes: {point.median:,.4g} ({point.low:,.4g} to {point.high:,.4g})'
+        lanes = counted(point.lanes, 'lane')
+        said = f'{series.name}, {lanes}: {point.median:,.4g} ({point.low:,.4g} to {point.high:,.4g})'
         said += ', other results than one lane' if point.wrong else ''
         dot = f'<circle class="ck-c{color}" cx="{x:g}" cy="{y:g}" r="4"/>'
         dot += f'<circle class="ck-wrong" cx="{x:g}" cy="{y:g}" r="8"/>' if point.wrong else ''

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from html import escape
 
-from capturekit.errors import CaptureError
-from capturekit.recording import Recording, Step
+from capturekit.model.errors import CaptureError
+from capturekit.model.recording import Recording, Step
 from capturekit.render.html import to_frame
 from capturekit.render.svg import to_svg
 

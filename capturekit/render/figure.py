@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from capturekit.recording import Recording
+from capturekit.model.counted import counted
+from capturekit.model.recording import Recording
 from capturekit.render.layout import COLORS, clean
 from capturekit.render.timeline import timed
 
@@ -44,7 +45,7 @@ def to_timeline_figure(recording: Recording) -> Any:
         axes.broken_barh(spans, (row - 0.4, 0.8), facecolors=_FACES[min(color, COLORS)], label=name)
     axes.set_yticks(range(rows), [_literal(row.title) for row in picture.rows])
     axes.set_ylim(rows - 0.5, -0.5)
-    axes.set_xlabel(f'microseconds, {_literal(timeline.source)} over {timeline.launches} launches')
+    axes.set_xlabel(f'microseconds, {_literal(timeline.source)} over {counted(timeline.launches, "launch")}')
     axes.grid(axis='x', alpha=0.3)
     axes.set_axisbelow(True)
     if named:

@@ -8,12 +8,23 @@ boxes lie at their times instead of in their order.
 from __future__ import annotations
 
 import json
+import linecache
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
 from html import escape
 
-from capturekit.recording import Recording
-from capturekit.render.layout import Box, Picture, clean, lay_out
-from capturekit.render.page import PAGE, SCRIPT, STYLE
+from capturekit.model.recording import Recording
+from capturekit.model.source_line import Place
+from capturekit.render.layout import Box, Picture, clean, lay_out, place_of
+
+
+@cache
+def _part(name: str) -> str:
+    """The text of a file beside this one: the page with places for the rest, its style, its script."""
+    from importlib.resources import files  # which takes longer to import than all pictures together
+
+    return files(__name__.rpartition('.')[0]).joinpath(name).read_text(encoding='utf-8')
 
 
 def to_html(recording: Recording) -> str:
@@ -23,16 +34,37 @@ def to_html(recording: Recording) -> str:
     data = json.dumps(_data(picture), separators=(',', ':'), allow_nan=False)
     data = data.replace('&', '\\u0026').replace('<', '\\u003c').replace('>', '\\u003e')
     parts = {
+        'fault': _fault(recording),
         'title': escape(f'capturekit: {picture.summary}'),
         'summary': escape(picture.summary),
         'made': escape(picture.made),
-        'style': STYLE,
+        'style': '\n' + _part('page.css'),
         'data': data,
-        'script': SCRIPT,
+        'script': '\n' + _part('page.js'),
     }
-    page = PAGE
-    head, *rest = page.split('{{')
+    head, *rest = _part('page.html').split('{{')
     return head + ''.join(parts[name] + after for name, _, after in (part.partition('}}') for part in rest))
+
+
+def _fault(recording: Recording) -> str:
+    """What ended a capture, above all else, with the line of source where that can be read."""
+    finding = next((step for step in reversed(recording.steps) if step.kind == 'finding'), None)
+    if finding is None:
+        return ''
+    at = place_of(finding.at)
+    source = '' if at is None else _source(at)
+    line = f'<code>{escape(clean(f"{at.short}: {source}"))}</code>' if at is not None and source else ''
+    said = '\n'.join(clean(line) for line in str(finding.text).split('\n'))
+    return f'<div class="fault" role="alert">{escape(said)}{line}</div>\n'
+
+
+def _source(at: Place) -> str:
+    """A line of Python's source. A recording may name any file: no other is read."""
+    if not at.file.endswith('.py') and at.file not in linecache.cache:
+        return ''
+    with suppress(ValueError, TypeError, OverflowError):
+        return linecache.getline(at.file, at.line).strip()
+    return ''
 
 
 def to_frame(recording: Recording, height: int = 420) -> str:

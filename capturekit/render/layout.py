@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from capturekit.places import Place
-from capturekit.recording import LaneRecord, Recording, Step, Timeline
+from capturekit.model.counted import counted
+from capturekit.model.recording import LaneRecord, Recording, Step, Timeline, sizes
+from capturekit.model.source_line import Place
 
 #: Kinds of steps that say how the lanes go; all others are marks.
 _STRUCTURE = ('begin', 'fork', 'join', 'wait', 'record', 'switch', 'host')
@@ -32,7 +33,7 @@ _UNFIT = re.compile('[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\
 
 
 @dataclass
-class Row:
+class LaneRow:
     """A lane's row; ``lane`` is None for what is on no known lane."""
 
     lane: int | None
@@ -92,7 +93,7 @@ class Arrow:
 
 
 @dataclass
-class Mark:
+class DrawnMark:
     """What one should know; ``box`` is the first box of its line, ``count`` how often it was said."""
 
     kind: str
@@ -120,10 +121,10 @@ class Picture:
     of: str
     summary: str
     made: str
-    rows: list[Row]
+    rows: list[LaneRow]
     boxes: list[Box]
     arrows: list[Arrow]
-    marks: list[Mark]
+    marks: list[DrawnMark]
     legend: list[tuple[str, int]]
     columns: int
     timeline: Timeline | None = None
@@ -219,17 +220,8 @@ def place_of(at: list[Any] | None) -> Place | None:
         return None
 
 
-def _plural(count: int, noun: str, ending: str = 's') -> str:
-    return f'{count:,} {noun}{"" if count == 1 else ending}'
-
-
 def _summary(recording: Recording) -> str:
-    nodes, edges = max(recording.nodes, len(recording.graph)), max(recording.edges, len(recording.arrows))
-    return clean(
-        f'{recording.outcome} recording on {recording.device or "an unknown device"}: {_plural(nodes, "node")}, '
-        f'{_plural(edges, "edge")}, {_plural(len(recording.lanes), "lane")}, '
-        f'{recording.memory_bytes:,} bytes of its own memory{", priorities heeded" if recording.by_priority else ""}'
-    )
+    return clean(f'{recording.outcome} recording on {recording.device or "an unknown device"}: {sizes(recording)}')
 
 
 def in_us(microseconds: float) -> str:
@@ -238,10 +230,10 @@ def in_us(microseconds: float) -> str:
 
 
 def _made(recording: Recording, timeline: Timeline | None) -> str:
-    parts = [f'{recording.mode} mode' if recording.mode else '', 'strict' if recording.strict else 'adapting']
+    parts = [f'{recording.mode} mode' if recording.mode else '', f'strict={recording.strict}']
     parts += [f'{name} {v}' for name, v in (('capturekit', recording.capturekit), ('CuPy', recording.cupy)) if v]
     if timeline is not None:
-        parts.append(f'{in_us(timeline.span_us)} {timeline.source} over {_plural(timeline.launches, "launch", "es")}')
+        parts.append(f'{in_us(timeline.span_us)} {timeline.source} over {counted(timeline.launches, "launch")}')
     return clean(', '.join(part for part in parts if part))
 
 
@@ -296,7 +288,7 @@ def _spans(recording: Recording) -> Boxes:
         last = span.first + max(span.count, 1) - 1
         numbers = f'{span.first}' if last == span.first else f'{span.first} to {last}'
         short = '?' if place is None else clean(place.short)
-        boxes.append(Box(number, span.lane, _plural(span.count, 'node'), name, short, place, [('numbers', numbers)]))
+        boxes.append(Box(number, span.lane, counted(span.count, 'node'), name, short, place, [('numbers', numbers)]))
     return boxes, *_guessed(recording, boxes)
 
 
@@ -354,17 +346,17 @@ def _guessed(recording: Recording, boxes: list[Box]) -> tuple[list[tuple[int, in
 # -- where they lie -------------------------------------------------------------------------------------------
 
 
-def _rows(recording: Recording, used: set[int | None]) -> list[Row]:
+def _rows(recording: Recording, used: set[int | None]) -> list[LaneRow]:
     known = {lane.number: lane for lane in recording.lanes}
     numbers = sorted({*known, *(number for number in used if number is not None)})
-    rows: list[Row] = []
+    rows: list[LaneRow] = []
     several = len(recording.devices) > 1
     for number in numbers:
         story = _story(known[number]) if number in known else 'the recording tells nothing of it'
         place = f', device {known[number].device}' if several and number in known else ''
-        rows.append(Row(number, f'lane {number}{place}', story))
+        rows.append(LaneRow(number, f'lane {number}{place}', story))
     if None in used:
-        rows.append(Row(None, 'no lane', 'on which lane is not known'))
+        rows.append(LaneRow(None, 'no lane', 'on which lane is not known'))
     return rows
 
 
@@ -410,14 +402,14 @@ def _arrows(boxes: list[Box], pairs: list[tuple[int, int]], rows: int) -> list[A
     return arrows
 
 
-def _marks(recording: Recording, boxes: list[Box]) -> list[Mark]:
+def _marks(recording: Recording, boxes: list[Box]) -> list[DrawnMark]:
     first: dict[Any, int] = {}
     for box in boxes:
         if box.place is not None:
             line = (box.place.file, box.place.line)
             first.setdefault((*line, box.lane), box.number)
             first.setdefault(line, box.number)
-    found: dict[Any, Mark] = {}
+    found: dict[Any, DrawnMark] = {}
     for step in recording.steps:
         if step.kind in _STRUCTURE:
             continue
@@ -426,7 +418,7 @@ def _marks(recording: Recording, boxes: list[Box]) -> list[Mark]:
         if mark is not None:
             mark.count += 1
             continue
-        mark = found[step.kind, step.text, place] = Mark(
+        mark = found[step.kind, step.text, place] = DrawnMark(
             clean(step.kind), clean(_LINES.sub(' ', step.text)), place, step.lane
         )
         if place is not None:

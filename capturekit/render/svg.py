@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
 
-from capturekit.recording import Recording
+from capturekit.model.recording import Recording
 from capturekit.render.layout import COLORS, Arrow, Box, Picture, clean, fit, lay_out
 
 #: With more boxes than this a picture has cells without labels.

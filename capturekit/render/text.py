@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from capturekit.recording import Recording
+from capturekit.model.recording import Recording
 from capturekit.render.layout import Box, Picture, clean, fit, lay_out, width_of
 from capturekit.render.timeline import table
 

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from capturekit.recording import Recording, Timeline
+from capturekit.model.counted import counted
+from capturekit.model.recording import Recording, Timeline
 from capturekit.render.layout import Box, Picture, clean, fit, in_us, lay_out
 from capturekit.render.svg import (
     _CELLS,
@@ -220,7 +221,7 @@ def _below(out: list[str], picture: Picture, timeline: Timeline, y: float) -> fl
     lanes = []
     for number, row in enumerate(picture.rows):
         boxes = [box for box in picture.boxes if box.row == number]
-        lanes.append(f'{row.title}: busy {in_us(busy(boxes))}, {len(boxes):,} nodes, {row.story}')
+        lanes.append(f'{row.title}: busy {in_us(busy(boxes))}, {counted(len(boxes), "node")}, {row.story}')
     marks = [f'[{number}] {mark.line}' for number, mark in enumerate(picture.marks, 1)]
     for told, style in ((lines, 'ck-text'), (lanes, 'ck-dim'), (marks, 'ck-text')):
         more = [f'and {len(told) - _TOLD:,} more'] if len(told) > _TOLD else []

@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from capturekit.recording import Recording
+from capturekit.model.counted import counted
+from capturekit.model.recording import Recording
 from capturekit.render.layout import Box, Picture, lay_out
 
 _ORDER = 'none are known: ts is the order, one microsecond a column, and what shares a ts may run together'
@@ -20,14 +21,14 @@ def to_trace(recording: Recording, times: Sequence[tuple[float, float]] | None =
     """
     picture = lay_out(recording)
     if times is not None and len(times) != len(picture.boxes):
-        raise ValueError(f'{len(times)} times for {len(picture.boxes)} {picture.of}')
+        raise ValueError(f'{counted(len(times), "time")} for {len(picture.boxes)} {picture.of}')
     spans: list[tuple[float, float]] = [(box.column, box.column + 0.8) for box in picture.boxes]
     known = _ORDER
     if times is not None:
         spans, known = list(times), 'measured'
     elif picture.timeline is not None:
         spans = [box.time for box in picture.boxes]
-        known = f'{picture.timeline.source}, medians of {picture.timeline.launches} launches'
+        known = f'{picture.timeline.source}, medians of {counted(picture.timeline.launches, "launch")}'
     events = _tracks(picture)
     for box, (start, end) in zip(picture.boxes, spans):
         events.append(_event(box, start, end))

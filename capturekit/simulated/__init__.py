@@ -1,6 +1,7 @@
 """The simulated device: CUDA's answers and CuPy's surface on a machine without a GPU.
 
-``install(SimulatedDevice(seed))`` makes ``import cupy`` find the stand-in, ``uninstall()`` puts back what was there;
+``install()`` makes ``import cupy`` find the stand-in (``install(SimulatedDevice(seed))`` with another seed than 0),
+``uninstall()`` puts back what was there;
 ``body(name)`` gives a kernel of CUDA source the Python body that runs here, and ``memory_at(address, nbytes)`` gives
 that body the bytes behind a pointer. Loaded when first asked for.
 """
@@ -11,14 +12,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capturekit.simulated.bodies import body, memory_at
-    from capturekit.simulated.cupy import install, uninstall
-    from capturekit.simulated.device import SimulatedDevice
+    from capturekit.simulated.cupy.assembly import install, uninstall
+    from capturekit.simulated.device.machine import SimulatedDevice
+    from capturekit.simulated.kernel_bodies import body, memory_at
 
 __all__ = ['SimulatedDevice', 'body', 'install', 'memory_at', 'uninstall']
 
 _HOMES = {
-    'SimulatedDevice': 'device', 'body': 'bodies', 'install': 'cupy', 'memory_at': 'bodies', 'uninstall': 'cupy',
+    'SimulatedDevice': 'device.machine', 'body': 'kernel_bodies', 'install': 'cupy.assembly',
+    'memory_at': 'kernel_bodies', 'uninstall': 'cupy.assembly',
 }  # fmt: skip
 
 

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from capturekit.errors import CudaCallError
-from capturekit.rules import CaptureStatus, Code, Mode
-from capturekit.simulated.device import SimulatedDevice
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import CaptureStatus, Code, Mode
+from capturekit.simulated.device.machine import SimulatedDevice
 from tests.agreement.programs import LEGACY, Program, Step
 
 MODE = {'global': Mode.GLOBAL, 'thread_local': Mode.THREAD_LOCAL, 'relaxed': Mode.RELAXED}

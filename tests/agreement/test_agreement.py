@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 
 from tests.agreement import simulated_machine, topology_machine
 from tests.agreement.programs import LEGACY, MODES, OPS, Program, Step, random_program
+from tests.examples import examples
 
-TRACES = json.loads(gzip.decompress((Path(__file__).parents[1] / 'data' / 'driver_traces.json.gz').read_bytes()))
+TRACES = Path(__file__).parents[1] / 'data' / 'driver_traces.json.gz'
 Answers = list[tuple[str, list[Any]]]
+
+
+@pytest.fixture(scope='module')
+def traces() -> Any:
+    """What the driver answered. They are 200,000 lists, and other tests, which go through all objects, get slow."""
+    return json.loads(gzip.decompress(TRACES.read_bytes()))['traces']
 
 
 def finished(answers: Any) -> Answers:
@@ -56,10 +63,10 @@ def compare(program: Program, expected: Any, got: Any, who: str) -> None:
 
 
 @pytest.mark.parametrize('part', range(10))
-def test_simulated_device_and_topology_agree_with_recorded_driver_traces(part: int) -> None:
-    traces = TRACES['traces'][part::10]
-    assert len(traces) == 150
-    for trace in traces:
+def test_simulated_device_and_topology_agree_with_recorded_driver_traces(part: int, traces: Any) -> None:
+    mine = traces[part::10]
+    assert len(mine) == 150
+    for trace in mine:
         program = Program.from_json(trace)
         compare(program, finished(trace['answers']), simulated_machine.run(program), 'the simulated device')
         compare(program, ancestors(trace['answers']), topology_machine.run(program), 'the topology')
@@ -88,7 +95,7 @@ def programs(draw: st.DrawFn) -> Program:
     return program
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(programs())
 def test_topology_and_simulated_device_agree(program: Program) -> None:
     compare(program, ancestors(simulated_machine.run(program)), topology_machine.run(program), 'the topology')
@@ -100,9 +107,9 @@ def test_long_programs_agree() -> None:
         compare(program, ancestors(simulated_machine.run(program)), topology_machine.run(program), 'the topology')
 
 
-def test_a_wrong_answer_is_seen() -> None:
+def test_a_wrong_answer_is_seen(traces: Any) -> None:
     """The comparison itself can fail: a flipped code, status and dependency are each found."""
-    trace = next(t for t in TRACES['traces'] if any(a[0] == 'cudaSuccess' and any(a[1]) for a in t['answers']))
+    trace = next(t for t in traces if any(a[0] == 'cudaSuccess' and any(a[1]) for a in t['answers']))
     program = Program.from_json(trace)
     good = simulated_machine.run(program)
     at = next(i for i, a in enumerate(good) if any(a[1]))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from capturekit.rules import CaptureStatus, Effect, Operation
-from capturekit.topology import LEGACY_HANDLES, Lane, Topology
+from capturekit.model.ledger import LEGACY_HANDLES, Lane, Ledger
+from capturekit.model.rules import CaptureStatus, Effect, Operation
 from tests.agreement.programs import LEGACY, Program, Step
 from tests.agreement.simulated_machine import MODE
 
@@ -39,7 +39,7 @@ class TopologyMachine:
     """The ledger; stream n has handle 100 + n, event n handle 200 + n."""
 
     def __init__(self, blocking: list[bool], events: int) -> None:
-        self.topology = Topology()
+        self.topology = Ledger()
         self.blocking = blocking
         #: node number -> (capture, lane number, segment), for comparing orders
         self.nodes: dict[int, list[tuple[int, int]]] = {}

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
-from capturekit.scripts import why_no_gpu
+from capturekit.cli.script_runner import why_no_gpu
 from tests.benchmarks.timing import Line, now
 
 ABOUT = 'What capturekit costs and what it gains, as ratios within one run. Needs a GPU; takes some minutes.'

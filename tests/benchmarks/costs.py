@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import capturekit as ck
-from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, now, seconds
+from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, now, recorded, seconds
 
 ROOT = Path(__file__).parents[2]
 NOISE = 'without, a second time'
@@ -231,8 +231,7 @@ def launching(cp: Any) -> Iterator[Line]:
     x = cp.arange(1024, dtype='f4')
     stream = cp.cuda.Stream(non_blocking=True)
     with stream:
-        with ck.capture() as cap:
-            x + 1
+        cap = recorded(lambda _cap: x + 1)
         stream.begin_capture()
         keep = x + 1
         cupy_graph = stream.end_capture()
@@ -315,7 +314,7 @@ class Counted:
             self._operations()
             recorded = now()
         made = now()
-        assert cap.recording.nodes == self.count
+        assert cap.recording.node_count == self.count
         cap.graph.close()
         return self._note('capturekit', {'record': recorded - start, 'end and instantiate': made - recorded})
 

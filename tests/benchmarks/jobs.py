@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import capturekit as ck
-from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, now
+from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, now, recorded
 from tests.gpu import workloads
 
 STEPS = 10
@@ -16,8 +16,7 @@ def main_jobs(cp: Any) -> Iterator[Line]:
     """Time from the first call until the device has finished, so with all that the host does."""
     x = workloads.signal(cp)
     outs = {name: cp.zeros_like(x) for name in ('alone', 'lanes', 'recorded')}
-    with ck.capture() as pipeline:
-        workloads.pipeline(cp, x, outs['recorded'], pipeline.fork)
+    pipeline = recorded(lambda cap: workloads.pipeline(cp, x, outs['recorded'], cap.fork))
     yield from compared(
         cp,
         f'signal pipeline, two branches, {x.size:,} samples',
@@ -32,8 +31,7 @@ def main_jobs(cp: Any) -> Iterator[Line]:
 
 def stencil(cp: Any, side: int) -> Iterator[Line]:
     plates = {name: (workloads.plate(cp, side), workloads.plate(cp, side)) for name in ('alone', 'lanes', 'recorded')}
-    with ck.capture() as cap:
-        workloads.heat(cp, *plates['recorded'], cap.fork, STEPS)
+    cap = recorded(lambda cap: workloads.heat(cp, *plates['recorded'], cap.fork, STEPS))
     yield from compared(
         cp,
         f'heat equation, two lanes, {side} x {side}, {STEPS} steps',
@@ -63,7 +61,7 @@ def compared(
             f'{name}: recorded / {against}',
             found['recorded'] / found[against],
             medians={key: found[key] for key in ('recorded', against)},
-            note=f'{found[against] / found["recorded"]:.2f} times as fast; {graph.recording.nodes} nodes; equal',
+            note=f'{found[against] / found["recorded"]:.2f} times as fast; {graph.recording.node_count} nodes; equal',
         )
 
 

@@ -1,5 +1,5 @@
-"""``python -m tests.benchmarks.readme RESULTS.json``: the README's tables of a committed run of ``workloads`` or
-``memory``, as Markdown. A test holds the README against it."""
+"""``python -m tests.benchmarks.readme RESULTS.json``: the tables in docs/evidence/costs.md of a committed run of
+``workloads`` or ``memory``, as Markdown. A test holds the page against it."""
 
 from __future__ import annotations
 

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import capturekit as ck
+
 now = time.perf_counter
 
 
@@ -49,6 +51,13 @@ def no_garbage_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def recorded(work: Callable[[Any], object], **options: Any) -> Any:
+    """A capture of ``work(cap)``, for generators: before Python 3.12 they can't open one themselves."""
+    with ck.capture(**options) as cap:
+        work(cap)
+    return cap
 
 
 def seconds(call: Callable[[], Any]) -> float:

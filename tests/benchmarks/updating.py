@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import capturekit as ck
-from capturekit.cuda import current
-from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, seconds
+from capturekit.driver.cuda import current
+from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, recorded, seconds
 
 SIZES = (10, 100, 1_000, 10_000)
 
@@ -27,9 +27,8 @@ def updating(cp: Any) -> Iterator[Line]:
     for count in SIZES:
         pair = []
         for value in (1.0, 2.0):
-            with ck.capture(lines=False) as cap:
-                record(count, value)()
-            pair.append(cap.graph)
+            work = record(count, value)
+            pair.append(recorded(lambda _cap, work=work: work(), lines=False).graph)
         graph, other = pair
         repeats = 25 if count < SIZES[-1] else 7
         with no_garbage_collection():

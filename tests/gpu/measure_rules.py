@@ -3,7 +3,8 @@
 ``python -m tests.gpu.measure_rules --out FILE`` measures every cell of the tables in ``tests/data/driver_rules*.json``
 on the GPU at hand, in processes, several at a time: what may crash, hang or leave something behind has one of its own,
 and what a process did not come to when it ended is measured by another. FILE is of the same form, with the machine, the
-driver, CUDA and the date. Then each cell is compared with the files, and with the table in ``capturekit/rules.py``.
+driver, CUDA and the date. Then each cell is compared with the files, and with the table in
+``capturekit/model/rules.py``.
 
 Exit status: 0 if all agree, 1 if a cell differs or could not be measured, 2 if nothing could be.
 """
@@ -139,7 +140,7 @@ def report(cells: list[Cell], against: Sequence[Path], names: Sequence[str]) -> 
     differ = False
     for whom, lines in (
         (' + '.join(path.name for path in against), list(measured.differences(cells, old))),
-        ('capturekit/rules.py', list(measured.against_the_table(cells))),
+        ('capturekit/model/rules.py', list(measured.against_the_table(cells))),
     ):
         print(f'{len(lines)} of {len(cells)} differ from {whom}')
         for line in lines:

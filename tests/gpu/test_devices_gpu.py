@@ -1,7 +1,7 @@
 """Captures over several GPUs: what only GPUs can show. Written for any number of them, and skipped where there is one.
 
-What holds on the simulated machine as well is in ``tests/test_devices.py`` and ``tests/test_collectives.py``, whose
-tests run on GPUs, too.
+What holds on the simulated machine as well is in ``tests/guard/test_devices.py`` and
+``tests/guard/test_collectives.py``, whose tests run on GPUs, too.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit import profiling
+from capturekit.driver import cupti
 
 cp = pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.serial]
 
 #: Seconds that a process of a test may take.
 LIMIT = 60
@@ -110,10 +110,10 @@ def spin() -> Any:
 
 
 @pytest.fixture
-def cupti(monkeypatch: pytest.MonkeyPatch) -> None:
+def profiler_beside_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     real, others = threading.active_count, threading.active_count() - 1
     monkeypatch.setattr(threading, 'active_count', lambda: real() - others)
-    if isinstance(found := profiling.profiler(), str):
+    if isinstance(found := cupti.profiler(), str):
         pytest.skip(found)
 
 

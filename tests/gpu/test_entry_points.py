@@ -27,7 +27,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import GUARD
-from capturekit.intercept import ENTRIES, SEAMS, Entry, resolve
+from capturekit.guard.entry_points import ENTRIES, SEAMS, Entry, resolve
 from tests.gpu.world import in_process, in_thread, status, world
 
 cp = pytest.importorskip('cupy')
@@ -481,6 +481,14 @@ for name, on, what in (
     ('interface naming the legacy stream', lambda s: 1, None),
 ):
     row(C, name, lambda s, on=on: keep(s, cp.asarray(OfOtherLibrary(s.x[:2], on(s))) * 2), what)
+for entry in ('cupy.cuda.memory.UnownedMemory', 'cupy._util.CUDA_ARRAY_INTERFACE_SYNC'):
+    for name, on, what in (
+        ('operand without a stream', lambda s: None, None),
+        ('operand naming the current stream', lambda s: s.origin.ptr, None),
+        ('operand naming another lane', lambda s: s.side.ptr, sync),
+        ('operand naming an outside stream', lambda s: s.outside.ptr, None),
+    ):
+        row(entry, name, lambda s, on=on: keep(s, s.x[:2] + OfOtherLibrary(s.x[:2], on(s))), what)
 J = 'cupy._core.concatenate_method'
 row(J, 'two arrays', lambda s: keep(s, cp.concatenate([s.a[:1], s.a[2:3]])), check=kept_equals(1, 3))
 row(J, 'eight arrays', lambda s: keep(s, cp.stack([s.a[0]] * 8)[:2] * 1), check=kept_equals(1, 1))
@@ -1107,8 +1115,12 @@ def _table() -> Iterator[None]:
 
 
 def table() -> str:
-    """The lines as Markdown."""
+    """The lines as a page: docs/evidence/guarded_calls.md."""
     head = (
+        '# Every guarded call, made on a GPU\n\n'
+        "Each of CuPy's entry points that capturekit watches was called inside a capture. The table says how "
+        'capturekit answered,\nwhat the driver said of the origin and of the lane afterwards, and whether the graph '
+        'launched with the right numbers.\n\n'
         f'{len({line.case.entry for line in LINES})} entry points, {len(LINES)} calls, '
         f'{sum(line.outcome == "allowed" for line in LINES)} allowed, '
         f'{sum(line.origin == "Active" for line in LINES)} with the capture still Active, '
@@ -1187,7 +1199,7 @@ def assert_says_where(error: ck.CaptureError) -> None:
 
 def test_every_entry_is_in_the_table() -> None:
     listed = {case.entry for case in CASES}
-    # NCCL's are called in tests/test_collectives.py
+    # NCCL's are called in tests/guard/test_collectives.py
     assert [str(entry) for entry in ENTRIES if str(entry) not in listed and not entry.loaded] == []
     assert listed - {str(entry) for entry in ENTRIES} == set()
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.cuda import current
-from capturekit.errors import CudaCallError
-from capturekit.rules import Code
+from capturekit.driver.cuda import current
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import Code
 from tests.gpu.world import set_thread_mode, status, thread_mode, world
 
 cp = pytest.importorskip('cupy')

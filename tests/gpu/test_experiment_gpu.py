@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.assigning import ASSIGNMENTS
+from capturekit.recorder.branches import ASSIGNMENTS
 from tests.gpu.world import ROOT
 
 cp = pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.serial]
 
 N = 1 << 16
 

@@ -1,4 +1,5 @@
-"""``@ck.graphed`` on the GPU: every test of tests/test_graphed.py once more, and what only a device can show."""
+"""``@ck.graphed`` on the GPU: every test of tests/functions/test_decorator.py once more, and what only a device can
+show."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import capturekit as ck
-from capturekit.cuda import current
+from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
-from tests.test_graphed import *  # noqa: F403
-from tests.test_graphed import CALLS, WAYS, ar, seq, the_eager_answers
+from tests.functions.test_decorator import *  # noqa: F403
+from tests.functions.test_decorator import CALLS, WAYS, ar, seq, the_eager_answers
 from tests.twins import twins
 
 cp = pytest.importorskip('cupy')
@@ -166,6 +167,7 @@ def test_calls_of_one_function_on_two_streams_at_once(sim: Any) -> None:
     assert wrong == []
 
 
+@pytest.mark.serial
 def test_nothing_grows_over_many_calls(sim: Any) -> None:
     fn = ck.graphed(lambda x: x * 2 + 1)
     for _ in range(3):

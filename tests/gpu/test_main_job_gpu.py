@@ -20,7 +20,8 @@ STEPS = 10
 
 def kinds(graph: ck.Graph) -> dict[str, int]:
     """Numbers that a recording and its graph agree on."""
-    return {'nodes': graph.recording.nodes, 'edges': graph.recording.edges, 'lanes': len(graph.recording.lanes)}
+    recording = graph.recording
+    return {'nodes': recording.node_count, 'edges': recording.edge_count, 'lanes': len(recording.lanes)}
 
 
 def test_the_pipeline_recorded_equals_the_pipeline_run() -> None:

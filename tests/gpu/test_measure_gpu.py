@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit import profiling
+from capturekit.driver import cupti
 from capturekit.render import to_timeline_svg, to_trace
 
 cp = pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.serial]
 
 SPIN = """
 extern "C" __global__ void spin(unsigned long long us, unsigned long long* stamps)
@@ -40,11 +40,11 @@ extern "C" __global__ void spin(unsigned long long us, unsigned long long* stamp
 
 
 @pytest.fixture(autouse=True)
-def cupti(monkeypatch: pytest.MonkeyPatch) -> None:
+def profiler_beside_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Most tests here hold what the profiler tells. The threads that are there, as pytest-xdist's, do not count."""
     real, others = threading.active_count, threading.active_count() - 1
     monkeypatch.setattr(threading, 'active_count', lambda: real() - others)
-    if isinstance(found := profiling.profiler(), str):
+    if isinstance(found := cupti.profiler(), str):
         pytest.skip(found)
 
 

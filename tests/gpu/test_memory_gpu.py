@@ -15,7 +15,7 @@ from tests.gpu.world import status, world
 
 cp = pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.serial]
 
 N = 1024
 BLOCK = N * 8

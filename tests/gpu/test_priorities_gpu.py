@@ -16,7 +16,7 @@ import capturekit as ck
 
 cp = pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.serial]
 
 FILL = """
 extern "C" __global__ void fill_the_gpu(unsigned long long us, unsigned long long* last)

@@ -79,7 +79,7 @@ def one_capture(number: int, together: threading.Barrier, rounds: int = 5) -> li
             want = (number + 1.0) * 5 + number
             assert (d.get(stream=own) == want).all(), (number, want)
             nodes.append(node_count(cap.graph.graph))
-            assert cap.recording.nodes == nodes[-1]
+            assert cap.recording.node_count == nodes[-1]
     return nodes
 
 
@@ -160,7 +160,7 @@ def test_another_threads_work_goes_on_and_is_not_recorded(mode: str) -> None:
         assert captured_nodes(cap.stream) == 1
         assert status(cap.stream) == 'Active'
         b = a + 1
-    assert node_count(cap.graph.graph) == cap.recording.nodes == 2
+    assert node_count(cap.graph.graph) == cap.recording.node_count == 2
     cap.graph.launch()
     assert np.array_equal(b.get(), np.arange(N) + 2.0)
 

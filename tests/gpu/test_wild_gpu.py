@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.test_cli import ROOT
+from tests.command import ROOT
 
 pytest.importorskip('cupy')
 pytest.importorskip('cuda.bindings')

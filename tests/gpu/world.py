@@ -38,7 +38,7 @@ def node_count(graph: int) -> int:
 
 def captured_nodes(stream: Any) -> int:
     """How many nodes the graph has that is being captured on a stream."""
-    from capturekit.cuda import current
+    from capturekit.driver.cuda import current
 
     device = current().device
     return device.graph_node_count(device.capture_info(stream.ptr).graph)
@@ -82,7 +82,7 @@ def world() -> World:
     import cupy as cp
 
     from capturekit.guard import GUARD
-    from capturekit.intercept import ENTRIES, resolve
+    from capturekit.guard.entry_points import ENTRIES, resolve
 
     def there(holder: str, name: str) -> int:
         try:

@@ -9,6 +9,7 @@ import random
 import time
 from pathlib import Path
 
+from capturekit.model.progress import each
 from tests.mutation import report
 from tests.mutation.mutants import CELLS, Mutant, mutants
 from tests.mutation.subjects import SUBJECTS, Subject
@@ -54,7 +55,7 @@ def _entry(mutant: Mutant, source: str) -> report.Entry:
 def _try_all(trials: Trials, chosen: list[Mutant], source: str) -> dict[str, list[report.Entry]]:
     outcomes: dict[str, list[report.Entry]] = {NOTICED: [], MISSED: [], TIMED_OUT: []}
     begun = time.monotonic()
-    for i, mutant in enumerate(chosen, 1):
+    for i, mutant in enumerate(each('mutants', chosen), 1):
         entry = _entry(mutant, source)
         outcome = trials.attempt(mutant.applied(source))
         outcomes[outcome].append(entry)

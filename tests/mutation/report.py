@@ -41,9 +41,9 @@ _HEAD = """# Mutants
 
 One thing at a time is changed in a module, and the tests that concern it are run: a change that no test notices
 (*a survivor*) is a missing test, dead code, or no change in meaning at all. This page is made from the last runs by
-`python -m tests.mutation --page > docs/mutants.md`; `python -m tests.mutation capturekit/topology.py` makes such a
-run. Texts for people (docstrings, what a rule says, messages of exceptions) are not changed. Survivors are tried
-again, by `--again`, once tests were written for them or lines taken out; what the run had noticed is not.
+`python -m tests.mutation --page > docs/evidence/mutants.md`; `python -m tests.mutation capturekit/model/ledger.py`
+makes such a run. Texts for people (docstrings, what a rule says, messages of exceptions) are not changed. Survivors are
+tried again, by `--again`, once tests were written for them or lines taken out; what the run had noticed is not.
 """
 
 

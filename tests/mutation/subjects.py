@@ -14,30 +14,35 @@ class Subject:
 
 
 SUBJECTS = {
-    'capturekit/rules.py': Subject(
-        ('tests/test_rules.py', 'tests/test_topology.py', 'tests/agreement', 'tests/test_contract.py'),
+    'capturekit/model/rules.py': Subject(
+        (
+            'tests/model/test_rules.py',
+            'tests/model/test_ledger.py',
+            'tests/agreement',
+            'tests/simulated/test_contract.py',
+        ),
         prose=('Rule', 'Effect', 'Target'),
     ),
-    'capturekit/topology.py': Subject(
+    'capturekit/model/ledger.py': Subject(
         (
-            'tests/test_topology.py',
+            'tests/model/test_ledger.py',
             'tests/agreement',
-            'tests/test_contract.py',
-            'tests/test_failed.py',
-            'tests/test_exit.py',
-            'tests/test_guard.py',
+            'tests/simulated/test_contract.py',
+            'tests/render/test_failed.py',
+            'tests/recorder/test_teardown.py',
+            'tests/guard/test_verdicts.py',
         ),
         prose=('EventState',),
     ),
-    'capturekit/intercept.py': Subject(
+    'capturekit/guard/entry_points.py': Subject(
         (
-            'tests/test_intercept.py',
-            'tests/test_failed.py',
-            'tests/test_contract.py',
-            'tests/test_corners.py',
-            'tests/test_curand.py',
-            'tests/test_threads.py',
-            'tests/test_guard.py',
+            'tests/guard/test_entry_points.py',
+            'tests/render/test_failed.py',
+            'tests/simulated/test_contract.py',
+            'tests/recorder/test_corners.py',
+            'tests/simulated/test_curand.py',
+            'tests/guard/test_threads.py',
+            'tests/guard/test_verdicts.py',
         )
     ),
 }

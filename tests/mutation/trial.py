@@ -93,9 +93,10 @@ def _become_a_run(root: Path, copy: Path, test: str) -> None:
             os.dup2(silence, stream)
         _forget_the_checkout(root)
         sys.path.insert(0, str(copy))
+        os.environ['HYPOTHESIS_PROFILE'] = 'ci'
         os.environ['PYTHONPATH'] = os.pathsep.join(p for p in (str(copy), os.environ.get('PYTHONPATH', '')) if p)
         seeded = ['--hypothesis-seed=0'] if 'hypothesis' in sys.modules else []
-        code = int(pytest.main(['-x', '-q', '-p', 'no:cacheprovider', *seeded, test]))
+        code = int(pytest.main(['-x', '-q', '-m', '', '-p', 'no:cacheprovider', *seeded, test]))
     finally:
         os._exit(code)
 

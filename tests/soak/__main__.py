@@ -9,16 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import tests.soak
+from capturekit.model.progress import say
 from tests.soak import agreement, captures, devmode, exits, sanitizer, threads
 from tests.soak.ground import cupy
 
 PARTS = ('agreement', 'captures', 'exits', 'threads', 'dev', 'sanitizer')
 _GPU_ONLY = ('agreement', 'sanitizer')
-
-
-def say(text: str) -> None:
-    """Progress."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def main() -> int:

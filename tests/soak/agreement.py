@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from capturekit.model.progress import each
 from tests.agreement import simulated_machine, topology_machine
 from tests.agreement.programs import random_program
 from tests.agreement.test_agreement import ancestors, compare, finished
@@ -23,7 +24,7 @@ def run(count: int, part: int = 0, say: Callable[[str], None] = print) -> dict[s
     done: Counter[str] = Counter()
     wrong: list[str] = []
     first = FIRST_SEED + part * count
-    for seed in range(first, first + count):
+    for seed in each('agreement', range(first, first + count)):
         program = random_program(seed, length=LENGTHS[seed % len(LENGTHS)], illegal=ILLEGAL[seed % len(ILLEGAL)])
         answers = driver_machine.run(program)
         done['programs'] += 1

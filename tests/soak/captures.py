@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import capturekit as ck
+from capturekit.model.progress import each
 from tests.soak.ground import held, left_open
 
 N = 256
@@ -75,7 +76,7 @@ def _races(cp: Any, x: Any, cap: Any) -> None:
 
 def _lost(cp: Any, x: Any, cap: Any) -> None:
     """As a C library would lose it: the device is asked past every wrapper."""
-    from capturekit.cuda import current
+    from capturekit.driver.cuda import current
 
     x + 1
     with suppress(ck.CudaCallError):
@@ -110,7 +111,7 @@ def run(cp: Any, count: int, say: Callable[[str], None] = print) -> dict[str, An
     names = list(WAYS)
     done: Counter[str] = Counter()
     before: dict[str, int] = {}
-    for number in range(count):
+    for number in each('captures', range(count)):
         if number % 2:
             way = names[number // 2 % len(names)]
             failing(cp, x, way)

@@ -24,7 +24,7 @@ _ERRORS = (
 
 def run(say: Callable[[str], None] = print, tests: Sequence[str] = ('tests',)) -> dict[str, Any]:
     """How many tests passed; none fails."""
-    command = [sys.executable, '-m', 'pytest', '-q', '-p', 'no:cacheprovider', *tests]
+    command = [sys.executable, '-m', 'pytest', '-q', '-m', '', '-p', 'no:cacheprovider', *tests]
     for warning in _ERRORS:
         command += ['-W', f'error::{warning}']
     if importlib.util.find_spec('xdist') is not None:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 import capturekit as ck
-from capturekit.cuda import current
-from capturekit.rules import CaptureStatus, Code
+from capturekit.driver.cuda import current
+from capturekit.model.rules import CaptureStatus, Code
 from tests.soak.ground import left_open
 
 N = 64

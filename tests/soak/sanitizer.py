@@ -34,9 +34,9 @@ CORE = (
     f'{_GRAPHED}::test_dtypes_and_misaligned_views',
     f'{_GRAPHED}::test_results_alias_as_they_do_eagerly',
     f'{_GRAPHED}::test_no_call_overwrites_earlier_results',
-    'tests/test_updating.py',
-    'tests/test_rebinding.py',
-    'tests/test_composing.py',
+    'tests/graph/test_update.py',
+    'tests/graph/test_rebind.py',
+    'tests/recorder/test_embed.py',
 )
 #: Those that need minutes, all of the memory, or count bytes; and those that break things on purpose.
 _NOT = (

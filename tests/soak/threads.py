@@ -45,7 +45,7 @@ def _one(cp: Any, rng: np.random.Generator, stream: Any) -> int:
     stream.synchronize()
     assert np.array_equal(cp.asnumpy(total), np.full(N, wanted)), (start, factor, lanes, steps)
     cap.graph.close()
-    return int(cap.recording.nodes)
+    return int(cap.recording.node_count)
 
 
 def run(cp: Any, seconds: float, threads: int = 8, say: Callable[[str], None] = print) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -13,11 +14,13 @@ from typing import Any
 
 from tests.versions.probe import ROOT
 
+#: Pythons that run the whole suite, with what `pip install '.[test]'` brings and no CuPy.
+PYTHONS = ('3.10', '3.11', '3.12', '3.13', '3.14')
 #: The part of the tests that rests on the versions: what is held against the installed CuPy, the simulated device's
 #: contract, what is said of versions.
 TESTS = (
-    'test_intercept', 'test_keywords', 'test_libraries', 'test_linkage', 'test_standin_signatures', 'test_contract',
-    'test_import', 'test_doctor',
+    'guard/test_entry_points', 'guard/test_keywords', 'driver/test_vendor_libraries', 'driver/test_elf',
+    'simulated/test_signatures', 'simulated/test_contract', 'test_import', 'cli/test_doctor',
 )  # fmt: skip
 #: How long an import takes is no matter of versions, and many environments are made on a busy machine.
 _LEFT_OUT = ('--deselect', 'tests/test_import.py::test_import_costs_little')
@@ -56,6 +59,7 @@ INSIDE = (
     Wanted('3.12', ('cupy-cuda13x==14.2.0', 'cuda-bindings==13.3.1')),
     Wanted('3.12', ('cupy-cuda13x', 'cuda-bindings')),
     Wanted('3.13', ('cupy-cuda12x', 'cuda-bindings<13')),
+    Wanted('3.14', ('cupy-cuda13x', 'cuda-bindings<14')),
 )
 OUTSIDE = (
     Wanted('3.12', ('cupy-cuda12x==13.6.0', 'cuda-bindings==12.9.0')),
@@ -114,20 +118,47 @@ class Environment:
     def test(self) -> dict[str, Any]:
         """How many of the tests pass in it."""
         paths = [f'tests/{name}.py' for name in TESTS]
-        said = self._run('-m', 'pytest', '-q', '-p', 'no:cacheprovider', '-rf', *_LEFT_OUT, *paths).stdout
-        last = said.strip().rpartition('\n')[2]
-        counts = {
-            word: int((re.search(rf'(\d+) {word}', last) or [0, 0])[1]) for word in ('passed', 'failed', 'skipped')
-        }
-        if not counts['passed']:
-            raise RuntimeError(f'{self.wanted}: no test ran:\n{said[-2000:]}')
-        errors = int((re.search(r'(\d+) error', last) or [0, 0])[1])
-        failures = re.findall(r'^(?:FAILED|ERROR) tests/(\S+)', said, re.M)
-        return {**counts, 'failed': counts['failed'] + errors, 'failures': sorted(failures)}
+        said = self._run('-m', 'pytest', '-q', '-m', '', '-p', 'no:cacheprovider', '-rfE', *_LEFT_OUT, *paths).stdout
+        return counted(said)
+
+    def suite(self) -> dict[str, Any]:
+        """How many tests of the whole suite pass in it, with the Python's whole version."""
+        found: dict[str, Any] = json.loads(self._run('-m', 'tests.versions', '--suite', check=True).stdout)
+        return found
 
     def refusal(self) -> str:
         """What entering a capture says in it."""
         return self._run('-c', _TRY, check=True).stdout.strip()
+
+
+def counted(said: str) -> dict[str, Any]:
+    """What pytest's output says of how many tests passed."""
+    last = said.strip().rpartition('\n')[2]
+    counts = {word: int((re.search(rf'(\d+) {word}', last) or [0, 0])[1]) for word in ('passed', 'failed', 'skipped')}
+    if not counts['passed']:
+        raise RuntimeError(f'no test ran:\n{said[-2000:]}')
+    errors = int((re.search(r'(\d+) error', last) or [0, 0])[1])
+    failures = re.findall(r'^(?:FAILED|ERROR) tests/(\S+)', said, re.M)
+    return {**counts, 'failed': counts['failed'] + errors, 'failures': sorted(failures)}
+
+
+#: What holds these counts themselves.
+_OF_COUNTS = 'tests/model/test_versions.py::test_every_counted_suite_is_whole_and_green'
+
+
+def suite_here() -> dict[str, Any]:
+    """The whole suite, run by this Python in its environment."""
+    options = ('-q', '-n', 'auto', '-p', 'no:cacheprovider', '-rfE', '--deselect', _OF_COUNTS)
+    command = [sys.executable, '-m', 'pytest', 'tests', *options]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    return {'python': platform.python_version(), **counted(said)}
+
+
+def look_suite(python: str, home: Path) -> dict[str, Any]:
+    """The whole suite in an environment of its own with the extra ``test``."""
+    there = Environment(Wanted(python), home)
+    there.make(('numpy', 'pytest', 'hypothesis', 'pytest-xdist'))
+    return there.suite()
 
 
 def look_inside(wanted: Wanted, home: Path) -> dict[str, Any]:

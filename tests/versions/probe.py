@@ -38,7 +38,7 @@ def findings() -> dict[str, Any]:
 
 def environment() -> dict[str, str]:
     """The versions that this holds for: as a row of the table names them."""
-    from capturekit.versions import installed
+    from capturekit.model.versions import installed
 
     found = installed()
     cupy = next((name for name in found if name.startswith('cupy')), 'cupy')
@@ -79,7 +79,7 @@ def _library_modules() -> list[str]:
 
 def names() -> dict[str, Any]:
     """The rows of the interception table that this CuPy has, by the doctor's judgement."""
-    from capturekit.doctor import _names
+    from capturekit.cli.doctor import _names
 
     found = _names({'cupy': {}})
     unseen = [name for name, why in found['optional'].items() if _is_a_library_away(why)]
@@ -110,9 +110,9 @@ def _in_its_file(name: str) -> bool:
 
 
 def replaced() -> dict[str, Any]:
-    """How many names can be replaced and put back as they were: by the contract of tests/test_intercept.py."""
-    from capturekit.intercept import ENTRIES
-    from tests.test_intercept import CONTRACT, run
+    """How many names can be replaced and put back as they were: by the contract of tests/guard/test_entry_points.py."""
+    from capturekit.guard.entry_points import ENTRIES
+    from tests.guard.test_entry_points import CONTRACT, run
 
     said = run(CONTRACT)
     wrong = sorted({*ast.literal_eval(said['not'].partition(' ')[2]), *ast.literal_eval(said['changed'])})
@@ -122,8 +122,8 @@ def replaced() -> dict[str, Any]:
 def signatures() -> dict[str, Any]:
     """Whether the guard takes what CuPy's functions take, in every way of giving it, where these tell."""
     from capturekit.guard import GUARD
-    from capturekit.intercept import _TOLD_THEIR_NAME, ENTRIES, Installation
-    from capturekit.signatures import signature_of
+    from capturekit.guard.entry_points import _TOLD_THEIR_NAME, ENTRIES, Installation
+    from capturekit.guard.signatures import signature_of
 
     agreeing, untold, wrong = 0, [], {}
     for entry in ENTRIES:
@@ -147,7 +147,7 @@ def _refused(
     verb: Callable[..., Any], function: Any, told: inspect.Signature, before: tuple[Any, ...], special: bool
 ) -> str:
     """Why a verb would not take a call that the function takes; '' if it takes all. Operators have no keywords."""
-    from capturekit.signatures import in_order
+    from capturekit.guard.signatures import in_order
 
     for args, kwargs in _ways(told, special):
         args, kwargs = in_order(verb, function, args, kwargs)
@@ -290,7 +290,7 @@ def verbs() -> dict[str, Any]:
     """
     from cuda.bindings import runtime
 
-    from capturekit.cuda import CudaDevice
+    from capturekit.driver.cuda import CudaDevice
 
     device = CudaDevice(SimpleNamespace(cuda=SimpleNamespace(runtime=SimpleNamespace(graphLaunch=None))))
     played = device._rt = Played(runtime)
@@ -316,7 +316,7 @@ def verbs() -> dict[str, Any]:
 
 def _given(parameter: inspect.Parameter) -> Any:
     """Something of the kind that a parameter of a verb wants."""
-    from capturekit.rules import Mode
+    from capturekit.model.rules import Mode
 
     kinds: dict[str, Any] = {
         'Sequence[bytes]': (b'',), 'Sequence': (1,), 'list': [1], 'Callable': int, 'Mode': Mode.RELAXED, 'str': 'if',

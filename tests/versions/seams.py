@@ -71,7 +71,7 @@ def array(shape: tuple[int, ...] = ()) -> Any:
 
 def exported() -> None:
     """`streamIsCapturing` is exported to Cython as `int (intptr_t, int)`"""
-    from capturekit.linkage import name_of
+    from capturekit.driver.elf import name_of
 
     runtime = importlib.import_module('cupy_backends.cuda.api.runtime')
     signature = name_of(runtime.__pyx_capi__['streamIsCapturing'])
@@ -80,7 +80,7 @@ def exported() -> None:
 
 def pointed_at() -> None:
     """an extension module keeps one pointer to it, which is found in memory"""
-    from capturekit.linkage import Object, address_of
+    from capturekit.driver.elf import Object, address_of
 
     runtime = importlib.import_module('cupy_backends.cuda.api.runtime')
     importlib.import_module('cupy.cuda.stream')
@@ -91,7 +91,7 @@ def pointed_at() -> None:
 
 def asked_by_libraries() -> None:
     """the files of cuBLAS's, cuSOLVER's, cuRAND's and cuSPARSE's modules name `streamIsCapturing`"""
-    from capturekit.libraries import NAMES
+    from capturekit.driver.vendor_libraries import NAMES
 
     without = [name for name in NAMES if b'streamIsCapturing' not in _file(f'cupy_backends.cuda.libs.{name}')]
     assert not without, without

@@ -1,4 +1,4 @@
-"""docs/versions.md, made of tests/data/versions.json alone."""
+"""docs/evidence/versions.md, made of tests/data/versions.json alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tests.versions.probe import ROOT
 
 DATA = ROOT / 'tests' / 'data' / 'versions.json'
-PAGE = ROOT / 'docs' / 'versions.md'
+PAGE = ROOT / 'docs' / 'evidence' / 'versions.md'
 Row = dict[str, Any]
 
 
@@ -75,8 +75,8 @@ COLUMNS: tuple[tuple[str, str, Callable[[Row], str]], ...] = (
     ),
     (
         'tests',
-        'tests that rest on the versions: what is held against the installed CuPy, the contract of the simulated '
-        'device, what is said of versions',
+        'of the tests, those that rest on the versions: what is held against the installed CuPy, the contract of the '
+        'simulated device, what is said of versions',
         _tests,
     ),
 )
@@ -84,17 +84,42 @@ COLUMNS: tuple[tuple[str, str, Callable[[Row], str]], ...] = (
 
 def page(data: dict[str, Any]) -> str:
     """The whole page."""
-    return '\n'.join([*_head(data), *_table(data['rows']), *_columns(), *_differences(data), *_rest(data), ''])
+    return '\n'.join(
+        [
+            *_head(data),
+            *_suites(data['suites']),
+            *_table(data['rows']),
+            *_columns(),
+            *_differences(data),
+            *_rest(data),
+            '',
+        ]
+    )
 
 
 def _head(data: dict[str, Any]) -> Iterator[str]:
-    from capturekit.versions import BINDINGS, CUPY, PYTHON
+    from capturekit.model.versions import BINDINGS, CUPY, PYTHON
 
     yield '# Versions'
     yield ''
     yield f'capturekit works with Python {PYTHON}, CuPy {CUPY} and cuda-bindings {BINDINGS}.'
     yield f'What holds for which versions, as it was found on {data["made"]}, each row in an environment of its own:'
     yield '`python -m tests.versions` makes them, and this page. No GPU and no driver is needed, and none was there.'
+    yield ''
+
+
+def _suites(suites: list[dict[str, Any]]) -> Iterator[str]:
+    """The whole suite, by each Python."""
+    yield "The whole suite, in a bare environment of each Python: `pip install '.[test]'`, no CuPy, no GPU."
+    yield 'A Python that is not in the table was tried in parts, and not counted as a whole since.'
+    yield 'What is skipped needs a GPU, a real CuPy or a newer Python, and says so (`pytest -rs`).'
+    yield ''
+    yield '| Python | passed | failed | skipped |'
+    yield '| --- | --- | --- | --- |'
+    for one in suites:
+        yield f'| {one["python"]} | {one["passed"]} | {one["failed"]} | {one["skipped"]} |'
+    yield from ('', '## With CuPy', '')
+    yield 'Of these environments each has the CuPy and the cuda-bindings that its row names.'
     yield ''
 
 
@@ -152,7 +177,7 @@ def _rest(data: dict[str, Any]) -> Iterator[str]:
     skipped = ' or '.join(map(str, sorted({row['tests']['skipped'] for row in data['rows']})))
     driver = ', '.join(f'`{name}`' for name in newest['verbs']['driver'])
     untold = ', '.join(f'`{name}`' for name in newest['signatures']['untold'])
-    yield 'The simulated CuPy is 14.2. In what 14.0 and 14.1 differ from it, tests/test_standin_signatures.py lists.'
+    yield 'The simulated CuPy is 14.2. In what 14.0 and 14.1 differ from it, tests/simulated/test_signatures.py lists.'
     yield from ('', '## The seams', '')
     yield from (f'- {seam}' for seam in newest['seams'])
     yield from ('', '## Not tested here', '')

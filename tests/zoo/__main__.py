@@ -1,4 +1,4 @@
-"""``python -m tests.zoo > docs/zoo.md``: the zoo as a table, each message as it comes on the simulated device."""
+"""``python -m tests.zoo > docs/evidence/zoo.md``: the zoo as a table, with messages of the simulated device."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import capturekit as ck
+from capturekit.model.progress import each
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.zoo.cases import FAMILIES, HERE, INSTEAD, Case, all_cases, family_does, marked
 from tests.zoo.trial import Outcome, run_broken
@@ -13,9 +14,10 @@ from tests.zoo.trial import Outcome, run_broken
 HEAD = """\
 # The zoo: what people write, and what capturekit says
 
-{count} broken programs, each made after trouble that people report, with the repair that the message asks for. They
-are in [tests/zoo](../tests/zoo); tests run all of them on the simulated device, and on a GPU, each in its own process.
-What only a GPU can show is marked (GPU). Made by `python -m tests.zoo > docs/zoo.md`.
+{count} broken programs are listed here. Each was made after trouble that people report, and has the repair that the
+message asks for. The programs are in `tests/zoo`; tests run all of them on the simulated device, and on a GPU, each
+in a process of its own. What only a GPU can show is marked (GPU).
+`python -m tests.zoo > docs/evidence/zoo.md` makes this page.
 """
 
 
@@ -25,7 +27,7 @@ def table() -> str:
     install(SimulatedDevice(0))
     try:
         cp = sys.modules['cupy']
-        said = {case: told(case, cp) for case in cases}
+        said = {case: told(case, cp) for case in each('programs', cases)}
     finally:
         uninstall()
     parts = [HEAD.format(count=len(cases))]

@@ -65,7 +65,7 @@ def _(cp: Any, x: Any) -> Any:
       lambda x: x * 2, goes_on=False)  # fmt: skip
 def swallowed_below(cp: Any, x: Any) -> Any:
     """A library past CuPy synchronises, and swallows the error: CUDA tells only later, and not where."""
-    from capturekit.cuda import current
+    from capturekit.driver.cuda import current
 
     with ck.capture() as cap:
         y = x * 2
@@ -78,7 +78,7 @@ def swallowed_below(cp: Any, x: Any) -> Any:
 
 @swallowed_below.repaired
 def _(cp: Any, x: Any) -> Any:
-    from capturekit.cuda import current
+    from capturekit.driver.cuda import current
 
     with ck.capture() as cap:
         y = x * 2
@@ -91,7 +91,7 @@ def _(cp: Any, x: Any) -> Any:
       lambda x: x * 2 + 1, goes_on=False)  # fmt: skip
 def told_too_late(cp: Any, x: Any) -> Any:
     """The same, and the next operation fails with CUDA's 901, "due to a previous error". Which, is on its note."""
-    from capturekit.cuda import current
+    from capturekit.driver.cuda import current
 
     with ck.capture() as cap:
         y = x * 2
@@ -105,7 +105,7 @@ def told_too_late(cp: Any, x: Any) -> Any:
 
 @told_too_late.repaired
 def _(cp: Any, x: Any) -> Any:
-    from capturekit.cuda import current
+    from capturekit.driver.cuda import current
 
     with ck.capture() as cap:
         y = x * 2

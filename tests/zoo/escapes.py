@@ -43,8 +43,7 @@ def in_place(cp: Any, x: Any) -> Any:
     side = cp.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:
         y = x * 2
-        with side:  # <-- here
-            y += 1
+        with side: y += 1  # noqa: E701  # <-- here  # fmt: skip
     return cap, y
 
 
@@ -85,8 +84,8 @@ def stream_made_current(cp: Any, x: Any) -> Any:
     side = cp.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:
         y = x + 2
-        side.use()  # <-- here
-        y += 1
+        side.use()
+        y += 1  # <-- here
     return cap, y
 
 

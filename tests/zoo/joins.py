@@ -15,8 +15,8 @@ def never_joined(cp: Any, x: Any) -> Any:
     side = cp.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:
         side.wait_event(cap.stream.record())
-        with side:  # <-- here
-            y = x - 4
+        with side:
+            y = x - 4  # <-- here
     return cap, y
 
 
@@ -39,9 +39,9 @@ def joined_too_early(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         side.wait_event(cap.stream.record())
         finished = side.record()
-        with side:  # <-- here
+        with side:
             y = x * 2
-            y += 1
+            y += 1  # <-- here
         cap.stream.wait_event(finished)
     return cap, y
 
@@ -69,8 +69,8 @@ def joined_then_worked(cp: Any, x: Any) -> Any:
         with side:
             y = x * 2
         cap.join(side)
-        with side:  # <-- here
-            y += 1
+        with side:
+            y += 1  # <-- here
     return cap, y
 
 
@@ -97,8 +97,8 @@ def fork_of_a_fork(cp: Any, x: Any) -> Any:
         with outer:
             y = x + 1
             inner.wait_event(outer.record())
-        with inner:  # <-- here
-            y += 5
+        with inner:
+            y += 5  # <-- here
         cap.join(outer)
     return cap, y
 
@@ -129,8 +129,8 @@ def joined_to_each_other(cp: Any, x: Any) -> Any:
         with first:
             y = x * 2
         second.wait_event(first.record())
-        with second:  # <-- here
-            y *= 3
+        with second:
+            y *= 3  # <-- here
     return cap, y
 
 

@@ -138,7 +138,7 @@ def _(cp: Any, x: Any) -> Any:
 
 
 @case('https://github.com/cupy/cupy/issues/8318', ck.FreedMemoryError, 'Keep a name', lambda x: x * 2 + 1,
-      goes_on=False, since=(3, 12), needs='the simulated device keeps no arguments of kernels')  # fmt: skip
+      goes_on=False, needs='the simulated device keeps no arguments of kernels')  # fmt: skip
 def input_freed(cp: Any, x: Any) -> Any:
     """Takes its input from a queue: the array is gone when the block ends."""
     loaded = deque([deque([x * 2])])

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 import capturekit as ck
-from capturekit.guard import HEARD, judging
-from capturekit.recording import Recording, Step
+from capturekit.guard import HEARD, verdicts
+from capturekit.model.recording import Recording, Step
 from tests.zoo.cases import Case, Program, named
 
 #: Wraps a statement so that the program goes on behind it when it is refused.
@@ -199,25 +199,30 @@ def heard(recordings: list[Recording]) -> Iterator[None]:
 
 @contextmanager
 def unraisable() -> Iterator[list[BaseException]]:
-    """What destructors and callbacks raise, which Python only prints."""
+    """What destructors and callbacks raise, which Python only prints.
+
+    What is made in the block stays with the youngest objects: to find its garbage, no others need be looked through.
+    """
     found: list[BaseException] = []
-    before = sys.unraisablehook
+    before, threshold = sys.unraisablehook, gc.get_threshold()
     sys.unraisablehook = lambda told: found.append(told.exc_value) if told.exc_value is not None else None
+    gc.set_threshold(1_000_000_000)
     try:
         yield found
-        gc.collect()
+        gc.collect(0)
     finally:
+        gc.set_threshold(*threshold)
         sys.unraisablehook = before
 
 
 @contextmanager
 def impatient() -> Iterator[None]:
     """Nobody waits long for another thread's capture."""
-    before, judging.WAIT_SECONDS = judging.WAIT_SECONDS, 0.05
+    before, verdicts.WAIT_SECONDS = verdicts.WAIT_SECONDS, 0.05
     try:
         yield
     finally:
-        judging.WAIT_SECONDS = before
+        verdicts.WAIT_SECONDS = before
 
 
 class Handle:

@@ -129,7 +129,7 @@ def cupys(
             cap.graph.launch,
             lambda: fetched(results(args, out)),
             cap.graph.close,
-            lambda: f'{cap.recording.nodes} nodes',
+            lambda: f'{cap.recording.node_count} nodes',
         )
 
     def graphed() -> Way:

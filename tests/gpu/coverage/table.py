@@ -1,4 +1,4 @@
-"""The page docs/coverage.md from the results of a run: ``python -m tests.gpu.coverage.table FILE.json``."""
+"""The page docs/evidence/coverage.md from the results of a run: ``python -m tests.gpu.coverage.table FILE.json``."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ MEANINGS = {
 INTRODUCTION = """\
 # Existing CuPy code, captured unchanged
 
-{given} given expressions and {more} more over CuPy's and cupyx's public functions, each recorded as it stands, in a
-process of its own: *warm*, after it has run eagerly, and *cold*, when nothing of it has run in the process. Every
-answer is compared with the eager one; between launches freed memory is written over. Of random numbers only shapes and
-dtypes are compared, and that two launches draw different ones. The expressions are in
-[cases.py](../tests/gpu/coverage/cases.py). Made by `python -m tests.gpu.coverage.run` and
-`python -m tests.gpu.coverage.table`.
+{given} given expressions and {more} more over CuPy's and cupyx's public functions were recorded as they stand.
+Each ran in a process of its own: *warm*, after it has run eagerly, and *cold*, when nothing of it has run in the
+process. Every answer is compared with the eager one, and freed memory is written over between launches. For random
+numbers only shapes and dtypes are compared, and whether two launches draw different ones. The expressions are in
+`tests/gpu/coverage/cases.py`; `python -m tests.gpu.coverage.run` and `python -m tests.gpu.coverage.table` make this
+page.
 """
 
 

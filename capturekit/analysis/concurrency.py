@@ -1,0 +1,496 @@
+"""``graph.concurrency()``: do the lanes overlap, how much could they, and what is in the way.
+
+From the times of the nodes (:mod:`capturekit.graph.measure`), the edges, and what the nodes touch. An edge is needed if
+nodes that touch the same memory, one of them writing, would be unordered without it; one on the longest path that is
+not needed keeps nodes apart that could run side by side. CUDA C++ Programming Guide, "Graph Structure".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from capturekit.analysis.node_view import Look, Node
+from capturekit.analysis.races import MemoryBlocks, Open, Search
+from capturekit.driver.cuda import Platform, current
+from capturekit.driver.node_accesses import Touched, covers, linear, overlap
+from capturekit.driver.node_reader import shortened
+from capturekit.launch.plan import Part
+from capturekit.model.counted import counted
+from capturekit.model.dag import Order
+from capturekit.model.recording import Step, Timeline
+from capturekit.model.shown import Shown
+from capturekit.model.source_line import Place
+
+#: Edges on the longest path that are looked into, the most telling first.
+_MOST = 24
+#: Kernels that are looked at for filling the device, the longest ones.
+_LONGEST = 64
+#: Microseconds that forking a lane and joining it again cost on the device, about: two dependencies between queues.
+FORK_US = 3.0
+#: A gain of less is not told: a share of the longest path.
+_SHARE = 0.02
+#: Two lanes overlap if they do for so much of the shorter one's work.
+_SOME = 0.05
+#: Obstacles of one kind that are printed.
+_SHOWN = 8
+#: What a node touches of which nobody knows what it touches.
+_EVERYTHING = linear(0, 1 << 62, True)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The device's size: multiprocessors, and the threads that each holds at once. 0 where it is not known."""
+
+    multiprocessors: int = 0
+    threads: int = 0
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Something that keeps nodes from running side by side.
+
+    Attributes:
+        kind: 'needless edge', 'waits', 'mixed lanes', 'fills the GPU', 'short lane', 'one after the other' or
+            'redundant edge'.
+        text: what it is, with the nodes.
+        at: the line that made it; None where that is not known.
+        gain_us: how much shorter the longest path would be, or the time that a lane stands still; 0 where that is no
+            matter of time. The gains of two edges do not add up.
+        nodes: the nodes' numbers.
+    """
+
+    kind: str
+    text: str
+    at: Place | None
+    gain_us: float
+    nodes: tuple[int, ...]
+
+    def __str__(self) -> str:
+        at = '' if self.at is None else f' ({self.at})'
+        gain = f', {self.gain_us:.1f} us' if self.gain_us else ''
+        return f'{self.kind}{gain}: {self.text}{at}'
+
+
+@dataclass(repr=False)
+class Concurrency(Shown):
+    """What :meth:`Graph.concurrency` found; times in microseconds.
+
+    Attributes:
+        source: 'measured', or 'modelled' on the simulated device.
+        nodes, edges: how many. width: how many nodes run at once at most, if each starts as soon as its edges allow.
+        lanes: by number, the time that nodes of the lane run. devices: by lane, the device that it is on.
+        alone_us: the time that all nodes take one after the other, as on a single lane.
+        ideal_us: the longest path: no device can be faster with these edges.
+        data_us: the longest path if only nodes that share memory were ordered, as they were recorded: with the right
+            lanes and waits no device could be faster. data_width: how many nodes would run at once at most.
+        measured_us: from the first start to the last end.
+        critical: the nodes of the longest path.
+        overlap_us: for each pair of lanes that have nodes, the time that both run.
+        obstacles: what is in the way, those with the largest gain first.
+    """
+
+    source: str
+    nodes: int
+    edges: int
+    width: int
+    alone_us: float
+    ideal_us: float
+    data_us: float
+    data_width: int
+    measured_us: float
+    lanes: dict[int, float] = field(default_factory=dict)
+    critical: list[Node] = field(default_factory=list)
+    overlap_us: dict[tuple[int, int], float] = field(default_factory=dict)
+    obstacles: list[Obstacle] = field(default_factory=list)
+    devices: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def speedup(self) -> float:
+        """How many times faster than all nodes one after the other."""
+        return self.alone_us / self.measured_us if self.measured_us else 1.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as dictionaries and lists."""
+        told = asdict(self)
+        told['critical'] = [node.number for node in self.critical]
+        told['overlap_us'] = [[a, b, us] for (a, b), us in self.overlap_us.items()]
+        told['obstacles'] = [
+            {**asdict(one), 'at': None if one.at is None else one.at.to_json()} for one in self.obstacles
+        ]
+        return told
+
+    def _brief(self) -> str:
+        lanes = counted(len(self.lanes), 'lane')
+        return f'{self.measured_us:.1f} us {self.source} on {lanes}, {self.speedup:.2f} times as fast as in a row'
+
+    def _bars(self) -> Iterator[tuple[str, float, str]]:
+        for name, us in (
+            ('one after the other', self.alone_us), (self.source, self.measured_us), ('longest path', self.ideal_us),
+            ('by its data alone', self.data_us),
+        ):  # fmt: skip
+            yield name, us, f'{us:,.1f} us'
+
+    def __str__(self) -> str:
+        lines = [
+            f'{self.source}: {counted(self.nodes, "node")}, {counted(self.edges, "edge")}, '
+            f'{counted(len(self.lanes), "lane")}, '
+            f'at most {self.width} at once',
+            f'  one after the other {self.alone_us:10.1f} us',
+            f'  measured            {self.measured_us:10.1f} us   {self.speedup:.2f} times as fast as that',
+            f'  longest path        {self.ideal_us:10.1f} us   {counted(len(self.critical), "node")}',
+            *(f'    {line}' for line in _grouped(self.critical)),
+            f'  by its data alone   {self.data_us:10.1f} us   at most {self.data_width} at once',
+        ]
+        if self.overlap_us:
+            lines.append('  both at once, of the shorter lane')
+        for (a, b), us in sorted(self.overlap_us.items(), key=lambda one: -one[1])[:_SHOWN]:
+            shorter = min(self.lanes[a], self.lanes[b])
+            share = 100 * us / shorter if shorter else 0
+            lines.append(f'    lanes {a} and {b}{self._on(a, b)}: {us:.1f} us, {share:.0f} %')
+        if len(self.overlap_us) > _SHOWN:
+            lines.append(f'    and {counted(len(self.overlap_us) - _SHOWN, "more pair")}')
+        lines += [f'  {line}' for line in self._obstacles()]
+        return '\n'.join(lines)
+
+    def _on(self, a: int, b: int) -> str:
+        """Where two lanes are, if on several devices."""
+        there = [self.devices.get(lane, 0) for lane in (a, b)]
+        return f' (devices {there[0]} and {there[1]})' if there[0] != there[1] else ''
+
+    def _obstacles(self) -> Iterator[str]:
+        shown: dict[str, int] = {}
+        for one in self.obstacles:
+            shown[one.kind] = shown.get(one.kind, 0) + 1
+            if shown[one.kind] <= _SHOWN:
+                yield str(one)
+        for kind, count in shown.items():
+            if count > _SHOWN:
+                yield f'{kind}: {count - _SHOWN} more'
+        if not shown:
+            yield 'nothing in the way was found'
+
+
+def _grouped(nodes: Sequence[Node]) -> Iterator[str]:
+    """Nodes that one line made behind each other, told once."""
+    groups: list[list[Node]] = []
+    for node in nodes:
+        if groups and (groups[-1][0].at, groups[-1][0].lane) == (node.at, node.lane):
+            groups[-1].append(node)
+        else:
+            groups.append([node])
+    for group in groups[: 2 * _SHOWN]:
+        times = f' ({counted(len(group), "node")})' if len(group) > 1 else ''
+        yield f'{group[0]}{times}'
+    if len(groups) > 2 * _SHOWN:
+        yield f'and {counted(len(groups) - 2 * _SHOWN, "more line")}'
+
+
+# -- intervals --------------------------------------------------------------------------------------------------
+
+_Interval = tuple[float, float]
+
+
+def merged(intervals: Iterable[_Interval]) -> list[_Interval]:
+    """Intervals joined where they touch."""
+    found: list[_Interval] = []
+    for start, end in sorted(intervals):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((start, end))
+    return found
+
+
+def shared(one: Sequence[_Interval], other: Sequence[_Interval]) -> float:
+    """How long both of two lists of merged intervals go on at once."""
+    total, a, b = 0.0, 0, 0
+    while a < len(one) and b < len(other):
+        total += max(0.0, min(one[a][1], other[b][1]) - max(one[a][0], other[b][0]))
+        if one[a][1] < other[b][1]:
+            a += 1
+        else:
+            b += 1
+    return total
+
+
+def most_at_once(intervals: Iterable[_Interval]) -> int:
+    """How many intervals hold one moment at most. One that ends where another begins does not meet it."""
+    moments = sorted(moment for start, end in intervals for moment in ((start, 1), (end, -1)) if end > start)
+    most = now = 0
+    for _at, change in moments:
+        now += change
+        most = max(most, now)
+    return most
+
+
+def _spans(order: Order, ends: Sequence[float]) -> Iterator[_Interval]:
+    """When each node runs that starts as soon as all before it has ended.
+
+    An end less the time taken is no start: rounded, it may lie before the end that was waited for.
+    """
+    for end, before in zip(ends, order.before_each):
+        yield max((ends[a] for a in before), default=0.0), end
+
+
+# -- the report -------------------------------------------------------------------------------------------------
+
+
+class Study:
+    """One report on one graph.
+
+    ``touched`` has what each node touches, by its number. ``steps`` are the recording's, for the lines of waits.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        edges: Sequence[tuple[int, int]],
+        timeline: Timeline,
+        touched: Mapping[int, Touched],
+        steps: Sequence[Step],
+        machine: Machine,
+        devices: Mapping[int, int] | None = None,
+    ) -> None:
+        self._nodes = nodes
+        self._touched = touched
+        self._machine = machine
+        self._edges = list(dict.fromkeys(edges))
+        self._order = Order(len(nodes), self._edges)
+        self._spans = timeline.nodes
+        self._took = [0.0 if span is None else span[1] - span[0] for span in timeline.nodes]
+        self._waits = [step for step in steps if step.other is not None and step.nodes is not None]
+        ends, path = self._order.longest(self._took)
+        by_data = Order(len(nodes), self._data())
+        free, _path = by_data.longest(self._took)
+        self._path = path
+        lanes = sorted({node.lane for node in nodes if node.lane is not None})
+        self._busy = {
+            lane: merged(span for node, span in zip(nodes, self._spans) if node.lane == lane and span is not None)
+            for lane in lanes
+        }
+        self.report = Concurrency(
+            timeline.source,
+            len(nodes),
+            len(self._edges),
+            most_at_once(_spans(self._order, ends)),
+            sum(self._took),
+            max(ends, default=0.0),
+            max(free, default=0.0),
+            most_at_once(_spans(by_data, free)),
+            timeline.span_us,
+            {lane: sum(end - start for start, end in busy) for lane, busy in self._busy.items() if busy},
+            [nodes[n] for n in path],
+            devices={lane: (devices or {}).get(lane, 0) for lane in lanes},
+        )
+        pairs = [(a, b) for a in self.report.lanes for b in self.report.lanes if a < b]
+        self.report.overlap_us = {(a, b): shared(self._busy[a], self._busy[b]) for a, b in pairs}
+        self._found = [*self._needless(), *self._standing()]
+        self._found += [*self._crowded(), *self._full(), *self._short(), *self._apart(), *self._redundant()]
+        self.report.obstacles = sorted(self._found, key=lambda one: -one.gain_us)
+
+    def _words(self, number: int) -> str:
+        node = self._nodes[number]
+        name = shortened(node.name) or node.kind
+        where = '' if node.at is None else f' of {node.at}'
+        return f'node {number} ({name}{where})'
+
+    def _line(self, a: int, b: int) -> Place | None:
+        """The line that made an edge: the wait between two lanes, or the later node's own."""
+        here, there = self._nodes[b].lane, self._nodes[a].lane
+        if here != there:
+            for step in reversed(self._waits):
+                if step.lane == here and step.other == there and a < (step.nodes or 0) <= b:
+                    return Place.from_json(step.at)
+        return self._nodes[b].at
+
+    def _data(self) -> Iterator[tuple[int, int]]:
+        """Pairs of nodes that share memory, one of them writing, or that may: in the order in which the edges run."""
+        seen = Open()
+        for number in self._order.sequence:
+            touched = self._touched[number]
+            mine = list(touched.accesses) if touched.complete else [_EVERYTHING]
+            for access in mine:
+                for key, other, earlier in seen.touching(access):
+                    if other == number or (access.writes is False and earlier.writes is False):
+                        continue
+                    if overlap(earlier, access) is not False:
+                        yield other, number
+                        if access.writes and covers(access, earlier):
+                            seen.drop(key)
+            for access in mine:
+                seen.add(number, access)
+
+    # -- edges --------------------------------------------------------------------------------------------------
+
+    def _needless(self) -> Iterator[Obstacle]:
+        """Edges of the longest path that keep nothing apart that must be."""
+        redundant = set(self._order.redundant())
+        asked = [edge for edge in pairwise(self._path) if edge not in redundant]
+        asked.sort(key=lambda edge: -min(self._took[edge[0]], self._took[edge[1]]))
+        least = _SHARE * self.report.ideal_us
+        for edge in asked[:_MOST]:
+            gain = self.report.ideal_us - max(self._order.longest(self._took, edge)[0])
+            if gain <= least:
+                continue
+            if self._needed(edge, Order(len(self._nodes), [one for one in self._edges if one != edge])):
+                continue
+            a, b = edge
+            same = self._nodes[a].lane == self._nodes[b].lane
+            what = 'on one lane behind' if same else 'waits for'
+            text = f'{self._words(b)} {what} {self._words(a)}, and nothing that it or its followers touch needs that'
+            yield Obstacle('needless edge', text, self._line(a, b), gain, edge)
+
+    def _needed(self, edge: tuple[int, int], without: Order) -> bool:
+        """Whether nodes that share memory would be unordered without an edge, as far as anyone knows."""
+        a, b = edge
+        before = [n for n in range(len(self._nodes)) if n == a or self._order.before(n, a)]
+        behind = [n for n in range(len(self._nodes)) if n == b or self._order.before(b, n)]
+        loose = [n for n in before if not without.before(n, b)]
+        held = [n for n in behind if not without.before(a, n)]
+        earlier = Open()
+        for n in loose:
+            if not self._touched[n].complete:
+                return True
+            for access in self._touched[n].accesses:
+                earlier.add(n, access)
+        for n in held:
+            if not self._touched[n].complete:
+                return True
+            for access in self._touched[n].accesses:
+                for _key, other, mine in earlier.touching(access):
+                    writes = access.writes is not False or mine.writes is not False
+                    if writes and not without.before(other, n) and overlap(mine, access) is not False:
+                        return True
+        return False
+
+    def _redundant(self) -> Iterator[Obstacle]:
+        for a, b in self._order.redundant():
+            text = f'{self._words(b)} comes behind {self._words(a)} by another path, too'
+            yield Obstacle('redundant edge', text, self._line(a, b), 0.0, (a, b))
+
+    # -- lanes --------------------------------------------------------------------------------------------------
+
+    def _standing(self) -> Iterator[Obstacle]:
+        """Lanes that stand still because the next node waits for another lane."""
+        ended: dict[int, float] = {}
+        for number in sorted(range(len(self._nodes)), key=lambda n: (self._spans[n] or (0.0, 0.0))[0]):
+            node, span = self._nodes[number], self._spans[number]
+            if span is None or node.lane is None:
+                continue
+            others = [a for a in self._order.before_each[number] if self._nodes[a].lane != node.lane]
+            ends = [(end[1], a) for a in others if (end := self._spans[a]) is not None]
+            idle = span[0] - ended.get(node.lane, span[0])
+            ended[node.lane] = span[1]
+            if not ends:
+                continue
+            last, a = max(ends)
+            idle = min(idle, last - (span[0] - idle))
+            if idle > max(_SHARE * self.report.measured_us, FORK_US):
+                text = f'lane {node.lane} stands still before {self._words(number)}, for {self._words(a)}'
+                yield Obstacle('waits', text, self._line(a, number), idle, (a, number))
+
+    def _short(self) -> Iterator[Obstacle]:
+        """Lanes with less work than forking and joining them costs."""
+        for lane, busy in self.report.lanes.items():
+            if lane and 0 < busy < FORK_US and len(self.report.lanes) > 1:
+                forked = next((step for step in self._waits if step.kind == 'fork' and step.lane == lane), None)
+                at = None if forked is None else Place.from_json(forked.at)
+                mine = tuple(n for n, node in enumerate(self._nodes) if node.lane == lane)
+                text = f'lane {lane} has {busy:.1f} us of work, and a fork and a join cost about {FORK_US:.0f}'
+                yield Obstacle('short lane', text, at, 0.0, mine)
+
+    def _full(self) -> Iterator[Obstacle]:
+        """Kernels with more threads than the device holds at once: nothing runs beside them until their last ones."""
+        capacity = self._machine.multiprocessors * self._machine.threads
+        if not capacity or len(self.report.lanes) < 2:
+            return
+        least = max(_SHARE * self.report.measured_us, FORK_US)
+        long = [n for n, took in enumerate(self._took) if took > least]
+        for number in sorted(sorted(long, key=lambda n: -self._took[n])[:_LONGEST]):
+            node = self._nodes[number]
+            threads = _product(node.detail.get('grid')) * _product(node.detail.get('block'))
+            if node.kind == 'kernel' and threads >= capacity and self._beside(number):
+                text = f'{self._words(number)} has {threads:,} threads, and the device holds {capacity:,} at once'
+                yield Obstacle('fills the GPU', text, node.at, 0.0, (number,))
+
+    def _beside(self, number: int) -> bool:
+        """Whether something takes time on a node's device that nothing orders with it."""
+        before, there = self._order.before, self._device(number)
+        return any(
+            took > 0 and n != number and self._device(n) == there and not before(n, number) and not before(number, n)
+            for n, took in enumerate(self._took)
+        )
+
+    def _device(self, number: int) -> int:
+        return self.report.devices.get(self._nodes[number].lane or 0, 0)
+
+    def _crowded(self) -> Iterator[Obstacle]:
+        """One lane with work that its data would let run side by side, node by node in turns."""
+        report = self.report
+        gain = report.ideal_us - report.data_us
+        if gain > max(_SHARE * report.ideal_us, FORK_US) and not any(one.gain_us >= gain / 2 for one in self._found):
+            text = (
+                f'by its data alone the work could end {gain:.1f} us earlier, with up to '
+                f'{counted(report.data_width, "node")} at once: lanes '
+                'hold nodes in turns that have nothing to do with each other'
+            )
+            yield Obstacle('mixed lanes', text, None, gain, tuple(self._path))
+
+    def _apart(self) -> Iterator[Obstacle]:
+        """Lanes that could run at once, and do not."""
+        for (a, b), us in self.report.overlap_us.items():
+            shorter = min(self.report.lanes[a], self.report.lanes[b])
+            if shorter < FORK_US or us > _SOME * shorter:
+                continue
+            pair = self._free_pair(a, b)
+            if pair is not None:
+                why = 'one fills the device, or is over before the other begins'
+                if self._device(pair[0]) != self._device(pair[1]):
+                    why = 'one is over before the other begins'
+                text = (
+                    f'lanes {a} and {b}{self.report._on(a, b)} have nothing at once, and {self._words(pair[0])} and '
+                    f'{self._words(pair[1])} are in no order: {why}'
+                )
+                yield Obstacle('one after the other', text, self._nodes[pair[1]].at, 0.0, pair)
+
+    def _free_pair(self, a: int, b: int) -> tuple[int, int] | None:
+        """The longest nodes of two lanes that are in no order."""
+        mine, theirs = (
+            sorted((n for n, node in enumerate(self._nodes) if node.lane == lane), key=lambda n: -self._took[n])[
+                :_SHOWN
+            ]
+            for lane in (a, b)
+        )
+        before = self._order.before
+        for one in mine:
+            for other in theirs:
+                if not before(one, other) and not before(other, one):
+                    return min(one, other), max(one, other)
+        return None
+
+
+def _product(numbers: Any) -> int:
+    total = 1
+    for number in numbers or (0,):
+        total *= int(number)
+    return total
+
+
+def study(graph: Any, part: Part, look: Look, timeline: Timeline) -> Concurrency:
+    """Behind :meth:`Graph.concurrency`, which holds the graph's lock."""
+    platform = current()
+    blocks = MemoryBlocks(graph._memory, platform.cupy.ndarray, {})
+    touched = Search(platform.device, [part], look, blocks, off=graph._names.off, compare=False).touched
+    devices = {lane.number: lane.device for lane in graph.recording.lanes}
+    steps, machine = graph.recording.steps, _machine(platform)
+    return Study(look.nodes, look.edges, timeline, touched, steps, machine, devices).report
+
+
+def _machine(platform: Platform) -> Machine:
+    if platform.simulated:
+        return Machine()
+    found = platform.cupy.cuda.Device().attributes
+    return Machine(int(found['MultiProcessorCount']), int(found['MaxThreadsPerMultiProcessor']))

@@ -1,0 +1,255 @@
+"""Why one graph can not take the place of another: the difference of the two, by node, line and name.
+
+CUDA updates an executable graph where the new graph has as many nodes, of the same kinds, with the same edges, made in
+the same order. What it says to others is one number, and sometimes a node. Everything here is a function of plain data.
+CUDA C++ Programming Guide, "Updating Instantiated Graphs".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any, Protocol
+
+from capturekit.analysis.node_view import Node
+
+#: Stretches longer than this are not searched for what was put in and what was left out.
+_LONGEST = 2000
+#: How many differences an error tells of.
+_TOLD = 3
+#: Kinds of differences that CUDA refuses whatever else there is.
+STRUCTURE = ('added', 'missing', 'kind', 'edges', 'order', 'priority')
+
+
+class Seen(Protocol):
+    """A graph as it was looked at: its nodes, and pairs (from, to) of their numbers."""
+
+    @property
+    def nodes(self) -> Sequence[Node]: ...
+
+    @property
+    def edges(self) -> Sequence[tuple[int, int]]: ...
+
+
+@dataclass(frozen=True)
+class GraphDifference:
+    """One difference of two graphs.
+
+    Attributes:
+        kind: 'added', 'missing', 'kind' (of a node), 'edges' (to a node), 'order' (of the same nodes with the same
+            edges) or 'priority', which CUDA refuses; 'function' or 'parameter', which it mostly takes.
+        text: the difference in words, with the lines.
+        number: the node of the new graph. was: the node of the old one. None where there is none.
+    """
+
+    kind: str
+    text: str
+    number: int | None = None
+    was: int | None = None
+
+
+@dataclass(frozen=True)
+class Update:
+    """What :meth:`Graph.update` did.
+
+    Attributes:
+        how: 'updated', in place, or 'instantiated' anew.
+        why: why CUDA refused to update in place; '' where it did not.
+        seconds: host time that it took.
+        differences: what CUDA refused, as far as it is known; empty for graphs of more than 1,000 nodes.
+    """
+
+    how: str
+    why: str
+    seconds: float
+    differences: tuple[GraphDifference, ...] = ()
+
+
+def told(node: Node) -> str:
+    """A node in words."""
+    name = f' {node.name}' if node.name else ''
+    lane = '' if node.lane is None else f' on lane {node.lane}'
+    at = '' if node.at is None else f', at {node.at}'
+    return f'node {node.number} ({node.kind}{name}{lane}{at})'
+
+
+def differences(old: Seen, new: Seen) -> list[GraphDifference]:
+    """All differences of two graphs. Empty where they have the same nodes, with the same parameters, and edges.
+
+    Nodes are compared by number, the order of recording. What is told first are the nodes, then their edges; if there
+    is nothing of these, kernels that are others and parameters.
+    """
+    alike = [a.kind == b.kind for a, b in zip(old.nodes, new.nodes)]
+    if len(old.nodes) == len(new.nodes):
+        before, after = _behind(old), _behind(new)
+        if all(alike) and before == after:
+            return list(_parameters(old.nodes, new.nodes))
+        if _same_but_for_order(old, new):
+            return [_order(old, new, before, after)]
+        if all(alike):
+            return list(_edges(old, new, before, after))
+    return list(_nodes(old.nodes, new.nodes))
+
+
+def _behind(seen: Seen) -> list[set[int]]:
+    found: list[set[int]] = [set() for _ in seen.nodes]
+    for a, b in seen.edges:
+        found[b].add(a)
+    return found
+
+
+def _same_but_for_order(old: Seen, new: Seen) -> bool:
+    """Whether nodes that look the same, with all that lies before and after them, are there equally often."""
+    known: dict[Any, int] = {}
+    return Counter(_coloured(old, known)) == Counter(_coloured(new, known))
+
+
+def _coloured(seen: Seen, known: dict[Any, int]) -> list[int]:
+    """A number for each node, by what it is, all that lies before it and all that comes after it: in all graphs that
+    ``known`` was given with, the same for what looks the same."""
+    count = len(seen.nodes)
+    edges = set(seen.edges)
+    sides = []
+    for forward in (True, False):
+        before: list[list[int]] = [[] for _ in range(count)]
+        after: list[list[int]] = [[] for _ in range(count)]
+        for a, b in edges if forward else ((b, a) for a, b in edges):
+            before[b].append(a)
+            after[a].append(b)
+        waiting = [len(one) for one in before]
+        ready = [number for number in range(count) if not waiting[number]]
+        colours = [-1] * count
+        while ready:
+            number = ready.pop()
+            node = seen.nodes[number]
+            key = (forward, node.kind, node.name, tuple(sorted(colours[one] for one in before[number])))
+            colours[number] = known.setdefault(key, len(known))
+            for one in after[number]:
+                waiting[one] -= 1
+                if not waiting[one]:
+                    ready.append(one)
+        sides.append(colours)
+    return [known.setdefault(('both', a, b), len(known)) for a, b in zip(*sides)]
+
+
+def _order(old: Seen, new: Seen, before: list[set[int]], after: list[set[int]]) -> GraphDifference:
+    first = next(
+        number
+        for number, (a, b) in enumerate(zip(old.nodes, new.nodes))
+        if (a.kind, a.name, before[number]) != (b.kind, b.name, after[number])
+    )
+    text = (
+        f'the nodes and edges are the same, recorded in another order, and CUDA pairs nodes by their order: '
+        f'{told(new.nodes[first])} was {told(old.nodes[first])}'
+    )
+    return GraphDifference('order', text, first, first)
+
+
+def _edges(old: Seen, new: Seen, before: list[set[int]], after: list[set[int]]) -> Iterator[GraphDifference]:
+    for number, (a, b) in enumerate(zip(before, after)):
+        if a != b:
+            text = f'{told(new.nodes[number])} comes after {_numbers(sorted(b))}, and came after {_numbers(sorted(a))}'
+            yield GraphDifference('edges', text, number, number)
+
+
+def edge_order(old: Seen, new: Seen) -> list[GraphDifference]:
+    """The first node whose edges are the same in another order, by which CUDA pairs nodes, too."""
+    orders: list[dict[int, list[int]]] = [{}, {}]
+    for seen, order in zip((old, new), orders):
+        for a, b in seen.edges:
+            order.setdefault(b, []).append(a)
+    for number, after in sorted(orders[1].items()):
+        before = orders[0].get(number, [])
+        if after != before and set(after) == set(before):
+            text = (
+                f'{told(new.nodes[number])} comes after {_numbers(after)} in this order, and came after '
+                f'{_numbers(before)}: CUDA pairs the nodes before it by that order'
+            )
+            return [GraphDifference('order', text, number, number)]
+    return []
+
+
+def heeding(new: bool) -> GraphDifference:
+    """One of two graphs heeds the priorities of its lanes, the new one or the old one."""
+    one, other = ('new', 'old') if new else ('old', 'new')
+    text = f'the {one} graph heeds the priorities of its lanes, the {other} one that of the stream of a launch'
+    return GraphDifference('priority', text)
+
+
+def priorities(
+    old: Sequence[Node], new: Sequence[Node], before: Mapping[int, int], after: Mapping[int, int]
+) -> list[GraphDifference]:
+    """Kernels on lanes of another priority; ``before`` and ``after`` are the lanes' priorities by number."""
+    found = []
+    for a, b in zip(old, new):
+        had, has = before.get(a.lane or 0, 0), after.get(b.lane or 0, 0)
+        if b.kind == 'kernel' and had != has:
+            text = f'{told(b)} has the priority {has}, and had {had}'
+            found.append(GraphDifference('priority', text, b.number, a.number))
+    return found
+
+
+def _numbers(nodes: Iterable[int]) -> str:
+    words = [str(node) for node in nodes]
+    return f'node{"s" if len(words) > 1 else ""} {", ".join(words)}' if words else 'nothing'
+
+
+def _nodes(old: Sequence[Node], new: Sequence[Node]) -> Iterator[GraphDifference]:
+    """What was put in, what was left out, and what is of another kind now."""
+    keys = [[(node.kind, node.name) for node in nodes] for nodes in (old, new)]
+    start = _common(keys[0], keys[1])
+    end = min(_common(keys[0][::-1], keys[1][::-1]), len(old) - start, len(new) - start)
+    middle = [key[start : len(key) - end] for key in keys]
+    if max(map(len, middle)) > _LONGEST:
+        spans = [('replace', 0, len(middle[0]), 0, len(middle[1]))]
+    else:
+        spans = list(SequenceMatcher(None, middle[0], middle[1], autojunk=False).get_opcodes())
+    for what, a, b, c, d in spans:
+        if what != 'equal':
+            yield from _span(old[start + a : start + b], new[start + c : start + d])
+
+
+def _common(one: list[Any], other: list[Any]) -> int:
+    return next((n for n, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
+
+
+def _span(old: Sequence[Node], new: Sequence[Node]) -> Iterator[GraphDifference]:
+    for a, b in zip(old, new):
+        kind = 'kind' if a.kind != b.kind else 'function' if a.name != b.name else ''
+        if kind:
+            yield GraphDifference(kind, f'{told(b)} was {told(a)}', b.number, a.number)
+    for a in old[len(new) :]:
+        yield GraphDifference('missing', f'{told(a)} is missing', None, a.number)
+    for b in new[len(old) :]:
+        yield GraphDifference('added', f'{told(b)} is new', b.number)
+
+
+def _parameters(old: Sequence[Node], new: Sequence[Node]) -> Iterator[GraphDifference]:
+    for a, b in zip(old, new):
+        if a.name != b.name:
+            yield GraphDifference('function', f'{told(b)} was {told(a)}', b.number, a.number)
+        changed = [name for name in {**a.detail, **b.detail} if a.detail.get(name) != b.detail.get(name)]
+        if changed:
+            words = (f'{name} {_value(name, a)} -> {_value(name, b)}' for name in changed)
+            yield GraphDifference('parameter', f'{told(b)}: {", ".join(words)}', b.number, a.number)
+
+
+def _value(name: str, node: Node) -> str:
+    value = node.detail.get(name)
+    return hex(value) if name in ('dst', 'src') and isinstance(value, int) else str(value)
+
+
+def reasons(found: Sequence[GraphDifference], number: int | None) -> list[GraphDifference]:
+    """Those differences that may be why CUDA refused: of structure if there are any, else those at the node that CUDA
+    named, else all."""
+    structure = [one for one in found if one.kind in STRUCTURE]
+    named = [one for one in found if number is not None and one.number == number]
+    return structure or named or list(found)
+
+
+def in_words(found: Sequence[GraphDifference]) -> str:
+    """Some differences as a sentence without its full stop."""
+    more = len(found) - _TOLD
+    return '; '.join(one.text for one in found[:_TOLD]) + (f'; and {more} more' if more > 0 else '')

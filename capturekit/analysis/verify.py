@@ -1,0 +1,473 @@
+"""``graph.verify()``: a graph's launches held against eager runs, with other inputs, over poisoned memory.
+
+A graph repeats what was recorded. What the host computed while recording is the same at every launch, whatever the
+inputs are by then: a value that Python had read, a list that was uploaded, a scalar argument. Such a graph answers, and
+answers wrong. Here its inputs are changed, and what it then gives is compared with what the function gives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from types import FrameType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capturekit.analysis.baked_in import Suspect, suspects
+from capturekit.driver.cuda import Platform, current
+from capturekit.guard import GUARD
+from capturekit.model import errors
+from capturekit.model.counted import counted
+from capturekit.model.host_reads import Rehearsal
+from capturekit.model.progress import each
+from capturekit.model.shown import Shown
+from capturekit.model.source_line import here
+
+VERSION = 1
+#: What poisoned memory holds: NaN as floats of any size, -1 as signed integers.
+_POISON = 0xFF
+#: Blocks of one size that are poisoned at most, outside of the graph's own memory.
+_MOST_BLOCKS = 64
+_SAID = {
+    'constant': 'stays the same although the inputs changed',
+    'differs': 'differs from the eager run',
+    'changes': 'changes on the second launch, with the same inputs',
+}
+
+
+@dataclass
+class Mismatch:
+    """One output that is not what the eager run gives.
+
+    Attributes:
+        kind: 'constant' (the same in all rounds, while the eager run's changes), 'differs' (from the eager run), or
+            'changes' (launched again on the same inputs, it gave something else).
+        output: the array: 'output', 'output[1]', "output['loss']", or an argument changed in place, by its name.
+        largest: the largest absolute difference of two elements; inf where one of the two is not finite.
+        rounds: in which rounds, counted from 0; round 0 has the inputs as they were.
+        suspects: what came from the host and may be the cause, the likeliest first.
+    """
+
+    kind: str
+    output: str
+    largest: float
+    rounds: list[int]
+    suspects: list[Suspect] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        rounds = ', '.join(map(str, self.rounds))
+        lines = [f'{self.output} {_SAID[self.kind]} (round {rounds}), by up to {self.largest:.3g}']
+        if self.suspects:
+            lines += ['  likely from:', *(f'    {suspect}' for suspect in self.suspects)]
+        return '\n'.join(lines)
+
+
+@dataclass(repr=False)
+class Verification(Shown):
+    """What :meth:`Graph.verify` found.
+
+    Attributes:
+        rounds: launches compared with eager runs; the first with the inputs as they were.
+        outputs: the names of the arrays that were compared.
+        mismatches: what was not as it should be.
+        stopped: for each round that was not compared, why: a check of a host read stopped the launch, or ``fn`` raised.
+        unchanged: the arguments that could not be changed: whole numbers that are all the same, and empty arrays.
+    """
+
+    rounds: int = 0
+    outputs: list[str] = field(default_factory=list)
+    mismatches: list[Mismatch] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """True if every launch that was compared gave what the eager run gave, and at least one was."""
+        return not self.mismatches and self.rounds > 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as dictionaries and lists."""
+        return {'version': VERSION, 'ok': self.ok, **asdict(self)}
+
+    def __str__(self) -> str:
+        names = ', '.join(self.outputs)
+        head = f'{counted(self.rounds, "round")} compared, of {names}: ' + (
+            'as the eager runs' if self.ok else 'not as it should be'
+        )
+        lines = [head if self.rounds else 'nothing was compared', *map(str, self.mismatches)]
+        lines += [f'not compared: {reason}' for reason in self.stopped]
+        if self.unchanged:
+            lines.append(f'never changed: {", ".join(self.unchanged)}')
+        return '\n'.join(lines)
+
+
+def verify(
+    graph: Any,
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    outputs: Any,
+    values: Sequence[Sequence[Any]] | None,
+    rounds: int,
+    rtol: float | None,
+    atol: float | None,
+    frame: FrameType | None,
+) -> Verification:
+    """Behind :meth:`Graph.verify`; ``frame`` is its caller's."""
+    if not callable(fn):
+        raise TypeError(f'verify takes the function that the graph was recorded from, got {type(fn).__name__}')
+    if isinstance(rounds, bool) or not isinstance(rounds, int):
+        raise TypeError(f'rounds must be a whole number, got {rounds!r}')
+    if rounds < 1:
+        raise ValueError(f'rounds must be 1 or more, got {rounds}')
+    if GUARD.occupied():
+        raise errors.UnmatchedError(
+            'Graph.verify()',
+            location=here(frame),
+            rule='It launches the graph and runs the function, and this thread has a capture or a rehearsal open.',
+            remedy='Verify outside of it.',
+        )
+    return _Trial(graph, fn, args, outputs, frame, rtol, atol).run(values, rounds)
+
+
+# -- arrays in containers ---------------------------------------------------------------------------------------
+
+
+def _named(value: Any, name: str, array: type) -> Iterator[tuple[str, Any]]:
+    """The arrays in a value, in lists, tuples and dictionaries, each with its name."""
+    if isinstance(value, array):
+        yield name, value
+    elif isinstance(value, (list, tuple)):
+        for number, part in enumerate(value):
+            yield from _named(part, f'{name}[{number}]', array)
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from _named(part, f'{name}[{key!r}]', array)
+
+
+def _with(value: Any, arrays: Mapping[int, Any]) -> Any:
+    """A value with other arrays in it, by the identity of the old ones."""
+    if id(value) in arrays:
+        return arrays[id(value)]
+    if isinstance(value, tuple):
+        parts = [_with(part, arrays) for part in value]
+        return type(value)(*parts) if hasattr(value, '_fields') else tuple(parts)
+    if isinstance(value, list):
+        return [_with(part, arrays) for part in value]
+    if isinstance(value, dict):
+        return {key: _with(part, arrays) for key, part in value.items()}
+    return value
+
+
+def _names_of_arguments(fn: Callable[..., Any], count: int) -> list[str]:
+    code = getattr(getattr(fn, '__wrapped__', fn), '__code__', None)
+    known = code.co_varnames[: code.co_argcount] if code is not None else ()
+    if known and hasattr(fn, '__self__'):
+        known = known[1:]
+    return [known[n] if n < len(known) else f'argument {n}' for n in range(count)]
+
+
+# -- other values, and comparing --------------------------------------------------------------------------------
+
+
+def changed(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    """Other values for an input: random ones within the range of these; booleans flipped.
+
+    Floats that are all one number vary around it by half; whole numbers that are stay. What is not finite stays.
+    """
+    kind = values.dtype.kind
+    if kind == 'b':
+        return ~values
+    if kind in 'iu' and values.size:
+        low, high = int(np.min(values)), int(np.max(values))
+        return rng.integers(low, high, values.shape, values.dtype.type, endpoint=True)
+    if kind == 'c':
+        parts = [_other_floats(part, rng) for part in (values.real, values.imag)]
+        return np.asarray(parts[0] + 1j * parts[1]).astype(values.dtype)
+    return _other_floats(values, rng).astype(values.dtype) if kind == 'f' else values.copy()
+
+
+def _other_floats(values: NDArray[Any], rng: np.random.Generator) -> NDArray[np.float64]:
+    wide = values.astype(np.float64)
+    finite = np.isfinite(wide)
+    if not finite.any():
+        return wide
+    low, high = float(np.min(wide[finite])), float(np.max(wide[finite]))
+    if low == high:
+        low, high = (0.5 * low, 1.5 * low) if low else (0.0, 1.0)
+    share = rng.random(wide.shape)
+    return np.where(finite, low * (1 - share) + high * share, wide)
+
+
+def difference(got: NDArray[Any], want: NDArray[Any], rtol: float | None, atol: float | None) -> float | None:
+    """The largest difference of two arrays of one shape and dtype; None where they are equal as far as it matters."""
+    if np.array_equal(got, want):
+        return None
+    if got.dtype.kind not in 'fc':
+        return float(np.max(np.abs(got.astype(np.float64) - want.astype(np.float64))))
+    relative = math.sqrt(float(np.finfo(got.dtype).eps)) if rtol is None else rtol
+    finite = np.isfinite(want)
+    scale = float(np.max(np.abs(want[finite]), initial=0.0))
+    absolute = relative * scale if atol is None else atol
+    with np.errstate(all='ignore'):
+        if np.allclose(got, want, relative, absolute, equal_nan=True):
+            return None
+        apart = np.abs(got - want)
+        same = (got == want) | (np.isnan(got) & np.isnan(want))
+    apart = np.where(same, 0, apart)
+    return float(np.max(apart)) if np.isfinite(apart).all() else math.inf
+
+
+# -- a trial ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Output:
+    """What became of one output: by rounds, what the first launch gave, and what the eager run gave."""
+
+    name: str
+    array: Any
+    got: list[NDArray[Any]] = field(default_factory=list)
+    want: list[NDArray[Any]] = field(default_factory=list)
+    wrong: dict[int, float] = field(default_factory=dict)
+    unsteady: dict[int, float] = field(default_factory=dict)
+
+
+class _Trial:
+    """One verification of one graph."""
+
+    def __init__(
+        self, graph: Any, fn: Callable[..., Any], args: Sequence[Any], outputs: Any, frame: FrameType | None,
+        rtol: float | None, atol: float | None,
+    ) -> None:  # fmt: skip
+        self.platform: Platform = current()
+        self.cupy = self.platform.cupy
+        self.graph = graph
+        self.fn = fn
+        self.args = tuple(args)
+        self.frame = frame
+        self.tolerance = (rtol, atol)
+        array = self.cupy.ndarray
+        names = _names_of_arguments(fn, len(self.args))
+        pairs = [pair for name, arg in zip(names, self.args) for pair in _named(arg, name, array)]
+        self.inputs = {id(one): (name, one) for name, one in pairs}
+        self.written = {id(one): (name, one) for name, one in _named(outputs, 'output', array)}
+        if outputs is not None and not self.written:
+            raise TypeError(f'outputs must be the arrays that the graph writes, got {type(outputs).__name__}')
+        self.order = [one for _name, one in _named(outputs, 'output', array)]
+        self.sizes: dict[int, int] = {}
+        self.moved: set[str] = set()
+        self.report = Verification()
+        self.outputs: list[_Output] = []
+
+    def run(self, values: Sequence[Sequence[Any]] | None, rounds: int) -> Verification:
+        given = self._given(values)
+        saved = [(one, one.copy()) for one in self._touched()]
+        first = [self._host(one) for _name, one in self.inputs.values()]
+        rng = np.random.default_rng(0)
+        count = 1 + (rounds if given is None else len(given))
+        try:
+            for number in each('verifying', range(count)):
+                if number == 0:
+                    contents = first
+                elif given is not None:
+                    contents = given[number - 1]
+                else:
+                    contents = [changed(one, rng) for one in first]
+                self._round(number, contents)
+                if number:
+                    self._note_unchanged(first, contents)
+        finally:
+            for one, before in saved:
+                one[...] = before
+            self.cupy.cuda.get_current_stream().synchronize()
+        return self._found()
+
+    def _given(self, values: Sequence[Sequence[Any]] | None) -> list[list[NDArray[Any]]] | None:
+        """The caller's own values for the inputs, checked."""
+        if values is None:
+            return None
+        rounds = []
+        for contents in values:
+            if len(contents) != len(self.inputs):
+                wanted = counted(len(self.inputs), 'array')
+                raise ValueError(f'values must hold {wanted} for each round, got {len(contents)}')
+            made = []
+            for (name, one), content in zip(self.inputs.values(), contents):
+                host = self._host(content) if isinstance(content, self.cupy.ndarray) else np.asarray(content)
+                if host.shape != one.shape:
+                    raise ValueError(f'values for {name} must have shape {one.shape}, got {host.shape}')
+                made.append(host.astype(one.dtype))
+            rounds.append(made)
+        return rounds
+
+    def _host(self, array: Any) -> NDArray[Any]:
+        return np.array(self.cupy.asnumpy(array))
+
+    def _touched(self) -> list[Any]:
+        """Every array that is not the graph's own affair and may be written: all are put back at the end."""
+        cupy, memory = self.cupy, self.graph._memory
+        found = [one for _name, one in (*self.inputs.values(), *self.written.values())]
+        found += [one for value in self._reached() for _name, one in _named(value, '', cupy.ndarray)]
+        pointer = cupy.cuda.MemoryPointer
+        held = (one for thing in memory.held() for one in (thing if isinstance(thing, list) else [thing]))
+        for mem in (one.mem for one in held if isinstance(one, pointer)):
+            if mem.size and not (memory.holds(mem.ptr) if memory.private else memory.owns(mem)):
+                found.append(cupy.ndarray((mem.size,), np.uint8, pointer(mem, 0)))
+        return list({id(one): one for one in found}.values())
+
+    def _reached(self) -> Iterator[Any]:
+        """What the function names besides its arguments: closures, and globals of its code."""
+        fn = getattr(self.fn, '__wrapped__', self.fn)
+        for cell in getattr(fn, '__closure__', None) or ():
+            with suppress(ValueError):  # not assigned yet
+                yield cell.cell_contents
+        code, space = getattr(fn, '__code__', None), getattr(fn, '__globals__', {})
+        for name in code.co_names if code is not None else ():
+            if name in space:
+                yield space[name]
+
+    # -- one round ------------------------------------------------------------------------------------------------
+
+    def _round(self, number: int, contents: list[NDArray[Any]]) -> None:
+        try:
+            drawn = self._launch(contents)
+            got = [self._host(one) for one in self._watched()]
+            want = self._eager(number, contents, drawn)
+            if want is None:
+                return
+            self._launch(contents)
+        except errors.AssumptionError as error:
+            at = '' if error.location is None else f' at {error.location}'
+            self.report.stopped.append(f'round {number}: the check of the host read{at} stopped the launch')
+            return
+        self.report.rounds += 1
+        for out, first, eager in zip(self.outputs, got, want):
+            out.got.append(first)
+            out.want.append(eager)
+            apart = difference(first, eager, *self.tolerance)
+            if apart is not None:
+                out.wrong[number] = apart
+            again = difference(self._host(out.array), first, *self.tolerance)
+            if again is not None and not drawn:  # what is drawn is new at each launch
+                out.unsteady[number] = again
+
+    def _watched(self) -> list[Any]:
+        """What is compared: the outputs, then the inputs, which may be changed in place."""
+        return [*self.order, *(one for key, (_name, one) in self.inputs.items() if key not in self.written)]
+
+    def _launch(self, contents: list[NDArray[Any]]) -> list[Any]:
+        """Fill the inputs, poison what is free, launch; return what was drawn for the launch."""
+        for (_name, one), content in zip(self.inputs.values(), contents):
+            one[...] = self.cupy.asarray(content)
+        self._poison()
+        self.graph.launch()
+        self.cupy.cuda.get_current_stream().synchronize()
+        plan = self.graph._plan
+        return [] if plan is None else plan.drawn()
+
+    def _eager(self, number: int, contents: list[NDArray[Any]], drawn: list[Any]) -> list[NDArray[Any]] | None:
+        """What the function makes of copies of the inputs: the results, and the copies after it."""
+        copies: dict[int, Any] = {}
+        for (key, (_name, one)), content in zip(self.inputs.items(), contents):
+            copies[key] = one.copy(order='K')
+            copies[key][...] = self.cupy.asarray(content)
+        try:
+            with self._sizes_told(), GUARD.rehearsing(self.platform, Rehearsal(), list(drawn)):
+                result = self.fn(*_with(self.args, copies))
+        except Exception as error:
+            if number == 0:  # on the inputs as they were: the function itself is at fault
+                raise
+            self.report.stopped.append(f'round {number}: the eager run raised {error!r}')
+            return None
+        results = self._results(result, copies)
+        rest = [copies[key] for key in self.inputs if key not in self.written]
+        return [self._host(one) for one in (*results, *rest)]
+
+    def _results(self, result: Any, copies: Mapping[int, Any]) -> list[Any]:
+        """The arrays that the function returned, in the order of the outputs, which they must match."""
+        returned = [one for _name, one in _named(result, 'output', self.cupy.ndarray)]
+        if not self.written and all(any(one is copy for copy in copies.values()) for one in returned):
+            returned = []
+        if len(returned) != len(self.order):
+            told = 'give outputs=' if not self.written else f'outputs has {len(self.order)}'
+            got = counted(len(returned), 'array')
+            raise ValueError(f'the function returns {got}: {told}, the arrays that the graph writes')
+        for (name, out), one in zip(self.written.values(), returned):
+            if (out.shape, out.dtype) != (one.shape, one.dtype):
+                raise ValueError(f'{name} is {out.dtype}{out.shape}, and the function returns {one.dtype}{one.shape}')
+        if not self.outputs:
+            named = [*self.written.values(), *(pair for key, pair in self.inputs.items() if key not in self.written)]
+            self.outputs = [_Output(name, one) for name, one in named]
+        return returned
+
+    # -- poison ---------------------------------------------------------------------------------------------------
+
+    def _sizes_told(self) -> Any:
+        """In this block it is noted of what sizes memory is asked for: freed blocks of these are about afterwards."""
+        sizes = self.sizes
+
+        class Sizes(self.cupy.cuda.MemoryHook):  # type: ignore[misc, name-defined]
+            name = 'capturekit.verify'
+
+            def malloc_postprocess(self, **told: Any) -> None:
+                sizes[told['mem_size']] = min(sizes.get(told['mem_size'], 0) + 1, _MOST_BLOCKS)
+
+        return Sizes()
+
+    def _poison(self) -> None:
+        """Write over memory that lies free: the graph's own, and in CuPy's pool what eager runs have used and left."""
+        cupy = self.cupy
+        streams = [cupy.cuda.Stream.from_external(_Handle(lane.stream)) for lane in self.graph.recording.lanes]
+        with GUARD.inside():
+            for pointer in [*self.graph._memory.spare(streams), *self._left()]:
+                pointer.memset_async(_POISON, int(pointer.mem.size) - (int(pointer.ptr) - int(pointer.mem.ptr)))
+        cupy.cuda.get_current_stream().synchronize()
+
+    def _left(self) -> Iterator[Any]:
+        """Free blocks of CuPy's pool, of the sizes that are about; the pool grows by one block of a size at most."""
+        pool: Any = getattr(self.cupy.cuda.get_allocator(), '__self__', None)
+        if not hasattr(pool, 'free_bytes') or not hasattr(pool, 'total_bytes'):  # an allocator without free blocks
+            return
+        sizes = dict(self.sizes)
+        for _name, one in (*self.inputs.values(), *self.written.values()):
+            sizes.setdefault(int(one.nbytes), 2)
+        for size, count in sizes.items():
+            total = pool.total_bytes()
+            while count and 0 < size <= pool.free_bytes() and pool.total_bytes() == total:
+                count -= 1
+                yield pool.malloc(size)
+
+    # -- what was found -------------------------------------------------------------------------------------------
+
+    def _note_unchanged(self, first: list[NDArray[Any]], contents: list[NDArray[Any]]) -> None:
+        for (name, _one), before, now in zip(self.inputs.values(), first, contents):
+            if before.tobytes() != now.tobytes():
+                self.moved.add(name)
+        self.report.unchanged = [name for name, _one in self.inputs.values() if name not in self.moved]
+
+    def _found(self) -> Verification:
+        report = self.report
+        report.outputs = [out.name for out in self.outputs]
+        for out in self.outputs:
+            still = len(out.got) > 1 and all(one.tobytes() == out.got[0].tobytes() for one in out.got)
+            kinds = [('constant' if still and 0 not in out.wrong else 'differs', out.wrong), ('changes', out.unsteady)]
+            for kind, rounds in kinds:
+                if rounds:
+                    found = suspects(self.graph, self.fn, self.frame, out.array, kind != 'changes')
+                    largest = max(rounds.values())
+                    report.mismatches.append(Mismatch(kind, out.name, largest, list(rounds), found))
+        return report
+
+
+class _Handle:
+    """A bare handle, in the form of the stream protocol."""
+
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.ptr)

@@ -1,0 +1,1 @@
+"""The command line, the doctor, explanations, the plugin for pytest."""

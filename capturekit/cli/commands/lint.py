@@ -1,0 +1,262 @@
+"""``capturekit lint``: a script or a function run once, and all that a capture of it would refuse, lose or bake in."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import importlib
+import inspect
+import io
+import linecache
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from capturekit.cli.lint_formats import FORMATS
+from capturekit.cli.script_runner import as_main, join_threads, run_code, why_no_gpu
+from capturekit.lab.file_lint import MARK, Judging, marked
+from capturekit.lab.lint import Linting, Report, known_rules
+from capturekit.model.source_line import raised_at
+
+_DESCRIPTION = """\
+Run a script, or a function without arguments, once, and list all that a capture would refuse, silently leave out, or
+record otherwise than it reads: each with its line and what strict=False makes of it, and for each rule what to write
+instead. Of a script it judges what is in captures (`with ck.capture()`, begin_capture and end_capture), in functions
+under @ck.graphed, in functions marked capture_safe (@pytest.mark.capture_safe), and in those that --function names;
+whatever else the script does is its own affair. Of module:function it judges the whole function.
+"""
+_EPILOG = """\
+A line that ends in `# capturekit: ignore[host-read]` is left out for that rule, `# capturekit: ignore` for all.
+
+exit status: 0 a strict capture (with --no-strict: one with strict=False) would refuse nothing; 1 there is something, or
+the code failed; 2 nothing was looked at, or there is nothing to run; 130 interrupted. Without a GPU the simulated
+device is used; one line on standard error says which of the two it was. Options go before the target; what follows a
+script is its own. With json and github standard output is the report alone; what the code prints goes to standard
+error.
+
+examples:
+  python -m capturekit lint samples/fork_join.py
+  python -m capturekit lint --simulate --function step train.py --epochs 3
+  python -m capturekit lint --select host-read,device-sync --output-format github train.py
+  python -m capturekit lint --no-strict --output-format json mypackage.model:step
+"""
+
+
+def add(commands: Any) -> None:
+    """Add the command's parser."""
+    parser = commands.add_parser(
+        'lint',
+        help='list all that a capture of a script or function would refuse, lose or bake in',
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument('--simulate', action='store_true', help='use the simulated device even where there is a GPU')
+    parser.add_argument('--seed', type=int, default=0, metavar='N', help="the simulated device's seed (default 0)")
+    parser.add_argument('--no-strict', action='store_true', help='only what strict=False would refuse counts')
+    parser.add_argument(
+        '--function', action='append', default=[], metavar='NAME', help="judge this function of the script's, too"
+    )
+    parser.add_argument('--select', type=_rules, metavar='RULES', help='only these rules, with commas between them')
+    parser.add_argument('--ignore', type=_rules, default=set(), metavar='RULES', help='all rules but these')
+    parser.add_argument('--output-format', choices=list(FORMATS), default='concise', help='(default: concise)')
+    parser.add_argument('--json', dest='output_format', action='store_const', const='json', help=argparse.SUPPRESS)
+    parser.add_argument('target', help='a Python file, or module:function')
+    parser.add_argument('args', nargs=argparse.REMAINDER, help="a script's own arguments")
+    parser.set_defaults(go=_go)
+
+
+def _rules(text: str) -> set[str]:
+    names = {name.strip() for name in text.split(',')}
+    for name in sorted(names - known_rules()):
+        near = difflib.get_close_matches(name, known_rules(), 1)
+        hint = f': did you mean {near[0]}?' if near else ' (see `capturekit explain`)'
+        raise argparse.ArgumentTypeError(f'there is no rule {name!r}{hint}')
+    return names
+
+
+def _go(given: argparse.Namespace) -> int:
+    module, colon, function = given.target.partition(':')
+    script = not colon or os.path.exists(given.target)
+    if script and not os.path.isfile(given.target):
+        return _usage(f'there is no file {given.target!r}; a function is given as module:function')
+    if not script and os.path.isfile(module):
+        return _usage(f'a function of a file is named by an option: lint --function {function} {module}')
+    if not script and (given.args or given.function or not module or not function):
+        return _usage('a function is given as module:function, and takes no arguments')
+    with contextlib.ExitStack() as stack:
+        if not _device(stack, given):
+            return 1
+        folder = os.path.dirname(os.path.realpath(given.target)) if script else os.getcwd()
+        stack.enter_context(as_main([given.target, *given.args], folder))
+        if given.output_format != 'concise':
+            stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        try:
+            return _lint_file(given) if script else _lint_function(module, function, given)
+        except _Missing as missing:
+            return _usage(str(missing))
+
+
+class _Missing(Exception):
+    """There is no such function."""
+
+
+def _lint_file(given: argparse.Namespace) -> int:
+    file, named = given.target, set(given.function)
+    with io.open_code(os.path.abspath(file)) as opened:
+        source = opened.read()
+    linecache.checkcache(file)
+    judged = Judging()
+    run = _Run(told=judged.told)
+    with run:
+        code, names, there = marked(source, file, named)
+        for name in sorted(named.difference(there)):
+            near = difflib.get_close_matches(name, there, 1)
+            raise _Missing(f'there is no function {name!r} in {file}' + (f': did you mean {near[0]}?' if near else ''))
+        with judged:
+            run_code(code, file, judged.names)
+            join_threads()
+    never = [name for name in names if name not in judged.functions] if run.ended else []
+    nothing = (
+        f'nothing was looked at: {os.path.basename(file)} records nothing in a capture, and calls no graphed function '
+        f'and none that is marked {MARK}; --function NAME judges a function'
+    )
+    return _told(given, judged.report, run, judged.looked, never, nothing)
+
+
+def _lint_function(module: str, function: str, given: argparse.Namespace) -> int:
+    run = _Run()
+    report = Report()
+    with run:
+        found = _resolve(module, function)
+        run.resolved = True
+        with Linting() as report:
+            try:
+                report.result = found()
+            finally:
+                join_threads()
+    looked = f'1 function ({given.target})' if run.resolved else ''
+    return _told(given, report, run, looked, [], 'nothing was looked at')
+
+
+def _resolve(module: str, function: str) -> Callable[[], Any]:
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f'{module}.'.startswith(f'{error.name}.'):
+            raise _Missing(f'there is no module {error.name!r}') from None
+        raise
+    for name in function.split('.'):
+        found = getattr(found, name, None)
+    if not callable(found):
+        raise _Missing(f'there is no function {function!r} in {module}')
+    if inspect.iscoroutinefunction(found) or inspect.isgeneratorfunction(found):
+        raise _Missing(f'{function!r} is a generator or a coroutine: a call of it runs nothing that could be looked at')
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        raise _Missing(f'{function!r} takes no arguments here ({error}): name one that makes them itself') from None
+    except ValueError:
+        pass  # of compiled code nobody knows
+    return found  # type: ignore[no-any-return]
+
+
+def _usage(text: str) -> int:
+    print(f'capturekit: {text}', file=sys.stderr)
+    return 2
+
+
+def _device(stack: contextlib.ExitStack, given: argparse.Namespace) -> bool:
+    """Put the device in place, and say which; False if there is a GPU that can't be used."""
+    why = '--simulate was given' if given.simulate else why_no_gpu()
+    if why is None:
+        from capturekit.driver.cuda import current
+
+        try:
+            platform = current()
+        except ImportError as error:
+            print(f'capturekit: {error}', file=sys.stderr)
+            return False
+        said = f'on the GPU, CuPy {platform.cupy.__version__}'
+    else:
+        from capturekit.simulated import SimulatedDevice, install, uninstall
+
+        install(SimulatedDevice(given.seed))
+        stack.callback(uninstall)
+        said = f'on the simulated device, seed {given.seed} ({why})'
+    print(f'capturekit: {said}', file=sys.stderr, flush=True)
+    return True
+
+
+@dataclass
+class _Run:
+    """A block of code that is not ours: how it ended. What it raises is shown, and goes no further."""
+
+    how: str = ''
+    status: int = 0
+    error: BaseException | None = None
+    resolved: bool = False
+    told: Callable[[BaseException], bool] = lambda error: False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the code has come to its own end."""
+        return not self.how
+
+    def __enter__(self) -> _Run:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self.error = error
+        if error is None:
+            return True
+        if isinstance(error, _Missing):
+            return False
+        at = raised_at(error)
+        where = '' if at is None else f' at {at}'
+        if isinstance(error, SystemExit):
+            if error.code is not None and error.code != 0:
+                self.how, self.status = f'left with {error.code!r}{where}', 1
+            return True
+        if isinstance(error, KeyboardInterrupt):
+            self.how, self.status = f'was interrupted{where}', 130
+            return True
+        if not isinstance(error, Exception):
+            return False
+        told = self.told(error)
+        self.how, self.status = f'{"ended at" if told else "failed with"} {type(error).__name__}{where}', 1
+        if told:
+            return True
+        notes = getattr(error, '__notes__', [])
+        notes[:] = [note for note in notes if not note.startswith('capturekit lint, up to here')]
+        sys.stdout.flush()
+        traceback.print_exception(type(error), error, error.__traceback__)
+        return True
+
+
+def _told(
+    given: argparse.Namespace, report: Report, run: _Run, looked: str, never: list[str], nothing: str
+) -> int:  # fmt: skip
+    """Print the report and a last sentence that says what was looked at; return the exit status."""
+    select, ignore = given.select, given.ignore
+    kept = [f for f in report.findings if (select is None or f.rule in select) and f.rule not in ignore]
+    report.ignored += len(report.findings) - len(kept)
+    report.findings[:] = sorted(kept, key=lambda f: ('', 0) if f.at is None else (f.at.file, f.at.line))
+    if not run.ended:
+        sentence = f'not all was looked at: {os.path.basename(given.target)} {run.how}; '
+        sentence += f'until then at {looked}' if looked else 'nothing was looked at until then'
+    elif not looked:
+        sentence = nothing
+    else:
+        sentence = f'looked at {looked}'
+    if never:
+        sentence += f'; never called, and not looked at: {", ".join(never)}'
+    text = FORMATS[given.output_format](report, sentence, run.ended and bool(looked) and not never)
+    print(text, file=sys.stdout if given.output_format == 'concise' else sys.__stdout__, flush=True)
+    counts = not (report.ok_adapting if given.no_strict else report.ok)
+    return run.status or int(counts) or (2 if never or not looked else 0)

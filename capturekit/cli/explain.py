@@ -1,0 +1,323 @@
+"""A code, a rule or an exception, explained: what CUDA answers and when, what is raised, a wrong and a right example.
+
+What is legal is read from the table that the guard reads (:mod:`capturekit.model.rules`); what depends on a capture's
+past is asked of the guard's ledger (:mod:`capturekit.model.ledger`). Only words and examples are written down, in
+:mod:`capturekit.cli.examples`. :func:`cases` is the whole of it as data, for ``capturekit rules``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from capturekit.cli.examples import KINDS, LESSONS, MEANINGS, Kind, Lesson, program
+from capturekit.model import errors
+from capturekit.model.errors import CaptureError, CudaCallError
+from capturekit.model.ledger import Ledger, Verdict
+from capturekit.model.rules import ROWS, RULES, Answer, CaptureStatus, Code, Effect, Mode, Operation, Pattern, Rule
+
+#: What a capture has been through, where the answer depends on that.
+_UNJOINED, _LOST, _ENDED, _GOOD = 'a lane unjoined', 'lost before', 'ended', ''
+_STORIES = {Effect.INVALIDATES: _LOST, Effect.ENDS: _ENDED}
+_STATUSES = {Effect.INVALIDATES: CaptureStatus.INVALIDATED, Effect.ENDS: CaptureStatus.NONE}
+_ORIGIN, _SIDE, _EVENT, _THREAD = 16, 17, 18, 1
+_WIDTH = 100
+
+Topic = Code | Rule | Kind | type[RuntimeError]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of call: operation, what it addresses, CUDA's answers, the rule's name or '', the calls measured."""
+
+    operation: Operation
+    target: str
+    pattern: Pattern
+    rule: str
+    calls: tuple[str, ...]
+
+
+# -- what the table says --------------------------------------------------------------------------------------
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """All kinds of calls that the table or the ledger knows, those of one operation together."""
+    found: dict[tuple[Operation, str, Pattern, str], list[str]] = {}
+    for label, operation, target, pattern, rule in ROWS:
+        found.setdefault((operation, target.value, pattern, rule), []).append(label)
+    made = [Case(*key, tuple(labels)) for key, labels in found.items()] + list(_by_past())
+    order = list(Operation)
+    return tuple(sorted(made, key=lambda case: order.index(case.operation)))
+
+
+def _by_past() -> Iterator[Case]:
+    """What the table has no row for: calls that the ledger judges by what the capture has been through."""
+    ruled = {rule for _label, _operation, _target, _pattern, rule in ROWS}
+    for story in (_UNJOINED, _LOST):
+        for operation in Operation:
+            verdicts = [_judged(story, operation, mode, blocking) for mode in Mode for blocking in (False, True)]
+            rules = {verdict.rule.name for verdict in verdicts if verdict and verdict.rule} - ruled
+            if rules:
+                a, b, c, d, e, f = (_kept(story, verdict.answer) for verdict in verdicts if verdict)
+                call = f'{operation.value}(origin), {story}'
+                yield Case(operation, f'origin, {story}', Pattern((a, b, c, d, e, f)), rules.pop(), (call,))
+
+
+def _kept(story: str, answer: Answer) -> Answer:
+    """A call that does nothing to a lost capture leaves it lost."""
+    return Answer(answer.code, Effect.INVALIDATES) if (story, answer.effect) == (_LOST, Effect.NOTHING) else answer
+
+
+def _judged(story: str, operation: Operation, mode: Mode, blocking: bool) -> Verdict | None:
+    """What the ledger says to a call on the origin of a capture with that past; None where nobody has measured it."""
+    topology = Ledger()
+    capture = topology.begin(_ORIGIN, mode, _THREAD, blocking=blocking)
+    if story == _UNJOINED:
+        topology.record(_EVENT, _ORIGIN)
+        topology.wait(_SIDE, _EVENT)
+        topology.work(_SIDE)
+    elif story == _LOST:
+        capture.status = CaptureStatus.INVALIDATED
+    elif story == _ENDED:
+        topology.end(capture)
+    try:
+        return topology.judge(operation, thread=_THREAD, stream=_ORIGIN)
+    except KeyError:
+        return None
+
+
+def status_after(answer: Answer) -> CaptureStatus:
+    """The capture's status after a call was answered so."""
+    return _STATUSES.get(answer.effect, CaptureStatus.ACTIVE)
+
+
+def end_after(answer: Answer) -> Code:
+    """What CUDA says to ``endCapture`` on the origin after a call was answered so, and nothing else went wrong."""
+    verdict = _judged(_STORIES.get(answer.effect, _GOOD), Operation.END_CAPTURE, Mode.RELAXED, False)
+    assert verdict is not None
+    return verdict.answer.code
+
+
+def situations(pattern: Pattern, code: Code | None = None) -> list[tuple[str, Answer]]:
+    """The answers of a pattern, each once, with the modes and origins that get it; only those with ``code``."""
+    groups: dict[Answer, list[tuple[Mode, bool]]] = {}
+    for mode in Mode:
+        for blocking in (False, True):
+            groups.setdefault(pattern(mode, blocking), []).append((mode, blocking))
+    return [(_where(cells), answer) for answer, cells in groups.items() if code in (None, answer.code)]
+
+
+def _where(cells: list[tuple[Mode, bool]]) -> str:
+    modes = [mode for mode in Mode if any(mode is m for m, _blocking in cells)]
+    origins = {blocking for _mode, blocking in cells}
+    if len(cells) < len(modes) * len(origins):  # not every mode with every origin
+        parts = [[cell for cell in cells if cell[1] is blocking] for blocking in (False, True)]
+        return '; '.join(_where(part) for part in parts if part)
+    told = 'every mode' if len(modes) == len(Mode) else ', '.join(mode.name.lower() for mode in modes)
+    return told if len(origins) == 2 else f'{told}, {"" if True in origins else "non-"}blocking origin'
+
+
+def says(answer: Answer) -> str:
+    """An answer in words: the code, and what becomes of the capture."""
+    if not answer.refused:
+        return {
+            Effect.NOTHING: 'allowed',
+            Effect.RECORDED: 'recorded',
+            Effect.ENDS: 'allowed, ends the capture',
+            Effect.ESCAPES: 'no error: runs at once and is missing from the graph',
+        }.get(answer.effect, answer.effect.value)
+    status = status_after(answer).name.capitalize()
+    return f'{_code(answer.code)}, status then {status}, ending says {_code(end_after(answer))}'
+
+
+def _code(code: Code) -> str:
+    return code.name if code is Code.cudaSuccess else f'{code.value} {code.name}'
+
+
+# -- words ----------------------------------------------------------------------------------------------------
+
+
+@cache
+def topics() -> dict[str, Topic]:
+    """All that can be explained, by its name: codes, rules, kinds of steps, exceptions."""
+    told = {answer.code for case in cases() for answer in case.pattern.answers if answer.refused}
+    capturing = {code for code in Code if 900 <= code <= 910}
+    found: dict[str, Topic] = {code.name: code for code in sorted(told | capturing)}
+    found.update(RULES)
+    found.update(KINDS)
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, (CaptureError, CudaCallError)):
+            found[name] = kind
+    return found
+
+
+def find(word: str) -> Topic:
+    """The topic of a word: a code's number or name, a rule's name, a kind of step, an exception's name.
+
+    Raises:
+        LookupError: there is none; the message has those that are close.
+    """
+    known = topics()
+    plain = {_plain(name): name for name in known}
+    plain.update({str(int(topic)): name for name, topic in known.items() if isinstance(topic, Code)})
+    name = plain.get(_plain(word))
+    if name is None:
+        close = [plain[near] for near in difflib.get_close_matches(_plain(word), plain, 4, 0.5)]
+        near = f'; close to it: {", ".join(dict.fromkeys(close))}' if close else ''
+        raise LookupError(f'there is no code, rule, kind of step or exception {word!r}{near}')
+    return known[name]
+
+
+def _plain(word: str) -> str:
+    """The letters and digits of a word; ``CUDA_ERROR_X_Y``, ``cudaErrorXY`` and ``capturekit.XY`` give the same."""
+    last = re.sub(r'[^a-z0-9.]', '', word.lower()).rpartition('.')[2]
+    return last.removeprefix('cudaerror') or last
+
+
+def listing() -> str:
+    """All words that can be explained, each with a line."""
+    lines = []
+    for name, topic in topics().items():
+        if isinstance(topic, Code):
+            lines.append(f'{topic.value:<23}{name}')
+        elif isinstance(topic, (Rule, Kind)):
+            lines.append(f'{name:<23}{_short(topic.says, _WIDTH - 23)}')
+        else:
+            lines.append(f'{name:<23}{_short(_docstring(topic), _WIDTH - 23)}')
+    return '\n'.join(lines) + '\n'
+
+
+def _short(text: str, width: int) -> str:
+    return textwrap.shorten(text, width, placeholder=' ...')
+
+
+def _docstring(kind: type) -> str:
+    first = inspect.cleandoc(kind.__doc__ or '').partition('\n\n')[0]
+    return re.sub(r':\w+:`~?', '`', first.replace('``', '`'))
+
+
+# -- an explanation -------------------------------------------------------------------------------------------
+
+
+def explain(word: str) -> str:
+    """Explain a word, in lines of 100 columns; LookupError if there is nothing by that name."""
+    topic = find(word)
+    if isinstance(topic, Code):
+        parts = _of_code(topic)
+    elif isinstance(topic, Rule):
+        parts = _of_rule(topic)
+    elif isinstance(topic, Kind):
+        parts = _of_kind(topic)
+    else:
+        parts = _of_exception(topic)
+    return '\n\n'.join(parts) + '\n'
+
+
+def lesson(topic: Topic) -> Lesson:
+    """Words and examples for a topic: its own, or those of its first rule."""
+    name = topic.__name__ if isinstance(topic, type) else topic.name
+    return LESSONS[name] if name in LESSONS else LESSONS[_rules_of(topic)[0].name]
+
+
+def _rules_of(topic: Topic) -> list[Rule]:
+    """The rules of a code or an exception, in the order of the table."""
+    if isinstance(topic, Code):
+        names = [case.rule for case in cases() if any(answer.code is topic for answer in case.pattern.answers)]
+        return [rule for name, rule in RULES.items() if name in names]
+    return [rule for rule in RULES.values() if rule.error is topic]
+
+
+def _of_code(code: Code) -> Iterator[str]:
+    taught = lesson(code)
+    yield f'{code.value}  {code.name}\n{_text(MEANINGS[code])}\n{_text(taught.met)}'
+    rules = _rules_of(code)
+    yield 'CUDA answers so to' if rules else 'CUDA answers so to\n  no call of the table'
+    for rule in rules:
+        yield f'  rule {rule.name}, capturekit raises {rule.error.__name__}\n{_answers(rule, code)}'
+    shown: list[type[RuntimeError]] = [rule.error for rule in rules if lesson(rule) is taught]
+    shown = shown or [rule.error for rule in rules]
+    if not rules:  # an exception of its own
+        shown = [kind for name, kind in topics().items() if isinstance(kind, type) and LESSONS.get(name) is taught]
+    yield from _examples(taught, shown)
+    yield from _ends(taught, [rule.name for rule in rules])
+
+
+def _of_rule(rule: Rule) -> Iterator[str]:
+    taught = lesson(rule)
+    yield f'{rule.name}  capturekit raises {rule.error.__name__}\n{_text(rule.says + ".")}\n{_text(taught.met)}'
+    mine = [case for case in cases() if case.rule == rule.name]
+    if mine:
+        yield f'CUDA answers\n{_answers(rule)}'
+    else:
+        yield f'CUDA answers\n{_text("No row of the table: this is judged by what the host would see.")}'
+    yield from _examples(taught, [rule.error])
+    yield f'Instead\n{_text(rule.remedy)}'
+    codes = {int(answer.code) for case in mine for answer in case.pattern.answers if answer.refused}
+    yield from _ends(taught, [*map(str, sorted(codes)), rule.error.__name__])
+
+
+def _of_kind(kind: Kind) -> Iterator[str]:
+    taught = lesson(kind)
+    yield f'{kind.name}  a kind of step in recordings\n{_text(kind.says)}\n{_text(taught.met)}'
+    yield from _examples(taught, [])
+    yield from _ends(taught, [taught.raises] if taught.raises in topics() else [])
+
+
+def _of_exception(kind: type[RuntimeError]) -> Iterator[str]:
+    taught = lesson(kind)
+    yield f'{kind.__name__}\n{_text(_docstring(kind))}\n{_text(taught.met)}'
+    rules = _rules_of(kind)
+    for rule in rules:
+        answers = f'\n{_answers(rule)}' if any(case.rule == rule.name for case in cases()) else ''
+        yield f'  rule {rule.name}\n{_text(rule.says + ".", 4)}{answers}'
+    yield from _examples(taught, [kind])
+    yield from _ends(taught, [rule.name for rule in rules])
+
+
+def _answers(rule: Rule, code: Code | None = None) -> str:
+    """The calls under a rule, and what CUDA answers in which modes (only ``code``); those answered alike together."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for case in cases():
+        said = tuple(f'{where}: {says(answer)}' for where, answer in situations(case.pattern, code))
+        if case.rule == rule.name and said:
+            alike.setdefault(said, []).extend(case.calls)
+    lines = []
+    for said, calls in alike.items():
+        lines.append(_text('; '.join(calls), 4))
+        lines += [_text(line, 6, 8) for line in said]
+    return '\n'.join(lines)
+
+
+def _examples(taught: Lesson, kinds: Sequence[type[RuntimeError]]) -> Iterator[str]:
+    """``kinds``: the first is what the wrong example raises, unless it says another."""
+    if taught.wrong:
+        yield f'Wrong: {taught.raises or kinds[0].__name__}\n{_indented(taught.wrong)}'
+    if taught.unshown:
+        yield _text(taught.unshown, 0)
+    if taught.right:
+        yield f'Right\n{_indented(taught.right)}'
+
+
+def _ends(taught: Lesson, words: list[str]) -> Iterator[str]:
+    lines = [f'Met in {url}' for url in taught.seen]
+    if words:
+        lines.append(_text(f'See also: capturekit explain {" | ".join(words)}', 0, 2))
+    if lines:
+        yield '\n'.join(lines)
+
+
+def _text(text: str, indent: int = 2, hanging: int | None = None) -> str:
+    first, rest = ' ' * indent, ' ' * (indent if hanging is None else hanging)
+    return textwrap.fill(
+        text, _WIDTH, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _indented(code: str) -> str:
+    return textwrap.indent(program(code).rstrip(), '    ')

@@ -1,0 +1,314 @@
+"""The commands: ``python -m capturekit run script.py`` and what else ``--help`` names.
+
+``run`` runs a script as Python would, with the guard in force, on the GPU or on the simulated device. What goes wrong
+in the script is shown as the script's own: a refused call by its message, anything else by the script's frames.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import linecache
+import os
+import runpy
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from capturekit._version import __version__
+from capturekit.cli.script_runner import as_main, join_threads, run_code, why_no_gpu
+from capturekit.cli.terminal import any_terminal, paint, pipe_closed, unwritable
+from capturekit.cli.traceback_text import show
+from capturekit.model.counted import counted
+from capturekit.model.recording import Recording
+
+#: Modules of capturekit.cli.commands, in the order in which --help names them: each has ``add(commands)``.
+COMMANDS: tuple[str, ...] = ('rules', 'explain', 'doctor', 'view', 'lint')
+
+#: The file's name of code that was given with -c.
+_STRING = '<string>'
+_DESCRIPTION = 'Record CuPy work into CUDA graphs, across streams, and refuse what would break the capture.'
+_EPILOG = """\
+examples:
+  python -m capturekit run train.py --epochs 3     an unchanged script, on the GPU if there is one
+  python -m capturekit run --simulate train.py     the same without a GPU
+  python -m capturekit run --help                  what `run` does, and its options
+"""
+_RUN_DESCRIPTION = """\
+Run a script as `python script.py` would, and watch over every capture in it: those of capturekit and those that the
+script begins and ends by itself with CuPy's begin_capture and end_capture. A call that would lose the capture, or
+leave work out of it, is refused before CUDA sees it: the message says what and where, CUDA's rule, and what to write
+instead; the exit status is 1.
+"""
+_RUN_EPILOG = """\
+Without a GPU, `import cupy` in the script finds a stand-in that computes with NumPy and answers as CUDA does. One line
+on standard error says which of the two it was. Options go before the script; what follows it is the script's own.
+
+examples:
+  python -m capturekit run samples/fork_join.py
+  python -m capturekit run --simulate samples/fork_join.py 100000
+  python -m capturekit run --simulate --seed 7 train.py --epochs 3
+  python -m capturekit run --report failed.html -m mypackage.train --epochs 3
+  python -m capturekit run -c 'import cupy; print(cupy.arange(3) * 2)'
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line (``sys.argv[1:]`` if None) and return the exit status."""
+    parser = _parser()
+    if '_ARGCOMPLETE' in os.environ:
+        _complete(parser)
+    with any_terminal():
+        try:
+            given = parser.parse_args(argv)
+            status: int = given.go(given)
+        except BrokenPipeError as error:
+            if not pipe_closed(error):
+                raise
+            return 1
+        except SystemExit:
+            if pipe_closed():
+                return 1
+            raise
+        return 1 if pipe_closed() else status
+
+
+def _complete(parser: argparse.ArgumentParser) -> None:
+    """A shell asks what may come next: answered by argcomplete, where that is installed."""
+    with suppress(ImportError):
+        argcomplete = importlib.import_module('argcomplete')
+        argcomplete.autocomplete(parser)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog='python -m capturekit',
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument('--version', action='version', version=f'capturekit {__version__}')
+    commands = parser.add_subparsers(title='commands', metavar='command', required=True)
+    _add_run(commands)
+    for name in COMMANDS:
+        importlib.import_module(f'capturekit.cli.commands.{name}').add(commands)
+    return parser
+
+
+def _add_run(commands: Any) -> None:
+    run = commands.add_parser(
+        'run',
+        help='run a script with the guard in force, on the GPU or the simulated device',
+        description=_RUN_DESCRIPTION,
+        epilog=_RUN_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    run.add_argument('--simulate', action='store_true', help='use the simulated device even where there is a GPU')
+    run.add_argument(
+        '--seed',
+        type=int,
+        default=0,
+        metavar='N',
+        help='seed of the order in which simulated graphs compute their nodes (default 0)',
+    )
+    run.add_argument(
+        '--devices', type=int, default=1, metavar='N', help='how many devices the simulated machine has (default 1)'
+    )
+    run.add_argument(
+        '--traceback',
+        choices=('short', 'full'),
+        default='short',
+        help="short: the script's own frames (default); full: those of CuPy and capturekit, too",
+    )
+    run.add_argument('--full-traceback', dest='traceback', action='store_const', const='full', help=argparse.SUPPRESS)
+    run.add_argument('--save', metavar='FILE', help='write what each capture left behind to FILE, FILE-2 ... (JSON)')
+    run.add_argument('--report', metavar='FILE', help='write a page (HTML) of the capture that failed, or the last')
+    run.add_argument('-m', dest='module', nargs=argparse.REMAINDER, metavar='...', help='run a module, as python -m')
+    run.add_argument('-c', dest='code', nargs=argparse.REMAINDER, metavar='...', help='run code, as python -c')
+    run.add_argument('script', nargs='?', help='the Python file to run')
+    run.add_argument('args', nargs=argparse.REMAINDER, help="the script's own arguments")
+    run.set_defaults(go=lambda given: _run_given(run, given))
+
+
+# -- run ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Program:
+    """What is run: ``words``, as Python's own command line has them, ``argv`` as it sees them, where it looks first."""
+
+    words: str
+    argv: list[str]
+    folder: str | None
+    go: Callable[[], Any]
+
+
+def _run_given(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
+    try:
+        program = _program(parser, given)
+    except _Wrong as wrong:
+        _say(str(wrong))
+        return 2
+    for path in (given.save, given.report):
+        why = '' if path is None else unwritable(path)
+        if why:
+            _say(f'{path!r} can not be written: {why}. Nothing was run.')
+            return 2
+    with _kept(given.save, given.report):
+        return _run(program, given.simulate, given.seed, given.devices, whole=given.traceback == 'full')
+
+
+class _Wrong(Exception):
+    """There is nothing to run."""
+
+
+def _program(parser: argparse.ArgumentParser, given: argparse.Namespace) -> _Program:
+    """What the command line asks to be run."""
+    if given.module is not None or given.code is not None:
+        option, words = ('-m', given.module) if given.module is not None else ('-c', given.code)
+        if not words:
+            parser.error(f'argument {option}: expected {"a module" if option == "-m" else "code"}')
+        if given.script is not None:
+            parser.error(f'a script and {option}: only one can be run')
+        first, *rest = words
+        if option == '-m':
+            return _Program(f'-m {first}', [first, *rest], os.getcwd(), lambda: _run_module(first))
+        return _Program("-c '...'", ['-c', *rest], os.getcwd(), lambda: _run_code(first))
+    script = given.script
+    if script is None:
+        parser.error('the following arguments are required: script, -m module or -c code')
+    if not os.path.exists(script):
+        raise _Wrong(f'there is no file {script!r}')
+    if os.path.isdir(script) and not os.path.exists(os.path.join(script, '__main__.py')):
+        raise _Wrong(f'{script!r} is a folder without a __main__.py')
+    if not os.access(script, os.R_OK):
+        raise _Wrong(f'{script!r} can not be read')
+    folder = os.path.dirname(os.path.realpath(script)) if os.path.isfile(script) else None
+    return _Program(script, [script, *given.args], folder, lambda: runpy.run_path(script, run_name='__main__'))
+
+
+def _run_module(name: str) -> None:
+    """Run a module, or a package's ``__main__``. Raises _Wrong if there is none."""
+    try:
+        found = importlib.util.find_spec(name)
+    except (ModuleNotFoundError, ValueError) as error:
+        if isinstance(error, ModuleNotFoundError) and not f'{name}.'.startswith(f'{error.name}.'):
+            raise
+        found = None
+    if found is None:
+        raise _Wrong(f'there is no module {name!r}')
+    if found.submodule_search_locations is not None and importlib.util.find_spec(f'{name}.__main__') is None:
+        raise _Wrong(f'{name!r} is a package without a __main__')
+    runpy.run_module(name, run_name='__main__', alter_sys=True)
+
+
+def _run_code(text: str) -> None:
+    lines = text.splitlines(keepends=True)
+    linecache.cache[_STRING] = (len(text), None, lines, _STRING)  # so that its lines can be shown
+    run_code(compile(text, _STRING, 'exec', dont_inherit=True), None, {})
+
+
+@contextmanager
+def _kept(save: str | None, report: str | None) -> Iterator[None]:
+    """Write what captures leave behind: each recording as it ends, and at the end a page of the one to look at."""
+    if save is None and report is None:
+        yield
+        return
+    from capturekit.guard import HEARD
+    from capturekit.render import to_html
+
+    found: list[Recording] = []
+
+    def hear(recording: Recording, graph: Any) -> None:
+        if graph is not None:
+            graph.describe()
+        found.append(recording)
+        if save is not None:
+            stem, suffix = os.path.splitext(save)
+            path = save if len(found) == 1 else f'{stem}-{len(found)}{suffix}'
+            recording.save(path)
+            _say(f'{recording.outcome} recording of {counted(recording.node_count, "node")} written to {path}')
+
+    HEARD.append(hear)
+    try:
+        yield
+    finally:
+        HEARD.remove(hear)
+        if report is not None and found:
+            shown = next((one for one in found if one.outcome != 'good'), found[-1])
+            with open(report, 'w', encoding='utf-8') as f:
+                f.write(to_html(shown))
+            _say(f'report of a {shown.outcome} capture written to {report}')
+        elif report is not None:
+            _say('no capture ended, so there is nothing to report')
+
+
+def _run(program: _Program, simulate: bool, seed: int, devices: int, *, whole: bool) -> int:
+    if devices < 1:
+        _say(f'--devices takes a number of at least 1, got {devices}')
+        return 2
+    missing = '--simulate was given' if simulate else why_no_gpu()
+    if missing is None:
+        return _on_gpu(program, whole)
+    return _on_simulated(program, missing, seed, devices, whole)
+
+
+def _on_gpu(program: _Program, whole: bool) -> int:
+    import cupy
+
+    from capturekit.driver.cuda import current
+
+    try:
+        current()
+    except ImportError as error:
+        _say(f'{error}\n  Or without the GPU: python -m capturekit run --simulate {program.words}')
+        return 1
+    name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)['name'].decode()
+    _say(f'on the GPU ({name}), CuPy {cupy.__version__}')
+    return _guarded(program, whole)
+
+
+def _on_simulated(program: _Program, why: str, seed: int, devices: int, whole: bool) -> int:
+    from capturekit.simulated import SimulatedDevice, install, uninstall
+
+    _say(f'on the simulated device, seed {seed} ({why})')
+    install(SimulatedDevice(seed, devices=devices))
+    try:
+        return _guarded(program, whole)
+    finally:
+        uninstall()
+
+
+def _say(text: str) -> None:
+    print(f'{paint("capturekit:", "quiet", sys.stderr)} {text}', file=sys.stderr, flush=True)
+
+
+def _guarded(program: _Program, whole: bool) -> int:
+    from capturekit.guard import GUARD, watch
+    from capturekit.model.counters import aloud
+
+    with as_main(program.argv, program.folder), aloud(), watch():
+        try:
+            program.go()
+            join_threads()
+            for live in GUARD.lives.values():
+                _say(f'the capture begun at {live.at} was never ended: it made no graph')
+            return 0
+        except SystemExit:
+            raise
+        except _Wrong as wrong:
+            _say(str(wrong))
+            return 2
+        except BaseException as error:
+            if pipe_closed(error):
+                return 1
+            show(error, whole)
+            return 130 if isinstance(error, KeyboardInterrupt) else 1
+        finally:
+            for live in list(GUARD.lives.values()):
+                GUARD.gone(live)

@@ -1,0 +1,56 @@
+"""What ``run`` and ``lint`` do alike around a script: find out about the GPU, stand in for Python, wait for threads."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import CodeType, ModuleType
+from typing import Any
+
+from capturekit.cli.by_environment import NAME, wanted
+
+
+def why_no_gpu() -> str | None:
+    """Return None where CuPy finds a GPU, and otherwise what CuPy said, or who wants the simulated device."""
+    if wanted():
+        return f'{NAME} is set'
+    try:
+        import cupy
+
+        return None if cupy.cuda.runtime.getDeviceCount() > 0 else 'no GPU: CuPy counts none'
+    except Exception as error:
+        return f'no GPU: {error}'.splitlines()[0]
+
+
+@contextmanager
+def as_main(argv: Sequence[str], folder: str | None) -> Iterator[None]:
+    """Give code the ``sys.argv`` that Python would, and ``folder`` as the first place of ``sys.path``."""
+    before, path = sys.argv, sys.path[:]
+    sys.argv = list(argv)
+    if folder is not None and not getattr(sys.flags, 'safe_path', False):
+        sys.path[0] = folder
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = before, path
+
+
+def run_code(code: CodeType, file: str | None, names: dict[str, Any]) -> None:
+    """Run compiled code as the module ``__main__``, with more names in it."""
+    module = ModuleType('__main__')
+    vars(module).update({'__file__': file} if file is not None else {}, **names)
+    before = sys.modules['__main__']
+    sys.modules['__main__'] = module
+    try:
+        exec(code, vars(module))
+    finally:
+        sys.modules['__main__'] = before
+
+
+def join_threads() -> None:
+    """Wait as Python itself does before a script is over."""
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join()

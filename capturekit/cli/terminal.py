@@ -1,0 +1,78 @@
+"""Colour where a terminal is, text that every terminal can show, and pipes that close early."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+_CODES = {'error': '1;31', 'warning': '33', 'place': '1', 'quiet': '2', 'good': '32'}
+
+
+def coloured(stream: TextIO) -> bool:
+    """Whether a stream takes colours: ``NO_COLOR`` and ``FORCE_COLOR`` say so, else whether it is a terminal."""
+    if os.environ.get('NO_COLOR'):
+        return False
+    if os.environ.get('FORCE_COLOR'):
+        return True
+    return stream.isatty() and os.environ.get('TERM') != 'dumb'
+
+
+def paint(text: str, what: str, stream: TextIO) -> str:
+    """The text in the colour of an 'error', 'warning', 'place', of what is 'quiet' or 'good'."""
+    return f'\033[{_CODES[what]}m{text}\033[0m' if text and coloured(stream) else text
+
+
+@contextmanager
+def any_terminal() -> Iterator[None]:
+    """What standard output has no letters for becomes a question mark for the block, instead of an exception."""
+    stream: Any = sys.stdout
+    encoding = str(getattr(stream, 'encoding', None) or 'utf-8').lower().replace('_', '-')
+    if encoding in ('utf-8', 'utf8') or stream.errors != 'strict' or not hasattr(stream, 'reconfigure'):
+        yield
+        return
+    stream.reconfigure(errors='replace')
+    try:
+        yield
+    finally:
+        stream.reconfigure(errors='strict')
+
+
+def pipe_closed(error: BaseException | None = None) -> bool:
+    """Whether whoever read standard output has gone (``| head``). If so, nothing more is written to it.
+
+    Without an ``error`` this is found by writing what has not been written yet.
+    """
+    try:
+        sys.stdout.flush()
+        if not isinstance(error, BrokenPipeError) or not _unread(sys.stdout.fileno()):
+            return False
+    except BrokenPipeError:
+        pass
+    except ValueError:  # it is closed, or no file
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
+
+
+def _unread(file: int) -> bool:
+    """Whether a pipe has no reader any more."""
+    poll = select.poll()
+    poll.register(file, 0)
+    return any(event & select.POLLERR for _file, event in poll.poll(0))
+
+
+def unwritable(path: str) -> str:
+    """Why a file can't be written, in the system's words; '' if it can. A new one is not left behind."""
+    there = os.path.lexists(path)
+    try:
+        with open(path, 'ab'):
+            pass
+    except OSError as error:
+        return error.strerror or str(error)
+    if not there:
+        os.unlink(path)
+    return ''

@@ -1,0 +1,386 @@
+"""How long the nodes of a graph take, as NVIDIA's profiling library CUPTI saw them: no node is added to the graph.
+
+The device stamps start and end of every kernel, copy and memset itself; CUPTI hands the stamps out with the number of
+the graph's node. The lanes stay what they are, and a kernel's time is within about one microsecond of what its own
+code sees of it. It is not free either: launches take longer while it watches, the more lanes the more. Nothing is taken
+off in this file; that is done where the edges are known (:mod:`capturekit.graph.measure`).
+
+CUPTI is a wheel of its own (``nvidia-cuda-cupti``), which PyTorch brings along. It serves one profiler at a time, and
+where it can't be had :mod:`capturekit.driver.event_timing` puts events around the nodes. Of its records only those
+fields are read that have lain at the same offsets since CUDA 11.6.
+
+As long as it is attached, all launches of the process take longer, even when nothing is recorded: measured on an H100,
+a graph of 320 nodes on 32 lanes 5 times as long. So it is attached for one measurement and detached after it, which
+must not happen while another thread uses the device: measuring beside one that launches hung. And an executable graph
+that was made or launched while it recorded must be gone by then: one that was launched later ended in
+``cudaErrorLaunchFailure``. So where there are other threads of Python's it has to be asked for; where a graph of others
+was seen, it stays attached, and the times say so. Each time it is attached costs about half a megabyte of device
+memory, which does not come back.
+CUPTI User's Guide: "CUPTI Activity API", "CUPTI Callback API", ``cuptiFinalize``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from capturekit.driver.event_timing import TIMED, Exit, Launched, Marker, Times, measured, plain
+from capturekit.driver.node_reader import Reader
+from capturekit.driver.node_writer import Writer
+from capturekit.model.counted import counted
+from capturekit.model.errors import CudaCallError
+from capturekit.model.progress import progress
+from capturekit.model.rules import Code
+
+#: ``CUpti_ActivityKind`` of what is asked for, and where its records keep start, end and node: kernels, copies,
+#: memsets, copies between devices, host functions.
+_RECORDS = {10: (16, 24, 144), 1: (16, 24, 64), 2: (16, 24, 64), 22: (16, 24, 72), 56: (40, 48, 24)}
+#: ``CUPTI_ACTIVITY_KIND_KERNEL``: how kernels are recorded where they were asked for one after the other.
+_ALONE = 3
+#: Host functions are recorded by newer versions only.
+_HOST, _INVALID_KIND = 56, 14
+#: ``CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED``.
+_OTHERS = 39
+_RESOURCE, _CLONED = 3, 20
+_BUFFER = 1 << 20
+_STAYS = 'Graphs of others were seen meanwhile, so CUPTI stays attached, and launches take longer from now on.'
+
+
+class Untraceable(CudaCallError):
+    """CUPTI can't tell about this graph, or not here. ``reason`` is one sentence."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Code.cudaErrorNotSupported, 'CUPTI')
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class _Cloned(ctypes.Structure):
+    """``CUpti_GraphData``, as far as it is read."""
+
+    _fields_ = [(name, ctypes.c_void_p) for name in ('graph', 'original_graph', 'node', 'original')]
+
+
+class _Resource(ctypes.Structure):
+    """``CUpti_ResourceData``."""
+
+    _fields_ = [('context', ctypes.c_void_p), ('stream', ctypes.c_void_p), ('cloned', ctypes.POINTER(_Cloned))]
+
+
+_POINTER = ctypes.POINTER(ctypes.c_void_p)
+_SIZE = ctypes.POINTER(ctypes.c_size_t)
+_Requested = ctypes.CFUNCTYPE(None, _POINTER, _SIZE, _SIZE)
+_Completed = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+_Called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(_Resource))
+
+
+@dataclass(frozen=True)
+class Record:
+    """One node's run: nanoseconds of the device's clock, 0 where CUPTI could not take them, and the node's number."""
+
+    start: int
+    end: int
+    node: int
+
+
+class Profiler:
+    """CUPTI in this process. One at a time uses it: :meth:`begin` waits for the others of this process.
+
+    CUPTI calls back on threads of its own and keeps what it was given, so this object lives as long as the process.
+    """
+
+    def __init__(self, library: Any) -> None:
+        self._cupti = library
+        self._lock = threading.Lock()
+        self._buffers: dict[int, Any] = {}
+        self._records: list[Record] = []
+        self._numbers: dict[int, int] = {}
+        self._expected: frozenset[int] = frozenset()
+        self._known: set[int] = set()
+        #: Whether somebody else's graph was made or launched since :meth:`begin`; CUPTI stays attached then.
+        self.strangers = False
+        self._callbacks = _Requested(self._give), _Completed(self._take), _Called(self._note)
+
+    # -- called by CUPTI ----------------------------------------------------------------------------------------
+
+    def _give(self, buffer: Any, size: Any, most: Any) -> None:
+        raw = ctypes.create_string_buffer(_BUFFER + 8)
+        address = ctypes.addressof(raw) + -ctypes.addressof(raw) % 8
+        self._buffers[address] = raw
+        buffer[0], size[0], most[0] = address, _BUFFER, 0
+
+    def _take(self, _context: Any, _stream: int, buffer: int, _size: int, valid: int) -> None:
+        record, number = ctypes.c_void_p(), ctypes.c_uint64.from_address
+        kind_at, following = ctypes.c_uint32.from_address, self._cupti.cuptiActivityGetNextRecord
+        where, length = ctypes.c_void_p(buffer), ctypes.c_size_t(valid)
+        while following(where, length, ctypes.byref(record)) == 0:
+            at = record.value or 0
+            kind = kind_at(at).value
+            if offsets := _RECORDS.get(10 if kind == _ALONE else kind):
+                self._records.append(Record(*(number(at + offset).value for offset in offsets)))
+                self.strangers |= bool(self._records[-1].node) and self._records[-1].node not in self._known
+        self._buffers.pop(buffer, None)
+
+    def _note(self, _user: Any, domain: int, what: int, data: Any) -> None:
+        if (domain, what) == (_RESOURCE, _CLONED):
+            cloned, found = data[0].cloned[0], ctypes.c_uint64()
+            if not self._cupti.cuptiGetGraphNodeId(ctypes.c_void_p(cloned.node), ctypes.byref(found)):
+                original = cloned.original or 0
+                self._numbers[original] = found.value
+                self._known.add(found.value)
+                self.strangers |= original not in self._expected
+
+    # -- called by us -------------------------------------------------------------------------------------------
+
+    def _call(self, name: str, *args: Any) -> None:
+        code = int(getattr(self._cupti, name)(*args))
+        if code == _OTHERS:
+            raise Untraceable('another profiler uses CUPTI in this process')
+        if code:
+            raise Untraceable(f'CUPTI refuses: error {code} from {name}')
+
+    def begin(self, exit: Exit, nodes: Iterable[int] = ()) -> None:
+        """From here until ``exit`` CUPTI is attached, watches for nobody else, and copies of nodes are noted.
+
+        Of graphs, only ``nodes`` are to be copied meanwhile, and only their copies to run.
+
+        Raises Untraceable: another profiler is at work, or CUPTI does not fit the driver.
+        """
+        self._lock.acquire()
+        exit.add(self._lock.release)
+        given, taken, noted = self._callbacks
+        subscriber = ctypes.c_void_p()
+        self._call('cuptiSubscribe', ctypes.byref(subscriber), noted, None)
+        self._numbers.clear()
+        self._known.clear()
+        self._expected, self.strangers = frozenset(nodes), False
+        exit.add(partial(self._end, subscriber))
+        self._call('cuptiActivityRegisterCallbacks', given, taken)
+        self._call('cuptiEnableCallback', 1, subscriber, _RESOURCE, _CLONED)
+
+    def _end(self, subscriber: Any) -> None:
+        """Detach CUPTI, unless a graph that it recorded may be launched again."""
+        try:
+            self._call('cuptiUnsubscribe', subscriber)
+        finally:
+            if not self.strangers:
+                self._call('cuptiFinalize')
+                self._buffers.clear()
+
+    def numbers(self, nodes: Iterable[int]) -> dict[int, int]:
+        """CUPTI's number of the copy that was made last of each node, by the node's handle."""
+        return {node: self._numbers[node] for node in nodes if node in self._numbers}
+
+    def watch(self, exit: Exit, host: bool) -> None:
+        """Record what runs, until ``exit``. ``host``: host functions, too."""
+        for kind in _RECORDS:
+            if kind != _HOST or host:
+                self._watch(kind)
+                exit.add(partial(self._call, 'cuptiActivityDisable', kind))
+
+    def _watch(self, kind: int) -> None:
+        code = int(self._cupti.cuptiActivityEnable(kind))
+        if kind == _HOST and code == _INVALID_KIND:
+            raise Untraceable('this CUPTI does not record host functions, and the graph has some')
+        if code:
+            raise Untraceable(f'CUPTI refuses: error {code} from cuptiActivityEnable({kind})')
+
+    def taken(self) -> list[Record]:
+        """What ran since this was called last. All of it must have been waited for."""
+        self._call('cuptiActivityFlushAll', 0)
+        found, self._records = self._records, []
+        return found
+
+
+@functools.lru_cache(maxsize=1)
+def profiler() -> Profiler | str:
+    """CUPTI, or the reason why it can't be had: one sentence."""
+    try:
+        from cuda import pathfinder
+    except ImportError:
+        return "CUPTI can't be looked for: cuda-pathfinder is not installed (cuda-bindings of 12.9 and newer bring it)"
+    try:
+        return Profiler(ctypes.CDLL(str(pathfinder.load_nvidia_dynamic_lib('cupti').abs_path)))
+    except (RuntimeError, OSError):  # which all errors of cuda-pathfinder are, those of older ones, too
+        return 'CUPTI is not installed (pip install nvidia-cuda-cupti)'
+
+
+def traced(
+    device: Any,
+    reader: Reader,
+    watcher: Profiler,
+    g: int,
+    s: int,
+    launches: int,
+    warmup: int,
+    off: Sequence[int],
+    by_node_priority: bool,
+    launched: Launched,
+) -> Times:
+    """Behind :meth:`Timing.graph_measure`, where CUPTI is used. Raises Untraceable."""
+    times = Times('measured', *launched[:1], mark=launched[1], by='profiler')
+    timed, kind = _timed(reader, g, off), Writer(reader).kind
+    with Exit() as exit:
+        watcher.begin(exit, [one for node in reader.handles(g) for one in _inside(reader, node, kind(node), True)])
+        copy = device.graph_instantiate(g, by_node_priority)
+        exit.add(partial(device.graph_exec_destroy, copy))
+        owners = _owners(reader, watcher, timed)
+        for node in off:
+            device.node_enable(copy, node, False)
+        device.graph_upload(copy, s)
+        watcher.watch(exit, 'host' in timed.values())
+        # what is destroyed must not be running: the graph's memory may be given back right after an interrupt
+        exit.add(partial(device.stream_synchronize, s))
+        watcher.taken()
+        ran = []
+        with progress('measuring launches', warmup + launches) as step:
+            for number in range(warmup + launches):
+                device.graph_launch(copy, s)
+                device.stream_synchronize(s)
+                told = watcher.taken()
+                if number >= warmup:
+                    ran.append(_spans(told, owners))
+                step()
+    _gather(times, ran, timed)
+    return times
+
+
+def _timed(reader: Reader, g: int, off: Sequence[int]) -> dict[int, str]:
+    """The nodes that take time, and their kinds."""
+    kind, disabled = Writer(reader).kind, set(off)
+    return {node: kind(node) for node in reader.handles(g) if kind(node) in TIMED and node not in disabled}
+
+
+def _owners(reader: Reader, watcher: Profiler, timed: Mapping[int, str]) -> dict[int, int]:
+    """By CUPTI's number the node of the graph that its record belongs to: of a child graph's nodes, the child's."""
+    found: dict[int, int] = {}
+    for node, kind in timed.items():
+        inside = _inside(reader, node, kind)
+        numbers = watcher.numbers(inside)
+        if len(numbers) < len(inside):
+            raise Untraceable("CUPTI does not tell which records are this graph's")
+        found.update(dict.fromkeys(numbers.values(), node))
+    return found
+
+
+def _inside(reader: Reader, node: int, kind: str, all_kinds: bool = False) -> list[int]:
+    """A node's handle, or those of all nodes of a child graph that take time, or of all of any kind."""
+    if kind != 'graph':
+        return [node]
+    infos = [info for info in reader.infos(reader.info(node).inner) if all_kinds or info.kind in TIMED]
+    within = [handle for info in infos for handle in _inside(reader, info.handle, info.kind, all_kinds)]
+    return [node, *within] if all_kinds else within
+
+
+def _spans(records: Iterable[Record], owners: Mapping[int, int]) -> dict[int, tuple[int, int]] | None:
+    """First start and last end of each node in one launch; None if CUPTI could not take one of them."""
+    found: dict[int, tuple[int, int]] = {}
+    for record in records:
+        node = owners.get(record.node)
+        if node is None:
+            continue
+        if not 0 < record.start <= record.end:
+            return None
+        start, end = found.get(node, (record.start, record.end))
+        found[node] = min(start, record.start), max(end, record.end)
+    return found
+
+
+def _gather(times: Times, ran: Sequence[dict[int, tuple[int, int]] | None], timed: Mapping[int, str]) -> None:
+    """Put launches together of which all nodes were seen, in microseconds from the first start on."""
+    seen = set().union(*(one for one in ran if one))
+    whole = [one for one in ran if one is not None and len(one) == len(seen)]
+    if timed and not (seen and whole):
+        raise Untraceable('CUPTI has no launch of this graph whose nodes it all saw')
+    for one in whole:
+        first = min((start for start, _end in one.values()), default=0)
+        for node, (start, end) in one.items():
+            times.nodes.setdefault(node, []).append(((start - first) / 1e3, (end - first) / 1e3))
+        times.marked.append((max((end for _start, end in one.values()), default=first) - first) / 1e3)
+    if len(seen) < len(timed):
+        times.note = f'{counted(len(timed) - len(seen), "node")} left no trace, and so no times.'
+
+
+class Timing:
+    """The verb of :class:`capturekit.driver.cuda.CudaDevice` that measures. It needs the driver's library."""
+
+    reader: Any
+
+    def graph_measure(
+        self,
+        g: int,
+        x: int,
+        s: int,
+        launches: int,
+        warmup: int,
+        off: Sequence[int] = (),
+        by: str | None = None,
+        by_node_priority: bool = False,
+        several: bool = False,
+    ) -> Times:
+        """Launch ``x``, made of the definition ``g``, and another graph made of it, of which times are taken.
+
+        On the stream ``s``, each ``warmup + launches`` times, and wait for both; the first ``warmup`` are not told. The
+        nodes ``off`` are disabled in ``x``, are so in the other graph, and are not told. ``by_node_priority``: as ``x``
+        was instantiated. ``by``: 'profiler', 'events', or None for the profiler where it can be had and this is the
+        only thread. ``several``: its nodes are on several devices, and events won't do. Raises Untraceable where the
+        profiler is asked for, or needed, and can't be had. By events it is refused where ``cudaGraphClone`` is: graphs
+        with conditional or memory nodes.
+        """
+        if self.reader is None:
+            raise CudaCallError(Code.cudaErrorNotSupported, "measuring a graph: the driver's library can't be reached")
+        given = g, s, launches, warmup, off, by_node_priority
+        watcher = _watcher(by)
+        if isinstance(watcher, Profiler) and 'host' in _timed(self.reader, g, off).values():
+            watcher = _records_host(watcher)
+        needed = by is not None or several
+        if isinstance(watcher, str) and needed:
+            raise Untraceable(watcher)
+        with Exit() as exit:
+            launched = plain(self, Marker(self.reader, exit), exit, x, s, launches, warmup)
+        why, stays = watcher if isinstance(watcher, str) else '', ''
+        if isinstance(watcher, Profiler):
+            try:
+                times = traced(self, self.reader, watcher, *given, launched)
+                return replace(times, note=_sentences(times.note, _stays(watcher)))
+            except Untraceable as refusal:
+                why, stays = refusal.reason, _stays(watcher)
+                if needed:
+                    raise Untraceable(f'{why}. {stays}'.rstrip('. ')) from None
+        times = measured(self, self.reader, g, x, *given[1:], launched)
+        return replace(times, note=_sentences(f'By events: {why}.' if why else '', stays))
+
+
+def _stays(watcher: Profiler) -> str:
+    return _STAYS if watcher.strangers else ''
+
+
+def _sentences(*parts: str) -> str:
+    return ' '.join(part for part in parts if part)
+
+
+def _watcher(by: str | None) -> Profiler | str | None:
+    """The profiler; the reason why it is not used; None where nobody asked for it."""
+    if by == 'events':
+        return None
+    if by is None and threading.active_count() > 1:
+        return "there are other threads, and CUPTI may be detached only while none uses the device (by='profiler')"
+    return profiler()
+
+
+def _records_host(watcher: Profiler) -> Profiler | str:
+    """The profiler, if it records host functions and is free, or why not. Nothing has been launched yet."""
+    try:
+        with Exit() as exit:
+            watcher.begin(exit)
+            watcher.watch(exit, host=True)
+    except Untraceable as refusal:
+        return refusal.reason
+    return watcher

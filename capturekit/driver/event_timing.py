@@ -1,0 +1,300 @@
+"""How long the nodes of a graph take: a clone of it with events around each node, launched. The driver's side.
+
+An event record node stamps the device's clock when all that it comes after has ended. In the clone each node that takes
+time stands between two of them, its *marks*. One mark comes before all others, one behind them all, and behind that one
+a row of marks with nothing in between: how far apart these are is what a mark costs here. Nothing is taken off in this
+file; that is done where the edges are known (:mod:`capturekit.graph.measure`).
+
+CUDA Driver API, "Graph Management": ``cuGraphClone``, ``cuGraphNodeFindInClone``, ``cuGraphAddEventRecordNode``,
+``cuGraphAddDependencies``, ``cuGraphRemoveDependencies``; "Event Management": ``cuEventElapsedTime``, whose resolution
+is about half a microsecond.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from types import TracebackType
+from typing import Any
+
+from capturekit.driver.node_reader import Reader
+from capturekit.driver.node_writer import Writer
+from capturekit.model.errors import CudaCallError
+from capturekit.model.progress import progress
+from capturekit.model.rules import Code
+
+#: Kinds of nodes that take time. Of the others some order things, and some wait for what is no part of the graph.
+TIMED = frozenset(('kernel', 'memcpy', 'memset', 'host', 'graph'))
+#: What comes after a node in the clone comes after: its end mark ('mark'), or the node itself ('node').
+#:
+#: Behind the mark a row of nodes stays a row, on one queue of the device, and nothing else starts before the end has
+#: been stamped; the price is two marks on the way from node to node. Behind the node there is one on the way, but every
+#: end mark is a branch of its own: the device gets as many branches as there are nodes, with a synchronisation between
+#: queues for each, and an end may be stamped late because the next node is being started.
+FOLLOWERS = 'mark'
+#: Pairs of marks with nothing between them, in each launch.
+_PAIRS = 16
+
+
+@dataclass
+class Times:
+    """What the device told, in microseconds, nothing taken off.
+
+    Attributes:
+        source: 'measured', or 'modelled' by the simulated device.
+        plain: the time of each launch of the graph itself, one right behind the other.
+        marked: the time of each launch of the other graph, from its first mark to the one behind all nodes; or, as the
+            profiler saw it, from the first start to the last end.
+        mark: from one mark to the next, with nothing between them; or from one event to the next on the stream.
+        nodes: by a node's handle in the graph that was asked about, for each launch of the other graph: its start mark
+            and its end mark, from the first mark on; or start and end, from the first start on.
+        between: how many marks there are on the way from the end mark of a node to the start mark of the next.
+        by: 'events', 'profiler' (:mod:`capturekit.driver.cupti`) or 'model'.
+        note: what the user has to know about these times; ''.
+    """
+
+    source: str
+    plain: list[float] = field(default_factory=list)
+    marked: list[float] = field(default_factory=list)
+    mark: list[float] = field(default_factory=list)
+    nodes: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
+    between: int = 1
+    by: str = 'events'
+    note: str = ''
+
+
+class Exit:
+    """What was made in the block is destroyed in the reverse order when it is left.
+
+    All of it, also where a step is refused; a refusal is raised unless the block itself has raised.
+    """
+
+    def __init__(self) -> None:
+        self._steps: list[Callable[[], None]] = []
+
+    def add(self, step: Callable[[], None]) -> None:
+        """This is to be done on leaving, before what was added earlier."""
+        self._steps.append(step)
+
+    def __enter__(self) -> Exit:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        refusals = []
+        while self._steps:
+            try:
+                self._steps.pop()()
+            except CudaCallError as refusal:
+                refusals.append(refusal)
+        if refusals and error is None:
+            raise refusals[0]
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """An event record node and its event."""
+
+    node: int
+    event: int
+
+
+@dataclass(frozen=True)
+class _Marked:
+    """The marks of a clone: the first, those around each node, the one behind all of them and those behind that."""
+
+    first: _Mark
+    around: dict[int, tuple[_Mark, _Mark]]
+    behind: list[_Mark]
+
+
+class Marker:
+    """Puts marks into graphs of the driver's. What it makes is given to ``exit``, to be destroyed."""
+
+    def __init__(self, reader: Reader, exit: Exit) -> None:
+        self._reader = reader
+        self._cuda = reader.library
+        self._exit = exit
+
+    def _call(self, name: str, *args: Any) -> None:
+        code = int(getattr(self._cuda, name)(*args))
+        if code:
+            raise CudaCallError(Code(code) if code in set(Code) else code, name)
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    def event(self) -> int:
+        """``cuEventCreate``, with timing."""
+        event = ctypes.c_void_p()
+        self._call('cuEventCreate', ctypes.byref(event), ctypes.c_uint(0))
+        made = event.value or 0
+        self._exit.add(partial(self._call, 'cuEventDestroy_v2', ctypes.c_void_p(made)))
+        return made
+
+    def record(self, event: int, s: int) -> None:
+        """``cuEventRecord``."""
+        self._call('cuEventRecord', ctypes.c_void_p(event), ctypes.c_void_p(s))
+
+    def elapsed(self, first: int, second: int) -> float:
+        """``cuEventElapsedTime``, in microseconds."""
+        milliseconds = ctypes.c_float()
+        pair = ctypes.c_void_p(first), ctypes.c_void_p(second)
+        self._call('cuEventElapsedTime', ctypes.byref(milliseconds), *pair)
+        return milliseconds.value * 1e3
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def in_clone(self, node: int, clone: int) -> int:
+        """``cuGraphNodeFindInClone``."""
+        found = ctypes.c_void_p()
+        self._call('cuGraphNodeFindInClone', ctypes.byref(found), ctypes.c_void_p(node), ctypes.c_void_p(clone))
+        return found.value or 0
+
+    def mark(self, graph: int, after: Sequence[int]) -> _Mark:
+        """``cuGraphAddEventRecordNode``, of an event of its own."""
+        event, node = self.event(), ctypes.c_void_p()
+        before = (ctypes.c_void_p * max(len(after), 1))(*after)
+        self._call(
+            'cuGraphAddEventRecordNode', ctypes.byref(node), ctypes.c_void_p(graph), before if after else None,
+            ctypes.c_size_t(len(after)), ctypes.c_void_p(event),
+        )  # fmt: skip
+        return _Mark(node.value or 0, event)
+
+    def edges(self, graph: int) -> list[tuple[int, int, int]]:
+        """(from, to, data) of each edge; the eight bytes of data are 0 where the end of a node is waited for."""
+        count = ctypes.c_size_t()
+        self._edges('cuGraphGetEdges', graph, None, None, None, ctypes.byref(count))
+        if not count.value:  # then asking for them is an error
+            return []
+        starts, ends = (ctypes.c_void_p * count.value)(), (ctypes.c_void_p * count.value)()
+        data = (ctypes.c_uint64 * count.value)()
+        self._edges('cuGraphGetEdges', graph, starts, ends, data, ctypes.byref(count))
+        return [(a or 0, b or 0, how) for a, b, how in zip(starts, ends, data)]
+
+    def remove(self, graph: int, edges: Sequence[tuple[int, int, int]]) -> None:
+        """``cuGraphRemoveDependencies``."""
+        self._change('cuGraphRemoveDependencies', graph, edges)
+
+    def add(self, graph: int, edges: Iterable[tuple[int, int]]) -> None:
+        """``cuGraphAddDependencies``: what an edge leads to waits for the end of what it comes from."""
+        self._change('cuGraphAddDependencies', graph, [(a, b, 0) for a, b in edges])
+
+    def _change(self, call: str, graph: int, edges: Sequence[tuple[int, int, int]]) -> None:
+        if not edges:
+            return
+        starts, ends = ((ctypes.c_void_p * len(edges))(*side) for side in list(zip(*edges))[:2])
+        data = (ctypes.c_uint64 * len(edges))(*(how for _a, _b, how in edges))
+        self._edges(call, graph, starts, ends, data, ctypes.c_size_t(len(edges)))
+
+    def _edges(self, call: str, graph: int, starts: Any, ends: Any, data: Any, count: Any) -> None:
+        """Drivers before CUDA 12.3 have no data at their edges, nor the functions that take it."""
+        if hasattr(self._cuda, f'{call}_v2'):
+            self._call(f'{call}_v2', ctypes.c_void_p(graph), starts, ends, data, count)
+        else:
+            self._call(call, ctypes.c_void_p(graph), starts, ends, count)
+
+    # -- a whole graph ------------------------------------------------------------------------------------------
+
+    def mark_all(self, graph: int, timed: Sequence[int], followers: str) -> _Marked:
+        """Put marks around the nodes ``timed`` of a graph, and those that all others are measured against.
+
+        An edge that let a kernel begin before the end of another one (programmatic launch) becomes an ordinary one.
+        """
+        nodes, edges = self._reader.handles(graph), self.edges(graph)
+        first = self.mark(graph, ())
+        around = {node: (self.mark(graph, ()), self.mark(graph, (node,))) for node in timed}
+        heads = {node: start.node for node, (start, _end) in around.items()}
+        tails = {node: end.node for node, (_start, end) in around.items()} if followers == 'mark' else {}
+        moved = [edge for edge in edges if edge[0] in tails or edge[1] in heads]
+        self.remove(graph, moved)
+        led_to, left = {b for _a, b, _how in edges}, {a for a, _b, _how in edges}
+        new = [(tails.get(a, a), heads.get(b, b)) for a, b, _how in moved]
+        new += [(start, node) for node, start in heads.items()]
+        new += [(first.node, heads.get(node, node)) for node in nodes if node not in led_to]
+        self.add(graph, new)
+        ends = [end.node for node, (_start, end) in around.items() if not tails or node not in left]
+        ends += [node for node in nodes if node not in left and node not in around]
+        behind = [self.mark(graph, ends or (first.node,))]
+        for _ in range(2 * _PAIRS):
+            behind.append(self.mark(graph, (behind[-1].node,)))
+        return _Marked(first, around, behind)
+
+
+#: What launches of the graph itself took, and what lies between two events with nothing between them.
+Launched = tuple[list[float], list[float]]
+
+
+def measured(
+    device: Any,
+    reader: Reader,
+    g: int,
+    x: int,
+    s: int,
+    launches: int,
+    warmup: int,
+    off: Sequence[int],
+    by_node_priority: bool = False,
+    launched: Launched | None = None,
+) -> Times:
+    """Behind :meth:`capturekit.driver.cupti.Timing.graph_measure`, where events are used. ``launched``: as by
+    itself."""
+    times = Times('measured', between=1 if FOLLOWERS == 'mark' else 0)
+    with Exit() as exit:
+        marker = Marker(reader, exit)
+        times.plain, _marks = launched or plain(device, marker, exit, x, s, launches, warmup)
+        clone = device.graph_clone(g)
+        exit.add(partial(device.graph_destroy, clone))
+        kind, disabled = Writer(reader).kind, set(off)
+        timed = [node for node in reader.handles(g) if kind(node) in TIMED and node not in disabled]
+        handles = {node: marker.in_clone(node, clone) for node in timed}
+        switched = [marker.in_clone(node, clone) for node in off]
+        marked = marker.mark_all(clone, list(handles.values()), FOLLOWERS)
+        copy = device.graph_instantiate(clone, by_node_priority)
+        exit.add(partial(device.graph_exec_destroy, copy))
+        for node in switched:
+            device.node_enable(copy, node, False)
+        device.graph_upload(copy, s)
+        # what is destroyed must not be running: the graph's memory may be given back right after an interrupt
+        exit.add(partial(device.stream_synchronize, s))
+        with progress('measuring launches', warmup + launches) as step:
+            for number in range(warmup + launches):
+                device.graph_launch(copy, s)
+                device.stream_synchronize(s)
+                if number >= warmup:
+                    _read(times, marker, marked, handles)
+                step()
+    return times
+
+
+def plain(device: Any, marker: Marker, exit: Exit, x: int, s: int, launches: int, warmup: int) -> Launched:
+    """Launches one right behind the other, and events with nothing between them.
+
+    So the host's time is hidden behind the launch before, if that is longer.
+    """
+    events = [marker.event() for _ in range(warmup + launches + 1 + _PAIRS)]
+    exit.add(partial(device.stream_synchronize, s))
+    marker.record(events[0], s)
+    for event in events[1:-_PAIRS]:
+        device.graph_launch(x, s)
+        marker.record(event, s)
+    for event in events[-_PAIRS:]:
+        marker.record(event, s)
+    device.stream_synchronize(s)
+    spans = [marker.elapsed(a, b) for a, b in pairwise(events)]
+    return spans[warmup:-_PAIRS], spans[-_PAIRS:]
+
+
+def _read(times: Times, marker: Marker, marked: _Marked, handles: dict[int, int]) -> None:
+    """Take down one launch of the clone."""
+    first = marked.first.event
+    for node, copy in handles.items():
+        start, end = marked.around[copy]
+        pair = marker.elapsed(first, start.event), marker.elapsed(first, end.event)
+        times.nodes.setdefault(node, []).append(pair)
+    stamps = [marker.elapsed(first, mark.event) for mark in marked.behind]
+    times.marked.append(stamps[0])
+    times.mark += [b - a for a, b in pairwise(stamps)]

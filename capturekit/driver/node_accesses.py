@@ -1,0 +1,269 @@
+"""What nodes touch: the bytes that a kernel's arrays, a copy's ends and a memset lie in, and which are written.
+
+Two strided arrays may lie in one another and share no byte. Whether they do is asked of NumPy, which solves the
+equation exactly (``numpy.shares_memory``) and never looks at what is there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capturekit.driver.cupy_kernels import Forms, Parameter, axes
+from capturekit.driver.kernel_args import Argument
+from capturekit.driver.node_reader import NodeInfo, _Memcpy, _Memset
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import Code
+
+#: Values below are sizes and numbers, not addresses of memory: CUDA's unified addresses lie higher.
+_LOWEST = 1 << 32
+_WORD = 8
+#: How long NumPy may look for a shared byte (its ``max_work``).
+_WORK = 100_000
+#: CuPy's kernels that find what they read in a table of addresses.
+_TABLES = frozenset({'cupy_concatenate', 'cupy_concatenate_same_size', 'cupy_get_memory_ptrs'})
+#: Kinds of nodes that touch no memory.
+_IDLE = frozenset(
+    {'empty', 'wait event', 'event record', 'semaphore signal', 'semaphore wait', 'mem alloc', 'mem free'}
+)
+#: ``CU_MEMORYTYPE_HOST``, ``CU_MEMORYTYPE_ARRAY``.
+_HOST, _ARRAY = 1, 3
+#: No element of CuPy's is larger than a complex number of double precision.
+_LARGEST = 16
+
+
+@dataclass(frozen=True)
+class Access:
+    """Memory that a node touches: elements of ``itemsize`` bytes at ``address``, in ``shape`` and ``strides`` (bytes).
+
+    Attributes:
+        writes: None where it is not known.
+        itemsize: 0 where it is only known that the node has the address, and not how far it goes from there.
+        exact: False where fewer bytes may be touched than these.
+        argument: the number of the kernel's argument; -1 elsewhere. offset: where in that the address is, in bytes.
+        sure: what is touched at least, where this is not exact; None for nothing that anyone knows.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    itemsize: int
+    writes: bool | None
+    exact: bool = True
+    argument: int = -1
+    offset: int = 0
+    sure: Access | None = None
+
+    @cached_property
+    def extent(self) -> tuple[int, int]:
+        """The first byte and the one after the last."""
+        low = high = self.address
+        for length, stride in zip(self.shape, self.strides):
+            low += min(0, (length - 1) * stride)
+            high += max(0, (length - 1) * stride)
+        return low, high + max(self.itemsize, 1)
+
+    @cached_property
+    def dense(self) -> bool:
+        """True if every byte of the extent is touched."""
+        low, high = self.extent
+        step = self.itemsize
+        for stride, length in sorted((abs(s), n) for s, n in zip(self.strides, self.shape) if n > 1):
+            if stride > step:
+                return False
+            step = max(step, stride * (length - 1) + step)
+        return step == high - low
+
+
+@dataclass(frozen=True)
+class Touched:
+    """What a node touches. ``complete`` is False where it touches more, and nobody knows what."""
+
+    accesses: tuple[Access, ...] = ()
+    complete: bool = True
+
+
+def together(several: Iterable[Touched]) -> Touched:
+    """What several nodes touch."""
+    several = list(several)
+    return Touched(tuple(access for one in several for access in one.accesses), all(one.complete for one in several))
+
+
+def linear(address: int, nbytes: int, writes: bool | None, exact: bool = True, argument: int = -1) -> Access:
+    """Bytes that lie one after the other."""
+    return Access(address, (nbytes,), (1,), 1, writes, exact, argument)
+
+
+def covers(a: Access, b: Access) -> bool:
+    """True if ``a`` surely touches every byte of ``b``."""
+    if not a.exact:
+        return False
+    if (a.address, a.shape, a.strides, a.itemsize) == (b.address, b.shape, b.strides, b.itemsize):
+        return True
+    (low, high), (start, end) = a.extent, b.extent
+    return low <= start and end <= high and a.dense
+
+
+def overlap(a: Access, b: Access) -> bool | None:
+    """Whether two accesses share a byte; None where they may."""
+    (low, high), (start, end) = a.extent, b.extent
+    if low >= end or start >= high:
+        return False
+    found = _shares(a, b)
+    if not found or (a.exact and b.exact):
+        return found
+    one, other = (access if access.exact else access.sure for access in (a, b))
+    return True if one is not None and other is not None and _shares(one, other) else None
+
+
+def _shares(a: Access, b: Access) -> bool | None:
+    (low, high), (start, end) = a.extent, b.extent
+    if low >= end or start >= high:
+        return False
+    if (a.dense and (b.dense or (low <= start and end <= high))) or (b.dense and start <= low and high <= end):
+        return True
+    try:
+        return bool(np.shares_memory(_Fake.of(a), _Fake.of(b), max_work=_WORK))
+    except np.exceptions.TooHardError:
+        return None
+
+
+class _Fake:
+    """An array of NumPy's over memory that nobody reads."""
+
+    def __init__(self, access: Access) -> None:
+        self.__array_interface__ = {
+            'version': 3,
+            'data': (access.address, True),
+            'shape': access.shape,
+            'strides': access.strides,
+            'typestr': f'|V{access.itemsize}',
+        }
+
+    @classmethod
+    def of(cls, access: Access) -> NDArray[Any]:
+        return np.asarray(cls(access))
+
+
+# -- what the driver's nodes touch ------------------------------------------------------------------------------
+
+
+class Accessing:
+    """The verb of :class:`capturekit.driver.cuda.CudaDevice` that tells what nodes touch. It needs the driver's
+    library."""
+
+    reader: Any
+    _writer: Callable[[], Any]
+
+    def graph_accesses(self, g: int) -> dict[int, Touched]:
+        """What each node of a definition touches, by its handle.
+
+        A child graph's node touches what its nodes do. Nobody knows here what a host function touches, and a
+        conditional node.
+        """
+        if self.reader is None:
+            raise CudaCallError(Code.cudaErrorNotSupported, "reading a graph: the driver's library can't be reached")
+        return _Walk(self.reader, self._writer()).graph(g)
+
+
+class _Walk:
+    def __init__(self, reader: Any, writer: Any) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.forms = Forms()
+
+    def graph(self, g: int) -> dict[int, Touched]:
+        return {info.handle: self._node(info) for info in self.reader.infos(g)}
+
+    def _node(self, info: NodeInfo) -> Touched:
+        look = {'kernel': self._kernel, 'memcpy': self._memcpy, 'memset': self._memset}.get(info.kind)
+        if look is not None:
+            try:
+                return look(info)
+            except CudaCallError:  # arguments in one buffer, or a copy that this driver does not tell of
+                return Touched((), False)
+        if info.kind == 'graph':
+            return together(self.graph(info.inner).values())
+        return Touched((), info.kind in _IDLE)
+
+    def _kernel(self, info: NodeInfo) -> Touched:
+        function, arguments = self.writer.kernel(info.handle)
+        sizes = tuple(len(one.data) for one in arguments)
+        form = self.forms.of(info.name, sizes, function)
+        return Touched(tuple(kernel_accesses(arguments, form)), info.name not in _TABLES)
+
+    def _memcpy(self, info: NodeInfo) -> Touched:
+        copy = self.writer.read('cuGraphMemcpyNodeGetParams', info.handle, _Memcpy())
+        found = tuple(end for end in (copied(copy, 'dst'), copied(copy, 'src')) if end is not None)
+        return Touched(found, len(found) == 2)
+
+    def _memset(self, info: NodeInfo) -> Touched:
+        asked = self.writer.read('cuGraphMemsetNodeGetParams', info.handle, _Memset())
+        width, height = asked.width * asked.elementSize, max(asked.height, 1)
+        return Touched((Access(int(asked.dst), (height, width), (asked.pitch or width, 1), 1, True),))
+
+
+def copied(copy: _Memcpy, side: str) -> Access | None:
+    """What a copy touches at its end 'dst' or 'src'; None of a CUDA array, whose memory nobody knows."""
+    where, width, height, depth = getattr(copy, side + 'MemoryType'), copy.WidthInBytes, copy.Height, copy.Depth
+    at = getattr(copy, side + ('Host' if where == _HOST else 'Device'))
+    if where == _ARRAY or not at:
+        return None
+    pitch = getattr(copy, side + 'Pitch') or width
+    plane = pitch * (getattr(copy, side + 'Height') or max(height, 1))
+    x, y, z = (getattr(copy, side + name) for name in ('XInBytes', 'Y', 'Z'))
+    return Access(
+        int(at) + z * plane + y * pitch + x, (max(depth, 1), max(height, 1), width), (plane, pitch, 1), 1, side == 'dst'
+    )
+
+
+def kernel_accesses(arguments: Iterable[Argument], form: tuple[Parameter, ...]) -> list[Access]:
+    """What a kernel touches that was given these. ``form`` is what is known of its parameters: () for nothing."""
+    found: list[Access] = []
+    for number, argument in enumerate(arguments):
+        parameter = form[number] if form else None
+        if argument.array is False or len(argument.data) < _WORD or (parameter is not None and not parameter.memory):
+            continue
+        if parameter is None:  # the structures of libraries have addresses anywhere
+            words = struct.unpack_from(f'{len(argument.data) // _WORD}Q', argument.data)
+            found += [
+                Access(word, (), (), 0, None, False, number, _WORD * n)
+                for n, word in enumerate(words)
+                if word >= _LOWEST
+            ]
+            continue
+        array = _array(argument.data, parameter, number, argument.dtype)
+        (address,) = struct.unpack_from('Q', argument.data)
+        if array is not None:
+            found.append(array)
+        elif address >= _LOWEST:  # CUB's kernels take it alone
+            sure = linear(address, 1, _writes(parameter)) if parameter.whole else None
+            found.append(Access(address, (), (), 0, _writes(parameter), False, number, sure=sure))
+    return found
+
+
+def _writes(parameter: Parameter) -> bool | None:
+    return None if parameter.reads_only is None else not parameter.reads_only
+
+
+def _array(data: bytes, parameter: Parameter, number: int, dtype: str) -> Access | None:
+    """An array of CuPy's, from the structure that its kernels take; None if it is none."""
+    ndim = axes(len(data))
+    if ndim < 0:
+        return None
+    words = struct.unpack(f'{len(data) // _WORD}q', data)
+    address, size, shape, strides = words[0], words[1], words[2 : 2 + ndim], words[2 + ndim :]
+    if address < _LOWEST or size != int(np.prod(shape, dtype=np.int64)) or size < 1:
+        return None
+    itemsize, writes = parameter.itemsize or (np.dtype(dtype).itemsize if dtype else 0), _writes(parameter)
+    if itemsize and parameter.whole:
+        return Access(address, shape, strides, itemsize, writes, True, number)
+    steps = [abs(s) for s, n in zip(strides, shape) if n > 1 and s]
+    sure = Access(address, shape, strides, itemsize or 1, writes) if parameter.whole else None
+    return Access(address, shape, strides, itemsize or min([_LARGEST, *steps]), writes, False, number, sure=sure)

@@ -1,0 +1,376 @@
+"""What the nodes of a graph were given: kernel names, arguments, the device addresses among them.
+
+The driver hands out a kernel node's arguments as bytes, and for each kernel where each argument lies. CuPy passes an
+array as a structure that begins with its address, a scalar as it is, and names the kernels of its ufuncs after the
+types (``cupy_multiply__float32_float_float32``; a scalar's without its size), so that scalars can be read back.
+CUDA Driver API, "Graph Management": ``cuGraphKernelNodeGetParams``, ``cuFuncGetParamInfo``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capturekit.driver.elf import loaded
+
+#: ``CU_STREAM_CAPTURE_STATUS_ACTIVE``.
+_ACTIVE = 1
+
+
+class _Params(ctypes.Structure):
+    """``CUDA_KERNEL_NODE_PARAMS_v2``."""
+
+    _fields_ = [
+        ('func', ctypes.c_void_p),
+        ('grid', ctypes.c_uint * 3),
+        ('block', ctypes.c_uint * 3),
+        ('shared', ctypes.c_uint),
+        ('args', ctypes.POINTER(ctypes.c_void_p)),
+        ('extra', ctypes.c_void_p),
+        ('kern', ctypes.c_void_p),
+        ('ctx', ctypes.c_void_p),
+    ]
+
+
+#: What a scalar is, by its name in a kernel's and its size. Names of arrays have digits; an array of bools is larger.
+_SCALARS = {(str(t).rstrip('0123456789'), t.itemsize): t for t in map(np.dtype, '?bhilBHILefdFD')}
+
+
+class _Memcpy(ctypes.Structure):
+    """``CUDA_MEMCPY3D_v2``."""
+
+    _fields_ = [
+        (side + name, kind)
+        for side in ('src', 'dst')
+        for name, kind in (
+            ('XInBytes', ctypes.c_size_t), ('Y', ctypes.c_size_t), ('Z', ctypes.c_size_t), ('LOD', ctypes.c_size_t),
+            ('MemoryType', ctypes.c_int), ('Host', ctypes.c_void_p), ('Device', ctypes.c_ulonglong),
+            ('Array', ctypes.c_void_p), ('reserved', ctypes.c_void_p), ('Pitch', ctypes.c_size_t),
+            ('Height', ctypes.c_size_t),
+        )
+    ] + [('WidthInBytes', ctypes.c_size_t), ('Height', ctypes.c_size_t), ('Depth', ctypes.c_size_t)]  # fmt: skip
+
+
+class _Memset(ctypes.Structure):
+    """``CUDA_MEMSET_NODE_PARAMS_v1``."""
+
+    _fields_ = [
+        ('dst', ctypes.c_ulonglong),
+        ('pitch', ctypes.c_size_t),
+        ('value', ctypes.c_uint),
+        ('elementSize', ctypes.c_uint),
+        ('width', ctypes.c_size_t),
+        ('height', ctypes.c_size_t),
+    ]
+
+
+#: ``CUgraphNodeType``; the runtime's ``cudaGraphNodeType`` has the same numbers.
+KINDS = {
+    0: 'kernel',
+    1: 'memcpy',
+    2: 'memset',
+    3: 'host',
+    4: 'graph',
+    5: 'empty',
+    6: 'wait event',
+    7: 'event record',
+    8: 'semaphore signal',
+    9: 'semaphore wait',
+    10: 'mem alloc',
+    11: 'mem free',
+    13: 'conditional',
+}
+#: ``CU_MEMORYTYPE_HOST``.
+_HOST = 1
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """What the driver tells of one node.
+
+    ``detail`` has, by name: grid, block, shared (bytes) of kernels; dst, src, bytes of copies; dst, value, bytes of
+    memsets. ``words`` may be addresses: those of a kernel's arguments, of a copy's ends. ``inner`` is a child graph.
+    """
+
+    handle: int
+    kind: str
+    name: str = ''
+    detail: dict[str, Any] = field(default_factory=dict)
+    words: tuple[int, ...] = ()
+    inner: int = 0
+
+
+@dataclass
+class Kernel:
+    """One kernel of a graph's: its name, where its arguments lie, and the bytes of each node's."""
+
+    name: str
+    layout: list[tuple[int, int]]
+    nodes: list[bytes] = field(default_factory=list)
+    in_one_piece: bool = False
+
+    def words(self) -> NDArray[np.uint64]:
+        """All aligned 8-byte words inside of all nodes' arguments, once each. What lies between them is anything."""
+        size = len(self.nodes[0]) // 8 * 8
+        flat = b''.join([node[:size] for node in self.nodes])
+        first = self.layout[0][0]
+        starts = [(-(-(offset - first) // 8) * 8, offset - first + length) for offset, length in self.layout]
+        columns = [at // 8 for start, end in starts for at in range(start, end - 7, 8)]
+        return np.unique(np.frombuffer(flat, np.uint64).reshape(len(self.nodes), size // 8)[:, columns])
+
+    def firsts(self) -> set[int]:
+        """The first words of all arguments: addresses, where they are arrays of CuPy's.
+
+        The structure in which CuPy passes an index has room for what the kernel computes, and that is never written.
+        """
+        places = [offset - self.layout[0][0] for offset, size in self.layout if size >= 8]
+        return {int.from_bytes(node[at : at + 8], sys.byteorder) for node in self.nodes for at in places}
+
+    def scalars(self) -> Iterable[tuple[int, str, Any]]:
+        """Scalars of CuPy's own kernels: (argument's number, dtype, value), once each."""
+        known = self.name.startswith('cupy_') and '__' in self.name
+        types = self.name.rpartition('__')[2].split('_') if known else []
+        first = self.layout[0][0] if self.layout else 0
+        for number, (offset, size) in enumerate(self.layout):
+            dtype = _SCALARS.get((types[number], size)) if number < len(types) else None
+            if dtype is None:
+                continue
+            values = {node[offset - first : offset - first + size] for node in self.nodes}
+            for value in sorted(values):
+                yield number, str(dtype), np.frombuffer(value, dtype)[0].item()
+
+
+class Reader:
+    """Reads graphs of the driver's. Raises LookupError where the driver's library is not loaded."""
+
+    def __init__(self) -> None:
+        self._cuda = ctypes.CDLL(loaded('libcuda.so'))
+        self._get = self._cuda.cuGraphKernelNodeGetParams_v2
+        self._get.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        #: Whether this driver can be asked by :meth:`last_nodes`.
+        self.knows_last = hasattr(self._cuda, 'cuStreamGetCaptureInfo_v2')
+        self._layouts: dict[tuple[int, int], tuple[str, list[tuple[int, int]]]] = {}
+
+    @property
+    def library(self) -> Any:
+        """The driver's library."""
+        return self._cuda
+
+    def described(self, key: tuple[int, int]) -> tuple[str, list[tuple[int, int]]]:
+        """Name and layout (offset and size of each argument) of a kernel, by its function and its kernel."""
+        return self._described(key)
+
+    def kernels(self, graph: int, first: int = 0) -> tuple[list[Kernel], list[int]]:
+        """The kernels of a graph, and the handles of its other nodes, from node number ``first`` on."""
+        found: dict[tuple[int, int], Kernel] = {}
+        others: list[int] = []
+        params = _Params()
+        reference, get, string_at = ctypes.byref(params), self._get, ctypes.string_at
+        for handle in self.handles(graph)[first:]:
+            if get(handle, reference):
+                others.append(handle)
+                continue
+            key = (params.func or 0, params.kern or 0)
+            kernel = found.get(key)
+            if kernel is None:
+                kernel = found[key] = Kernel(*self._described(key))
+            if kernel.layout and params.args:
+                (first, _), (last, size) = kernel.layout[0], kernel.layout[-1]
+                start = params.args[0]
+                if not kernel.nodes:  # the driver keeps a node's arguments in one piece: looked at once
+                    kernel.in_one_piece = all(
+                        params.args[number] - start == offset - first
+                        for number, (offset, _size) in enumerate(kernel.layout)
+                    )
+                if kernel.in_one_piece and params.args[len(kernel.layout) - 1] - start == last - first:
+                    kernel.nodes.append(string_at(start, last + size - first))
+                else:
+                    kernel.nodes.append(self._scattered(kernel, params, first, last + size))
+        return [kernel for kernel in found.values() if kernel.nodes], others
+
+    @staticmethod
+    def _scattered(kernel: Kernel, params: _Params, first: int, end: int) -> bytes:
+        data = bytearray(end - first)
+        for number, (offset, size) in enumerate(kernel.layout):
+            data[offset - first : offset - first + size] = ctypes.string_at(params.args[number], size)
+        return bytes(data)
+
+    def _described(self, key: tuple[int, int]) -> tuple[str, list[tuple[int, int]]]:
+        if key not in self._layouts:
+            func, kern = key
+            handle = ctypes.c_void_p(func or kern)
+            prefix = 'cuFunc' if func else 'cuKernel'
+            name = ctypes.c_char_p()
+            getattr(self._cuda, f'{prefix}GetName')(ctypes.byref(name), handle)
+            layout: list[tuple[int, int]] = []
+            offset, size = ctypes.c_size_t(), ctypes.c_size_t()
+            ask = getattr(self._cuda, f'{prefix}GetParamInfo')
+            while not ask(handle, ctypes.c_size_t(len(layout)), ctypes.byref(offset), ctypes.byref(size)):
+                layout.append((offset.value, size.value))
+            self._layouts[key] = ((name.value or b'').decode(), layout)
+        return self._layouts[key]
+
+    def infos(self, graph: int) -> list[NodeInfo]:
+        """The nodes of a graph, in the order in which they were made."""
+        params, kind = _Params(), ctypes.c_int()
+        found = []
+        for handle in self.handles(graph):
+            if not self._get(handle, ctypes.byref(params)):
+                found.append(self._kernel_info(handle, params))
+            else:
+                found.append(self._other_info(handle, kind))
+        return found
+
+    def info(self, handle: int) -> NodeInfo:
+        """One node."""
+        params = _Params()
+        if not self._get(handle, ctypes.byref(params)):
+            return self._kernel_info(handle, params)
+        return self._other_info(handle, ctypes.c_int())
+
+    def _other_info(self, handle: int, kind: ctypes.c_int) -> NodeInfo:
+        self._cuda.cuGraphNodeGetType(ctypes.c_void_p(handle), ctypes.byref(kind))
+        name = KINDS.get(kind.value, str(kind.value))
+        look = {'memcpy': self._memcpy_info, 'memset': self._memset_info, 'graph': self._child_info}.get(name)
+        return look(handle) if look is not None else NodeInfo(handle, name)
+
+    def handles(self, graph: int) -> list[int]:
+        """The nodes of a graph, in the order in which they were made."""
+        count = ctypes.c_size_t()
+        self._cuda.cuGraphGetNodes(ctypes.c_void_p(graph), None, ctypes.byref(count))
+        handles = (ctypes.c_void_p * count.value)()
+        self._cuda.cuGraphGetNodes(ctypes.c_void_p(graph), handles, ctypes.byref(count))
+        return [handle or 0 for handle in handles]
+
+    def edges(self, graph: int) -> list[tuple[int, int]]:
+        """Pairs (from, to) of nodes. Raises LookupError where this driver can't be asked without losing edge data."""
+        ask = getattr(self._cuda, 'cuGraphGetEdges_v2', None)
+        if ask is None:
+            raise LookupError('cuGraphGetEdges_v2 is not in this driver')
+        count = ctypes.c_size_t()
+        ask(ctypes.c_void_p(graph), None, None, None, ctypes.byref(count))
+        starts, ends = (ctypes.c_void_p * count.value)(), (ctypes.c_void_p * count.value)()
+        data = (ctypes.c_uint64 * count.value)()  # CUgraphEdgeData has eight bytes
+        ask(ctypes.c_void_p(graph), starts, ends, data, ctypes.byref(count))
+        return [(a or 0, b or 0) for a, b in zip(starts, ends)]
+
+    def _kernel_info(self, handle: int, params: _Params) -> NodeInfo:
+        name, layout = self._described((params.func or 0, params.kern or 0))
+        words: list[int] = []
+        for number, (_offset, size) in enumerate(layout if params.args else ()):
+            if size >= 8:
+                words += struct.unpack(f'{size // 8}Q', ctypes.string_at(params.args[number], size // 8 * 8))
+        detail = {'grid': tuple(params.grid), 'block': tuple(params.block), 'shared': params.shared}
+        return NodeInfo(handle, 'kernel', demangled(name), detail, tuple(words))
+
+    def _memcpy_info(self, handle: int) -> NodeInfo:
+        copy = _Memcpy()
+        self._cuda.cuGraphMemcpyNodeGetParams(ctypes.c_void_p(handle), ctypes.byref(copy))
+        ends = {}
+        for side in ('dst', 'src'):
+            where = getattr(copy, side + 'MemoryType')
+            at = getattr(copy, side + 'Host') if where == _HOST else getattr(copy, side + 'Device')
+            ends[side] = int(at or 0)
+        nbytes = copy.WidthInBytes * max(copy.Height, 1) * max(copy.Depth, 1)
+        return NodeInfo(handle, 'memcpy', '', {**ends, 'bytes': nbytes}, tuple(ends.values()))
+
+    def _memset_info(self, handle: int) -> NodeInfo:
+        asked = _Memset()
+        self._cuda.cuGraphMemsetNodeGetParams(ctypes.c_void_p(handle), ctypes.byref(asked))
+        nbytes = asked.elementSize * asked.width * max(asked.height, 1)
+        detail = {'dst': int(asked.dst), 'value': int(asked.value), 'bytes': nbytes}
+        return NodeInfo(handle, 'memset', '', detail, (int(asked.dst),))
+
+    def _child_info(self, handle: int) -> NodeInfo:
+        inner = ctypes.c_void_p()
+        self._cuda.cuGraphChildGraphNodeGetGraph(ctypes.c_void_p(handle), ctypes.byref(inner))
+        return NodeInfo(handle, 'graph', inner=inner.value or 0)
+
+    def last_nodes(self) -> Callable[[int], int]:
+        """A function that tells a stream's last node: 0 where there is none; -1 in a lost capture, -2 in none.
+
+        Of several that new work would come after, as a join leaves them, it is one.
+        """
+        info, asked, stream, status, last, count = self._asking()
+
+        def now(s: int) -> int:
+            stream.value = s
+            if info(*asked):
+                return -1
+            if status.value == _ACTIVE:
+                return (last[0] or 0) if count.value else 0
+            return -1 if status.value else -2
+
+        return now
+
+    def next_after(self) -> Callable[[int], tuple[int, ...]]:
+        """A function that tells the nodes a stream's next work comes after: (-1,) in a lost capture, (-2,) in none."""
+        info, asked, stream, status, last, count = self._asking()
+
+        def now(s: int) -> tuple[int, ...]:
+            stream.value = s
+            if info(*asked):
+                return (-1,)
+            if status.value == _ACTIVE:
+                return tuple(last[: count.value])
+            return (-1,) if status.value else (-2,)
+
+        return now
+
+    def _asking(self) -> tuple[Any, ...]:
+        """What asks for a stream's state in a capture, its arguments, the stream in them, and what they bring."""
+        status, number, graph, count = ctypes.c_int(), ctypes.c_ulonglong(), ctypes.c_void_p(), ctypes.c_size_t()
+        last, stream = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_void_p()
+        brought = (status, number, graph, last, count)
+        asked = (stream, *(ctypes.byref(one) for one in brought))
+        return self._cuda.cuStreamGetCaptureInfo_v2, asked, stream, status, last, count
+
+    def is_device_memory(self, address: int) -> bool:
+        """True for an address inside a live allocation on a device."""
+        base, size = ctypes.c_void_p(), ctypes.c_size_t()
+        ask = self._cuda.cuMemGetAddressRange_v2
+        return not ask(ctypes.byref(base), ctypes.byref(size), ctypes.c_void_p(address))
+
+
+@functools.lru_cache(maxsize=4096)
+def shortened(name: str) -> str:
+    """A C++ kernel's name without its result, templates, arguments and inner namespaces; other names as they are."""
+    if not {'<', '('} & set(name):
+        return name
+    plain, depth = '', 0
+    for letter in name.replace('(anonymous namespace)::', ''):
+        if letter == '(' and not depth:
+            break
+        depth += (letter == '<') - (letter == '>')
+        plain += letter if not depth and letter != '>' else ''
+    parts = plain.split(' ')[-1].split('::')
+    return '::'.join(parts if len(parts) < 3 else (parts[0], parts[-1])) or name
+
+
+@functools.lru_cache(maxsize=4096)
+def demangled(name: str) -> str:
+    """A C++ kernel's name as people write it; other names as they are. (Itanium C++ ABI, ``__cxa_demangle``.)"""
+    if not name.startswith('_Z'):
+        return name
+    try:
+        library = ctypes.CDLL('libstdc++.so.6')
+    except OSError:
+        return name
+    demangle, free = library.__cxa_demangle, ctypes.CDLL(None).free
+    demangle.restype, demangle.argtypes = ctypes.c_void_p, [ctypes.c_char_p, *[ctypes.c_void_p] * 3]
+    free.argtypes = [ctypes.c_void_p]
+    found = demangle(name.encode(), None, None, None)
+    if not found:
+        return name
+    try:
+        return ctypes.string_at(found).decode()
+    finally:
+        free(found)

@@ -1,0 +1,68 @@
+"""What a graphed function is to Python: bound, copied and pickled as the function that it stands for."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from typing import Any
+
+
+def function_of(given: Any) -> Any:
+    """The function in what was given: a static method's or a class method's own."""
+    return given.__func__ if isinstance(given, (staticmethod, classmethod)) else given
+
+
+class AsFunction:
+    """What lies over a function, and is to Python as the function is. ``_given`` may be a static or class method."""
+
+    _given: Any
+    __wrapped__: Any
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        given = self._given
+        if isinstance(given, classmethod):
+            return types.MethodType(self, owner if owner is not None else type(instance))  # type: ignore[arg-type]
+        if instance is None or isinstance(given, staticmethod) or not hasattr(type(given), '__get__'):
+            return self
+        if (
+            isinstance(given, functools.partial)
+            and functools.partial.__dict__['__get__'](given, instance, owner) is given
+        ):
+            return self  # which newer Pythons bind, and those in between warn of
+        return types.MethodType(self, instance)  # type: ignore[arg-type]
+
+    def __reduce__(self) -> str:
+        name = getattr(self.__wrapped__, '__qualname__', None)
+        if not isinstance(name, str):
+            raise TypeError(f'{self.__wrapped__!r} has no name: a graphed function is copied and pickled by name')
+        return name
+
+    @property
+    def __defaults__(self) -> Any:
+        """The function's own."""
+        return self.__wrapped__.__defaults__
+
+    @__defaults__.setter
+    def __defaults__(self, values: Any) -> None:
+        self.__wrapped__.__defaults__ = values
+
+    @property
+    def __kwdefaults__(self) -> Any:
+        """The function's own."""
+        return self.__wrapped__.__kwdefaults__
+
+    @__kwdefaults__.setter
+    def __kwdefaults__(self, values: Any) -> None:
+        self.__wrapped__.__kwdefaults__ = values
+
+
+def lazy(fn: Any) -> str | None:
+    """Why a call of the function does nothing yet: it is a generator's, or a coroutine's. None for others."""
+    while isinstance(fn, types.MethodType):
+        fn = fn.__func__
+    if inspect.iscoroutinefunction(fn):
+        return 'the function is `async def`: it runs when it is awaited, after the call'
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        return 'the function is a generator function: it runs when it is iterated over, after the call'
+    return None

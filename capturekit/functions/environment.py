@@ -1,0 +1,295 @@
+"""What a function read from Python besides its arrays, and whether it is as it was.
+
+:class:`Environment` is made by :class:`capturekit.functions.watch.Watch` from one run. It compares identities first,
+and by value only what is another object. No code of the user's is called for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import types
+from collections import Counter, OrderedDict, defaultdict, deque
+from types import CellType
+from typing import Any
+
+import numpy as np
+
+from capturekit.model.pytree import MISSING, Kept, among, bases_of, contents_of, difference, name_of, show
+
+_FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
+_DICTS = (dict, OrderedDict, defaultdict, Counter)
+_is = operator.is_
+
+
+class WatchedValue:
+    """One thing that is watched.
+
+    Attributes:
+        kind: 'global', 'variable' (a closure's), 'attribute', 'slot', 'class attribute', 'function'.
+        holder: the dict of the globals, the cell, the object, the class or the function.
+        key: the name.
+        kept: its value when the run began (:class:`capturekit.model.pytree.Kept`).
+    """
+
+    __slots__ = ('_get', '_where', 'holder', 'kept', 'key', 'kind', 'mapping', 'member')
+
+    def __init__(
+        self, kind: str, holder: Any, key: str, kept: Kept, where: tuple[str, str], mapping: Any, get: Any = None
+    ) -> None:
+        self.kind = kind
+        self.holder = holder
+        self.key = key
+        self.kept = kept
+        self._where = where
+        self.mapping = mapping
+        self.member: Any = None
+        self._get = get
+
+    @property
+    def value(self) -> Any:
+        """The value when the run began, :data:`capturekit.model.pytree.MISSING` if there was none."""
+        return self.kept.value
+
+    def __repr__(self) -> str:
+        return f'<{self.where()}>'
+
+    def where(self, path: str = '') -> str:
+        """The thing in words: ``global cfg["lr"] of train.py``."""
+        before, after = self._where
+        return f'{before} {self.key}{path}{after}'.lstrip()
+
+    def read(self) -> Any:
+        """The value now."""
+        if self._get is not None:
+            return self._get()
+        return self.mapping.get(self.key, MISSING)
+
+
+_Rows = list[tuple[Any, Any, Any]]
+
+
+class Environment:
+    """What a run read besides its arguments. Holds on to all of it."""
+
+    def __init__(
+        self,
+        entries: list[WatchedValue],
+        objects: list[tuple[Any, type, Any, Any]],
+        arrays: list[Any],
+        unwatchable: list[str],
+        written: str | None,
+        missing: list[tuple[Any, Any, frozenset[str], str]] | None = None,
+        bases: list[tuple[type, tuple[type, ...]]] | None = None,
+        names: list[tuple[Any, Any, list[str]]] | None = None,
+        forms: list[tuple[Any, Any]] | None = None,
+    ) -> None:
+        self.entries = entries
+        #: What is in it but can't be compared, in sentences.
+        self.unwatchable = unwatchable
+        self._objects = objects
+        self._arrays = arrays
+        #: Dictionaries, and names that were looked for and are not in them; classes, and the bases that they had.
+        self._missing: list[tuple[Any, frozenset[str], str]] = []
+        self._unfound = missing or []
+        #: Objects all of whose attributes count, and their names in order; arrays, and their shapes and strides.
+        self._names = names or []
+        self._forms = forms or []
+        self._bases = bases or []
+        #: The containers that were reached, by id: an argument that is one of them is another kind of call.
+        self.reached: set[int] = set()
+        #: The containers among the arguments that are compared by value, by id.
+        self.own: dict[int, Any] = {}
+        self._written = written
+        self._empty()
+        if written is None:
+            self._prepare()
+        else:
+            self._more = True
+            self._slow.extend(entries)
+
+    def _empty(self) -> None:
+        """Nothing is laid out yet."""
+        self._rows: _Rows = []
+        self._absent: list[tuple[Any, str]] = []
+        self._cells: list[tuple[CellType, Any]] = []
+        self._slots: list[tuple[Any, Any, Any]] = []
+        self._functions: list[tuple[Any, Any, Any, Any]] = []
+        self._sequences: list[tuple[Any, Any]] = []
+        self._numbers: list[tuple[Any, Any, bytes]] = []
+        self._slow: list[WatchedValue] = []
+        self._more = False
+
+    def arrays(self) -> list[Any]:
+        """The arrays in it, which are held by identity."""
+        return list(self._arrays)
+
+    def written(self) -> str | None:
+        """Say what the run itself changed of what is watched, or what can't be watched; None if nothing."""
+        return self._written
+
+    def changed(self) -> str | None:
+        """None if everything is as it was when the run began; else a sentence about the first thing that isn't."""
+        try:
+            for mapping, key, value in self._rows:
+                if mapping[key] is not value:
+                    break
+            else:
+                for function, code, defaults, keywords in self._functions:
+                    if (
+                        function.__code__ is not code
+                        or function.__defaults__ is not defaults
+                        or function.__kwdefaults__ is not keywords
+                    ):
+                        break
+                else:
+                    if not self._more or self._same():
+                        return None
+        except (LookupError, ValueError, AttributeError, RuntimeError, TypeError):
+            pass
+        return self._compare()
+
+    def _same(self) -> bool:
+        """The part of ``changed`` that is not needed for globals, functions and plain values."""
+        for value, cls, get, attributes in self._objects:
+            if type(value) is not cls or get(value) is not attributes:
+                return False
+        for mapping, key in self._absent:
+            if key in mapping:
+                return False
+        for mapping, names, _ in self._missing:
+            if not names.isdisjoint(mapping):
+                return False
+        for cls, bases in self._bases:
+            if bases_of(cls) is not bases:
+                return False
+        for get, value, attributes in self._names:
+            if list(get(value)) != attributes:
+                return False
+        for array, form in self._forms:
+            if (array.shape, array.strides) != form:
+                return False
+        for cell, value in self._cells:
+            if cell.cell_contents is not value:
+                return False
+        for get, value, item in self._slots:
+            if get(value) is not item:
+                return False
+        for sequence, items in self._sequences:
+            if len(sequence) != len(items) or not all(map(_is, sequence, items)):
+                return False
+        for array, kind, numbers in self._numbers:
+            if (array.dtype, array.shape) != kind or array.tobytes() != numbers:
+                return False
+        return all(difference(entry.kept, entry.read()) is None for entry in self._slow)
+
+    def _compare(self) -> str | None:
+        """Compare everything by its rules. Values that are others and equal are the ones to look for next time."""
+        for value, cls, _, _ in self._objects:
+            if type(value) is not cls:
+                return f'an object that was {_a(cls)} is {_a(type(value))}'
+        for cls, bases in self._bases:
+            if bases_of(cls) is not bases:
+                return f'class {name_of(cls)} has other bases than when recorded'
+        for get, value, attributes in self._names:
+            if list(get(value)) != attributes:
+                return f'{_a(type(value))} has attributes {", ".join(get(value))} and had {", ".join(attributes)}'
+        for array, form in self._forms:
+            if (array.shape, array.strides) != form:
+                return f'an array is of shape {array.shape} and was of shape {form[0]} when recorded'
+        for get, value, names, where in self._unfound:
+            mapping = get(value)
+            if not names.isdisjoint(mapping):
+                name = min(names.intersection(mapping))
+                return f'{where.format(name)} is {show(mapping[name])} and was not there when recorded'
+        for entry in self.entries:
+            found = difference(entry.kept, entry.read())
+            if found is not None:
+                return f'{entry.where(found.path)} {found.text} when recorded'
+        if self._written is None:
+            self._objects = [(value, cls, get, get(value)) for value, cls, get, _ in self._objects]
+            self._prepare()
+        return None
+
+    def _prepare(self) -> None:
+        """Lay out what ``changed`` looks at first: identities."""
+        self._missing = [(get(value), names, where) for get, value, names, where in self._unfound]
+        rows: _Rows = []
+        absent: list[tuple[Any, str]] = []
+        cells: list[tuple[CellType, Any]] = []
+        slots: list[tuple[Any, Any, Any]] = []
+        functions: dict[int, Any] = {}
+        slow: list[WatchedValue] = []
+        inner = _Insides()
+        dictionaries = {id(value): get(value) for value, _, get, _ in self._objects}
+        for entry in self.entries:
+            if entry.kind == 'attribute':
+                entry.mapping = dictionaries.get(id(entry.holder), entry.mapping)
+            value = entry.read()
+            if entry.kind == 'variable' and value is not MISSING:
+                cells.append((entry.holder, value))
+            elif entry.kind == 'slot' and value is not MISSING:
+                slots.append((entry.member.__get__, entry.holder, value))
+            elif entry.kind == 'function':
+                function = entry.holder
+                functions[id(function)] = (function, *[getattr(function, part) for part in _FUNCTION_PARTS])
+            elif entry.kind in ('argument', 'bound'):
+                pass
+            elif entry.mapping is None:
+                slow.append(entry)
+                continue
+            elif value is MISSING:
+                absent.append((entry.mapping, entry.key))
+            else:
+                rows.append((entry.mapping, entry.key, value))
+            if not inner.add(entry.kept, value):
+                slow.append(entry)
+        self._rows, self._absent, self._cells, self._slots = rows, absent, cells, slots
+        self._functions, self._slow = list(functions.values()), slow
+        self._sequences, self._numbers = inner.sequences, inner.numbers
+        self.reached = inner.seen | {id(value) for value, _, _, _ in self._objects}
+        rest = (
+            self._objects, absent, cells, slots, slow, inner.sequences, inner.numbers, self._missing, self._bases,
+            self._names, self._forms,
+        )  # fmt: skip
+        self._more = any(rest)
+
+
+class _Insides:
+    """Containers in watched values, laid out for a fast comparison of what they hold."""
+
+    def __init__(self) -> None:
+        self.sequences: list[tuple[Any, Any]] = []
+        self.numbers: list[tuple[Any, Any, bytes]] = []
+        self.seen: set[int] = set()
+
+    def add(self, kept: Kept, value: Any) -> bool:
+        """False if a fast comparison can't tell."""
+        if kept.kind in ('plain', 'same') or id(value) in self.seen:
+            return True
+        if kept.kind == 'method':
+            return True
+        self.seen.add(id(value))
+        cls = type(value)
+        contents = contents_of(value)
+        if kept.kind == 'big' or contents is None:
+            return False
+        _, labels, items, data = contents
+        if among(cls, _DICTS):
+            self.sequences.append((value, labels))
+            self.sequences.append((value.values(), items))
+        elif cls is np.ndarray and not value.dtype.hasobject:
+            self.numbers.append((value, data[:2], data[2]))
+        elif among(cls, (list, deque, set)):
+            self.sequences.append((value, items))
+        elif not issubclass(cls, _UNCHANGING):
+            return False
+        return all(self.add(part, item) for part, item in zip(kept.parts, items))
+
+
+_UNCHANGING = (tuple, frozenset, slice, functools.partial, types.BuiltinMethodType, types.MethodWrapperType)
+
+
+def _a(cls: type) -> str:
+    name = name_of(cls)
+    return f'{"an" if name[:1].lower() in "aeiou" else "a"} {name} object'

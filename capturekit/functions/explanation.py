@@ -1,0 +1,121 @@
+"""Why calls of a graphed function are what they are, in words for its user."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from capturekit.functions.kinds import Kind
+from capturekit.functions.variant import Variant
+from capturekit.model.counted import counted
+
+#: Kinds of calls in a row that were new, beyond as many as are kept, after which it is said that they are so.
+_MANY = 8
+#: Of what is compared so many are named.
+_NAMED = 12
+_REMEDIES = (
+    ('the function changes', 'Return the new value, and let the caller store it.'),
+    ('the function creates', 'Return the new value, and let the caller store it; or create it before the first call.'),
+    ('the function rebinds', 'Return the new value, and let the caller store it.'),
+    ('the function deletes', 'Let the caller delete it.'),
+    ('the function draws', 'Draw with cupy.random, or pass what was drawn.'),
+    ('the function reads or writes a file', 'Do that outside of the function.'),
+    ('the function starts or feeds a thread', 'Let the caller talk to the thread.'),
+    ('an argument lies on an array', 'Pass another array, or a copy.'),
+    ('the host read', 'Return the array, and read it outside; or decide with cp.where.'),
+    ('what it depends on', 'Pass what changes as an array.'),
+)
+
+
+class Newness:
+    """Whether nearly each call of a function is of a kind that never came before, and by what."""
+
+    def __init__(self, fn: Callable[..., Any], limit: int) -> None:
+        self._fn = fn
+        self._patience = limit + _MANY
+        self._new = 0
+        self._last: dict[str, Any] = {}
+        self._changing: set[str] = set()
+        self.came_back = 0
+        self.said = ''
+
+    def seen(self, args: Any, kwargs: Any) -> str:
+        """A call of a new kind: return what is to be said of it, once; else an empty string."""
+        self._new += 1
+        now = self._named(args, kwargs)
+        self._changing |= {name for name, text in now.items() if name in self._last and self._last[name] != text}
+        self._last = now
+        if self.said or self._new - self.came_back < self._patience:
+            return ''
+        names = ', '.join(sorted(self._changing)) or 'an argument'
+        self.said = (
+            f'nearly each call is of a new kind, and none comes back: {names} is another one at nearly each call. '
+            'Pass it as an array (cp.asarray(value)), of the same shape and dtype each time'
+        )
+        return self.said
+
+    def _named(self, args: Any, kwargs: Any) -> dict[str, Any]:
+        """The arguments by name, in words that tell one from another."""
+        try:
+            given = inspect.signature(self._fn).bind(*args, **kwargs).arguments
+        except (TypeError, ValueError):
+            given = {str(number): value for number, value in enumerate(args)} | kwargs
+        return {name: _word(value) for name, value in given.items()}
+
+
+def _word(value: Any) -> Any:
+    """Something that is different for values of different kinds of calls, without the user's code."""
+    if type(value) in (int, float, complex, str, bool, bytes, type(None)):
+        return repr(value)
+    if hasattr(type(value), '__cuda_array_interface__'):
+        return value.shape, str(value.dtype), value.strides
+    if type(value) in (list, tuple):
+        return [_word(part) for part in value]
+    return type(value), id(value)
+
+
+def explanation(name: str, kinds: Mapping[Any, Kind], newness: str) -> str:
+    """The text of ``fn.explain()``."""
+    lines = [f'{name}: {len(kinds)} kinds of calls']
+    if newness:
+        lines.append(f'  eager where a kind is new: {newness}.')
+    for number, (key, kind) in enumerate(kinds.items(), 1):
+        lines.append(f'  kind {number}: {_arguments(key)}')
+        if kind.shared:
+            lines.append('    arguments that share memory, as they lie')
+        if not kind.variants:
+            lines.append('    seen once: it runs eagerly and is watched when it comes back')
+        for variant in kind.variants:
+            lines += [f'    {line}' for line in _of(variant)]
+    return '\n'.join(lines)
+
+
+def _arguments(key: Any) -> str:
+    arrays = [one for one in key[2:] if isinstance(one, tuple) and len(one) == 3 and hasattr(one[2], 'name')]
+    return ', '.join(f'{dtype.name}{list(shape)}' for shape, _strides, dtype in arrays) or 'no arrays'
+
+
+def _last(entry: str) -> tuple[bool, str]:
+    """What order things are named in: functions and their parts, of which there are many, come last."""
+    return not entry.startswith(('variable ', 'global ')) and (entry.startswith('__') or ' of function' in entry), entry
+
+
+def _of(variant: Variant) -> list[str]:
+    lines = [f'{variant.state}: {counted(variant.calls, "call")}, {counted(variant.launches, "launch")}']
+    if variant.state == 'rehearsed':
+        lines.append('ran eagerly once, and is recorded when it comes back')
+    if variant.reason:
+        lines.append(f'eager because {variant.reason}')
+        remedy = next((words for start, words in _REMEDIES if variant.reason.startswith(start)), '')
+        lines.append(f'what would change that: {remedy or "what the sentence before says, or that line left outside."}')
+        return lines
+    environment = variant.environment
+    entries = [] if environment is None else sorted({entry.where() for entry in environment.entries}, key=_last)
+    lines.append(f'compared at each call: shapes, dtypes and values of the arguments, and {len(entries)} others')
+    lines += [f'  {entry}' for entry in entries[:_NAMED]] + ['  ...'] * (len(entries) > _NAMED)
+    lines += [f'checked on the device at each launch: {read}' for read in variant.assumptions]
+    lines += [f'called by the host at each launch: {seam}' for seam in variant.seams]
+    if variant.fences is not None:
+        lines.append(variant.fences.words())
+    return lines

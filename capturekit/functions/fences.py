@@ -1,0 +1,104 @@
+"""What a launch owes to its caller's streams: the order that the eager call would have made.
+
+The graph runs on one stream. Where the function also works on streams of its caller's, or waits for them, the launch
+comes after all that these were given before, and what they are given later comes after the launch: more than the eager
+call orders, never less. Where the function waits on the host, so does the launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from capturekit.driver.cuda import Platform
+from capturekit.guard import GUARD
+from capturekit.launch.caller import Caller
+from capturekit.model.ledger import LEGACY_HANDLES
+
+
+class Fences:
+    """The streams around a variant's launches, and the calls that it fits by the stream that is current."""
+
+    def __init__(self, platform: Platform, caller: Caller) -> None:
+        self._platform = platform
+        self._caller = caller
+        self._streams = [(device, ptr, stream) for (device, ptr), stream in caller.outside.items()]
+        self._events = [self._event(device) for device, _ptr, _stream in self._streams]
+        self._behind = self._event(int(platform.cupy.cuda.Device().id)) if self._streams else None
+        self._waits = caller.waits or caller.everywhere
+
+    @staticmethod
+    def needed(caller: Caller) -> bool:
+        """Whether launches owe anything, or fit some calls only."""
+        tied = caller.named or caller.implicit or bool(caller.conditions)
+        return bool(caller.outside or caller.waits or caller.everywhere or tied)
+
+    def _event(self, device: int) -> Any:
+        with GUARD.on(device, self._platform):
+            return self._platform.cupy.cuda.Event(disable_timing=True)
+
+    def fits(self) -> bool:
+        """Whether the recording is right for a call on the stream that is current now."""
+        caller, cuda = self._caller, self._platform.cupy.cuda
+        ptr = cuda.get_current_stream().ptr
+        if caller.named and not caller.is_current(ptr):
+            return False
+        if caller.implicit and not caller.legacy and ptr in LEGACY_HANDLES:
+            return False
+        if any(one == ptr and device == cuda.runtime.getDevice() for device, one, _stream in self._streams if one):
+            return False
+        return all(holds() for holds in caller.conditions)
+
+    def wait(self) -> None:
+        """The host waits, where the function does: before anything is compared that other streams may be filling."""
+        if self._caller.everywhere:
+            for device in {int(self._platform.cupy.cuda.Device().id), *(one for one, _ptr, _s in self._streams)}:
+                with self._platform.cupy.cuda.Device(device):
+                    self._platform.cupy.cuda.runtime.deviceSynchronize()
+        elif self._waits:
+            for device, _ptr, stream in self._streams:
+                with GUARD.on(device, self._platform):
+                    stream.synchronize()
+
+    def around(self, go: Callable[[], Any]) -> Any:
+        """Make a launch in the order that it owes."""
+        current = self._platform.cupy.cuda.get_current_stream()
+        self.open(current)
+        try:
+            result = go()
+        finally:
+            self.close(current)
+        if self._waits:
+            with GUARD.inside():
+                current.synchronize()
+        return result
+
+    def open(self, current: Any) -> None:
+        """What the current stream is given from now on comes after all that the others were given."""
+        for event, (device, _ptr, stream) in zip(self._events, self._streams):
+            with GUARD.on(device, self._platform):
+                event.record(stream)
+            with GUARD.inside():
+                current.wait_event(event)
+
+    def close(self, current: Any = None) -> None:
+        """What the streams are given from now on comes after all that the current one was given."""
+        if self._behind is None:
+            return
+        with GUARD.inside():
+            self._behind.record(current or self._platform.cupy.cuda.get_current_stream())
+        for device, _ptr, stream in self._streams:
+            with GUARD.on(device, self._platform):
+                stream.wait_event(self._behind)
+
+    def words(self) -> str:
+        """What a launch does besides, for people."""
+        parts = [f'ordered with {len(self._streams)} streams of the caller'] if self._streams else []
+        parts += ['the host waits for it'] if self._waits else []
+        parts += ['fits one current stream only'] if self._caller.named else []
+        return f'a launch in its order: {", ".join(parts) or "compared with what the function reads of CuPy"}'
+
+    def home(self, block: Any) -> Any:
+        """The caller's stream on which the function makes a result, so that its memory is that stream's; or None."""
+        ptr = self._caller.homes.get(int(block.data.mem.ptr))
+        return next((stream for _device, one, stream in self._streams if one and one == ptr), None)

@@ -1,0 +1,417 @@
+"""The objects that a run met, and what of them is watched: attributes by the names that code uses, or all of them."""
+
+from __future__ import annotations
+
+import functools
+import io
+import operator
+import random
+import types
+from collections.abc import Callable, Iterable
+from types import FrameType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from capturekit.functions.binding import AsFunction
+from capturekit.functions.environment import WatchedValue
+from capturekit.functions.sights import in_package, is_at_home, is_logger, is_visible, is_whole, logger_state
+from capturekit.functions.understood import METHODS_BY_NAME, OF_ARRAYS, SPECIAL, home
+from capturekit.model.pytree import (
+    LIMIT,
+    MISSING,
+    IsArray,
+    Keeper,
+    Kept,
+    Layout,
+    among,
+    bases_of,
+    dictionary_of_class,
+    layout_of,
+    made_by_class_statement,
+    name_of,
+)
+
+ABSENT = Kept('same', MISSING)
+FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
+#: Files whose position is asked: what these types answer comes from Python's own code.
+FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO, io.BytesIO, io.StringIO)
+_GENERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
+_MODULE_DICT = vars(ModuleType)['__dict__'].__get__
+
+
+class Holder(NamedTuple):
+    """An object whose attributes are watched, and what they were at first sight.
+
+    ``kind``: 'object', 'class', 'module', 'function'. ``owned``: it is the user's, and code of the user's names what is
+    read of it. ``whole``: all of its attributes are watched. ``missing``: names that were looked for and not there.
+    """
+
+    value: Any
+    cls: type
+    kind: str
+    layout: Layout
+    start: dict[str, Any]
+    slots: dict[str, Any]
+    owned: bool
+    whole: bool
+    missing: set[str]
+
+
+class Holders:
+    """What a run met. :class:`capturekit.functions.watch.Watch` tells it which names code uses."""
+
+    def __init__(self, is_array: IsArray, skip: Callable[[str], bool]) -> None:
+        self._is_array = is_array
+        self._skip = skip
+        self._keeper = Keeper(is_array, met=self._meet)
+        self._holders: dict[int, Holder] = {}
+        self._pending: list[Any] = []
+        self._also: list[tuple[Any, str]] = []
+        self._attributes: set[str] = set()
+        self._strings: set[str] = set()
+        self._everything = False
+        self._asks_all = False
+        self._asked_names: set[str] = set()
+        self._classes: dict[int, tuple[type, set[str]]] = {}
+        self._bases: dict[int, tuple[type, tuple[type, ...]]] = {}
+        self._absent: dict[int, tuple[Any, set[str], str]] = {}
+        self._entries: dict[tuple[str, int, str], WatchedValue] = {}
+        self._unwatchable: list[str] = []
+        self._states: dict[int, tuple[Any, Kept, str]] = {}
+        self._suspended: dict[int, tuple[FrameType, str]] = {}
+        self._kept = 0
+        self._at = ''
+
+    def _know(self, function: FunctionType) -> None:
+        raise NotImplementedError
+
+    # Values
+
+    def _watch(
+        self, kind: str, holder: Any, key: str, value: Any, where: tuple[str, str], mapping: Any, get: Any = None
+    ) -> WatchedValue | None:
+        if (kind, id(holder), key) in self._entries:
+            return None
+        entry = WatchedValue(kind, holder, key, ABSENT, where, mapping, get)
+        self._entries[kind, id(holder), key] = entry
+        if value is MISSING:
+            return entry
+        before, self._at = self._at, entry.where()
+        if kind == 'function' and key == '__code__':
+            entry.kept = Kept('same', value)
+        else:
+            entry.kept = self._keeper.keep(value)
+        self._kept += self._keeper.count
+        if entry.kept.kind == 'big' or self._kept > LIMIT:
+            self._unwatchable.append(f'{self._at} holds too many values to compare at each call')
+        self._at = before
+        return entry
+
+    def _watch_state(self, name: str, get: Callable[[], Any]) -> None:
+        """Watch what a function answers: a setting of a library's."""
+        self._watch('state', get, name, get(), ('', ''), None, get)
+
+    def _meet(self, value: Any) -> None:
+        """Note an object that is kept by identity: it may have attributes, or a state of its own."""
+        cls = type(value)
+        if id(value) in self._holders:
+            return
+        if cls is types.MethodType:
+            self._meet(value.__func__)
+            self._keep_also(value.__self__)
+        elif issubclass(cls, (staticmethod, classmethod)):
+            self._keep_also(value.__func__)
+        elif cls is property:
+            for function in (value.fget, value.fset, value.fdel):
+                if function is not None:
+                    self._meet(function)
+        elif issubclass(cls, _GENERATORS):
+            frame = getattr(value, 'gi_frame', None) or getattr(value, 'cr_frame', None)
+            frame = frame or getattr(value, 'ag_frame', None)
+            if frame is not None:
+                self._suspended.setdefault(id(frame), (frame, self._at))
+        elif issubclass(cls, random.SystemRandom):
+            self._unwatchable.append(f'{self._at} is or holds {a(cls)}, whose draws leave no trace')
+        elif among(cls, FILES) or issubclass(cls, _random_types()):
+            if id(value) not in self._states:
+                self._states[id(value)] = (value, Keeper(never).keep(state_of(value)), self._at)
+        elif _is_iterator(cls):
+            self._unwatchable.append(f"{self._at} is or holds {a(cls)}: what is left in it can't be compared")
+        elif is_logger(cls):
+            self._watch_state(f'{self._at}: its levels', functools.partial(logger_state, value))
+            return
+        elif not self._is_array(value) and not is_visible(value):
+            self._unwatchable.append(f"{self._at} is or holds {a(cls)}, whose whole state can't be seen")
+        if among(cls, (operator.attrgetter, operator.methodcaller)):
+            texts = [text for text in value.__reduce__()[1] if type(text) is str]
+            self._asked_names.update(part for text in texts for part in text.split('.'))
+        if among(cls, _BUILTIN) and (any(value is one for one in _READ_ALL) or value.__name__ in _METHODS_BY_NAME):
+            self._asks_all = True
+        if cls is FunctionType:
+            self._know(value)
+        if not self._is_array(value):
+            self._pending.append(value)
+
+    def _keep_also(self, value: Any) -> None:
+        """Keep what a value is bound to, with its contents."""
+        self._also.append((value, self._at))
+
+    def _settle(self) -> None:
+        """Watch the attributes of the objects met."""
+        while self._pending or self._also or self._asks_all or self._asked_names:
+            if self._asked_names:
+                asked, self._asked_names = self._asked_names, set()
+                self._name(asked, asked, False)
+            if self._asks_all:
+                self._asks_all = False
+                self._name((), (), True)
+            if self._pending:
+                self._hold(self._pending.pop())
+            if not self._also:
+                continue
+            value, at = self._also.pop()
+            if type(value) is not ModuleType and not issubclass(type(value), type):
+                self._watch('bound', value, '', value, (at, ''), None, functools.partial(_itself, value))
+
+    def _hold(self, value: Any) -> None:
+        cls = type(value)
+        if id(value) in self._holders:
+            return
+        slots: dict[str, Any] = {}
+        owned, whole = True, False
+        if issubclass(cls, ModuleType):
+            owned = not self._is_foreign_module(value)
+            layout, kind = Layout(_MODULE_DICT, {}), 'module'
+        elif issubclass(cls, type):
+            if self._is_foreign_class(value):
+                return
+            layout, kind = Layout(None, {}), 'class'
+            self._class(value)
+        elif cls is FunctionType or issubclass(cls, AsFunction):
+            if cls is FunctionType and self._skip(value.__code__.co_filename):
+                return
+            layout, kind = layout_of(cls)._replace(slots={}), 'function'
+        else:
+            layout, kind = layout_of(cls), 'object'
+            owned = cls is types.SimpleNamespace or not self._is_foreign_class(cls)
+            whole = is_whole(cls)
+            if owned:
+                self._class(cls)
+            if not layout.dictionary and not layout.slots:
+                if owned:
+                    self._class_names(cls, self._attributes)
+                return
+            slots = {name: layout.read_slot(value, name) for name in layout.slots}
+        start = dict(layout.dictionary(value)) if layout.dictionary is not None else {}
+        holder = Holder(value, cls, kind, layout, start, slots, owned, whole, set())
+        self._holders[id(value)] = holder
+        self._attributes_of(holder, self._attributes, self._strings)
+
+    def _class(self, cls: type) -> None:
+        """Watch the bases of a class, and the special methods, which Python looks up without a name in code."""
+        if id(cls) in self._bases or self._is_foreign_class(cls):
+            return
+        self._bases[id(cls)] = (cls, bases_of(cls))
+        for base in bases_of(cls):
+            if id(base) not in self._classes and not self._is_foreign_class(base):
+                self._classes[id(base)] = (base, set(dictionary_of_class(base)))
+        self._class_names(cls, SPECIAL)
+
+    def _class_names(self, cls: type, names: Iterable[str]) -> None:
+        for name in sorted(names):
+            self._search_class(cls, name)
+
+    def _name(self, names: Iterable[str], strings: Iterable[str], everything: bool) -> None:
+        """Watch attributes that were not named before, of all objects met so far."""
+        new = set(names) - self._attributes
+        asked = set(strings) - self._strings
+        self._attributes |= new
+        self._strings |= asked
+        again = everything and not self._everything
+        self._everything |= everything
+        if new or asked or again:
+            for holder in list(self._holders.values()):
+                self._attributes_of(holder, new | asked, asked)
+
+    # Attributes
+
+    def _attributes_of(self, holder: Holder, names: Iterable[str], asked: Iterable[str]) -> None:
+        if holder.kind == 'class':
+            chosen = set(names)
+            if self._everything:
+                chosen |= {name for base in bases_of(holder.value) for name in _public(base)}
+            for name in sorted(chosen):
+                self._search_class(holder.value, name)
+            if type(holder.value) is not type:
+                self._class_names(type(holder.value), chosen)
+            return
+        chosen = set(names)
+        if holder.kind == 'object':
+            if holder.whole or (self._everything and holder.owned):
+                chosen |= holder.start.keys() | holder.slots.keys()
+                if self._everything:
+                    chosen |= {name for base in bases_of(holder.cls) for name in _public(base)}
+            if not holder.owned:
+                chosen |= {name for name, value in holder.start.items() if self._is_data(value)}
+                chosen |= {name for name, value in holder.slots.items() if self._is_data(value)}
+        elif self._everything and holder.owned and holder.kind == 'module':
+            chosen |= {name for name in holder.start if not name.startswith('__')}
+        for name in sorted(chosen):
+            self._attribute_of(holder, name)
+
+    def _attribute_of(self, holder: Holder, name: str) -> None:
+        if name in holder.start:
+            self._attribute(holder, name, holder.start[name])
+            found = True
+        elif name in holder.slots:
+            self._attribute(holder, name, holder.slots[name])
+            found = True
+        else:
+            found = False
+            if holder.layout.dictionary is not None and (holder.owned or holder.whole):
+                holder.missing.add(name)
+        if holder.kind == 'object' and (not found or holder.owned):
+            self._search_class(holder.cls, name)
+
+    def _attribute(self, holder: Holder, name: str, value: Any) -> None:
+        if holder.kind == 'module' and not holder.owned and not _counts(holder, value):
+            return
+        where = ('attribute', self._of(holder))
+        member = holder.layout.slots.get(name)
+        if name not in holder.start and member is not None:
+            get = functools.partial(holder.layout.read_slot, holder.value, name)
+            entry = self._watch('slot', holder.value, name, value, where, None, get)
+            if entry is not None:
+                entry.member = member
+            return
+        dictionary = holder.layout.dictionary
+        assert dictionary is not None
+        get = functools.partial(read_attribute, dictionary, holder.value, name)
+        self._watch('attribute', holder.value, name, value, where, dictionary(holder.value), get)
+
+    def _is_data(self, value: Any) -> bool:
+        return issubclass(type(value), np.ndarray) or self._is_array(value)
+
+    def _of(self, holder: Holder) -> str:
+        if holder.kind == 'module':
+            return f' of module {holder.start.get("__name__")}'
+        if holder.kind == 'function':
+            return f' of function {getattr(holder.value, "__name__", "")}'
+        return f' of {a(type(holder.value))}'
+
+    def _search_class(self, cls: type, name: str) -> bool:
+        """Watch what a class and its bases hold under a name. True if one does."""
+        found = False
+        for base in bases_of(cls):
+            foreign = self._is_foreign_class(base)
+            members = dictionary_of_class(base)
+            if name in members:
+                found = True
+                if not foreign:
+                    self._class_attribute(base, name, members[name])  # those further up, too: for super()
+            elif not foreign and not found:
+                self._absent.setdefault(id(base), (members, set(), f'attribute {{}} of class {name_of(base)}'))[1].add(
+                    name
+                )
+        return found
+
+    def _class_attribute(self, cls: type, name: str, value: Any) -> None:
+        if type(value) is types.MemberDescriptorType or self._is_foreign_class(cls):
+            return
+        where = ('attribute', f' of class {name_of(cls)}')
+        self._watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
+
+    # Whose is it
+
+    def _is_foreign_module(self, module: ModuleType) -> bool:
+        members = _MODULE_DICT(module)
+        return self._foreign_name(members.get('__name__'), members)
+
+    def _foreign_name(self, name: object, members: dict[str, Any] | None) -> bool:
+        """True for modules that aren't the user's."""
+        raise NotImplementedError
+
+    def _is_foreign_class(self, cls: type) -> bool:
+        if not made_by_class_statement(cls):
+            return True
+        return self._foreign_name(home(cls), None) and (in_package(cls) or is_at_home(cls))
+
+    def _of_arrays(self) -> str | None:
+        """A name of an attribute that only arrays have, and that tells where they lie."""
+        for name in sorted(self._attributes & OF_ARRAYS):
+            if not any(key == name for _, _, key in self._entries):
+                return name
+        return None
+
+
+def _public(cls: type) -> list[str]:
+    return [name for name in dictionary_of_class(cls) if not name.startswith(('__', '_abc_'))]
+
+
+def _counts(holder: Holder, value: Any) -> bool:
+    """False for what a library's module holds for itself: files, and CuPy's functions, which a recording replaces."""
+    if among(type(value), FILES):
+        return False
+    return str(holder.start.get('__name__')).partition('.')[0] not in _REPLACED or not callable(value)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def a(cls: type) -> str:
+    """``an O object``."""
+    name = name_of(cls)
+    return f'{"an" if name[:1].lower() in "aeiou" else "a"} {name} object'
+
+
+_REPLACED = ('cupy', 'cupyx', 'cupy_backends', 'capturekit')
+_BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
+_METHODS_BY_NAME = frozenset(name.partition('.')[2] for name in METHODS_BY_NAME)
+_READ_ALL = (getattr, setattr, hasattr, delattr, vars, dir)
+
+
+def _is_iterator(cls: type) -> bool:
+    """True for iterators written in C, which have a place that nothing tells."""
+    for base in bases_of(cls):
+        if '__next__' in dictionary_of_class(base):
+            return type(dictionary_of_class(base)['__next__']) is types.WrapperDescriptorType
+    return False
+
+
+def never(value: object) -> bool:
+    """Nothing is an array."""
+    return False
+
+
+def read_attribute(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:
+    """An attribute in an object's dictionary."""
+    return dictionary(value).get(name, MISSING)
+
+
+def state_of(value: Any) -> Any:
+    """The hidden state of a file or a random number generator, without user code."""
+    if issubclass(type(value), random.Random):
+        return random.Random.getstate(value)
+    if issubclass(type(value), np.random.RandomState):
+        return np.random.RandomState.get_state(value, legacy=False)
+    if issubclass(type(value), np.random.Generator):
+        return value.bit_generator.state
+    if issubclass(type(value), np.random.BitGenerator):
+        return value.state
+    try:
+        return value.tell() if value.seekable() else None
+    except (OSError, ValueError) as error:  # closed, or being iterated over
+        return str(error)
+
+
+def _random_types() -> tuple[type, ...]:
+    # numpy.random is an import of its own, which `import capturekit` need not pay for.
+    return (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
+
+
+HOST_RANDOMNESS: dict[str, Callable[[], Any]] = {
+    'random': random.getstate,
+    'numpy.random': lambda: np.random.get_state(legacy=False),
+}

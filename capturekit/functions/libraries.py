@@ -1,0 +1,86 @@
+"""Whose code a file holds: the user's, a library's that is understood as a whole, or Python's own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from collections.abc import Callable
+from types import FrameType
+
+from capturekit.functions.understood import FOLLOWED, WHOLE
+from capturekit.model.source_line import is_foreign
+
+_PACKAGES = ('numpy', 'scipy', 'cuda')
+_skipped: dict[str, bool] = {}
+_modules: dict[str, str] = {}
+
+
+def default_skip(filename: str) -> bool:
+    """True for code of CuPy, capturekit, numpy, scipy and Python's standard library."""
+    answer = _skipped.get(filename)
+    if answer is None:
+        answer = _skipped[filename] = is_foreign(filename) or _is_library(filename)
+    return answer
+
+
+def _is_library(filename: str) -> bool:
+    if filename.startswith('<__array_function__') or python_module(filename):
+        return True
+    for name in _PACKAGES:
+        for folder in getattr(sys.modules.get(name), '__path__', ()):
+            if filename.startswith(str(folder) + os.sep):
+                return True
+    return False
+
+
+def python_module(filename: str) -> str:
+    """The name of the module of Python's own that a file holds; '' for other files."""
+    found = _modules.get(filename)
+    if found is None:
+        found = _modules[filename] = _python_module(filename)
+    return found
+
+
+def _python_module(filename: str) -> str:
+    if filename.startswith('<frozen '):
+        return filename[8:-1]
+    paths = sysconfig.get_paths()
+    for folder in {paths['stdlib'], paths['platstdlib'], os.path.dirname(os.__file__)}:
+        if filename.startswith(folder + os.sep):
+            inside = filename[len(folder) + 1 :]
+            if not inside.startswith(('site-packages', 'dist-packages')):
+                return inside.removesuffix('.py').removesuffix(os.sep + '__init__').replace(os.sep, '.')
+    return ''
+
+
+def is_library_frame(frame: FrameType, skip: Callable[[str], bool]) -> bool:
+    """True if a frame's code is not the user's; what was made from a text, as dataclasses are, is its module's."""
+    name = frame.f_code.co_filename
+    if skip(name):
+        return True
+    file = frame.f_globals.get('__file__') if name[:1] == '<' else None
+    return type(file) is str and skip(file)
+
+
+def asked_by_user(frame: FrameType | None, skip: Callable[[str], bool]) -> bool:
+    """True if the frame, or the one that it works for through Python's own code, is the user's.
+
+    False where a library that is understood as a whole stands between: what it asks for is known by its own row.
+    """
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if not is_library_frame(frame, skip):
+            return True
+        module = python_module(name)
+        if not module or module.partition('.')[0] in WHOLE:
+            return False
+        frame = frame.f_back
+    return False
+
+
+def is_followed(filename: str, function: str) -> bool:
+    """True for code of Python's own that does nothing but what can be seen of it."""
+    module = python_module(filename)
+    only = FOLLOWED.get(module, FOLLOWED.get(module.partition('.')[0]))
+    return only is not None and (not only or function in only)

@@ -1,0 +1,42 @@
+"""Calls answered before their checks (``checks='later'``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capturekit.functions.variant import Variant
+from capturekit.model import errors
+
+
+class Call:
+    """A call answered by a launch whose checks nobody has waited for (``checks='later'``)."""
+
+    def __init__(self, variant: Variant, launch: int, stream: Any) -> None:
+        self._variant = variant
+        self._launch = launch
+        self._stream = stream
+        self._error: errors.AssumptionError | None = None
+        self._settled = False
+        variant.unsettled.add(self)
+
+    def settle(self) -> None:
+        """Wait for the checks of this call. Raises AssumptionError: one failed, and the results hold nothing."""
+        plan = self._variant.plan
+        if not self._settled and plan is not None and plan.checks is not None:
+            made = len(plan.checks.made)
+            self._error = plan.checks.wait(self._launch, made, self._stream.synchronize)
+            if self._error is not None and plan.launches == self._launch:
+                with self._stream:
+                    self._variant.restore(self._error)
+        self._settled = True
+        self._variant.unsettled.discard(self)
+        if self._error is not None:
+            raise self._error
+
+    def holds(self) -> bool:
+        """Wait for the checks; True if the results are right."""
+        try:
+            self.settle()
+        except errors.AssumptionError:
+            return False
+        return True

@@ -1,0 +1,46 @@
+"""Arrays that share memory, and arrays like others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from capturekit.launch.graph_memory import extent
+
+
+def block_like(cupy: Any, block: Any) -> Any:
+    """A new array of a block's shape, dtype and strides, from CuPy's current allocator."""
+    if block.flags.c_contiguous:
+        return cupy.ndarray(block.shape, block.dtype)
+    low, high = extent(block)
+    pointer = cupy.cuda.alloc(max(high - low, 1)) + (block.data.ptr - low)
+    return cupy.ndarray(block.shape, block.dtype, pointer, block.strides)
+
+
+def spans(arrays: list[tuple[int, Any]]) -> list[tuple[int, int, list[tuple[int, Any]]]]:
+    """Arrays in groups that share memory: (first address, end, members)."""
+    groups: list[tuple[int, int, list[tuple[int, Any]]]] = []
+    for member in sorted(arrays, key=lambda member: extent(member[1])):
+        low, high = extent(member[1])
+        if groups and low < groups[-1][1]:
+            start, end, members = groups[-1]
+            groups[-1] = (start, max(end, high), [*members, member])
+        else:
+            groups.append((low, max(high, low), [member]))
+    return groups
+
+
+def same_array(array: Any) -> Any:
+    """Another object for the same elements."""
+    return type(array)(array.shape, array.dtype, array.data, array.strides)
+
+
+def places_of(leaves: Sequence[Any], memory: Any) -> list[Any]:
+    """An array of the graph's for each argument; those that share memory do so there, too."""
+    found: dict[int, Any] = {}
+    for low, high, members in spans(list(enumerate(leaves))):
+        base = memory.grow(max(high - low, 1))
+        for index, leaf in members:
+            pointer = base + (int(leaf.data.ptr) - low)
+            found[index] = type(leaf)(leaf.shape, leaf.dtype, pointer, leaf.strides)
+    return [found[i] for i in range(len(leaves))]

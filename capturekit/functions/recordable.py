@@ -1,0 +1,125 @@
+"""What a run showed that no launch would do again, and that nothing else has refused."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from capturekit.guard import GUARD, Live
+from capturekit.guard.effects import root_of
+from capturekit.launch.outside_arrays import arrays_at
+from capturekit.model import errors
+from capturekit.model.pytree import take_apart
+from capturekit.model.sparse import packed
+
+_LEFT = 'The next call would find it as a launch leaves it, not as the eager call does'
+
+
+def handles_of(cupy: Any) -> tuple[type, ...]:
+    """The classes of streams and events, which stand for something of the driver's."""
+    return (cupy.cuda.stream._BaseStream, cupy.cuda.Event)
+
+
+def only_arrays(cupy: Any) -> Any:
+    """The function that tells arrays in a result, and refuses streams and events with a TypeError."""
+    array, handles = cupy.ndarray, handles_of(cupy)
+
+    def is_array(value: Any) -> bool:
+        if isinstance(value, handles):
+            raise TypeError(f'the result holds a {type(value).__name__}, which each call has to make or use anew')
+        return isinstance(value, array)
+
+    return is_array
+
+
+def host_arrays(value: Any, depth: int = 8) -> list[Any]:
+    """The arrays of the host's whose memory arguments hold, in containers and objects."""
+    if isinstance(value, np.ndarray):
+        return [root_of(value)]
+    if depth == 0 or isinstance(value, (str, bytes, int, float, type)):
+        return []
+    if isinstance(value, dict):
+        parts: list[Any] = list(dict.values(value))
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        parts = list(value)
+    else:
+        parts = list(getattr(value, '__dict__', {}).values())
+    return [found for part in parts for found in host_arrays(part, depth - 1)]
+
+
+def values_of(result: Any, cupy: Any) -> Any:
+    """All of a result that is no array, comparable; None where it can't be told."""
+    try:
+        return take_apart(packed(result), only_arrays(cupy), lambda _value: False, name='the result')[1]
+    except TypeError:
+        return None
+
+
+def must_be_same(then: Any, result: Any, cupy: Any) -> None:
+    """Raise where what a result holds besides arrays is not what it held in the eager run."""
+    if then is not None and values_of(result, cupy) != then:
+        raise errors.UnsupportedCallError(
+            'The result',
+            rule='It holds another value than after the eager run, besides its arrays: an address, a time, an id.',
+            remedy='Return what depends on the arguments alone.',
+        )
+
+
+def must_not_refuse(live: Live, made: int) -> None:
+    """Raise where the function has caught a refusal: what it did then is not what it does eagerly."""
+    if errors.MADE.count == made:
+        return
+    what = live.refused[-1] if live.refused else None
+    at = f' ({what.at[0]}:{what.at[1]})' if what is not None and what.at else ''
+    raise errors.UnsupportedCallError(
+        'A call that the function catches the refusal of',
+        rule=f'Something in it can not be recorded{at}, and it went on after an exception that the eager run has not.'
+        + (f' It was {what.text}' if what is not None else ''),
+        remedy='Do that outside of the function.',
+    )
+
+
+def must_reach_known_arrays(live: Live, known: list[Any]) -> None:
+    """Raise where a launch that may be stopped half way works on arrays that nobody puts back then."""
+    plan, memory, device = live.plan, live.memory, live.platform.device
+    if plan is None or memory is None or (plan.checks is None and not plan.seams):
+        return
+    words: set[int] = set()
+    graphs = [graph for part in plan.parts for graph in part.graphs if graph]
+    with GUARD.inside():
+        while graphs:
+            for info in device.node_infos(graphs.pop()):
+                words.update(info.words)
+                graphs += [info.inner] if info.inner else []
+    blocks = {int(array.data.mem.ptr) for array in known}
+    if any(int(data.mem.ptr) not in blocks for data in arrays_at(words, memory, live.platform.cupy.ndarray)):
+        raise errors.UnsupportedCallError(
+            'Host reads, beside arrays that are reached in a way that is not followed',
+            rule='A launch that a check stops has changed them already, and the eager run that takes over would again.',
+            remedy='Pass these arrays as arguments; or read after the last change.',
+        )
+
+
+def must_leave_nothing(live: Live) -> None:
+    """Raise where the function leaves something of the recording behind: a current stream or device, a handle."""
+    caller, cupy = live.caller, live.platform.cupy
+    assert caller is not None
+    if cupy.cuda.get_current_stream().ptr != live.origin.ptr or GUARD.current_device() != live.home:
+        raise errors.UnsupportedCallError(
+            'The function makes another stream or device current, and leaves it so',
+            rule=f'{_LEFT}.',
+            remedy='Use `with stream:` and `with device:`.',
+        )
+    for reference in caller.made:
+        thing = reference()
+        if thing is None:
+            continue
+        ours = [*live.events, *live.streams.values(), live.floor]
+        if sys.getrefcount(thing) > 2 + sum(one is thing for one in ours) * 2:
+            raise errors.UnsupportedCallError(
+                f'The function makes a {type(thing).__name__} and keeps it',
+                rule=f'{_LEFT}.',
+                remedy='Make it before, and pass it; or drop it before the function returns.',
+            )

@@ -1,0 +1,92 @@
+"""How much of an object can be seen, told by its type: what is not seen can't be compared."""
+
+from __future__ import annotations
+
+import enum
+import sys
+import types
+from typing import Any
+
+from capturekit.functions.understood import CONSTANT, CONSTANT_NAMES, PACKAGES, home
+from capturekit.model.pytree import (
+    CONTAINERS,
+    bases_of,
+    contents_of,
+    dictionary_of_class,
+    layout_of,
+    made_by_class_statement,
+    name_of,
+    solid_base,
+)
+
+_SEEN = (*CONTAINERS, str, bytes, int, float, complex, object, types.SimpleNamespace)
+_QUALIFIED = type.__dict__['__qualname__'].__get__
+_HARMLESS = frozenset({'typing', 'abc', 'collections.abc', 'enum', 'builtins', 'typing_extensions', 'contextlib'})
+
+
+def in_package(cls: type) -> bool:
+    """True for classes of the packages that are understood as a whole, but NumPy's and SciPy's written in Python."""
+    top = home(cls).partition('.')[0]
+    if top in ('numpy', 'scipy'):
+        return False
+    return top in PACKAGES
+
+
+def is_at_home(cls: type) -> bool:
+    """True if the module that a class says it is of has it, under its name: others say so of the user's classes."""
+    found: Any = sys.modules.get(home(cls))
+    for part in str(_QUALIFIED(cls)).split('.'):
+        inside = vars(found) if type(found) is types.ModuleType else dictionary_of_class(found) if found else {}
+        found = inside.get(part)
+        if not issubclass(type(found), type):
+            return False
+    return found is cls
+
+
+def is_visible(value: Any) -> bool:
+    """True if all that a value's state consists of can be read from it: attributes, contents; or it has none."""
+    cls = type(value)
+    if issubclass(cls, CONSTANT) or contents_of(value) is not None or issubclass(type(cls), enum.EnumMeta):
+        return True
+    names = {f'{home(base)}.{name_of(base)}' for base in bases_of(cls)[:1]}
+    if names & CONSTANT_NAMES or name_of(cls) in CONSTANT_NAMES:
+        return True
+    if in_package(cls) or any(in_package(base) for base in bases_of(cls)):
+        return True
+    if not made_by_class_statement(cls) and cls is not types.SimpleNamespace:
+        return home(cls).partition('.')[0] == 'numpy' and bool(layout_of(cls).dictionary)
+    return any(solid_base(cls) is seen for seen in _SEEN)
+
+
+def is_whole(cls: type) -> bool:
+    """True if code that is not the user's reads the attributes of a class's instances: names in code say too little."""
+    return any(
+        base is not object
+        and made_by_class_statement(base)
+        and home(base) not in _HARMLESS
+        and not in_package(base)
+        and is_pythons(home(base))
+        for base in bases_of(cls)
+    )
+
+
+def is_pythons(module: str) -> bool:
+    """True for the name of a module that comes with Python, or of NumPy's or SciPy's."""
+    return module.partition('.')[0] in sys.stdlib_module_names or module.partition('.')[0] in ('numpy', 'scipy')
+
+
+_LOGGER = ('logging', 'Logger')
+
+
+def is_logger(cls: type) -> bool:
+    return any((home(base), name_of(base)) == _LOGGER for base in bases_of(cls))
+
+
+def logger_state(value: Any) -> tuple[Any, ...]:
+    """What of a logger decides which messages it passes on."""
+    found: list[Any] = []
+    at = value
+    while at is not None:
+        found += [at.level, at.disabled, at.propagate, at.name]
+        at = at.parent
+    return (*found, value.manager.disable)

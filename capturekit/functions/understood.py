@@ -1,0 +1,225 @@
+"""What is understood: a table of what functions written in C read, of types whose state can be seen, of instructions.
+
+What a function of the user's does is recorded only if all of it is in here. Whatever is missing makes calls eager,
+never wrong. The rows are data: the tests go through Python's modules and say which functions are on no list.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import numpy as np
+
+from capturekit.model.pytree import bases_of, dictionary_of_class, name_of
+
+
+def _set(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+ALL = frozenset({'*'})
+
+#: Packages that are understood as a whole: what their functions read is their arguments, or is guarded elsewhere.
+PACKAGES = _set('cupy cupyx cupy_backends capturekit numpy scipy cuda')
+
+#: Functions of those that read something else, by package and name: files, settings, their own seed.
+OUTSIDE = {
+    'numpy': _set(
+        'load loadtxt genfromtxt fromfile fromregex memmap geterr geterrcall seterr seterrcall getbufsize setbufsize '
+        'get_printoptions set_printoptions array2string array_repr array_str base_repr printoptions save savez savetxt'
+    ),
+    'cupy': _set('load loadtxt genfromtxt fromfile get_printoptions set_printoptions'),
+}
+
+#: Functions in modules of Python's that read their arguments only.
+FUNCTIONS: dict[str, frozenset[str]] = {
+    'builtins': _set(
+        'abs all any ascii bin callable chr divmod format hash hex isinstance issubclass iter len max min next oct ord '
+        'pow print repr round sorted sum locals __build_class__ getattr hasattr setattr delattr vars dir aiter anext'
+    ),
+    'math': ALL, 'cmath': ALL, '_operator': ALL, 'operator': ALL, 'itertools': ALL, '_bisect': ALL, '_heapq': ALL,
+    '_struct': ALL,
+    'binascii': ALL, 'zlib': ALL, '_json': ALL, '_sre': ALL, '_warnings': _set('warn warn_explicit'),
+    '_thread': _set('allocate_lock RLock'),
+    '_functools': _set('reduce cmp_to_key'),
+    '_collections': _set('_count_elements'), '_statistics': ALL,
+    '_string': ALL, 'unicodedata': ALL, '_abc': ALL, 'posix': _set('fspath'), 'nt': _set('fspath'),
+    'sys': _set('exc_info exception intern getsizeof'), '_typing': ALL, '_tokenize': ALL, '_codecs': ALL,
+}  # fmt: skip
+
+#: Those of them that read attributes by names of their own choosing.
+BY_NAME = _set('getattr hasattr setattr delattr vars dir')
+
+_CONTAINER = (list, tuple, dict, set, frozenset, str, bytes, bytearray, int, float, complex, bool, range, slice)
+#: Methods written in C, by their class: of what is not named, all but those after the minus sign.
+METHODS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
+    **{f'builtins.{cls.__name__}': (ALL, _set('')) for cls in _CONTAINER},
+    'builtins.object': (ALL, _set('')),
+    'builtins.type': (_set('mro __call__ __instancecheck__ __subclasscheck__ __new__ __init__ __prepare__'), _set('')),
+    'builtins.property': (ALL, _set('')),
+    'builtins.generator': (_set('send throw close __next__ __iter__'), _set('')),
+    'builtins.BaseException': (_set('with_traceback add_note __init__ __str__ __repr__'), _set('')),
+    'collections.deque': (ALL, _set('')),
+    'collections.OrderedDict': (ALL, _set('')),
+    'collections.defaultdict': (ALL, _set('')),
+    'builtins.mappingproxy': (ALL, _set('')),
+    're.Pattern': (ALL, _set('')),
+    're.Match': (ALL, _set('')),
+    'array.array': (ALL, _set('fromfile tofile')),
+    'datetime.date': (ALL, _set('today fromtimestamp')),
+    'datetime.datetime': (ALL, _set('now today utcnow fromtimestamp utcfromtimestamp astimezone timestamp')),
+    'datetime.timedelta': (ALL, _set('')),
+    '_struct.Struct': (ALL, _set('')),
+    '_random.Random': (ALL, _set('')),  # its state is compared
+    '_io.StringIO': (ALL, _set('')),
+    '_io.BytesIO': (ALL, _set('')),
+    '_io.TextIOWrapper': (_set('write flush'), _set('')),  # what a file is given is not read
+    '_thread.lock': (_set('acquire release __enter__ __exit__'), _set('')),
+    '_thread.RLock': (_set('acquire release __enter__ __exit__'), _set('')),
+}
+#: Methods that read attributes whose names lie in a text or are given.
+METHODS_BY_NAME = _set(
+    'str.format str.format_map object.__getattribute__ object.__setattr__ object.__delattr__ object.__reduce_ex__ '
+    'object.__reduce__ object.__dir__ object.__getstate__'
+)
+
+#: Modules of Python's own whose code is followed: what it calls in C is looked up, too. Named: only those functions.
+FOLLOWED: dict[str, frozenset[str]] = {
+    **{
+        name: frozenset()
+        for name in (
+            'collections', '_collections_abc', 'contextlib', 'dataclasses', 'copy', 'copyreg', 'types', 'operator',
+            'heapq', 'bisect', 'fractions', 'numbers', 'statistics', 'string', 're', 'sre_compile', 'sre_parse', 'json',
+            'textwrap', 'pprint', 'colorsys', 'keyword', 'typing', 'struct', 'posixpath', 'ntpath', 'genericpath',
+            'pathlib', 'datetime', '_pydatetime', 'reprlib', 'array', 'base64', 'codecs', 'encodings',
+        )
+    },
+    'functools': _set(
+        '__get__ __set_name__ __init__ __new__ _method update_wrapper wraps __call__ _unwrap_partial total_ordering '
+        '_le_from_lt _gt_from_lt _ge_from_lt _lt_from_le _ge_from_le _gt_from_le _lt_from_gt _ge_from_gt _le_from_gt '
+        '_le_from_ge _gt_from_ge _lt_from_ge __repr__ reduce'
+    ),
+    'random': _set(
+        '__init__ seed uniform randrange randint choice choices sample shuffle gauss normalvariate expovariate '
+        'triangular betavariate gammavariate lognormvariate vonmisesvariate paretovariate weibullvariate '
+        '_randbelow_with_getrandbits _randbelow_without_getrandbits randbytes getstate setstate binomialvariate'
+    ),
+    'threading': _set('RLock Lock is_set isSet __enter__ __exit__'),
+    'importlib._bootstrap': _set('_handle_fromlist parent'),
+    'configparser': frozenset(),
+}  # fmt: skip
+#: Those whose insides are not the user's doing: told as a whole by what they are.
+WHOLE = _set('logging warnings traceback abc _abc _py_abc enum linecache _weakrefset tokenize __future__')
+
+#: Attributes through which code reaches what nobody watches, or addresses, which are others at each call.
+OUT_OF_SIGHT = _set(
+    '__globals__ __builtins__ __closure__ cell_contents __subclasses__ gi_frame cr_frame ag_frame tb_frame f_back '
+    'f_locals f_globals f_builtins __weakref__ gi_yieldfrom device_ptr __cuda_array_interface__ __dlpack__ toDlpack '
+    '__array_interface__'
+)
+#: The same where no object of the user's has an attribute of that name: they are arrays' own then.
+OF_ARRAYS = _set('ptr owndata base')
+
+_SLOT = (
+    'abs add aenter aexit aiter and anext await bool bytes call ceil complex contains copy deepcopy delattr delete '
+    'delitem dir divmod enter eq exit float floor floordiv format ge get getattr getattribute getitem getnewargs '
+    'getnewargs_ex getstate gt hash iadd iand ifloordiv ilshift imatmul imod imul index init init_subclass '
+    'instancecheck int invert ior ipow irshift isub iter itruediv ixor le len length_hint lshift lt matmul missing mod '
+    'mro_entries mul ne neg new next or pos pow prepare radd rand rdivmod reduce reduce_ex repr reversed rfloordiv '
+    'rlshift rmatmul rmod rmul ror round rpow rrshift rshift rsub rtruediv rxor set set_name setattr setitem setstate '
+    'str sub subclasscheck truediv trunc xor array array_ufunc array_function array_priority post_init slots'
+)
+#: Names that Python itself looks up in classes, without any code naming them.
+SPECIAL = frozenset(f'__{name}__' for name in _SLOT.split())
+
+#: Types whose instances can't be changed, or whose change is nothing that a function can read.
+CONSTANT: tuple[Any, ...] = (
+    types.FunctionType, types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType,
+    types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType, types.ModuleType, type,
+    np.ufunc, np.dtype, types.GenericAlias, types.UnionType, types.CodeType, type(np.dot), property, staticmethod,
+    classmethod, types.MethodType, types.TracebackType,
+)  # fmt: skip
+#: The same by module and name: what Python names nowhere, or what may not be there.
+CONSTANT_NAMES = _set(
+    '_thread.lock _thread.RLock re.Pattern builtins.object _cython_function_or_method cython_function_or_method '
+    'builtins.NotImplementedType datetime.timezone datetime.time datetime.datetime operator.itemgetter _struct.Struct '
+    'numpy.finfo numpy.iinfo numpy._ArrayFunctionDispatcher collections._tuplegetter operator.attrgetter '
+    'operator.methodcaller _abc._abc_data typing.TypeVar typing.ParamSpec'
+)
+
+#: Instructions that are understood, of Python 3.10 to 3.13.
+INSTRUCTIONS = _set(
+    'BEFORE_WITH BINARY_ADD BINARY_AND BINARY_FLOOR_DIVIDE BINARY_LSHIFT BINARY_MATRIX_MULTIPLY BINARY_MODULO '
+    'BINARY_MULTIPLY BINARY_OP BINARY_OR BINARY_POWER BINARY_RSHIFT BINARY_SLICE BINARY_SUBSCR BINARY_SUBTRACT '
+    'BINARY_TRUE_DIVIDE BINARY_XOR BUILD_CONST_KEY_MAP BUILD_LIST BUILD_MAP BUILD_SET BUILD_SLICE BUILD_STRING '
+    'BUILD_TUPLE CACHE CALL CALL_FUNCTION CALL_FUNCTION_EX CALL_FUNCTION_KW CALL_INTRINSIC_1 CALL_INTRINSIC_2 '
+    'CALL_KW CALL_METHOD CHECK_EG_MATCH CHECK_EXC_MATCH CLEANUP_THROW COMPARE_OP CONTAINS_OP CONVERT_VALUE '
+    'COPY COPY_DICT_WITHOUT_KEYS COPY_FREE_VARS DELETE_ATTR DELETE_DEREF DELETE_FAST DELETE_GLOBAL DELETE_NAME '
+    'DELETE_SUBSCR DICT_MERGE DICT_UPDATE DUP_TOP DUP_TOP_TWO END_FOR END_SEND EXIT_INIT_CHECK EXTENDED_ARG '
+    'FORMAT_SIMPLE FORMAT_VALUE FORMAT_WITH_SPEC FOR_ITER GEN_START GET_ITER GET_LEN GET_YIELD_FROM_ITER '
+    'IMPORT_FROM IMPORT_NAME INPLACE_ADD INPLACE_AND INPLACE_FLOOR_DIVIDE INPLACE_LSHIFT '
+    'INPLACE_MATRIX_MULTIPLY INPLACE_MODULO INPLACE_MULTIPLY INPLACE_OR INPLACE_POWER INPLACE_RSHIFT '
+    'INPLACE_SUBTRACT INPLACE_TRUE_DIVIDE INPLACE_XOR INTERPRETER_EXIT IS_OP JUMP JUMP_ABSOLUTE JUMP_BACKWARD '
+    'JUMP_BACKWARD_NO_INTERRUPT JUMP_FORWARD JUMP_IF_FALSE_OR_POP JUMP_IF_NOT_EXC_MATCH JUMP_IF_TRUE_OR_POP '
+    'JUMP_NO_INTERRUPT KW_NAMES LIST_APPEND LIST_EXTEND LIST_TO_TUPLE LOAD_ASSERTION_ERROR LOAD_ATTR '
+    'LOAD_BUILD_CLASS LOAD_CLASSDEREF LOAD_CLOSURE LOAD_CONST LOAD_DEREF LOAD_FAST LOAD_FAST_AND_CLEAR '
+    'LOAD_FAST_CHECK LOAD_FAST_LOAD_FAST LOAD_FROM_DICT_OR_DEREF LOAD_FROM_DICT_OR_GLOBALS LOAD_GLOBAL '
+    'LOAD_LOCALS LOAD_METHOD LOAD_NAME LOAD_SUPER_ATTR LOAD_SUPER_METHOD LOAD_ZERO_SUPER_ATTR '
+    'LOAD_ZERO_SUPER_METHOD MAKE_CELL MAKE_FUNCTION MAP_ADD MATCH_CLASS MATCH_KEYS MATCH_MAPPING '
+    'MATCH_SEQUENCE NOP POP_BLOCK POP_EXCEPT POP_JUMP_BACKWARD_IF_FALSE POP_JUMP_BACKWARD_IF_NONE '
+    'POP_JUMP_BACKWARD_IF_NOT_NONE POP_JUMP_BACKWARD_IF_TRUE POP_JUMP_FORWARD_IF_FALSE '
+    'POP_JUMP_FORWARD_IF_NONE POP_JUMP_FORWARD_IF_NOT_NONE POP_JUMP_FORWARD_IF_TRUE POP_JUMP_IF_FALSE '
+    'POP_JUMP_IF_NONE POP_JUMP_IF_NOT_NONE POP_JUMP_IF_TRUE POP_TOP PRECALL PREP_RERAISE_STAR PUSH_EXC_INFO '
+    'PUSH_NULL RAISE_VARARGS RERAISE RESUME RETURN_CONST RETURN_GENERATOR RETURN_VALUE ROT_FOUR ROT_N '
+    'ROT_THREE ROT_TWO SEND SETUP_ANNOTATIONS SETUP_CLEANUP SETUP_FINALLY SETUP_WITH SET_ADD '
+    'SET_FUNCTION_ATTRIBUTE SET_UPDATE STORE_ATTR STORE_DEREF STORE_FAST STORE_FAST_LOAD_FAST '
+    'STORE_FAST_MAYBE_NULL STORE_FAST_STORE_FAST STORE_GLOBAL STORE_NAME STORE_SLICE STORE_SUBSCR SWAP TO_BOOL '
+    'UNARY_INVERT UNARY_NEGATIVE UNARY_NOT UNARY_POSITIVE UNPACK_EX UNPACK_SEQUENCE WITH_EXCEPT_START '
+    'YIELD_FROM YIELD_VALUE'
+)
+
+
+_MODULE_OF: Any = type.__dict__['__module__'].__get__
+
+
+def home(cls: type) -> str:
+    """The name of the module that a class says it is of."""
+    module = dictionary_of_class(cls).get('__module__')
+    if type(module) is not str:
+        module = _MODULE_OF(cls)  # of types written in C
+    return module if type(module) is str else 'builtins'
+
+
+def owner_of(function: Any) -> str:
+    """Where a function written in C belongs: ``math`` or ``builtins.list``."""
+    bound = getattr(function, '__self__', None)
+    if isinstance(bound, types.ModuleType) or bound is None:
+        return str(getattr(function, '__module__', None) or getattr(bound, '__name__', ''))
+    cls = bound if isinstance(bound, type) else type(bound)
+    name = function.__name__
+    for base in bases_of(cls):
+        inside = dictionary_of_class(base)
+        if name in inside and type(inside[name]) is not types.FunctionType:  # such a one calls it through super()
+            return f'{home(base)}.{name_of(base)}'
+    return f'{home(cls)}.{name_of(cls)}'
+
+
+def reads(function: Any) -> str | None:
+    """What a function written in C reads: 'arguments', 'names' (attributes by name); None: it is not understood."""
+    name = function.__name__
+    owner = owner_of(function)
+    top, _, rest = owner.partition('.')
+    if top in PACKAGES:
+        return None if name in OUTSIDE.get(top, ()) else 'arguments'
+    if owner in FUNCTIONS:
+        known = FUNCTIONS[owner]
+        if known is not ALL and name not in known:
+            return None
+        return 'names' if owner == 'builtins' and name in BY_NAME else 'arguments'
+    if owner in METHODS:
+        known, but = METHODS[owner]
+        if (known is not ALL and name not in known) or name in but:
+            return None
+        return 'names' if f'{rest}.{name}' in METHODS_BY_NAME else 'arguments'
+    return None

@@ -1,0 +1,178 @@
+"""The end of a run that was watched: what it changed itself of what is watched, and what is left to compare."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from capturekit.functions.environment import Environment, WatchedValue
+from capturekit.functions.holders import FILES, HOST_RANDOMNESS, Holder, a, state_of
+from capturekit.model.pytree import (
+    MISSING,
+    ValueDifference,
+    among,
+    attributes_of,
+    bases_of,
+    contents_of,
+    dictionary_of_class,
+    difference,
+    name_of,
+)
+
+#: :class:`Watch`, which imports this file.
+Watch = Any
+
+
+def finish(watch: Watch) -> Environment:
+    """Make the environment of a run that has ended; the watch is empty then."""
+    written = _written(watch)
+    if watch._failure is not None:
+        watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
+    _aliases(watch)
+    name = watch._of_arrays()
+    if name is not None:
+        watch._unwatchable.append(f'the function asks an array for {name}, which is another at each call')
+    watch._unwatchable = list(dict.fromkeys(watch._unwatchable))
+    if written is None and watch._unwatchable:
+        written = watch._unwatchable[0]
+    watched = {id(entry.holder) for entry in watch._entries.values()}
+    objects: list[tuple[Any, type, Any, Any]] = []
+    missing: list[Any] = [
+        (_itself, mapping, frozenset(names), where) for mapping, names, where in watch._absent.values()
+    ]
+    names: list[Any] = []
+    for holder in watch._holders.values():
+        if holder.layout.dictionary is not None and holder.missing:
+            where = f'attribute {{}}{watch._of(holder)}'
+            missing.append((holder.layout.dictionary, holder.value, frozenset(holder.missing), where))
+        if holder.kind != 'object' or holder.cls is not type(holder.value):
+            continue
+        get = holder.layout.dictionary
+        if get is not None and (holder.whole or (watch._everything and holder.owned)):
+            names.append((get, holder.value, list(holder.start)))
+        if id(holder.value) in watched or holder.missing or holder.owned:
+            read = get or _no_dictionary
+            objects.append((holder.value, holder.cls, read, read(holder.value)))
+    arrays = list(watch._keeper.arrays.values())
+    bases = list(watch._bases.values())
+    forms = [(array, watch._keeper.forms[id(array)]) for array in arrays if id(array) in watch._keeper.forms]
+    entries = list(watch._entries.values())
+    environment = Environment(entries, objects, arrays, watch._unwatchable, written, missing, bases, names, forms)
+    environment.own = watch._own
+    _let_go(watch)
+    return environment
+
+
+def _let_go(watch: Watch) -> None:
+    for found in (watch._created, watch._codes, watch._known, watch._globals, watch._states):
+        found.clear()
+    watch._holders.clear()
+    watch._suspended.clear()
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def given_back(environment: Environment, result: Any) -> str | None:
+    """Say which container in a result is not the run's own: a recording would give back a copy."""
+    todo, seen = [result], set()
+    while todo:
+        value = todo.pop()
+        contents = contents_of(value)
+        if id(value) in seen or type(value) in (types.BuiltinMethodType, types.MethodWrapperType):
+            continue
+        seen.add(id(value))
+        by_value = contents is not None or hasattr(type(value), '__dataclass_fields__')
+        reached = id(value) in environment.reached and type(value) is not tuple and by_value
+        if reached or id(value) in environment.own:
+            return f'the result is or holds {a(type(value))} that is not made by the function'
+        todo += [] if contents is None else contents[2]
+        if hasattr(type(value), '__dataclass_fields__'):
+            todo += attributes_of(value).values()
+    return None
+
+
+def _no_dictionary(value: object) -> None:
+    return None
+
+
+def _aliases(watch: Watch) -> None:
+    """Containers among the arguments are made anew for a recording: nothing else may lead to them."""
+    for key, value in watch._own.items():
+        if isinstance(value, (tuple, frozenset, slice)) and not hasattr(type(value), '__dataclass_fields__'):
+            continue
+        if key in watch._keeper.memory or key in watch._holders:
+            watch._unwatchable.append(f'{a(type(value))} is an argument and is reached in another way, too')
+    if watch._identities and len(watch._own) > 3:  # beside how they are passed
+        watch._unwatchable.append(f'{watch._identities} asks whether two objects are the same')
+
+
+def _written(watch: Watch) -> str | None:
+    for holder in watch._holders.values():
+        if type(holder.value) is not holder.cls:
+            return f'the function changes the class of {a(holder.cls)}'
+    for cls, bases in watch._bases.values():
+        if bases_of(cls) is not bases:
+            return f'the function changes the bases of class {name_of(cls)}'
+    for array, form in [*watch._keeper.arrays_and_forms(), *watch._forms]:
+        if (array.shape, array.strides) != form:
+            return f'the function makes the shape of an array {array.shape} that was {form[0]}'
+    for entry in watch._entries.values():
+        value = entry.read()
+        found = difference(entry.kept, value)
+        if found is not None:
+            return _deed(entry, value, found)
+    for (_, name), (values, file) in watch._made.items():
+        if name in values:
+            return f'the function creates global {name} of {file}'
+    for cls, before in watch._classes.values():
+        new = (dictionary_of_class(cls).keys() - before) & watch._attributes
+        if new:
+            return f'the function creates attribute {min(new)} of class {name_of(cls)}'
+    for holder in watch._holders.values():
+        created = _new_attribute(watch, holder)
+        if created is not None:
+            return f'the function creates attribute {created}{watch._of(holder)}'
+    return _drawn(watch)
+
+
+def _drawn(watch: Watch) -> str | None:
+    """What the run took from generators, files and random numbers on the host."""
+    if watch._resumed is not None:
+        return f'the function advances a generator: {watch._resumed}'
+    for name, kept in watch._randomness.items():
+        if difference(kept, HOST_RANDOMNESS[name]()) is not None:
+            return f'the function draws from {name} on the host'
+    for value, kept, where in watch._states.values():
+        if difference(kept, state_of(value)) is not None:
+            if among(type(value), FILES):
+                return f'the function reads or writes a file: {where}'
+            return f'the function draws from {a(type(value))} on the host: {where}'
+    return None
+
+
+def _new_attribute(watch: Watch, holder: Holder) -> str | None:
+    """An attribute that the run made. Of modules, and of objects that aren't the user's, one that is named."""
+    layout = holder.layout
+    now = set(layout.dictionary(holder.value)) if layout.dictionary is not None else set()
+    new = now - holder.start.keys()
+    new |= {name for name in layout.slots if layout.read_slot(holder.value, name) is not MISSING} - {
+        name for name, value in holder.slots.items() if value is not MISSING
+    }
+    if (not holder.owned and not holder.whole) or holder.kind == 'module':
+        new &= watch._attributes
+    if holder.kind == 'module' and not holder.owned:
+        return None
+    return min(new, default=None)
+
+
+def _deed(entry: WatchedValue, value: Any, found: ValueDifference) -> str:
+    """What the function did to something that is watched."""
+    if entry.value is MISSING:
+        return f'the function creates {entry.where()}'
+    if value is MISSING:
+        return f'the function deletes {entry.where()}'
+    if value is entry.value:
+        return f'the function changes {entry.where(found.path)}: it {found.text} before'
+    return f'the function rebinds {entry.where()}'

@@ -1,0 +1,1 @@
+"""The executable graph: launched, updated, edited, aimed at other arrays, measured."""

@@ -1,0 +1,498 @@
+"""A recorded graph: launched, uploaded, looked into, closed. A drop-in for ``cupy.cuda.Graph``.
+
+CUDA C++ Programming Guide, "CUDA Graphs": a graph is a definition; an executable graph is what is launched, and never
+runs beside itself: a launch waits, on the device, for the one before. ``cudaGraph_t`` is not thread-safe, so calls on
+one graph take turns here.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from capturekit import render  # noqa: F401 - how notebooks show a recording
+from capturekit.analysis.concurrency import Concurrency, study
+from capturekit.analysis.node_view import Look, Node, fill
+from capturekit.analysis.race_report import check, races_of
+from capturekit.analysis.races import Races
+from capturekit.analysis.verify import Verification, verify
+from capturekit.driver.cuda import Platform, stream_handle
+from capturekit.graph.edit import Lent, NodeNames
+from capturekit.graph.measure import Measurable
+from capturekit.graph.rebind import Rebindable
+from capturekit.graph.update import Updatable
+from capturekit.launch.at_exit import close_at_end
+from capturekit.launch.graph_memory import GraphMemory
+from capturekit.launch.plan import Part, Plan
+from capturekit.model.counted import counted
+from capturekit.model.counters import FIGURES
+from capturekit.model.errors import AssumptionError, ClosedError
+from capturekit.model.lease import Lease
+from capturekit.model.ledger import Ledger
+from capturekit.model.recording import Recording, Timeline
+from capturekit.model.rules import Mode
+from capturekit.model.source_line import here
+
+_CLOSED = 'Its executable graph and its memory were given back by close()'
+
+
+_LAUNCH = """Launch on ``stream`` (a CuPy stream or any object with ``__cuda_stream__``), or CuPy's current one.
+
+Asynchronous: the call returns at once; but a graph recorded with a rehearsal waits for its checks, and one with seams
+for what they wait for.
+
+Raises:
+    ClosedError: the graph was closed.
+    AssumptionError: a value assumed while recording is another one now; what follows it has not run.
+    TypeError: ``stream`` is no stream. ValueError: it is of another device.
+    UnsupportedCallError: the stream is being captured (900).
+    EscapedWorkError, LegacyStreamError: this thread has a capture open, and the stream is not in it.
+"""
+
+
+def _closed(call: str) -> ClosedError:
+    return ClosedError(call, location=here(), rule=f'{_CLOSED}.', remedy='Record again, or close it later.')
+
+
+def _refuse() -> None:
+    raise _closed('Graph.launch()')
+
+
+class Graph(Rebindable, Measurable, Updatable):
+    """What a capture made. It has no public constructor: ``with ck.capture() as cap: ...`` makes ``cap.graph``.
+
+    Holds the memory that its nodes read and write. Threads: calls take turns; streams: any of the graph's device.
+    """
+
+    __slots__ = {
+        '__weakref__': None,
+        '_before': None,
+        '_by_name': None,
+        '_counted': None,
+        '_current': None,
+        '_device': None,
+        '_index': None,
+        '_inside': None,
+        '_lease': None,
+        '_lock': None,
+        '_made': None,
+        '_memory': None,
+        '_names': None,
+        '_plan': None,
+        '_shut': None,
+        '_topology': None,
+        'counted': 'how many of its launches ck.statistics(reset=True) has told already',
+        'device_id': 'the device the graph lives on',
+        'launch': _LAUNCH,
+        'recording': 'the story of its capture',
+    }
+
+    _before: Callable[[bool, int], None]
+    _by_name: int
+    _counted: Callable[[], int]
+    _current: Callable[[], Any]
+    _device: Any
+    _inside: Callable[[], AbstractContextManager[None]]
+    _lease: Lease
+    _lock: threading.Lock
+    _made: Any
+    _memory: GraphMemory
+    _plan: Plan | None
+    _names: NodeNames
+    _shut: Callable[..., None]
+    _topology: Ledger
+    counted: int
+    device_id: int
+    recording: Recording
+    launch: Callable[..., None]
+
+    def __init__(self) -> None:
+        raise TypeError('a Graph is made by a capture: `with ck.capture() as cap: ...`, then `cap.graph`')
+
+    @classmethod
+    def _make(
+        cls,
+        platform: Platform,
+        made: Any,
+        launch: Callable[[], None],
+        memory: GraphMemory,
+        lease: Lease,
+        recording: Recording,
+        topology: Ledger,
+        before: Callable[[bool, int], None],
+        inside: Callable[[], AbstractContextManager[None]],
+        plan: Plan | None = None,
+    ) -> Graph:
+        """A graph of what a capture has made, which is launched by ``launch``, or step by step by ``plan``.
+
+        ``lease`` holds what the graph needs, and is handed over to it.
+        """
+        self = object.__new__(cls)
+        self._device = platform.device
+        self._made = None
+        self._lock = threading.Lock()
+        self._memory = memory
+        self._current = platform.cupy.cuda.get_current_stream
+        self._topology = topology
+        self._before = before
+        self._inside = inside
+        self.device_id = platform.cupy.cuda.Device().id
+        self.recording = recording
+        self._plan = plan
+        self._by_name = self.counted = 0
+        self._names = NodeNames()
+        self._index = None
+        self._counted = lambda: 0
+        self.launch, self._shut = self._launcher(launch) if plan is None or plan.plain else self._planned()
+        self._made = made
+        self._lease = lease.hand_over()
+        FIGURES.made(self)
+        if memory.to_close:
+            close_at_end(self)
+        return self
+
+    def _launcher(self, launch: Callable[[], None]) -> tuple[Callable[..., None], Callable[..., None]]:
+        """The function behind ``graph.launch``, with all it needs bound to it, for it is called very often; and the
+        function that shuts it. It must not keep the graph alive. A lock is only taken where there is another thread:
+        it would cost an eighth of a launch."""
+        captures, threads = self._topology.captures, _thread._count
+        graph = weakref.ref(self)
+        launches = 0
+
+        def fast(stream: Any = None) -> None:
+            nonlocal launches
+            if stream is not None or captures or threads():
+                elsewhere(stream)
+                return
+            launch()
+            launches += 1
+
+        def elsewhere(stream: Any) -> None:
+            found = graph()
+            if found is None:
+                raise _closed('Graph.launch()')
+            found._launch_on(stream)
+
+        def shut(to: Callable[[], None] = _refuse) -> None:
+            nonlocal launch
+            launch = to
+
+        self._counted = lambda: launches
+        fast.__name__, fast.__qualname__, fast.__doc__ = 'launch', 'Graph.launch', _LAUNCH
+        return fast, shut
+
+    def _planned(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        """The same for a graph that is launched by a plan."""
+        graph = weakref.ref(self)
+
+        def launch(stream: Any = None) -> None:
+            found = graph()
+            if found is None:
+                raise _closed('Graph.launch()')
+            found._follow_plan(stream)
+
+        launch.__name__, launch.__qualname__, launch.__doc__ = 'launch', 'Graph.launch', _LAUNCH
+        return launch, lambda: None
+
+    def _follow_plan(self, stream: Any) -> None:
+        current = self._current()
+        ptr = current.ptr if stream is None else self._checked(stream)
+        if self._made is None or self._plan is None:
+            raise _closed('Graph.launch()')
+        if self._topology.captures:
+            self._before(False, ptr)
+        with self._lock:
+            if self._made is None:
+                raise _closed('Graph.launch()')
+            with self._inside():
+                try:
+                    if ptr == current.ptr:
+                        self._plan.run()
+                    else:
+                        self._plan.run_on(ptr)
+                except AssumptionError as error:
+                    error.recording = self.recording
+                    raise
+
+    def _launch_on(self, stream: Any = None) -> None:
+        ptr = self._current().ptr if stream is None else self._checked(stream)
+        if self._made is None:
+            raise _closed('Graph.launch()')
+        if self._topology.captures:
+            self._before(False, ptr)
+        with self._lock:
+            if self._made is None:
+                raise _closed('Graph.launch()')
+            self._device.graph_launch(self._made.graphExec, ptr)
+            self._by_name += 1
+
+    def _checked(self, stream: Any) -> int:
+        device_id = getattr(stream, 'device_id', -1)
+        if isinstance(device_id, int) and device_id not in (-1, self.device_id, *self.recording.devices):
+            raise ValueError(f'the graph lives on device {self.device_id}, the stream on device {device_id}')
+        return stream_handle(stream)
+
+    def upload(self, stream: Any = None) -> None:
+        """Put the graph on the device ahead of its first launch (``cudaGraphUpload``). Errors as :meth:`launch`."""
+        ptr = self._current().ptr if stream is None else self._checked(stream)
+        if self._topology.captures:
+            self._before(True, ptr)
+        with self._lock:
+            if self._made is None:
+                raise _closed('Graph.upload()')
+            plan = self._plan
+            parts = [self._made.graphExec] if plan is None or plan.plain else [p.executable for p in plan.parts]
+            for executable in parts:
+                self._device.graph_upload(executable, ptr)
+
+    def constants(self) -> list[dict[str, Any]]:
+        """What came from the host and is the same at every launch.
+
+        Uploaded arrays with ``'kind': 'upload'``, ``'at'`` (file, line, function) and ``'nbytes'``; scalar arguments of
+        CuPy's kernels with ``'kind': 'scalar'``, ``'kernel'``, ``'argument'``, ``'dtype'`` and ``'value'``. Reads the
+        nodes, so it takes some microseconds for each. Raises ClosedError on a closed graph.
+        """
+        with self._lock:
+            if self._made is None:
+                raise _closed('Graph.constants()')
+            found: list[dict[str, Any]] = [
+                {'kind': 'upload', 'text': step.text, 'at': step.at, 'nbytes': step.nbytes}
+                for step in self.recording.constants
+            ]
+            graphs = [graph for part in self._parts() for graph in part.graphs]
+            for name, number, dtype, value in self._device.graph_scalars(graphs):
+                found.append({'kind': 'scalar', 'kernel': name, 'argument': number, 'dtype': dtype, 'value': value})
+            return found
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Every node, in the order of recording: kind, name, line, lane, arguments. Asks the driver each time.
+
+        Some microseconds for each node. Raises ClosedError on a closed graph.
+        """
+        return self._look('Graph.nodes').nodes
+
+    @property
+    def edges(self) -> list[tuple[int, int]]:
+        """Pairs (from, to) of nodes' numbers. Raises ClosedError on a closed graph."""
+        return self._look('Graph.edges').edges
+
+    def describe(self) -> Recording:
+        """Write all nodes and edges into ``recording``, for saving and drawing, and return it. Errors as ``nodes``."""
+        fill(self.recording, self._look('Graph.describe()'))
+        return self.recording
+
+    def verify(
+        self,
+        fn: Callable[..., Any],
+        *args: Any,
+        outputs: Any = None,
+        values: Sequence[Sequence[Any]] | None = None,
+        rounds: int = 3,
+        rtol: float | None = None,
+        atol: float | None = None,
+    ) -> Verification:
+        """Launch with other inputs over poisoned memory, and compare with eager runs of ``fn``: find what was baked in.
+
+        ``graph.verify(fn, x, w, outputs=y)`` for a graph that was recorded as ``y = fn(x, w)``. Each round fills the
+        inputs with other values, writes over memory that lies free, launches, runs ``fn`` on copies, and launches again
+        on the same inputs. ``print(report)`` names the outputs that stay the same, differ, or change on the second
+        launch, each with the lines where something came from the host. All arrays are put back as they were. A graph
+        that draws from a ``cupy.random.Generator`` changes at every launch, and is told so.
+
+        Args:
+            fn: the function that was recorded; it is run eagerly, once a round.
+            args: its arguments; arrays among them, also in lists, tuples and dictionaries, must be those that the graph
+                reads. Those that are changed in place are compared, too.
+            outputs: what ``fn`` returned while it was recorded: the arrays that the graph writes, in the same order,
+                shapes and dtypes. None if it only changes arguments in place.
+            values: contents for the arrays among ``args`` in their order, once a round, where random ones will not do.
+                None: random ones in the range of what is there now, as :func:`capturekit.analysis.verify.changed`
+                makes them.
+            rounds: how many rounds with other contents, behind one with what is there now.
+            rtol, atol: what counts as equal, as in ``numpy.allclose``. None: the root of the dtype's precision, and
+                that times the largest element. Whole numbers and booleans must be the same.
+
+        Raises:
+            TypeError, ValueError: an argument is none of these; ``fn`` returns other arrays than ``outputs``.
+            ClosedError: the graph was closed. UnmatchedError: this thread has a capture open.
+            UnsupportedCallError: the graph of a ``@graphed`` function, which calls alone launch.
+            Whatever ``fn`` raises on the inputs as they are.
+
+        On CuPy's current stream; waits for it. Threads: nobody else may use the graph or the arrays meanwhile.
+        """
+        return verify(self, fn, args, outputs, values, rounds, rtol, atol, sys._getframe(1))
+
+    def races(self, *, observe: bool = False) -> Races:
+        """Find nodes that touch the same memory, at least one of them writing, with no path between them.
+
+        ``print(graph.races())`` names for each both nodes with their lines, the memory and the edge that is missing. It
+        is certain where both are kernels of CuPy's, copies or memsets, whose arguments tell what they read and write,
+        to the byte; possible where a kernel's author alone knows, or a library, and where elements are chosen as the
+        kernel runs: ``raw`` arguments, ``where=``, an ``if`` in an elementwise kernel. Not seen is what textures and
+        tables of addresses lead to. Disabled nodes touch nothing. Some 20 microseconds for each node.
+
+        Args:
+            observe: find out who writes, by running such kernels alone, once each, behind all that comes before them:
+                what changes is written; what does not, while something else does, is taken to be only read, and listed
+                in the report's ``notes``. What nodes write on the device is put back, from a copy as large; on the host
+                it is not. Most is seen before the first launch, while results are not there yet. On the simulated
+                device the two orders of each pair are run as well, and ``race.order`` is the one that gives a different
+                result.
+
+        Raises:
+            TypeError: ``observe`` is none. ClosedError: the graph was closed.
+            UnmatchedError: ``observe``, and this thread has a capture open.
+
+        With ``observe``, on CuPy's current stream, and waits for it; launches on others have ended. Threads: nobody
+        else may use the arrays meanwhile.
+        """
+        frame = sys._getframe(1)
+        check(observe, frame)
+        with self._lock:
+            if self._made is None:
+                raise _closed('Graph.races()')
+            with self._relaxed():
+                return races_of(self, self._parts(), self._look_in(), observe, frame)
+
+    def concurrency(self, timeline: Timeline | None = None) -> Concurrency:
+        """Tell whether lanes overlap, how much they could, and what is in the way: ``print(graph.concurrency())``.
+
+        Args:
+            timeline: from :meth:`measure`. None: the one in ``recording.timeline``, else it is measured now, which
+                launches the graph.
+
+        Raises:
+            TypeError, ValueError: ``timeline`` is none, or of another graph. What :meth:`measure` raises.
+
+        Threads: calls take turns. Some milliseconds for each hundred nodes.
+        """
+        if timeline is not None and not isinstance(timeline, Timeline):
+            raise TypeError(f'timeline comes from graph.measure(), got {type(timeline).__name__}')
+        found = timeline or self.recording.timeline or self.measure()
+        with self._lock:
+            self._must_be_whole('Graph.concurrency()')
+            with self._relaxed():
+                look = self._look_in()
+                if len(look.nodes) != len(found.nodes):
+                    told = f'{counted(len(found.nodes), "node")}, and the graph has {len(look.nodes)}'
+                    raise ValueError(f'the timeline is of another graph: it has {told}')
+                return study(self, self._parts()[0], look, found)
+
+    def show(self, path: str | os.PathLike[str] | None = None) -> None:
+        """Show it with all its nodes: in a notebook as a page, on a terminal as text; or write it to a file.
+
+        As :meth:`Recording.show <capturekit.Recording.show>`; of a closed graph what is known of it.
+        """
+        self._shown().show(path)
+
+    def svg(self) -> str:
+        """The graph with all its nodes, as an SVG document."""
+        return self._shown().svg()
+
+    def _shown(self) -> Recording:
+        return self.recording if self.closed else self.describe()
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return self._shown()._repr_mimebundle_(include, exclude)
+
+    def _look(self, call: str) -> Look:
+        with self._lock:
+            if self._made is None:
+                raise _closed(call)
+            return self._look_in()
+
+    def _look_in(self) -> Look:
+        return Look(self._device, self._parts(), self.recording.spans, self._memory)
+
+    def _parts(self) -> list[Part]:
+        return [Part(self._made.graph)] if self._plan is None else self._plan.parts
+
+    def debug_dot_str(self, flags: int = 0) -> str:
+        """Return the graph in DOT (``cudaGraphDebugDotPrint``). Raises ClosedError on a closed graph."""
+        with self._lock:
+            if self._made is None:
+                raise _closed('Graph.debug_dot_str()')
+            parts = [self._made.graph] if self._plan is None else [p.graph for p in self._plan.parts]
+            return ''.join(str(self._device.graph_dot(part, flags)) for part in parts)
+
+    def _lend(self, memory: GraphMemory) -> None:
+        """Another graph holds a copy of this one: what its nodes use lives as long as that one's memory."""
+        with self._lock:
+            if self._made is None:
+                raise _closed('Capture.embed()')
+            memory.keep(Lent(self._memory, self._made))
+            memory.to_close |= self._memory.to_close
+
+    @property
+    def closed(self) -> bool:
+        """True after :meth:`close`."""
+        return self._made is None
+
+    @property
+    def graph(self) -> int:
+        """The ``cudaGraph_t`` as an int (of the first part, if there are several); 0 when closed."""
+        made = self._made
+        return 0 if made is None else made.graph
+
+    @property
+    def graphExec(self) -> int:
+        """The ``cudaGraphExec_t`` as an int (of the first part, if there are several); 0 when closed."""
+        made = self._made
+        return 0 if made is None else made.graphExec
+
+    @property
+    def launches(self) -> int:
+        """How often it was launched so far, by hand or by calls of a ``@graphed`` function."""
+        return self._counted() + self._by_name + (0 if self._plan is None else self._plan.launches)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of device memory held for the graph's own arrays."""
+        return self._memory.used_bytes()
+
+    def close(self) -> None:
+        """Destroy the graph and give its memory back. Again is no error. Launches under way finish first.
+
+        Giving the memory back waits for the device: call it outside of captures.
+        """
+        with self._lock:
+            if self._made is not None:
+                self._destroy()
+
+    def _destroy(self) -> None:
+        """Let go of what is there, in a thread mode that no open capture is hurt by."""
+        self._shut()
+        old = self._device.exchange_thread_mode(Mode.RELAXED)
+        try:
+            self._made = None
+            with self._inside(), self._lease:
+                if self._plan is not None:
+                    self._plan.close()
+                if not self._memory.private and not self._topology.captures:
+                    self._device.device_synchronize()  # a launch may be under way, and the pool is somebody else's
+        finally:
+            self._device.exchange_thread_mode(old)
+
+    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not _finalizing() and getattr(self, '_made', None) is not None:
+            self._destroy()
+        if not _finalizing() and getattr(self, 'launch', None) is not None:
+            FIGURES.gone(self)
+
+    def __enter__(self) -> Graph:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        sizes = f'{counted(self.recording.node_count, "node")}, {counted(len(self.recording.lanes), "lane")}'
+        state = 'closed' if self.closed else sizes
+        return f'<capturekit.Graph {state}>'

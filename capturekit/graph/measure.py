@@ -1,0 +1,297 @@
+"""``graph.measure()``: when each node of a graph runs, on the device, and how long.
+
+Two ways tell it. A profiler (:mod:`capturekit.driver.cupti`) stamps start and end of each node, and holds nodes up by
+some
+tenths of a microsecond each, where many lanes run at once by some whole ones. How much that is in all is known: the
+graph was launched without it, too. Where the whole took longer than that, all that lay between the nodes is shortened
+by one factor; what is then left is taken off the nodes. On a lane that the whole did not wait for it can't be seen:
+there each node may come some tenths of a microsecond later than the one before it explains.
+
+Without one, the device tells when marks before and behind each node were passed
+(:mod:`capturekit.driver.event_timing`). Marks take
+time themselves, and delay what comes behind them. That is taken off from the first node to the last along the edges:
+
+- a node took what lies between its two marks, less what one mark costs: the end mark's own;
+- between the last end among the nodes that it comes after and its start lies what lay there on the device, less the
+  mark that had to be passed on the way: its start mark's own.
+
+What is left beside these, a wait for a queue of the device, say, stays where it was. So a row of nodes of which each
+waits for the one before is put together without its marks, and the span can be held against a launch without any: that
+is measured, too, and told. But every node then has in it what the device needs to start it and to stamp its end, two to
+three microseconds more than its own work, and lanes may begin later than they do in the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from graphlib import TopologicalSorter
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capturekit.analysis.node_view import Look, fill
+from capturekit.driver.cupti import Untraceable
+from capturekit.driver.event_timing import Times
+from capturekit.graph.edit import _NOT_COPIED, Changeable, _failure, _positive
+from capturekit.guard import GUARD
+from capturekit.model.errors import CudaCallError, UnmatchedError
+from capturekit.model.recording import Timeline
+from capturekit.model.rules import Code
+from capturekit.model.source_line import here
+
+_CALL = 'Graph.measure()'
+#: Digits behind the point of a microsecond. The device's clock has steps of about half of one.
+_DIGITS = 3
+#: What two events can not tell apart, in microseconds: half of a step of their clock.
+_STEP = 0.25
+_WAYS = ('profiler', 'events')
+
+
+class Measurable(Changeable):
+    """``graph.measure``."""
+
+    __slots__ = ()
+
+    _by_name: int
+    launch: Any
+
+    def measure(self, launches: int = 20, warmup: int = 3, by: Literal['profiler', 'events'] | None = None) -> Timeline:
+        """Launch the graph, and again while its nodes are timed; return when each node ran.
+
+        The answer is also ``recording.timeline``, and all nodes and edges are written into the recording, as by
+        :meth:`describe`, so that the recording can be drawn and saved with it. Start and end of each node are medians,
+        with what the measuring itself costs taken off. ``timeline.by`` says how they were measured:
+
+        - 'profiler': NVIDIA's CUPTI watched (``pip install nvidia-cuda-cupti``; PyTorch brings it). Start and end are
+          within 2 us or 3 % of what kernels see themselves, whichever is more; on a lane that the rest does not wait
+          for, each node before adds up to 0.3 us; with 32 lanes of short kernels single starts were 11 us off. CUPTI
+          keeps about half a megabyte of device memory each time. A graph of several devices can be measured by it only:
+          its clock is one for all (on two H200, nodes behind each other never seemed to overlap).
+        - 'events': a copy of the graph with an event before and behind each node. What a node takes has two to three
+          microseconds for starting and ending it in it, and lanes of many short nodes look less parallel than they are.
+        - 'model': the simulated device's. It is no measurement, which ``timeline.source`` says, too.
+
+        The graph runs ``2 * (launches + warmup) + 1`` times: once as by :meth:`launch`, then by itself, then as it is
+        timed. So arrays that it changes in place are changed as often; more often where the profiler fails on the way,
+        which the note says. Edges that let a kernel begin before the end of
+        another one are followed as ordinary ones by events.
+
+        Args:
+            launches: how many launches the medians are of, of each kind. warmup: how many go before them.
+            by: 'profiler' or 'events', to have none of the other. None: the profiler where it can be had and there are
+                no other threads, and ``timeline.note`` says why not. Asking for it beside other threads (a notebook
+                has some) is safe while none of them uses the device: CUPTI may not be detached then.
+
+        Raises:
+            TypeError, ValueError: ``launches`` is no whole number of 1 or more, ``warmup`` none of 0 or more, ``by``
+                something else.
+            UnmatchedError: this thread has a capture open.
+            UpdateError: the graph can't be copied: it has conditional or memory nodes, is launched in several parts, or
+                CUDA refuses. The profiler was asked for, or is needed for several devices, and can't be had.
+                ClosedError: it is closed. What :meth:`launch` raises, as the graph of a ``@graphed`` function does.
+                Then nothing has been measured, and the recording is as it was.
+
+        On CuPy's current stream, for which it waits. Takes some microseconds for each node and launch, besides the
+        launches. Threads: other calls on the graph wait meanwhile, and other measurements by the profiler; what else
+        runs on the device makes times longer. Not inside of another profiler's watch that uses CUPTI, as
+        ``torch.profiler``'s: CUPTI serves one at a time. CUDA Driver API, "Graph Management"; CUPTI User's Guide.
+        """
+        counts = _positive('launches', launches, 1), _positive('warmup', warmup, 0)
+        if by is not None and not isinstance(by, str):
+            raise TypeError(f"by: 'profiler', 'events' or None, not {by!r}")
+        if by not in (None, *_WAYS):
+            raise ValueError(f"by: 'profiler', 'events' or None, not {by!r}")
+        if GUARD.occupied():
+            rule = 'It launches the graph and waits for it, and this thread has a capture or a rehearsal open.'
+            raise UnmatchedError(_CALL, location=here(), rule=rule, remedy='Measure outside of it.')
+        several = len(self.recording.devices) > 1
+        if several and by == 'events':
+            rule = f'The graph is of devices {self.recording.devices}, and their events have no common clock.'
+            raise _failure(_CALL, rule, "Measure it by='profiler', whose clock is one for all.")
+        with self._lock:
+            self._must_be_whole(_CALL)
+            with self._relaxed():
+                self._must_be_copied(self._look_in())
+        self.launch()
+        with self._lock:
+            self._must_be_whole(_CALL)
+            stream = self._current().ptr
+            with self._relaxed():
+                look = self._look_in()
+                times = self._times(stream, *counts, by, several)
+            self._by_name += sum(counts)
+            found = timeline(times, look.numbers, look.edges, len(look.nodes))
+            fill(self.recording, look)
+            self.recording.timeline = found
+            return found
+
+    @staticmethod
+    def _must_be_copied(look: Look) -> None:
+        """Refuse what CUDA does not copy."""
+        for node in look.nodes:
+            if node.kind in _NOT_COPIED:
+                rule = f'It copies the graph, and CUDA copies none with conditional or memory nodes: {node}.'
+                raise _failure(_CALL, rule, 'Measure a graph of what its bodies do, or put events around a launch.')
+
+    def _times(self, stream: int, launches: int, warmup: int, by: str | None, several: bool) -> Times:
+        off = [self._names.handles[number] for number in sorted(self._names.off)]
+        graph, executable, heeds = self._made.graph, self._made.graphExec, self.recording.by_priority
+        try:
+            ask = self._device.graph_measure
+            found: Times = ask(graph, executable, stream, launches, warmup, off, by, heeds, several)
+        except Untraceable as error:
+            remedy = "Leave `by` out, or write `by='events'`."
+            if several:
+                remedy = "Events can't do it: measure a graph of each device's part, or put events around a launch."
+            raise _failure(_CALL, f"The profiler can't be used: {error}.", remedy, error) from None
+        except CudaCallError as error:
+            if error.code != Code.cudaErrorNotSupported:
+                raise
+            remedy = 'Put events around a launch, or a newer driver under it.'
+            raise _failure(_CALL, f'CUDA can not copy or mark this graph: {error}.', remedy, error) from None
+        return found
+
+
+def timeline(times: Times, numbers: Mapping[int, int], edges: Iterable[tuple[int, int]], count: int) -> Timeline:
+    """What the device told, by the nodes' numbers, with what it cost to find out taken off."""
+    mark = float(np.median(times.mark)) if times.mark else 0.0
+    raw = {numbers[handle]: np.array(pairs) for handle, pairs in times.nodes.items()}
+    before = _before(edges, count)
+    if times.by == 'profiler':
+        without, taken = _as_launched(raw, before, float(np.median(times.plain)) - mark)
+    else:
+        without, taken = _without_marks(raw, before, mark, mark * times.between), mark
+    zero = min((start for start, _end in without.values()), default=0.0)
+    found = Timeline(
+        times.source,
+        len(times.plain),
+        round(float(np.median(times.plain)), _DIGITS),
+        0.0,
+        round(float(np.median(times.marked)), _DIGITS) if times.marked else 0.0,
+        round(taken, _DIGITS),
+        [None] * count,
+        [0.0] * count,
+        times.by,
+        times.note,
+    )
+    for number, (start, end) in without.items():
+        found.nodes[number] = (round(start - zero, _DIGITS), round(end - zero, _DIGITS))
+        low, high = np.percentile(raw[number][:, 1] - raw[number][:, 0], [25, 75])
+        found.spread_us[number] = round(float(high - low), _DIGITS)
+    found.span_us = max((node[1] for node in found.nodes if node is not None), default=0.0)
+    return found
+
+
+_Stamps = NDArray[np.float64]
+_Spans = dict[int, tuple[float, float]]
+
+
+def _before(edges: Iterable[tuple[int, int]], count: int) -> dict[int, set[int]]:
+    """What each node comes after, in an order in which nothing comes before what it comes after."""
+    before: dict[int, set[int]] = {number: set() for number in range(count)}
+    for a, b in edges:
+        before[b].add(a)
+    return {number: before[number] for number in TopologicalSorter(before).static_order()}
+
+
+# -- by the profiler ----------------------------------------------------------------------------------------------
+
+
+def _as_launched(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], span: float) -> tuple[_Spans, float]:
+    """Start and end of each node, such that all of them take ``span``, or less; and what was taken off on the average.
+
+    What a profiler adds comes from writing one stamp after the other, so it lies between nodes: all that lies there is
+    shortened by one factor. In a row nothing may be left there; then the rest is taken off the nodes.
+    """
+    seen = {number: (float(start), float(end)) for number, (start, end) in _medians(raw).items()}
+
+    def between(part: float) -> _Spans:
+        return _held_up_less(seen, before, 1 - part, 0.0)
+
+    def inside(off: float) -> _Spans:
+        return _held_up_less(seen, before, 0.0, off)
+
+    if _last(seen) <= span + _STEP:
+        return seen, 0.0
+    if _last(between(1.0)) <= span + _STEP:
+        found = between(_least(between, span, 1.0))
+    else:
+        found = inside(_least(inside, span, _last(seen)))
+    return found, _shorter(seen, found, before) / len(seen)
+
+
+def _medians(raw: Mapping[int, _Stamps]) -> dict[int, Sequence[float]]:
+    return {number: np.median(stamps, axis=0).tolist() for number, stamps in raw.items()}
+
+
+def _held_up_less(seen: _Spans, before: Mapping[int, set[int]], part: float, off: float) -> _Spans:
+    """Nodes that come after what they come after by ``part`` of the time it took, and take ``off`` less."""
+    found: _Spans = {}
+    ready: dict[int, float] = {}
+    for number, (first, last, waited) in _waits(seen, before).items():
+        start = max((ready[a] for a in before[number]), default=0.0)
+        if number in seen:
+            start = max(start + (part * waited if waited > 0 else waited), 0.0)
+            found[number] = start, start + max(last - first - off, 0.0)
+            start = found[number][1]
+        ready[number] = start
+    return found
+
+
+def _waits(spans: _Spans, before: Mapping[int, set[int]]) -> dict[int, tuple[float, float, float]]:
+    """Start and end of each node, and how long after the last end of what it comes after it starts."""
+    found: dict[int, tuple[float, float, float]] = {}
+    for number, earlier in before.items():
+        ended = max((found[a][1] for a in earlier), default=0.0)
+        start, end = spans.get(number, (ended, ended))
+        found[number] = start, end, start - ended
+    return found
+
+
+def _shorter(seen: _Spans, found: _Spans, before: Mapping[int, set[int]]) -> float:
+    """What was taken off all nodes, and off what they waited for, together."""
+    was, now = _waits(seen, before), _waits(found, before)
+    return sum((was[n][1] - was[n][0] + was[n][2]) - (now[n][1] - now[n][0] + now[n][2]) for n in seen)
+
+
+def _last(spans: _Spans) -> float:
+    return max((end for _start, end in spans.values()), default=0.0)
+
+
+def _least(of: Callable[[float], _Spans], span: float, most: float) -> float:
+    """The least value for which all takes ``span``, or as much as for ``most``."""
+    low, high, span = 0.0, most, max(span, _last(of(most)))
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _last(of(middle)) <= span else (middle, high)
+    return high
+
+
+# -- by events ----------------------------------------------------------------------------------------------------
+
+
+def _without_marks(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], inside: float, between: float) -> _Spans:
+    """Start and end of each node. ``inside``: what marks add to one; ``between``: on the way to it."""
+    ends: dict[int, tuple[_Stamps, _Stamps]] = {}
+    found: _Spans = {}
+    zeros = np.zeros(len(next(iter(raw.values()), ())))
+    for number, earlier in before.items():
+        told = [ends[a] for a in earlier]
+        # the start mark of a first node comes behind a mark, too, wherever those of the others come
+        ended = _latest([raw_end for raw_end, _end in told]) if told else zeros + (inside - between)
+        start = _latest([end for _raw_end, end in told]) if told else zeros
+        if number in raw:
+            starts, stops = raw[number].T
+            start = start + np.maximum(starts - ended - between, 0)
+            end = start + np.maximum(stops - starts - inside, 0)
+            found[number] = float(np.median(start)), float(np.median(end))
+            ends[number] = stops, end
+        else:
+            ends[number] = ended, start
+    return found
+
+
+def _latest(ends: list[_Stamps]) -> _Stamps:
+    found: _Stamps = np.max(ends, axis=0)
+    return found

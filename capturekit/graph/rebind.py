@@ -1,0 +1,341 @@
+"""Graphs aimed at other arrays: nodes that read or write the old memory use the new, and nothing is copied.
+
+CUDA C++ Programming Guide, "Individual Node Update".
+"""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+from capturekit.analysis.node_view import Node
+from capturekit.driver.kernel_args import Argument
+from capturekit.driver.node_writer import Change
+from capturekit.graph.edit import Changeable, _At, _failure, _words
+from capturekit.launch.graph_memory import extent
+from capturekit.model.errors import CudaCallError
+
+#: Arguments of so many bytes may be a tensor map, which holds an address where nobody can read it (cuTensorMapEncode).
+_MAP = 128
+_WORD = 8
+#: Words below are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
+_LOWEST = 1 << 32
+_OURS = ('cupy_', 'capturekit_')
+_AGAIN = 'Copy into the old array instead, or record again with the new one.'
+
+
+@dataclass(frozen=True)
+class _Move:
+    """Memory that is used instead of other: [low, high) goes to ``to``."""
+
+    low: int
+    high: int
+    to: int
+
+    def __call__(self, address: int) -> int:
+        return address - self.low + self.to
+
+
+@dataclass(frozen=True)
+class _Word:
+    """An address in a node: of something that reaches so many bytes; which slot's, and where in it."""
+
+    address: int
+    reach: int
+    slot: _Slot
+    place: Any
+
+
+class _Slot(ABC):
+    """A node that holds addresses."""
+
+    def __init__(self, at: _At) -> None:
+        self.at = at
+
+    @abstractmethod
+    def write(self, place: Any, address: int) -> None:
+        """Change a word; the graph does not know of it yet."""
+
+    @abstractmethod
+    def put(self, device: Any, made: Any) -> None:
+        """Bring the words to the definition and to the executable graph."""
+
+
+class _Kernel(_Slot):
+    """``place`` is (number of the argument, offset in it)."""
+
+    def __init__(self, at: _At, aim: Any) -> None:
+        super().__init__(at)
+        self.aim = aim
+
+    def write(self, place: Any, address: int) -> None:
+        self.aim.write(*place, address)
+
+    def put(self, device: Any, made: Any) -> None:
+        self.aim.put(made.graphExec, self.at.source)
+
+
+class _Copy(_Slot):
+    """``place`` is 'dst' or 'src'. Memsets have no 'src'."""
+
+    def __init__(self, at: _At) -> None:
+        super().__init__(at)
+        self.ends = {name: int(at.info.detail[name]) for name in ('dst', 'src') if name in at.info.detail}
+        self.size = int(at.info.detail.get('bytes', 1))
+
+    def write(self, place: Any, address: int) -> None:
+        self.ends[place] = address
+
+    def put(self, device: Any, made: Any) -> None:
+        graph, handle = made.graph, self.at.handle
+        if self.at.info.kind == 'memcpy':
+            device.set_memcpy(graph, handle, self.ends['dst'], self.ends['src'], self.size)
+        else:
+            device.set_memset(graph, handle, self.ends['dst'], int(self.at.info.detail['value']), self.size)
+        device.node_take(made.graphExec, self.at.source, graph, handle)
+
+
+class Index:
+    """All addresses in the nodes of a graph, in order; made once, and kept up by each rebinding."""
+
+    def __init__(self, made: Any, words: Iterable[_Word], inside: Iterable[int]) -> None:
+        self.made = made
+        self.words = sorted(words, key=_address)
+        self.inside = sorted(inside)
+        #: No word reaches further than this.
+        self.reach = max((word.reach for word in self.words), default=1)
+
+    def between(self, low: int, high: int) -> list[_Word]:
+        """The words that touch [low, high)."""
+        first = bisect_left(self.words, low - self.reach + 1, key=_address)
+        found = self.words[first : bisect_left(self.words, high, key=_address)]
+        return [word for word in found if word.address + word.reach > low]
+
+    def uses_inside(self, low: int, high: int) -> bool:
+        """Whether a child graph or a body holds an address there."""
+        found = bisect_left(self.inside, low)
+        return found < len(self.inside) and self.inside[found] < high
+
+    def no_end_at(self, high: int) -> None:
+        """Refuse the address behind an array, in a kernel that is not CuPy's: it may be where that one stops."""
+        first = bisect_left(self.words, high, key=_address)
+        for word in self.words[first:]:
+            if word.address > high:
+                return
+            if word.slot.at.info.kind == 'kernel' and not own(word.slot.at):
+                at = _words(word.slot.at)
+                rule = f'{at} has the address behind the old array: where its work ends, or another array.'
+                raise _failure('Graph.rebind()', rule, _AGAIN)
+
+    def move(self, moved: dict[int, int]) -> None:
+        """Words, by their place in the list, have other addresses."""
+        for number, address in moved.items():
+            self.words[number] = replace(self.words[number], address=address)
+        self.words.sort(key=_address)
+
+
+def _address(word: _Word) -> int:
+    return word.address
+
+
+def own(at: _At) -> bool:
+    """True for the kernels that CuPy makes, and ours, whose arguments are known."""
+    return at.info.name.startswith(_OURS)
+
+
+class Rebindable(Changeable):
+    """``graph.rebind``."""
+
+    __slots__ = ()
+
+    _index: Index | None
+
+    def rebind(self, *pairs: tuple[Any, Any]) -> int:
+        """Let every node that reads or writes the first array of a pair use the second; return how many were changed.
+
+        ``graph.rebind((x, new_x), (y, new_y))``. Views are meant as well: what lies in the old array's memory lies in
+        the new one's, at the same distance. Both arrays have the same shape, dtype and strides, on the graph's device.
+        Two arrays may change places. The graph keeps the new ones, and drops those that an earlier call had put in
+        their place. All or nothing; launches under way are not touched. The first call reads all nodes; after that each
+        takes some microseconds for each node that is changed. An argument of a kernel of your own that is an address
+        inside the array is taken for one; inside other kernels' structures, any word that is.
+
+        Raises:
+            TypeError: these are no pairs of arrays. ValueError: they do not fit, no node uses an old one, or the new
+                ones overlap each other or what else the graph uses.
+            UpdateError: a node that uses the old array can't be changed: a child graph's, a conditional body's, a
+                library's kernel whose arguments hide addresses.
+            ClosedError: the graph is closed.
+        """
+        return self._rebind(pairs)
+
+    def _rebind(self, pairs: Sequence[tuple[Any, Any]], *, unused: bool = False) -> int:
+        """:meth:`rebind`; ``unused``: whether an old array may be one that no node uses."""
+        moves = self._moves(pairs)
+        with self._lock:
+            self._must_be_whole('Graph.rebind()')
+            with self._relaxed():
+                if self._index is None or self._index.made is not self._made:
+                    self._index = self._indexed()
+                changed = self._change(self._index, moves, unused)
+            self._memory.aim((move.low, move.high, move.to, new.data) for (_old, new), move in zip(pairs, moves))
+            return changed
+
+    def _moves(self, pairs: Sequence[tuple[Any, Any]]) -> list[_Move]:
+        moves = []
+        for pair in pairs:
+            if not isinstance(pair, tuple) or len(pair) != 2 or not all(self._is_array(one) for one in pair):
+                raise TypeError('rebind() takes pairs of CuPy arrays: `graph.rebind((old, new), ...)`')
+            moves.append(self._move(*pair))
+        for what in ('low', 'to'):
+            spans = sorted((getattr(move, what), getattr(move, what) + move.high - move.low) for move in moves)
+            if any(a[1] > b[0] for a, b in pairwise(spans)):
+                raise ValueError(f'two of the {"old" if what == "low" else "new"} arrays overlap')
+        return moves
+
+    def _move(self, old: Any, new: Any) -> _Move:
+        for array in (old, new):
+            self._fits_device(array)
+        for what in ('dtype', 'shape', 'strides'):
+            if getattr(old, what) != getattr(new, what):
+                raise ValueError(f'the {what} of the arrays differ: {getattr(old, what)} and {getattr(new, what)}')
+        low, high = extent(old)
+        return _Move(low, high, extent(new)[0])
+
+    def _apply(self, at: _At, change: Callable[[], Change], arrays: list[Any]) -> None:
+        self._index = None  # a node is given something else
+        super()._apply(at, change, arrays)
+
+    def set_child(self, node: Node | int, other: Changeable) -> None:
+        self._index = None  # other addresses lie in it from now on
+        super().set_child(node, other)
+
+    def _only_cupys(self) -> bool:
+        """True where each kernel is one that CuPy made, so that no address can be missed."""
+        infos = self._device.node_infos(self._made.graph)
+        return all(info.kind != 'kernel' or info.name.startswith(_OURS) for info in infos)
+
+    # -- what there is ------------------------------------------------------------------------------------------
+
+    def _indexed(self) -> Index:
+        if not self._names.handles:
+            self._name()
+        device, graph = self._device, self._made.graph
+        inner = [info.inner for info in device.node_infos(graph) if info.inner]
+        if self._plan is not None:
+            inner += [body for part in self._plan.parts for body in part.graphs if body != graph]
+        inside = [word for body in inner for word in _all_words(device, body)]
+        words: list[_Word] = []
+        for number in self._names.handles:
+            words += self._words_of(self._at('Graph.rebind()', number))
+        return Index(self._made, words, inside)
+
+    def _words_of(self, at: _At) -> Iterable[_Word]:
+        if at.info.kind in ('memcpy', 'memset'):
+            copy = _Copy(at)
+            return [_Word(address, copy.size, copy, name) for name, address in copy.ends.items()]
+        if at.info.kind != 'kernel':
+            return []
+        try:
+            aim = self._device.kernel_aim(self._made.graph, at.handle)
+        except CudaCallError as error:
+            raise _failure('Graph.rebind()', f'The arguments of {_words(at)} are hidden.', _AGAIN, error) from None
+        slot = _Kernel(at, aim)
+        found = []
+        for number, argument in enumerate(aim.arguments):
+            for offset, address, reach in _addresses(argument, at, own(at)):
+                found.append(_Word(address, reach, slot, (number, offset)))
+        return found
+
+    # -- the change ---------------------------------------------------------------------------------------------
+
+    def _change(self, index: Index, moves: list[_Move], unused: bool) -> int:
+        """All of it, or none; return how many nodes were changed."""
+        to: dict[int, int] = {}
+        for number, move in enumerate(moves):
+            if index.uses_inside(move.low, move.high):
+                rule = 'A child graph, or the body of a conditional node, uses the old array.'
+                raise _failure('Graph.rebind()', rule, _AGAIN)
+            found = index.between(move.low, move.high)
+            if not found and not unused and move.high > move.low:
+                raise ValueError(
+                    f'no node uses the first array of pair {number}: it is not what the graph was recorded with, or an '
+                    'earlier call has put another in its place'
+                )
+            for word in found:
+                to[id(word)] = move(_within(word, move))
+            index.no_end_at(move.high)
+        for move in moves:
+            for word in index.between(move.to, move.to + move.high - move.low):
+                if id(word) not in to:
+                    at = _words(word.slot.at)
+                    raise ValueError(f'{at} uses the memory of a new array already: two of its arguments would be one')
+        chosen = [(number, word) for number, word in enumerate(index.words) if id(word) in to] if to else []
+        slots = list(dict.fromkeys(word.slot for _number, word in chosen))
+        for _number, word in chosen:
+            word.slot.write(word.place, to[id(word)])
+        self._put(slots, [word for _number, word in chosen])
+        index.move({number: to[id(word)] for number, word in chosen})
+        return len(slots)
+
+    def _put(self, slots: list[_Slot], words: list[_Word]) -> None:
+        """Bring the slots' words to the graph; if CUDA refuses one, all of them are as before."""
+        done = 0
+        try:
+            for slot in slots:
+                slot.put(self._device, self._made)
+                done += 1
+        except CudaCallError as error:
+            for word in words:
+                word.slot.write(word.place, word.address)
+            for slot in slots[: done + 1]:
+                slot.put(self._device, self._made)
+            at = _words(slots[done].at)
+            raise _failure('Graph.rebind()', f'CUDA refuses this of {at}.', _AGAIN, error) from None
+
+
+def _all_words(device: Any, graph: int) -> Iterable[int]:
+    for info in device.node_infos(graph):
+        yield from info.words
+        if info.inner:
+            yield from _all_words(device, info.inner)
+
+
+def _addresses(given: Argument, at: _At, own: bool) -> Iterable[tuple[int, int, int]]:
+    """(offset, address, how far it reaches) of each word of an argument that may be an address."""
+    data, size = given.data, len(given.data)
+    if given.array is False or size < _WORD:
+        return []
+    if not own and given.array is None and size >= _MAP:
+        rule = f"{_words(at)} is a library's, with arguments that may hide addresses."
+        raise _failure('Graph.rebind()', rule, _AGAIN)
+    first = given.array or own
+    words = struct.unpack_from(f'{1 if first else size // _WORD}Q', data)
+    reach = _reach(data) if first and size > 2 * _WORD else 1
+    return [(number * _WORD, word, reach) for number, word in enumerate(words) if word >= _LOWEST]
+
+
+def _reach(data: bytes) -> int:
+    """Bytes from the first element of an array to the end of its last, where its structure tells: strides in it."""
+    words = struct.unpack(f'{len(data) // _WORD}q', data[: len(data) // _WORD * _WORD])
+    ndim, odd = divmod(len(words) - 2, 2)
+    if odd or ndim < 1:
+        return 1
+    shape, strides = words[2 : 2 + ndim], words[2 + ndim :]
+    return 1 + int(sum((n - 1) * s for n, s in zip(shape, strides) if n > 0 and s > 0))
+
+
+def _within(word: _Word, move: _Move) -> int:
+    """The word's address, if all that it reaches lies in the memory that is moved."""
+    if word.address < move.low:
+        rule = f'{_words(word.slot.at)} uses memory before the old array, and the array.'
+    elif word.address + word.reach > move.high:
+        rule = f'{_words(word.slot.at)} reaches beyond the end of the old array: it uses a larger one.'
+    else:
+        return word.address
+    raise _failure('Graph.rebind()', rule, 'Rebind the whole array, not a view of it.')

@@ -1,0 +1,182 @@
+"""Streams of the caller's in a graphed function's recording: kept in the order in which CUDA has them in an eager call.
+
+CUDA orders the null stream with all blocking streams of its device, without events: work on the one comes after all
+earlier work of the others, and before their later work. Inside a capture nothing does that, so that the edges are made
+here, whenever another stream gets its turn. What stands in for the null stream of another device is ordered with the
+null stream of this one, too: copies between the two are so in eager code.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from capturekit.guard.lanes import Lanes
+from capturekit.guard.open_capture import Live
+from capturekit.model import errors
+from capturekit.model.ledger import LEGACY_HANDLES, Lane
+from capturekit.model.source_line import here
+
+_OF_THE_CALLER = 'A launch works on one stream, and orders those of its caller around all of its work'
+
+
+class Callers(Lanes):
+    """Streams of the caller's in a graphed function's recording, kept in CUDA's order."""
+
+    def stream_made(self, original: Callable[..., Any], stream: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = original(stream, *args, **kwargs)
+        mine = self.mine()
+        if mine is not None and mine.caller is not None and stream.ptr > 2:
+            mine.caller.made_here(stream, mine.caller.streams)
+        return answer
+
+    def current_stream(self, original: Callable[..., Any], *args: Any) -> Any:
+        """A graphed function asks for the current stream: where that is the recording's, it gets the call's own."""
+        found = original(*args)
+        mine = self.mine()
+        if mine is None or mine.caller is None or found.ptr != mine.origin.ptr or _is_ours(_asking(3)):
+            return found
+        mine.caller.named = True
+        return mine.caller.stream
+
+    def stream_hash(self, original: Callable[..., Any], stream: Any) -> Any:
+        """A hash is not another stream's because it is read by way of the handle."""
+        with self.inside():
+            return original(stream)
+
+    def stream_eq(self, original: Callable[..., Any], stream: Any, other: Any) -> Any:
+        """The recording's own stream plays the one that was current at the call."""
+        mine = self.mine()
+        if mine is None or mine.caller is None or not hasattr(other, 'ptr'):
+            return original(stream, other)
+        mine.caller.named = True
+        one, two = (mine.caller.stream if s.ptr == mine.origin.ptr else s for s in (stream, other))
+        with self.inside():
+            return original(one, two)
+
+    def is_callers(self, live: Live | None, ptr: int, call: str) -> bool:
+        """Whether a handle is that of the stream which was current at the call, which the origin plays.
+
+        Raises UnsupportedCallError for the null stream where another one was current.
+        """
+        if live is None or live.caller is None:
+            return False
+        legacy = ptr in LEGACY_HANDLES
+        if legacy and self.current_device() != live.home:
+            return False
+        if live.caller.is_current(ptr):
+            live.caller.named = True
+            return True
+        if legacy:
+            raise self.not_recorded(call, ptr, 'The null stream is named in a call on another stream')
+        return False
+
+    def mine_is_current(self, live: Live) -> bool:
+        """Whether the recording's own stream is this thread's current one."""
+        return bool(self.platform.cupy.cuda.get_current_stream().ptr == live.origin.ptr)
+
+    def not_recorded(self, call: str, ptr: int | None, rule: str, remedy: str = '') -> errors.CaptureError:
+        """The error for what a launch of one graph would not do as the eager call does it."""
+        return errors.UnsupportedCallError(
+            call,
+            stream=ptr,
+            subject='' if ptr is None else self.subject(ptr),
+            location=here(),
+            rule=f'{rule}. {_OF_THE_CALLER}.',
+            remedy=remedy or 'Order work by `with stream:`, `stream.record()` and `stream.wait_event()` instead.',
+        )
+
+    def own_event(self, live: Live | None, call: str, event: int) -> None:
+        """Raise unless the function has made this event."""
+        if live is not None and live.caller is not None and event not in live.caller.events:
+            raise self.not_recorded(
+                call, None, 'The event was made outside of the function', 'Make the event in the function.'
+            )
+
+    def takes_part(self, live: Live, lane: Lane, stream: Any) -> None:
+        """A stream has become a lane: if it is the caller's, launches are ordered with it."""
+        caller = live.caller
+        if caller is None or lane.stream in caller.streams or any(s.ptr == lane.stream for s in live.lane_streams):
+            return
+        if any(visitor.ptr == lane.stream for visitor in live.visitors.values()):
+            return
+        caller.outside[lane.device, lane.stream] = stream
+
+    def in_order(self, live: Live, lane: Lane | None = None) -> None:
+        """Before work on a lane, by default the current one: it comes after what CUDA has it come after."""
+        if live.caller is None:
+            return
+        lane = lane or self._current_lane(live)
+        at = here()
+        for other in self._implied(live, lane):
+            self._wait_on(live, lane, self._record_on(live, other, at), at)
+
+    def _implied(self, live: Live, lane: Lane) -> list[Lane]:
+        """The lanes whose work so far comes before what follows on a lane, without events."""
+        assert live.caller is not None
+        null = self._null_lane(live, lane.device)
+        lanes = live.capture.lanes
+        if any(one.blocking for one in lanes[1:]):
+            live.caller.implicit = True
+        if lane is null:
+            nulls = [self._null_lane(live, device) for device in {one.device for one in lanes}]
+            return [one for one in lanes if one is not lane and (self._meets(one, lane) or one in nulls)]
+        return [null] if null is not None and lane.blocking else []
+
+    @staticmethod
+    def _meets(lane: Lane, null: Lane) -> bool:
+        return lane.blocking and lane.device == null.device
+
+    def _null_lane(self, live: Live, device: int) -> Lane | None:
+        """What plays the null stream of a device."""
+        assert live.caller is not None
+        if device == live.home:
+            return live.capture.origin if live.caller.legacy else None
+        visitor = live.visitors.get(device)
+        return None if visitor is None else live.lane_of(visitor)
+
+    def unordered(self, live: Live, lane: Lane) -> bool:
+        """Whether CUDA orders a lane with others by itself, which nobody sees where it is worked on by its handle."""
+        return live.caller is not None and bool(self._implied(live, lane))
+
+
+class _Handle(int):
+    """The handle of the recording's stream, for calls of the driver, instead of that which was current at the call.
+
+    What compares it, or writes it down, would not see the number that the eager run sees.
+    """
+
+    def __eq__(self, other: object) -> bool:
+        return bool(int(self) == other) if _is_ours(_asking()) else self._seen()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(int(self)) if _is_ours(_asking()) else int(self._seen())
+
+    def __bool__(self) -> bool:
+        return self._seen()
+
+    def __repr__(self) -> str:
+        return str(self._seen())
+
+    __str__ = __format__ = __lt__ = __le__ = __gt__ = __ge__ = __repr__  # type: ignore[assignment]
+
+    def _seen(self) -> bool:
+        raise errors.UnsupportedCallError(
+            'Looking at `Stream.ptr`',
+            location=here(),
+            rule='The stream that is current is another one while the function is recorded.',
+            remedy='Compare streams, not their handles; or decide outside of the function.',
+        )
+
+
+def _asking(depth: int = 2) -> str:
+    """The module that is behind the call under way; a verb of the guard's stands one deeper."""
+    return str(sys._getframe(depth).f_globals.get('__name__', ''))
+
+
+def _is_ours(module: str) -> bool:
+    return module.startswith(('capturekit.', '_capturekit_simulated'))

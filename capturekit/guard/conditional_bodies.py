@@ -1,0 +1,266 @@
+"""Conditional nodes in an open capture: work that the device decides about at every launch.
+
+All lanes are joined, a kernel sets the condition, and the node stands behind it. Its bodies are recorded one after the
+other: the driver's capture on the origin ends, begins again into the body, ends there, and goes on behind the node.
+CUDA C++ Programming Guide, "Conditional Graph Nodes".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from capturekit.driver.node_accesses import Access, Touched, linear, overlap
+from capturekit.guard.open_capture import Live
+from capturekit.guard.parts import Cuts, decided_here
+from capturekit.launch.condition_kernel import KERNEL, decide
+from capturekit.launch.plan import Part
+from capturekit.model import errors
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import Code
+from capturekit.model.source_line import Place, here
+
+#: What a body can hold.
+_INSIDE = frozenset({'kernel', 'memcpy', 'memset', 'empty', 'graph', 'conditional'})
+
+
+@dataclass(eq=False)
+class Decision:
+    """A conditional node: what it decides (if, while or switch), by which array, and where the recording stands."""
+
+    decides: str
+    condition: Any
+    limit: int
+    at: Place | None
+    graph: int = 0
+    node: int = 0
+    handle: int = 0
+    bodies: list[int] = field(default_factory=list)
+    passes: Any = None
+    inside: int | None = None
+    before: Any = None
+
+
+class Bodies(Cuts):
+    """Conditional nodes in an open capture: work that the device decides about at every launch."""
+
+    def decide(self, live: Live, decision: Decision, count: int) -> None:
+        """Record what sets the condition, and the node with ``count`` empty bodies."""
+        device = live.platform.device
+        if self.devices_of(live) > 1:
+            raise decided_here(f'A decision on the device: {decision.decides}')
+        if not device.can_decide(decision.decides, count):
+            raise errors.UnsupportedCallError(
+                f'A decision on the device: {decision.decides}',
+                location=decision.at,
+                rule='Loops and branches came to CUDA with 12.4, branches with an else and switches with 12.8; this '
+                'driver, or this cuda-bindings, is older.',
+                remedy='Decide on the host, between two graphs; or update the driver and cuda-bindings.',
+                cuda_error=Code.cudaErrorNotSupported.name,
+            )
+        part = Part() if live.into else self.part_of(live)
+        before = self._one_line(live, decision.at)
+        assert live.memory is not None
+        memory = live.memory
+        with self.inside():
+            decision.graph = device.capture_info(live.origin.ptr).graph
+            part.graph = live.into or part.graph or decision.graph
+            decision.handle = device.condition_create(part.graph)
+            decision.passes = live.platform.cupy.ndarray((1,), 'u8', memory.grow(8))
+            with live.origin:
+                self._set(live, decision, again=False)
+            after = device.capture_info(live.origin.ptr).dependencies
+            self._number(live, decision.graph)
+            decision.node, decision.bodies = device.add_conditional(
+                decision.graph, after, decision.handle, decision.decides, count
+            )
+            part.decided[decision.node] = live.decided[decision.node] = list(decision.bodies)
+            live.numbered[decision.graph] = device.graph_node_count(decision.graph)
+            device.set_dependencies(live.origin.ptr, [decision.node])
+        if decision.decides == 'while':
+            live.awaited.append(decision)
+        self._back_on(live, before, decision.node)
+        live.note('decision', self._current_lane(live), f'{decision.decides}: the device decides', decision.at)
+
+    def _set(self, live: Live, decision: Decision, *, again: bool) -> None:
+        truth = decision.decides != 'switch'
+        decide(
+            live.platform, decision.condition, truth, decision.passes, again, decision.limit, decision.handle
+        )  # fmt: skip
+
+    def _one_line(self, live: Live, at: Place | None) -> Any:
+        """Join the current lane, and in adapting mode all others; return the stream that is current."""
+        current = live.platform.cupy.cuda.get_current_stream()
+        if current.ptr != live.origin.ptr and live.lane_of(current) is not None:
+            live.origin.wait_event(current.record())
+        return self._leave_lanes(live, at, 'A decision while lanes are open', _JOINED)
+
+    def _back_on(self, live: Live, before: Any, node: int) -> None:
+        """The stream that was current goes on behind the node, which all that it has done lies before."""
+        if before.ptr != live.origin.ptr and live.lane_of(before) is not None:
+            before.wait_event(live.origin.record())
+            with self.inside():
+                live.platform.device.set_dependencies(before.ptr, [node])
+
+    def _number(self, live: Live, graph: int) -> None:
+        """Nodes are numbered as they are recorded: those of a graph so far, before another goes on."""
+        if live.trace is not None:
+            live.poll()
+            live.trace.next_part(self.order_of(live, graph))
+
+    def enter_body(self, live: Live, decision: Decision, number: int, at: Place | None) -> None:
+        """Go on in a body of the node."""
+        device = live.platform.device
+        decision.before = self._one_line(live, at)  # what was recorded on another lane since is told by this, too
+        self._nothing_between(live, decision, at)
+        with self.inside():
+            self._suspend(live, decision.graph)
+            device.begin_capture_to(live.origin.ptr, decision.bodies[number], live.capture.mode)
+        decision.inside = number
+        live.decisions.append(decision)
+        if decision in live.awaited:
+            live.awaited.remove(decision)
+        assert live.memory is not None
+        if decision.decides == 'while':
+            live.memory.enter_loop()
+        self._begin_segment(live, decision.before, at)
+
+    def _nothing_between(self, live: Live, decision: Decision, at: Place | None) -> None:
+        with self.inside():
+            found = live.platform.device.capture_info(live.origin.ptr).dependencies
+        if found != (decision.node,):
+            raise errors.UnsupportedCallError(
+                'Work between the branches of a decision',
+                location=at,
+                rule='It would run after all branches, also after those that the code has below it.',
+                remedy='Put it before the decision, behind it, or into a branch.',
+            )
+
+    def _suspend(self, live: Live, graph: int) -> None:
+        """End the driver's capture; the graph will go on behind the node."""
+        self._number(live, graph)
+        live.platform.device.end_capture(live.origin.ptr)
+        with self.lock:
+            live.past.append(live.capture)
+            self.topology.end(live.capture)
+
+    def leave_body(self, live: Live, decision: Decision, at: Place | None, *, failed: bool) -> None:
+        """End a body, and go on behind the node. What the body can't hold is told after that: the capture goes on."""
+        device = live.platform.device
+        fault: BaseException | None = None
+        body = decision.bodies[decision.inside or 0]
+        try:
+            if not failed:
+                self._close_body(live, decision, at)
+        except BaseException as error:
+            fault = error
+        with self.inside():
+            self._end_body(live, body)
+            live.decisions.pop()
+            decision.inside = None
+            if decision.decides == 'while' and live.memory is not None and live.memory.leave_loop():
+                text = 'an array from before the loop was dropped in its body: each pass reads it as it was'
+                live.note('note', None, text, at)
+            device.begin_capture_to(live.origin.ptr, decision.graph, live.capture.mode, [decision.node])
+        self._begin_segment(live, decision.before, at)
+        if fault is None and not failed:
+            fault = self._unfit(live, body, at) or self.unfit_copies(live, body) or _endless(live, decision, body)
+        if fault is not None or failed:
+            live.broken = live.broken or at or decision.at
+        if fault is not None:
+            raise fault
+
+    def _close_body(self, live: Live, decision: Decision, at: Place | None) -> None:
+        self._one_line(live, at)
+        if decision.decides == 'while':
+            with self.inside(), live.origin:
+                self._set(live, decision, again=True)
+
+    def _end_body(self, live: Live, body: int) -> None:
+        """End the driver's capture into a body; a lost one is thrown away."""
+        device = live.platform.device
+        with suppress(CudaCallError):  # the body of a lost capture: its loss is what will be told
+            self._number(live, body)
+            live.recording.node_count += device.graph_node_count(body)
+            live.recording.edge_count += device.graph_edge_count(body)
+        try:
+            device.end_capture(live.origin.ptr)
+        except CudaCallError:
+            live.broken = live.broken or here()
+        with self.lock:
+            live.past.append(live.capture)
+            self.topology.end(live.capture)
+
+    @staticmethod
+    def _unfit(live: Live, body: int, at: Place | None) -> errors.CaptureError | None:
+        device = live.platform.device
+        for info in device.node_infos(body):
+            if info.kind not in _INSIDE:
+                return errors.UnsupportedCallError(
+                    f'A {info.kind} node in the body of a conditional node',
+                    location=at,
+                    rule=f'A body holds {", ".join(sorted(_INSIDE))} nodes.',
+                    remedy='Do that before the decision, or behind it.',
+                    cuda_error=Code.cudaErrorNotSupported.name,
+                )
+        return None
+
+    def not_in_body(self, live: Live | None, what: str, remedy: str) -> None:
+        """Refuse what the body of a decision can't hold."""
+        if live is not None and live.decisions:
+            raise errors.UnsupportedCallError(
+                what,
+                location=here(),
+                rule=f'The body of `{live.decisions[-1].decides}` (at {live.decisions[-1].at}) runs on the device as '
+                'often as the device decides: nothing in it can come from the host.',
+                remedy=remedy,
+                cuda_error=Code.cudaErrorNotSupported.name,
+            )
+
+
+def _endless(live: Live, decision: Decision, body: int) -> errors.CaptureError | None:
+    """The error for a loop whose body leaves the condition as it is. What nobody can tell counts as writing."""
+    if decision.decides != 'while' or decision.limit:
+        return None
+    asked = decision.condition
+    try:
+        touched = list(_touched(live, body))
+    except CudaCallError:
+        return None
+    condition = linear(asked.data.ptr, asked.nbytes, False)
+    if not all(one.complete for one in touched) or any(
+        _may_write(access, condition) for one in touched for access in one.accesses
+    ):
+        return None
+    return errors.UnsupportedCallError(
+        'cap.while_() with a condition that the body never writes',
+        location=decision.at,
+        rule=f'No node of the body writes the memory of the condition ({asked.dtype}, at {asked.data.ptr:#x}): a '
+        'launch would run no pass, or never end.',
+        remedy='Write into the condition in the body: `going[...] = error > 1e-6`, or `cp.greater(a, b, out=going)`; '
+        'or give `limit=n` for so many passes.',
+    )
+
+
+def _touched(live: Live, body: int) -> Iterator[Touched]:
+    """What the nodes of a body touch, and of the bodies in it, but for the kernels that ask the conditions."""
+    accesses = live.platform.device.graph_accesses(body)
+    for info in live.platform.device.node_infos(body):
+        if info.handle in live.decided:
+            for inner in live.decided[info.handle]:
+                yield from _touched(live, inner)
+        elif info.name != KERNEL:
+            yield Touched((), False) if info.kind == 'conditional' else accesses[info.handle]
+
+
+def _may_write(access: Access, condition: Access) -> bool:
+    if access.writes is False:
+        return False
+    if not access.itemsize:  # an address, and nobody knows how far it goes from there
+        return access.address <= condition.address
+    return overlap(access, condition) is not False
+
+
+_JOINED = 'What the device decides about comes after everything before it, so that all lanes have to be joined.'

@@ -1,0 +1,64 @@
+"""What a graphed function does besides CuPy's work: threads, the host's memory, settings.
+
+A launch does none of it again. In the eager run it is kept in mind, so that the function stays eager; where it first
+happens while recording, it is refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from capturekit.guard.host_calls import Seams
+from capturekit.model.source_line import here
+
+
+class Effects(Seams):
+    """What a graphed function does besides CuPy's work."""
+
+    def thread_fed(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A thread is started, or given something to do."""
+        mine = self.mine()
+        rehearsal = self.rehearsals.get(threading.get_ident())
+        if mine is not None and mine.caller is not None:
+            raise self.not_recorded(call, None, 'The function starts or feeds a thread', 'Let the caller do that.')
+        if mine is None and rehearsal is not None:
+            rehearsal.effects.append(f'the function starts or feeds a thread ({call}, at {here()})')
+        return original(*args, **kwargs)
+
+    def linalg_config(self, original: Callable[..., Any], *args: Any) -> Any:
+        """``cupyx.errstate(linalg=...)`` decides whether CuPy reads an error's number on the host."""
+        now = original(*args)
+        mine = self.mine()
+        if mine is not None and mine.caller is not None:
+            mine.caller.conditions.append(lambda: bool(original(*args) == now))
+        return now
+
+    def array_get(
+        self, original: Callable[..., Any], array: Any, stream: Any = None, order: str = 'C', out: Any = None,
+        blocking: bool = True,
+    ) -> Any:  # fmt: skip
+        if out is not None:
+            self._fills(out)
+        return super().array_get(original, array, stream, order, out, blocking)
+
+    def _fills(self, out: Any) -> None:
+        """Memory of the host's is filled: a launch does not, unless the function has made it."""
+        mine, rehearsal = self.mine(), self.rehearsals.get(threading.get_ident())
+        if mine is not None and mine.caller is not None:
+            if any(root_of(out) is one for one in mine.caller.filled):
+                raise self.not_recorded(
+                    'ndarray.get(out=...)', None, "It fills an array of the caller's", 'Return `x.get()` instead.'
+                )
+        elif rehearsal is not None:
+            rehearsal.filled.append(root_of(out))
+
+
+def root_of(array: Any) -> Any:
+    """The array whose memory this one is a view of."""
+    while isinstance(getattr(array, 'base', None), numpy.ndarray):
+        array = array.base
+    return array

@@ -1,0 +1,162 @@
+"""Calls that no capture can hold: refused by name before they start, or made by the host between two parts.
+
+The table :data:`SEAMS` names them. Each loses a capture (it waits for the stream, or allocates, inside a library), or
+computes on the host, from work that has not run, what it does next; a test on the GPU keeps the table honest.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from capturekit.guard.open_capture import Live
+from capturekit.guard.random_draws import Draws
+from capturekit.launch.plan import Seam
+from capturekit.model import errors
+from capturekit.model.pytree import take_apart
+from capturekit.model.rules import Code
+from capturekit.model.source_line import Place, here
+from capturekit.model.sparse import matrices, packed, unpacked
+
+
+class Seams(Draws):
+    """Calls that no capture can hold: refused by name before they start, or made by the host between two parts."""
+
+    def seam(self, name: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        live = self.mine()
+        if live is None or live.memory is None:
+            rehearsal = self.rehearsals.get(threading.get_ident())
+            if rehearsal is not None:
+                rehearsal.seams.append(name)
+            return original(*args, **kwargs)
+        at = here()
+        if live.seams_on is None:
+            self.check(live)
+            raise errors.UnsupportedCallError(
+                f'{name}()',
+                stream=live.origin.ptr,
+                location=at,
+                rule='Its library waits for the stream inside, or decides on the host by values that are not computed '
+                f'yet: no capture can hold it ({Code.cudaErrorStreamCaptureInvalidated.name} would follow).',
+                remedy='Call it before the capture or between two graphs; @ck.graphed does that by itself.',
+                cuda_error=Code.cudaErrorStreamCaptureInvalidated.name,
+            )
+        return self._between(live, name, at, original, (args, kwargs))
+
+    def _between(self, live: Live, name: str, at: Place | None, original: Callable[..., Any], given: Any) -> Any:
+        """End this part; run what has not run yet; make the call on what that computed; go on in a new part."""
+        self.not_in_body(live, f'{name}()', 'Call it before the decision, or behind it.')
+        before = self._leave_lanes(live, at)
+        plan = self.plan_of(live)
+        self.end_part(live)
+        try:
+            with self._outside_capture(live):
+                for part in plan.parts:
+                    plan.complete(part, live.by_priority)
+                if live.launch is None:
+                    live.launch = plan.start()
+                    if live.opening is not None:
+                        live.opening(live.launch)
+                plan.follow(live.launch, live.done, live.seams_on)
+                result, seam = self._joint(live, name, at, original, given)
+                plan.steps.append(seam)
+                live.done = len(plan.steps)
+        finally:
+            with self.inside():
+                live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
+            self._begin_segment(live, before, at)
+        live.note('seam', None, f'{name}() is called by the host at every launch, between two parts', at)
+        return result
+
+    def _joint(
+        self, live: Live, name: str, at: Place | None, original: Callable[..., Any], given: Any
+    ) -> tuple[Any, Seam]:
+        """Make the call for the first time. Its results get places of the graph's own, which later calls fill again.
+
+        Results are what it returns and the arrays that it, or the code after it, puts into sparse matrices among its
+        arguments: later calls get matrices of their own, made of what these held at first.
+        """
+        cupy, memory = live.platform.cupy, self._memory(live)
+        args, kwargs = given
+        taken, kept = packed(given), matrices(given)
+        value = original(*args, **kwargs)
+        first = [value, kept]
+        leaves, form = _parts(first, cupy.ndarray)
+        inside = {id(leaf) for leaf in _parts(taken, cupy.ndarray)[0]}
+        places = []
+        for leaf in leaves:
+            own = id(leaf) in inside or memory.owns(leaf.data.mem)
+            places.append(leaf if own else memory.place_for(leaf))
+        shapes = [(leaf.shape, leaf.dtype, leaf.strides) for leaf in leaves]
+
+        def fill(found: list[Any]) -> None:
+            for place, leaf, own in zip(places, found, leaves):
+                if place is not own:
+                    place[...] = leaf
+
+        def again() -> None:
+            with self.inside(), self.libraries.streams.following(cupy):
+                own_args, own_kwargs = own = unpacked(taken)
+                found, now = _parts([original(*own_args, **own_kwargs), matrices(own)], cupy.ndarray)
+                if now != form or [(leaf.shape, leaf.dtype, leaf.strides) for leaf in found] != shapes:
+                    raise errors.AssumptionError(
+                        f'The result of {name}()',
+                        location=at,
+                        rule='It has another form in this launch than when it was recorded.',
+                        remedy='Record again on these inputs, or use @ck.graphed, which does.',
+                    )
+                fill(found)
+
+        fill(leaves)
+        lasting = _with(packed(first), dict(zip(map(id, leaves), places)))
+        for matrix, parts in zip(kept, lasting[1]):
+            matrix.__dict__.update(zip(parts.names, parts.values))
+        same = next((matrix for matrix in kept if matrix is value), None)
+        return unpacked(lasting[0]) if same is None else same, Seam(name, at, again)
+
+    def _outside_capture(self, live: Live) -> Any:
+        return _Outside(self, live)
+
+
+def _parts(value: Any, array: type) -> tuple[list[Any], Any]:
+    """The arrays in a call's result, each once, and all else of it, comparable."""
+    return take_apart(packed(value), lambda part: isinstance(part, array), lambda part: not isinstance(part, tuple))
+
+
+def _with(value: Any, places: dict[int, Any]) -> Any:
+    """A packed result with other arrays; what is neither container nor array stays the object that it is."""
+    if id(value) in places:
+        return places[id(value)]
+    if type(value) in (tuple, list):
+        return type(value)(_with(part, places) for part in value)
+    if isinstance(value, tuple):
+        return type(value)(*(_with(part, places) for part in value))
+    if type(value) is dict:
+        return {k: _with(v, places) for k, v in value.items()}
+    return value
+
+
+class _Outside:
+    """While the host works between two parts, this thread has no capture, and its own allocator."""
+
+    def __init__(self, guard: Seams, live: Live) -> None:
+        self._guard = guard
+        self._live = live
+
+    def __enter__(self) -> None:
+        guard, live = self._guard, self._live
+        with guard.lock:
+            guard.lives.pop(live.capture, None)
+            guard.threads[threading.get_ident()].remove(live)
+            guard.restore_allocator()
+            inside = guard.installation.inside
+            inside.depth += 1
+        live.seams_on.__enter__()
+
+    def __exit__(self, *_exc: object) -> None:
+        guard, live = self._guard, self._live
+        live.seams_on.__exit__(None, None, None)
+        with guard.lock:
+            guard.installation.inside.depth -= 1
+            guard.threads.setdefault(threading.get_ident(), []).append(live)

@@ -1,0 +1,187 @@
+"""The host waiting for, or asking about, streams, events and the device."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from capturekit.guard.events import Ordering
+from capturekit.guard.open_capture import Live
+from capturekit.model.ledger import LEGACY_HANDLES, Lane, Verdict
+from capturekit.model.rules import VARIANTS, CaptureStatus, Operation
+from capturekit.model.source_line import here
+
+_O = Operation
+_LEGACY = {
+    _O.STREAM_SYNCHRONIZE: VARIANTS['wait-for-legacy-stream'],
+    _O.STREAM_QUERY: VARIANTS['query-legacy-stream'],
+}
+
+
+class Waits(Ordering):
+    """The host waiting for, or asking about, streams, events and the device."""
+
+    def stream_synchronize(self, original: Callable[..., Any], stream: Any) -> Any:
+        return self._stream_wait(_O.STREAM_SYNCHRONIZE, 'Stream.synchronize()', stream.ptr, lambda: original(stream))
+
+    def stream_done(self, getter: Callable[[Any], Any], stream: Any) -> Any:
+        return self._stream_wait(_O.STREAM_QUERY, 'Stream.done', stream.ptr, lambda: getter(stream))
+
+    def runtime_stream_synchronize(self, original: Callable[..., Any], stream: int) -> Any:
+        return self._stream_wait(
+            _O.STREAM_SYNCHRONIZE, 'cupy.cuda.runtime.streamSynchronize()', stream, lambda: original(stream)
+        )
+
+    def runtime_stream_query(self, original: Callable[..., Any], stream: int) -> Any:
+        return self._stream_wait(_O.STREAM_QUERY, 'cupy.cuda.runtime.streamQuery()', stream, lambda: original(stream))
+
+    def _stream_wait(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any]) -> Any:
+        with self.lock:
+            ptr = self.meant(ptr)
+            mine = self._start()
+            self.spring(ptr)
+            if mine is not None and mine.caller is not None:
+                return self._caller_waits(mine, operation, call, ptr)
+            verdict = self.judge(operation, stream=ptr)
+            if ptr in LEGACY_HANDLES and mine is not None:
+                verdict = replace(verdict, rule=_LEGACY[operation])
+            lane = self.topology.lane(ptr)
+            harmless = ptr in LEGACY_HANDLES and mine is not None and not verdict.lost
+            if harmless and mine is not None and (mine.strict or operation is not _O.STREAM_SYNCHRONIZE):
+                self.refuse(verdict, call, ptr)
+            if operation is _O.STREAM_SYNCHRONIZE and mine is not None and not mine.strict:
+                if lane is not None and lane.capture is mine.capture:
+                    return self._adapt_wait(mine, [lane], f'{call} of lane {lane.number} became a join')
+                if ptr in LEGACY_HANDLES:
+                    return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
+        try:
+            return self._pass(verdict, call, ptr, go)
+        finally:
+            self._trap_again()
+
+    def _caller_waits(self, live: Live, operation: Operation, call: str, ptr: int) -> None:
+        """A graphed function waits for a stream: so does the host around each launch."""
+        if operation is not _O.STREAM_SYNCHRONIZE:
+            raise self.not_recorded(call, ptr, 'Whether work is done differs from call to call', 'Wait for it instead.')
+        callers = self.is_callers(live, ptr, call)
+        if not callers and self._outside(ptr):
+            self._adapt_fork(live, self._wrapped(ptr), here())
+        lane = live.capture.origin if callers else self.topology.lane(ptr)
+        assert lane is not None
+        self._adapt_wait(live, [lane, *self._implied(live, lane)], f'{call} of lane {lane.number} became a join')
+
+    def _adapt_wait(self, live: Live, lanes: list[Lane], text: str) -> None:
+        """The host's wait for some lanes: whatever is recorded from now on comes after them, on every lane."""
+        if live.caller is not None:
+            live.caller.waits = True
+        at = here()
+        events = [self._record_on(live, lane, at) for lane in list(lanes)]
+        for lane in list(live.capture.lanes):
+            for event in events:
+                self._wait_on(live, lane, event, at)
+        floor = self._record_on(live, live.capture.origin, at)
+        live.floor = floor
+        live.note('adapted', None, text, at)
+        self.refresh()
+
+    def device_synchronize(self, original: Callable[..., Any], device: Any) -> Any:
+        return self._device_wait('Device.synchronize()', lambda: self._declared(original, device), int(device))
+
+    def _declared(self, original: Callable[..., Any], *args: Any) -> Any:
+        with self.inside():
+            return original(*args)
+
+    def runtime_device_synchronize(self, original: Callable[..., Any]) -> Any:
+        return self._device_wait('cupy.cuda.runtime.deviceSynchronize()', original)
+
+    def declared_synchronize(self, original: Callable[..., Any]) -> Any:
+        """CuPy is about to wait for the device, from C code that no other entry saw."""
+        return self._device_wait('Device.synchronize()', original)
+
+    def _device_wait(self, call: str, go: Callable[[], Any], device: int | None = None) -> Any:
+        device = self.current_device() if device is None else device
+        with self.lock:
+            mine = self._start()
+            if mine is not None and device in mine.visits:
+                # what stands in there is no lane, and must not be in the way
+                self.spring(mine.visits[device][0].ptr)
+            verdict = self._judged_wait(device)
+            if mine is not None and mine.caller is not None:
+                mine.caller.everywhere = True
+                return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
+            if mine is not None and verdict.lost:
+                if mine.strict:
+                    self.refuse(verdict, call)
+                return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
+        try:
+            return self._pass(verdict, call, None, go)
+        finally:
+            self._trap_again()
+
+    def _judged_wait(self, device: int) -> Verdict:
+        """The verdict on a wait for a device: visited ones are as if their visitors had a lane there."""
+        visitors = [one for one in self.threads_visiting(device) if device not in one.capture.devices]
+        return self.judge(_O.DEVICE_SYNCHRONIZE, device=None if visitors else device)
+
+    def threads_visiting(self, device: int) -> list[Live]:
+        """Captures of other threads in which a stream stands in on a device."""
+        me = threading.get_ident()
+        return [live for live in self.lives.values() if live.thread != me and device in live.visits]
+
+    def event_synchronize(self, original: Callable[..., Any], event: Any) -> Any:
+        return self._event_wait(_O.EVENT_SYNCHRONIZE, 'Event.synchronize()', event.ptr, lambda: original(event), event)
+
+    def event_done(self, getter: Callable[[Any], Any], event: Any) -> Any:
+        return self._event_wait(_O.EVENT_QUERY, 'Event.done', event.ptr, lambda: getter(event))
+
+    def runtime_event_synchronize(self, original: Callable[..., Any], event: int) -> Any:
+        return self._event_wait(
+            _O.EVENT_SYNCHRONIZE, 'cupy.cuda.runtime.eventSynchronize()', event, lambda: original(event)
+        )
+
+    def runtime_event_query(self, original: Callable[..., Any], event: int) -> Any:
+        return self._event_wait(_O.EVENT_QUERY, 'cupy.cuda.runtime.eventQuery()', event, lambda: original(event))
+
+    def _event_wait(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any], event: Any = None) -> Any:
+        with self.lock:
+            mine = self._start()
+            mark = self.topology.marks.get(ptr)
+            self.own_event(mine, call, ptr)
+            if mine is not None and mine.caller is not None and operation is _O.EVENT_SYNCHRONIZE:
+                mine.caller.waits = True
+            if mine is not None and not mine.strict and operation is _O.EVENT_SYNCHRONIZE and self.passed(mine, mark):
+                return None  # a cut lies between: what the event stands for comes before all that is recorded now
+            if mark is None and mine is None:
+                verdict = self.topology.judge(operation, thread=threading.get_ident(), event=ptr)
+            else:
+                verdict = self.judge(operation, event=ptr)
+            captured = mine is not None and mark is not None and mark.capture is mine.capture
+            if captured and mine is not None and not mine.strict and event is not None and verdict.answer.loses:
+                at = here()
+                for lane in list(mine.capture.lanes):
+                    self._wait_on(mine, lane, event, at)
+                mine.floor = self._record_on(mine, mine.capture.origin, at)
+                mine.note('adapted', None, f'{call} became a join: every lane waits for it', at)
+                self.refresh()
+                return None
+        return self._pass(verdict, call, None, go)
+
+    def elapsed_time(self, original: Callable[..., Any], start: Any, end: Any) -> Any:
+        return self._elapsed('get_elapsed_time()', start.ptr, end.ptr, lambda: original(start, end))
+
+    def runtime_elapsed_time(self, original: Callable[..., Any], start: int, end: int) -> Any:
+        return self._elapsed('cupy.cuda.runtime.eventElapsedTime()', start, end, lambda: original(start, end))
+
+    def _elapsed(self, call: str, start: int, end: int, go: Callable[[], Any]) -> Any:
+        with self.lock:
+            self._start()
+            for event in (start, end):
+                self.own_event(self.mine(), call, event)
+            marks = [self.topology.marks.get(e) for e in (start, end)]
+            mark = next((m for m in marks if m is not None and m.capture.status is CaptureStatus.ACTIVE), None)
+            if mark is not None:
+                event = start if marks[0] is mark else end
+                self.refuse(self.judge(_O.EVENT_ELAPSED_TIME, event=event), call)
+        return go()

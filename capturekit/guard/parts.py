@@ -1,0 +1,220 @@
+"""Cutting an open capture in two, where something has to happen between the parts at every launch.
+
+At a cut all lanes are joined, so that what comes after is ordered behind what came before. The driver's capture on the
+origin ends there and a new one begins on the same stream: into the body of a conditional node, where the device
+decides whether the rest runs, or into a graph of its own, where the host does. Other streams
+leave the capture at a cut and come back when they are next used (adapting), or forked.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from capturekit.guard.open_capture import Live
+from capturekit.guard.uploads import Uploads
+from capturekit.launch.plan import Part, Plan
+from capturekit.launch.read_checks import Checks
+from capturekit.model import errors
+from capturekit.model.ledger import EventMark
+from capturekit.model.source_line import Place, here
+
+#: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
+_OF_DEVICES = (2, 3)
+_CHECKED = 'What was read is checked before anything else runs, so that all lanes have to be joined.'
+
+
+class Cuts(Uploads):
+    """Cutting an open capture in two, where something has to happen between the parts at every launch."""
+
+    def plan_of(self, live: Live) -> Plan:
+        """The plan that the capture's graph will follow; made when it is first needed."""
+        if live.into:
+            raise errors.UnsupportedCallError(
+                'A launch of more than one graph',
+                location=here(),
+                rule='What this block records into is launched by somebody else, who does nothing for us beside it.',
+                remedy='Record this in a capture of its own: checked host reads, random numbers of the host, and calls '
+                'between two graphs need a launch of capturekit.',
+            )
+        if live.plan is None:
+            live.plan = Plan(live.platform)
+            live.plan.state = live.state
+            live.part = live.plan.first = Part()
+        return live.plan
+
+    def part_of(self, live: Live) -> Part:
+        """The part being recorded."""
+        self.plan_of(live)
+        assert live.part is not None
+        return live.part
+
+    def checks_of(self, live: Live) -> Checks:
+        """The checks of the capture's graph."""
+        plan = self.plan_of(live)
+        if plan.checks is None:
+            assert live.memory is not None
+            with self.inside():
+                plan.checks = Checks(live.platform, live.memory, lambda values: self.aside(live, values), live.state)
+            plan.state = plan.checks.state
+        return plan.checks
+
+    def cut_on_device(self, live: Live, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
+        """Record a check of ``array`` and go on in the body of a node that runs if it holds."""
+        device = live.platform.device
+        part, checks = self.part_of(live), self.checks_of(live)
+        before = self._leave_lanes(live, at)
+        with self.inside():
+            info = device.capture_info(live.origin.ptr)
+            part.graph = part.graph or info.graph
+            condition = device.condition_create(part.graph)
+            with live.origin:
+                checks.record(array, value, at, condition)
+            part.checks = len(checks.made)
+            after = device.capture_info(live.origin.ptr).dependencies if not live.node else (live.node,)
+            self._end_segment(live)
+            live.node, body = device.add_if(part.graph, after, condition)
+            part.bodies.append(body)
+            device.begin_capture_to(live.origin.ptr, body, live.capture.mode)
+        self._begin_segment(live, before, at)
+
+    def cut_on_host(self, live: Live, at: Place | None) -> Part:
+        """End this part, and go on in a graph of its own; return the part that ended."""
+        before = self._leave_lanes(live, at)
+        ended = self.end_part(live)
+        with self.inside():
+            live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
+        self._begin_segment(live, before, at)
+        return ended
+
+    def check_on_host(self, live: Live, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
+        """Record a check of ``array`` whose verdict the host waits for before it launches what follows."""
+        checks = self.checks_of(live)
+        before = self._leave_lanes(live, at)
+        with self.inside(), live.origin:
+            checks.record(array, value, at, 0)
+        self.end_part(live)
+        with self.inside():
+            live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
+        self._begin_segment(live, before, at)
+
+    def end_part(self, live: Live) -> Part:
+        """End the driver's capture of this part, and the part; the next is not begun yet."""
+        plan, part = self.plan_of(live), self.part_of(live)
+        with self.inside():
+            graph = self._end_segment(live)
+        part.graph = part.graph or graph
+        part.checks = len(plan.checks.made) if plan.checks is not None else 0
+        plan.steps.append(part)
+        live.part, live.node = Part(), 0
+        return part
+
+    def _leave_lanes(
+        self, live: Live, at: Place | None, what: str = 'A host read while lanes are open', rule: str = _CHECKED
+    ) -> Any:
+        """Join all lanes; return the stream that is current."""
+        self.check(live)
+        self.find_work(live)
+        if live.capture.unjoined():
+            if live.strict:
+                raise (errors.HostReadError if rule is _CHECKED else errors.UnjoinedError)(
+                    what,
+                    location=at,
+                    rule=rule,
+                    remedy='Join them first: `cap.join(stream)`; or open the capture with strict=False.',
+                )
+            self.join_all(live)
+        return live.platform.cupy.cuda.get_current_stream()
+
+    def gates_of(self, live: Live) -> str:
+        """Who checks what was read, at launches: the device, or, in graphs of several devices, the host."""
+        return 'host' if self.devices_of(live) > 1 else live.gates
+
+    @staticmethod
+    def devices_of(live: Live) -> int:
+        """How many devices lanes have been on so far."""
+        return len({lane.device for capture in (*live.past, live.capture) for lane in capture.lanes})
+
+    def one_device(self, live: Live) -> None:
+        """Before a lane on another device: not in a graph that decides on the device."""
+        if live.decided or live.node:
+            raise decided_here('A lane of another device')
+
+    def unfit_copies(self, live: Live, body: int) -> errors.CaptureError | None:
+        """The error for a body that copies from one device to another: such launches fail, and end the context."""
+        if not live.outer:
+            return None
+        infos = live.platform.device.node_infos(body)
+        ends = [(i.detail.get('src'), i.detail.get('dst')) for i in infos if i.kind == 'memcpy']
+        if any(len({place for place in map(self._lies_on, pair) if place is not None}) > 1 for pair in ends):
+            return decided_here('A copy between two devices')
+        return None
+
+    def _lies_on(self, address: Any) -> int | None:
+        """The device whose memory is at an address."""
+        if not isinstance(address, int):
+            return None
+        found = self.platform.cupy.cuda.runtime.pointerGetAttributes(address)
+        return int(found.device) if found.type in _OF_DEVICES else None
+
+    def _end_segment(self, live: Live) -> int:
+        fault = self.unfit_copies(live, live.part.bodies[-1]) if live.node and live.part is not None else None
+        if fault is not None:
+            raise fault
+        device, capture = live.platform.device, live.capture
+        live.poll()
+        info = device.capture_info(live.origin.ptr)
+        live.recording.node_count += device.graph_node_count(info.graph)
+        live.recording.edge_count += device.graph_edge_count(info.graph)
+        if live.trace is not None:
+            live.trace.next_part(self.order_of(live, info.graph))
+        graph = int(device.end_capture(live.origin.ptr))
+        with self.lock:
+            live.past.append(capture)
+            self.topology.end(capture)
+        return graph
+
+    def order_of(self, live: Live, graph: int) -> list[int]:
+        """The nodes of a graph in the order in which they were made, without those that have their numbers already."""
+        found: list[int] = live.platform.device.graph_nodes(graph)
+        return found[live.numbered.get(graph, 0) :]
+
+    def _begin_segment(self, live: Live, before: Any, at: Place | None) -> None:
+        """The driver's next capture on the origin has begun: so has the ledger's."""
+        old = live.capture
+        with self.lock:
+            blocking = old.origin.blocking
+            me = threading.get_ident()
+            capture = self.topology.begin(
+                live.origin.ptr, old.mode, me, blocking=blocking, at=at, device=old.origin.device
+            )
+            self.lives.pop(old, None)
+            self.lives[capture] = live
+            live.capture, live.floor = capture, None
+            capture.origin.priority = old.origin.priority
+            assert live.memory is not None
+            live.memory.opened(capture)
+            live.note('cut', capture.origin, f'part {len(live.past) + 1} begins', at)
+            if before.ptr == live.origin.ptr:
+                capture.origin.current = 1
+            elif before.ptr in {lane.stream for lane in old.lanes}:
+                self._adapt_fork(live, before, at, capture.origin)
+            self.refresh()
+
+    def passed(self, live: Live | None, mark: EventMark | None) -> bool:
+        """True for an event of an earlier part of this capture: all it stands for lies before."""
+        return live is not None and mark is not None and mark.capture in live.past
+
+
+def decided_here(what: str) -> errors.CaptureError:
+    """The error for work of several devices in a graph that decides on the device."""
+    return errors.UnsupportedCallError(
+        what,
+        location=here(),
+        rule='A graph that decides on the device (a loop, a branch, a host read that is checked there) is of one '
+        'device: CUDA instantiates no decision with work for another, and one that copies from there fails as it runs.',
+        remedy="Do another device's part in a graph of its own, or make lanes of all devices before the first host "
+        'read.',
+    )

@@ -1,0 +1,206 @@
+"""Random numbers of the legacy generators: drawn by the host at every launch, as eager code draws them.
+
+cuRAND's generators count on the host, so a recorded draw would not follow the sequence, nor a new seed; some would give
+the same numbers at every launch. A draw in a capture is therefore not recorded: a copy from memory of the graph's own
+is, and at each launch, before the part that needs them, the numbers are drawn into that memory by the very call. Seeds
+and state then behave as in eager code. (``cupy.random.Generator`` keeps its state on the device: it just records.)
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from capturekit.guard.arrays import Arrays
+from capturekit.guard.open_capture import Live
+from capturekit.launch.plan import Backup, Feed
+from capturekit.model import errors
+from capturekit.model.source_line import here
+
+_DEVICE_TO_DEVICE = 3
+#: Bytes of one number by what the draw's name ends with.
+_BYTES = {'Double': 8, 'LongLong': 8}
+#: Who gives a seed to NumPy: in CuPy, and in the stand-in.
+_CHOICE = ('choice', '_without_replacement')
+
+
+class Draws(Arrays):
+    """Random numbers of the legacy generators: drawn by the host at every launch, as eager code draws them."""
+
+    def curand_draw(
+        self, call: str, original: Callable[..., Any], generator: int, ptr: int, size: int, *params: Any
+    ) -> Any:
+        signature = (call, generator, size, params)
+        drawn = self._drawn_before(signature)
+        if drawn is not None:
+            return drawn.take(ptr)
+        live = self.mine()
+        if live is None or live.memory is None:
+            return original(generator, ptr, size, *params)
+        nbytes = size * next((n for end, n in _BYTES.items() if call.rstrip('()').endswith(end)), 4)
+        memory, copy = self._memory(live), self.installation.originals['cupy.cuda.runtime.memcpyAsync']
+        with self.lock:
+            self.check(live)
+            self._before_feed(live)
+            buffer = memory.grow(nbytes)
+            owner = _owner(generator)
+            memory.keep(owner)
+            self._state_of_the_moment(live, owner)
+
+            def take(to: int) -> None:
+                stream = self.platform.cupy.cuda.get_current_stream().ptr
+                with self.inside():
+                    copy(to, buffer.ptr, nbytes, _DEVICE_TO_DEVICE, stream)
+
+            def go() -> None:
+                with self.inside():
+                    original(generator, buffer.ptr, size, *params)
+
+            self._feed(live, Feed(signature, go, take), f'{call}: {size} numbers are drawn by the host at every launch')
+        return take(ptr)
+
+    def random_seed_given(self, original: Callable[..., Any], state: Any, size: int) -> Any:
+        """A seed that CuPy hands from the host to a kernel: the kernel reads it from the device instead."""
+        signature = ('seed for a kernel', id(state), int(size))
+        drawn = self._drawn_before(signature)
+        if drawn is not None:
+            return drawn.take(None)
+        live = self.mine()
+        if live is None or live.memory is None:
+            return original(state, size)
+        caller = sys._getframe(2).f_code.co_name
+        if caller in _CHOICE:
+            raise _choice_refused()
+        with self.lock:
+            self.check(live)
+            self._before_feed(live)
+            memory = self._memory(live)
+            with self.inside():
+                buffer = self.platform.cupy.ndarray((), np.uint64, memory.grow(8))
+            memory.keep(state)
+            self._state_of_the_moment(live, state)
+            given: list[int] = []
+
+            def go() -> None:
+                with self.inside():
+                    given[:] = [int(original(state, size))]
+                    buffer.fill(given[0])
+
+            text = 'a seed is drawn by the host at every launch'
+            self._feed(live, Feed(signature, go, lambda _to: given[0]), text)
+        return buffer
+
+    def random_seeded(self, original: Callable[..., Any], state: Any, seed: Any = None) -> Any:
+        """``RandomState.seed`` in a capture happens at every launch."""
+        signature = ('seeding', id(state), repr(seed))
+        if self._drawn_before(signature) is not None:
+            return None
+        live = self.mine()
+        if live is None or live.memory is None:
+            return original(state, seed)
+        with self.lock:
+            self.check(live)
+            _check_seed(seed)
+            self._before_feed(live)
+            self._memory(live).keep(state)
+            self._state_of_the_moment(live, state)
+            if not hasattr(state, '_rk_seed'):
+                original(state, seed)
+
+            def go() -> None:
+                with self.inside():
+                    original(state, seed)
+
+            self._feed(live, Feed(signature, go, lambda _to: None), 'a generator is seeded by the host at every launch')
+        return None
+
+    def bit_generator_made(self, original: Callable[..., Any], generator: Any, seed: Any = None) -> Any:
+        """A generator on the device is seeded by what is recorded: a seed of the system's would be baked in."""
+        live = self.mine()
+        if live is not None and live.memory is not None and seed is None:
+            raise errors.UnsupportedCallError(
+                f'{type(generator).__name__}() without a seed',
+                location=here(),
+                rule='Its seed, taken from the system once, would be baked in: all launches would draw the same.',
+                remedy='Make the generator before the capture; its state then goes on from launch to launch.',
+            )
+        return original(generator, seed)
+
+    def generator_state(self, original: Callable[..., Any], generator: Any) -> Any:
+        """A generator on the device is about to draw, and to write its state: it is kept, should a check fail later."""
+        live = self.mine()
+        if live is not None and live.opening is not None:  # only such a launch is taken back
+            self.back_up(live, generator._state)
+        return original(generator)
+
+    def back_up(self, live: Live, array: Any) -> None:
+        """Record, once for each array, a copy of it as it is, so that a launch that fails a check leaves no trace."""
+        memory = self._memory(live)
+        if memory.owns(array.data.mem) or any(kept.array is array for kept in live.backups):
+            return
+        made = len(live.plan.checks.made) if live.plan is not None and live.plan.checks is not None else 0
+        kept = memory.place_for(array)
+        live.backups.append(Backup(array, kept, made, live.part))
+        with self.inside():
+            kept[...] = array
+
+    def _state_of_the_moment(self, live: Live, state: Any) -> None:
+        """What is drawn from the state that functions draw from is right while that is the state."""
+        of_the_moment = self.platform.cupy.random.get_random_state
+        if live.caller is not None and of_the_moment() is state:
+            live.caller.conditions.append(lambda: of_the_moment() is state)
+
+    def _before_feed(self, live: Live) -> None:
+        """What the host gives a part is given before the part is launched: no check may lie open in it."""
+        remedy = 'Draw before the decision, or write a kernel with a generator of its own.'
+        self.not_in_body(live, 'Random numbers drawn by the host', remedy)
+        if live.node:
+            self.cut_on_host(live, here())
+
+    def _feed(self, live: Live, feed: Feed, text: str) -> None:
+        self.part_of(live).feeds.append(feed)
+        live.note('drawn', self._current_lane(live), text, here())
+
+    def _drawn_before(self, signature: tuple[Any, ...]) -> Feed | None:
+        """In an eager run that takes over from a launch: what that launch was given already, for the same call."""
+        drawn = self.redraws.get(threading.get_ident())
+        if drawn:
+            for number, feed in enumerate(drawn):
+                if feed.signature == signature:
+                    return drawn.pop(number)
+        return None
+
+
+def _owner(generator: int) -> Any:
+    """The RandomState that a draw under way belongs to: the generator is destroyed with it."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        state = frame.f_locals.get('self')
+        if getattr(state, '_generator', None) == generator:
+            return state
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def _choice_refused() -> errors.UnsupportedCallError:
+    return errors.UnsupportedCallError(
+        'cupy.random.choice(..., replace=False)',
+        location=here(),
+        rule='CuPy computes its order on the host, from a seed that every launch would need anew.',
+        remedy='Draw before the capture; or use cupy.random.permutation(n)[:size].',
+    )
+
+
+def _check_seed(seed: Any) -> None:
+    """Raise what CuPy would raise: the call itself comes only with the first launch."""
+    if seed is None or isinstance(seed, np.ndarray):
+        return
+    found = np.asarray(seed)
+    if found.dtype.kind not in 'biu':
+        raise TypeError('Seed must be an integer.')
+    if not 0 <= int(found) < 2**64:
+        raise ValueError('Seed must be an integer between 0 and 2**64 - 1')

@@ -1,0 +1,113 @@
+"""At the end of a capture, or of a part of one: who was not joined, and joining what is left."""
+
+from __future__ import annotations
+
+from capturekit.guard.caller_streams import Callers
+from capturekit.guard.open_capture import Live
+from capturekit.model import errors
+from capturekit.model.counted import counted
+from capturekit.model.ledger import Lane, LedgerCapture
+from capturekit.model.rules import RULES, Code
+from capturekit.model.source_line import Place, here
+
+
+class Joins(Callers):
+    """At the end of a capture, or of a part of one: who was not joined, and joining what is left."""
+
+    def find_work(self, live: Live) -> None:
+        """Ask the driver which lanes hold work that the origin does not come after, and tell the topology."""
+        capture = live.capture
+        if len(capture.lanes) == 1:
+            return
+        device = self.platform.device
+        with self.inside():
+            info = device.capture_info(capture.origin.stream)
+            loose: list[tuple[Lane, set[int]]] = []
+            for lane in capture.lanes[1:]:
+                left = set(device.capture_info(lane.stream).dependencies) - set(info.dependencies)
+                joined = capture.origin.clock.get(lane.number, 0) == lane.segment - 1
+                if left and not (joined and left <= set(lane.nodes)):
+                    loose.append((lane, left))
+            if not loose:
+                return
+            before = _ancestors(info.dependencies, device.graph_edges(info.graph))
+        for lane, left in loose:
+            if not left <= before:
+                idle = lane.segment > 1 and left <= set(lane.nodes)  # nothing since its last event
+                lane.worked = lane.segment - idle
+                lane.used = True
+
+    def unjoined(
+        self, live: Live, call: str = 'The end of the capture', lanes: list[Lane] | None = None
+    ) -> errors.UnjoinedError:
+        """The error that names every lane left unjoined, or those that are given."""
+        lanes = live.capture.unjoined() if lanes is None else lanes
+        stories, last_ones = [], []
+        for lane in lanes:
+            parent = live.capture.lanes[lane.parent or 0]
+            worked = None if live.trace is None else live.trace.last_work(lane.stream, lane.number)
+            lane.last_use = worked or lane.last_use  # which may be where it was made current
+            last = f', last used at {lane.last_use}' if lane.last_use else ''
+            again = f'; it was joined at {lane.joined_at} and then worked on again' if lane.joined_at else ''
+            waiting = _waiting(live.capture, lane)
+            if waiting is None:
+                last_ones.append(lane)
+            else:
+                again = f'; lane {waiting.number} waits for all of its work'
+            stories.append(
+                {
+                    'lane': lane.number,
+                    'stream': lane.stream,
+                    'forked_at': lane.forked_at,
+                    'last_use': lane.last_use,
+                    'joined_at': lane.joined_at,
+                    'text': f'lane {lane.number} (stream {lane.stream:#x}) forked from lane {parent.number} '
+                    f'at {lane.forked_at}{last}{again}',
+                }
+            )
+        names = '; '.join(str(s['text']) for s in stories)
+        error = errors.UnjoinedError(
+            f'{counted(len(lanes), "lane")} left unjoined: {names}',
+            stream=lanes[0].stream if lanes else None,
+            lane=lanes[0].number if lanes else None,
+            location=here() if len(last_ones) != 1 else _place(last_ones[0].last_use),
+            rule=f'{RULES["unjoined"].says} ({Code.cudaErrorStreamCaptureUnjoined.name} would follow, '
+            'and the graph would be lost).',
+            remedy='Join each after its last work: `cap.join(stream)`, or `origin.wait_event(stream.record())`.',
+            cuda_error=Code.cudaErrorStreamCaptureUnjoined.name,
+        )
+        error.lanes = stories
+        return error
+
+    def join_all(self, live: Live) -> None:
+        """Adapting mode: join what is left to the origin."""
+        at = here()
+        for lane in live.capture.unjoined():
+            event = self._record_on(live, lane, at)
+            self._wait_on(live, live.capture.origin, event, at)
+            lane.joined_at = at
+            live.note('adapted', lane, f'lane {lane.number}, left unjoined, was joined to the origin', at)
+
+
+def _ancestors(nodes: tuple[int, ...], edges: list[tuple[int, int]]) -> set[int]:
+    parents: dict[int, list[int]] = {}
+    for a, b in edges:
+        parents.setdefault(b, []).append(a)
+    seen: set[int] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend(parents.get(node, ()))
+    return seen
+
+
+def _waiting(capture: LedgerCapture, lane: Lane) -> Lane | None:
+    """A lane other than the origin that comes after all that a lane has worked."""
+    others = [other for other in capture.lanes[1:] if other is not lane]
+    return next((other for other in others if other.clock.get(lane.number, 0) >= lane.worked), None)
+
+
+def _place(at: object) -> Place | None:
+    return at if isinstance(at, Place) else here()

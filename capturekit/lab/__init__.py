@@ -1,0 +1,1 @@
+"""Experiments with lanes, and lint."""

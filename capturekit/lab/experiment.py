@@ -1,0 +1,496 @@
+"""``experiment()``: one program run in several ways, by lanes, assignment, priority, with and without a capture.
+
+Times are taken in turn, a round after the other and in changing order, so that what drifts (clocks, heat, neighbours)
+drifts for all ways alike. What each way computes is compared with what one lane computes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capturekit.analysis.verify import _named, difference
+from capturekit.driver.cuda import Platform, current
+from capturekit.graph.executable import Graph
+from capturekit.guard import GUARD
+from capturekit.lab.experiment_report import Experiment, ExperimentRow, quantile
+from capturekit.model import errors
+from capturekit.model.cleanup import GARBAGE
+from capturekit.model.counted import counted
+from capturekit.model.counters import LOG
+from capturekit.model.progress import each
+from capturekit.model.source_line import here
+from capturekit.recorder.branches import (
+    ASSIGNMENTS,
+    Assignment,
+    assigned,
+    check_lanes,
+    check_numbers,
+    numbers_of_lanes,
+    on_lanes,
+)
+from capturekit.recorder.capture import capture as open_capture
+from capturekit.recorder.forks import Priority, priorities
+
+#: What a program is given to run its branches with: it takes them, and returns their results.
+Parallel = Callable[..., list[Any]]
+Program = Callable[[Parallel], Any]
+
+#: Device time that one batch of runs should take, in microseconds, where ``launches`` is left out.
+_BATCH = 20_000
+_MOST_LAUNCHES = 200
+
+_NOT_MODELLED = 'the model knows no priorities: rows that differ in nothing else take equally long'
+_NOT_EAGER = 'eager rows left out: the simulated device runs eager work at once, whatever its stream'
+
+
+@dataclass(frozen=True)
+class _Way:
+    """How a program is to be run."""
+
+    captured: bool = False
+    lanes: int = 1
+    assign: Assignment = 'round robin'
+    priorities: tuple[int | None, ...] = ()
+    asked: str = ''
+
+    @property
+    def name(self) -> str:
+        return self.assign if isinstance(self.assign, str) else ' '.join(map(str, self.assign))
+
+    def run(self, program: Program, counts: list[int] | None = None) -> Any:
+        """Call the program; ``counts`` is told how many branches each call of ``parallel`` has."""
+
+        def parallel(*branches: Callable[[], Any]) -> list[Any]:
+            if counts is not None:
+                counts.append(len(branches))
+            return on_lanes(branches, self.lanes, self.priorities or None, self.assign)
+
+        return program(parallel)
+
+
+_REFERENCE = _Way()
+
+
+def _all_ways(
+    lanes: Sequence[int], assignments: Sequence[Assignment], given: Sequence[Priority], capture: Sequence[bool]
+) -> Iterator[_Way]:
+    for captured in capture:
+        for count in lanes:
+            for assign in assignments:
+                if isinstance(assign, str):
+                    yield from (_Way(captured, count, assign, *_of_lanes(one, count)) for one in given)
+        for assign in assignments:
+            if not isinstance(assign, str):
+                count = max(assign) + 1
+                yield from (_Way(captured, count, tuple(assign), *_of_lanes(one, count)) for one in given)
+
+
+def _of_lanes(priority: Priority, lanes: int) -> tuple[tuple[int | None, ...], str]:
+    """The priorities of so many lanes: of a sequence the first ones, and the default where it ends; and in words."""
+    if priority is None or lanes == 1:
+        return (), ''
+    if isinstance(priority, int):
+        return (priority,) * lanes, f'all {priority}'
+    each = (*priority[:lanes], *(None,) * (lanes - len(priority)))
+    if all(one is None for one in each):
+        return (), ''
+    return each, ' '.join('-' if one is None else str(one) for one in priority)
+
+
+# -- running ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Trial:
+    """One way of the program under way. ``results`` are those of the last run."""
+
+    way: _Way
+    row: ExperimentRow
+    program: Program
+    graph: Graph | None = None
+    results: Any = None
+    host: list[float] = field(default_factory=list)
+
+    def record(self) -> None:
+        start = time.perf_counter()
+        with open_capture() as cap:
+            self.results = self.way.run(self.program)
+        self.row.recording_us = (time.perf_counter() - start) * 1e6
+        self.graph = cap.graph
+        self.row.nodes = cap.recording.node_count
+
+    def once(self) -> None:
+        if self.graph is None:
+            self.results = self.way.run(self.program)
+        else:
+            self.graph.launch()
+
+    def batch(self, cupy: Any, runs: int) -> tuple[float, float]:
+        """Device time and host time of one run of several in a row, in microseconds."""
+        stream = cupy.cuda.get_current_stream()
+        start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+        stream.synchronize()
+        start.record(stream)
+        began = time.perf_counter()
+        for _ in range(runs):
+            self.once()
+        issued = time.perf_counter() - began
+        stop.record(stream)
+        stop.synchronize()
+        return float(cupy.cuda.get_elapsed_time(start, stop)) * 1e3 / runs, issued * 1e6 / runs
+
+    def close(self) -> None:
+        self.results = None
+        if self.graph is not None:
+            self.graph.close()
+
+
+class _Wanted:
+    """The results of one lane, eager, which those of other ways are compared with."""
+
+    def __init__(self, cupy: Any, rtol: float | None, atol: float | None) -> None:
+        self._cupy = cupy
+        self._tolerance = (rtol, atol)
+        self.arrays: list[NDArray[Any]] = []
+
+    def of(self, results: Any) -> list[NDArray[Any]]:
+        """The arrays in a program's results, on the host. Waits for the current stream."""
+        found = _named(results, 'result', self._cupy.ndarray)
+        return [np.array(self._cupy.asnumpy(one)) for _name, one in found]
+
+    def apart(self, results: Any) -> float | None:
+        """The largest difference; None where there is none that matters; inf where other arrays have come out."""
+        got = self.of(results)
+        if [(one.shape, one.dtype) for one in got] != [(one.shape, one.dtype) for one in self.arrays]:
+            return float('inf')
+        found = [difference(one, want, *self._tolerance) for one, want in zip(got, self.arrays)]
+        return max((one for one in found if one is not None), default=None)
+
+    def __str__(self) -> str:
+        count = counted(len(self.arrays), 'array')
+        if all(one.dtype.kind not in 'fc' for one in self.arrays):
+            return f'{count}, equal to the last bit'
+        rtol, atol = self._tolerance
+        relative = "the root of the dtype's precision" if rtol is None else f'{rtol:g}'
+        absolute = 'that times the largest element' if atol is None else f'{atol:g}'
+        return f'{count}, rtol {relative}, atol {absolute}'
+
+
+class _Trying:
+    """One experiment."""
+
+    def __init__(self, program: Program, rounds: int, wanted: _Wanted | None, tell: Callable[[str], None]) -> None:
+        self.platform: Platform = current()
+        self.cupy = self.platform.cupy
+        self.program = program
+        self.wanted = wanted
+        self.searched = wanted is not None
+        self.raced = False
+        self.tell = tell
+        #: Shows how far a loop is, where nobody else is told.
+        self.each: Callable[[str, Sequence[Any]], Iterable[Any]] = each
+        self.modelled = _models(self.platform)
+        self.report = Experiment(device=_device(self.platform), rounds=rounds)
+
+    def run(self, ways: list[_Way], launches: int | None) -> Experiment:
+        report = self.report
+        self._look()
+        trials = [_Trial(way, row, self.program) for way, row in self._kept(ways)]
+        report.rows = [trial.row for trial in trials]
+        report.launches = launches or (1 if self.modelled else self._launches())
+        with ExitStack() as stack:
+            for trial in trials:
+                stack.callback(trial.close)
+            self._prepare(trials)
+            if self.modelled:
+                self._model(trials)
+            else:
+                self._time(trials)
+        self._set_ratios()
+        return report
+
+    def _look(self) -> None:
+        """The first runs, on one lane: how many branches there are, and what is to come out."""
+        results = _REFERENCE.run(self.program, self.report.branches)
+        if not any(self.report.branches):
+            raise ValueError('the program has run no branches: it is given a function, and calls it with its branches')
+        wanted, notes = self.wanted, self.report.notes
+        if wanted is not None:
+            wanted.arrays = wanted.of(results)
+            if not wanted.arrays:
+                notes.append('the program returns no arrays, so nothing was compared: return those that it writes')
+                self.wanted = None
+            elif wanted.apart(_REFERENCE.run(self.program)) is not None:
+                notes.append('the program gave something else when it ran again, so results were not compared')
+                self.wanted = None
+            else:
+                self.report.compared = str(wanted)
+        del results
+        self.cupy.cuda.get_current_stream().synchronize()
+
+    def _kept(self, ways: list[_Way]) -> Iterator[tuple[_Way, ExperimentRow]]:
+        """The ways that are worth running, each once: those that come to the same are one row."""
+        counts, notes = self.report.branches, self.report.notes
+        rows: dict[Any, tuple[_Way, ExperimentRow]] = {}
+        most = max(counts)
+        idle: set[int] = set()
+        told: set[str] = set()
+        for way in ways:
+            if isinstance(way.assign, str) and way.lanes > most:
+                idle.add(way.lanes)
+            elif self.modelled and not way.captured:
+                told.add(_NOT_EAGER)
+            else:
+                if self.modelled and way.priorities:
+                    told.add(_NOT_MODELLED)
+                lanes = tuple(assigned(count, way.lanes, way.assign) for count in counts)
+                row = ExperimentRow(way.captured, way.lanes, [], way.asked, list(way.priorities))
+                kept = rows.setdefault((way.captured, way.priorities, lanes), (way, row))[1]
+                kept.assignments += [way.name] if way.name not in kept.assignments else []
+        if idle:
+            numbers = ', '.join(map(str, sorted(idle)))
+            there = f'there {"is" if most == 1 else "are"} {counted(most, "branch")} at most'
+            notes.append(f'{numbers} lanes left out: {there}')
+        notes += sorted(told)
+        yield from rows.values()
+
+    def _launches(self) -> int:
+        """So many runs in a row that a batch takes long enough to be timed, and not longer."""
+        runs = 3
+        us, _host = _Trial(_REFERENCE, ExperimentRow(False, 1, []), self.program).batch(self.cupy, runs)
+        return int(min(max(_BATCH / max(us, 1.0), 1), _MOST_LAUNCHES))
+
+    def _prepare(self, trials: list[_Trial]) -> None:
+        """Each way runs once: what CuPy makes at first use is made, graphs are recorded, first results compared."""
+        captured = [trial for trial in trials if trial.way.captured]
+        if captured and not self.modelled:
+            first = _Trial(captured[0].way, ExperimentRow(True, 1, []), self.program)
+            first.record()  # so that no row's recording time has what is made once
+            first.close()
+        for trial in self.each('preparing ways', trials):
+            if trial.way.captured:
+                trial.record()
+                self._search(trial)
+            trial.once()
+            self._compare(trial)
+            self.tell(f'prepared: {trial.row}')
+
+    def _search(self, trial: _Trial) -> None:
+        """Races in a graph, of which results tell only now and then."""
+        assert trial.graph is not None
+        found = trial.graph.races().certain if self.searched else []
+        trial.row.races = len(found)
+        if found and not self.raced:
+            self.raced = True
+            self.report.notes.append(f'{trial.row}: {found[0]}')
+
+    def _compare(self, trial: _Trial) -> None:
+        """Compare the results of the last run; a graph writes the next ones into the same arrays, the others go."""
+        apart = None if self.wanted is None else self.wanted.apart(trial.results)
+        if apart is not None:
+            trial.row.largest = max(apart, trial.row.largest or 0.0)
+        if trial.graph is None:
+            trial.results = None
+
+    def _time(self, trials: list[_Trial]) -> None:
+        order = list(trials)
+        GARBAGE.hold()
+        try:
+            for number in self.each('timing rounds', range(1 + self.report.rounds)):  # the first doesn't count
+                order.append(order.pop(0))
+                for trial in order:
+                    us, host = trial.batch(self.cupy, self.report.launches)
+                    if number:
+                        trial.row.times_us.append(us)
+                        trial.host.append(host)
+                    self._compare(trial)
+                self.tell(f'round {number} of {self.report.rounds}')
+        finally:
+            GARBAGE.release()
+        for trial in trials:
+            trial.row.source = 'measured'
+            trial.row.host_us = quantile(trial.host, 0.5)
+
+    def _model(self, trials: list[_Trial]) -> None:
+        """Nothing to time: graphs are recorded anew, into memory that holds nothing right yet, and compared: each
+        launch takes another order of those that the graph allows."""
+        for number in self.each('comparing rounds', range(1, 1 + self.report.rounds)):
+            for trial in trials if self.wanted is not None else ():
+                trial.close()
+                trial.record()
+                trial.once()
+                self._compare(trial)
+            self.tell(f'round {number} of {self.report.rounds}')
+        for trial in trials:
+            assert trial.graph is not None
+            trial.row.recording_us = None  # of a program that plays a GPU
+            try:
+                trial.row.times_us, trial.row.source = [_modelled(trial.graph)], 'modelled'
+            except errors.UpdateError as error:
+                self.report.notes.append(f'no times of {trial.row}: {error.rule}')
+
+    def _set_ratios(self) -> None:
+        rows = self.report.rows
+        base = rows[0].median_us if rows else None
+        for row in rows:
+            median = row.median_us
+            row.ratio = median / base if base and median is not None else None
+
+
+def _models(platform: Platform) -> bool:
+    """Whether times are those of a model, and only graphs have them."""
+    return platform.simulated
+
+
+def _modelled(graph: Any) -> float:
+    """How long a launch takes by the model of the simulated device, in microseconds."""
+    return float(graph.measure(launches=1, warmup=0).span_us)
+
+
+def _device(platform: Platform) -> str:
+    if platform.simulated:
+        return 'the simulated device'
+    properties = platform.cupy.cuda.runtime.getDeviceProperties(platform.cupy.cuda.Device().id)
+    return str(properties['name'].decode())
+
+
+# -- what may be asked for --------------------------------------------------------------------------------------
+
+
+def experiment(
+    program: Program | Sequence[Callable[[], Any]],
+    *,
+    lanes: int | Sequence[int] = (1, 2, 4, 8),
+    assignments: Sequence[Assignment] = ('round robin', 'blocks'),
+    priorities: Sequence[Priority] = (None,),
+    capture: Sequence[bool] = (False, True),
+    launches: int | None = None,
+    rounds: int = 7,
+    check: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Experiment:
+    """Run a program on several numbers of lanes, eagerly and as a graph; compare times and results.
+
+    ``report = ck.experiment([f, g, h])``, then ``print(report)``, ``report.best``, ``report.svg()``. Each way is run
+    once, and recorded once if it is a graph; then all are timed in turn, round after round, by CUDA events around some
+    runs in a row. The first row is one lane, eager; ratios are to that. What each way returns is compared with what
+    that row returned, after its first run and after each round: ways that differ have branches that race. That none
+    differs is no proof, least of all where branches write into arrays that hold the right values from the run before.
+
+    On the simulated device each graph is recorded anew in each round, and runs in a random order of those that it
+    allows; times come from a model of a GPU, and eager rows are left out.
+
+    Args:
+        program: branches, plain callables without arguments; or a function of one argument, ``parallel``, which it
+            calls with its branches as often as it likes, and which returns their results; what it does in between is
+            on the current stream. It is run many times over: its inputs should stay as they are. Results are the arrays
+            that it returns, also in lists, tuples and dictionaries.
+        lanes: a number of lanes, or several; those above the number of branches are left out. One lane, eager, is
+            always there.
+        assignments: as ``assign`` of :func:`parallel`: 'round robin', 'blocks', or sequences of one lane number for
+            each branch. What comes to the same is run once.
+        priorities: of lanes: None, a number for all of them, or a sequence, the first lane's first; lanes beyond its
+            end have the default. They count eagerly and in graphs (see :func:`fork`), and not in the model.
+        capture: False: eagerly, on streams; True: as a graph.
+        launches: runs that one time is taken of. None: as many as take about 20 ms on one lane, 200 at most.
+        rounds: how many times are taken of each way, after one that does not count.
+        check: whether results are compared, which copies them to the host after each round, and graphs are searched for
+            races (:meth:`Graph.races`), of which results tell only now and then.
+        rtol, atol: what counts as equal, as in :meth:`Graph.verify`. Whole numbers and booleans must be the same.
+        progress: told in words what has been done; None: the logger ``capturekit``, at level INFO, and on a
+            terminal or in a notebook a bar, where tqdm is installed.
+
+    Raises:
+        TypeError, ValueError: an argument is none of these, or the program runs no branches.
+        UnmatchedError: this thread has a capture or a rehearsal open.
+        Whatever the program raises; and in its captures, what a capture refuses.
+
+    On CuPy's current stream; waits for it. The memory of all graphs is held until the end. Threads: nobody else should
+    use the device meanwhile, or its work is in the times.
+    """
+    body = _program(program)
+    ways = _ways(numbers_of_lanes(lanes), assignments, priorities, capture)
+    _check_numbers_fit(assignments, len(program) if isinstance(program, Sequence) else None)
+    for name, value in (('launches', 1 if launches is None else launches), ('rounds', rounds)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f'{name} must be a whole number, got {value!r}')
+        if value < 1:
+            raise ValueError(f'{name} must be 1 or more, got {value}')
+    if not isinstance(check, bool):
+        raise TypeError(f'check must be True or False, got {check!r}')
+    if progress is not None and not callable(progress):
+        raise TypeError(f'progress must be callable or None, got {type(progress).__name__}')
+    _check_free()
+    tell = progress if progress is not None else lambda text: LOG.info('experiment: %s', text)
+    wanted = _Wanted(current().cupy, rtol, atol) if check else None
+    trying = _Trying(body, rounds, wanted, tell)
+    if progress is not None:
+        trying.each = lambda _what, items: items
+    return trying.run(ways, launches)
+
+
+def _check_free() -> None:
+    if GUARD.occupied():
+        raise errors.UnmatchedError(
+            'ck.experiment()',
+            location=here(),
+            rule='It runs the program eagerly and in captures of its own, and this thread has a capture or a rehearsal '
+            'open.',
+            remedy='Try it out outside of it.',
+        )
+
+
+def _program(program: Any) -> Program:
+    if callable(program):
+        return program  # type: ignore[no-any-return]
+    if not isinstance(program, Sequence) or isinstance(program, (str, bytes)):
+        raise TypeError(f'experiment takes branches, or a function of `parallel`, got {type(program).__name__}')
+    branches = tuple(program)
+    for branch in branches:
+        if not callable(branch):
+            raise TypeError(f'branches must be callables without arguments, got {type(branch).__name__}')
+    if not branches:
+        raise ValueError('experiment takes at least one branch')
+    return lambda parallel: parallel(*branches)
+
+
+def _ways(lanes: Any, assignments: Sequence[Assignment], given: Any, capture: Any) -> list[_Way]:
+    """All that is asked for, one lane, eager, first. Raises TypeError and ValueError."""
+    for name, values in (('lanes', lanes), ('assignments', assignments), ('priorities', given), ('capture', capture)):
+        if not isinstance(values, Sequence) or isinstance(values, (str, bytes)):
+            raise TypeError(f'{name} must be a sequence, got {type(values).__name__}')
+        if not values:
+            raise ValueError(f'{name} must not be empty')
+    for count in lanes:
+        check_lanes(count)
+    for assign in assignments:
+        if not isinstance(assign, str):
+            check_numbers(assign)
+            if not assign:
+                raise ValueError('an assignment must have one lane number for each branch, and this one has none')
+        elif assign not in ASSIGNMENTS:
+            raise ValueError(f'an assignment must be {", ".join(map(repr, ASSIGNMENTS))} or lane numbers: {assign!r}')
+    for priority in given:
+        priorities(priority, len(priority) if isinstance(priority, Sequence) else 1)
+    for captured in capture:
+        if not isinstance(captured, bool):
+            raise TypeError(f'capture must hold True and False, got {captured!r}')
+    one_lane = [_Way(assign=assign) for assign in assignments if isinstance(assign, str)] or [_REFERENCE]
+    return [*one_lane, *_all_ways(lanes, assignments, given, capture)]
+
+
+def _check_numbers_fit(assignments: Sequence[Assignment], branches: int | None) -> None:
+    for assign in assignments:
+        if branches is not None and not isinstance(assign, str) and len(assign) != branches:
+            raise ValueError(
+                f'an assignment must have one lane number for each of {counted(branches, "branch")}: {assign!r}'
+            )

@@ -1,0 +1,295 @@
+"""``lint()``: all that a capture of some code would refuse, lose or bake in, found by one eager run of it.
+
+Nothing is recorded, nothing refused: the code runs once, as ever, and its result is right. What a strict capture would
+raise at each call is collected; :mod:`capturekit.guard.lint_guard` knows it from the guard's own verbs and the table of
+rules. What a run does not come past is not found, nor what CuPy's compiled code does without coming through Python.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Any
+
+from capturekit.driver.cuda import current
+from capturekit.functions.decorator import _BUSY
+from capturekit.guard import GUARD, Shadow
+from capturekit.guard.entry_points import SEAMS
+from capturekit.model import errors
+from capturekit.model.cleanup import Undo, add_note
+from capturekit.model.errors import CaptureError
+from capturekit.model.rules import RULES
+from capturekit.model.shown import Shown
+from capturekit.model.source_line import Place, here
+
+VERSION = 1
+
+_IGNORE = re.compile(r'#\s*capturekit:\s*ignore(?:\[([^\]]*)\])?')
+
+#: What is recorded, but not as it reads: what it means, what a capture does, and what to do about it.
+_NOTES = {
+    'constant': (
+        'Values of the host are uploaded once, while recording, and are the same at every launch.',
+        'records the copy',
+        'Right if they never change; else keep an array outside of the capture and write it before each launch.',
+    ),
+    'drawn': (
+        'The generators of `cupy.random` count on the host: it draws anew before each launch.',
+        'records a copy of the numbers',
+        'Right as it is. A `cupy.random.Generator` made before the capture draws on the device.',
+    ),
+    'outside-handle': (
+        'Work that is given to a stream outside of the capture by its handle runs at once, and is missing from the '
+        'graph.',
+        'notes it, and leaves the work out',
+        RULES['escaped-work'].remedy,
+    ),
+}
+
+
+@dataclass
+class Finding:
+    """One kind of trouble at one line.
+
+    Attributes:
+        rule: a rule's name (``capturekit explain NAME``), 'seam' for a call that no capture can hold, an exception's
+            name where there is no rule; 'constant', 'drawn', 'outside-handle' for what is recorded otherwise than it
+            reads.
+        says: what is met, in a sentence or two.
+        at: the line, as a :class:`~capturekit.model.source_line.Place`.
+        count: how many times.
+        strict: what a strict capture does: 'raises HostReadError', or 'records it'.
+        adapting: what ``strict=False`` makes of it: 'the same', or what it becomes.
+        remedy: what to write instead.
+        call: the call, and what it addressed.
+    """
+
+    rule: str
+    says: str
+    at: Place | None
+    count: int
+    strict: str
+    adapting: str
+    remedy: str
+    call: str = ''
+
+    @property
+    def refused(self) -> bool:
+        """True where a strict capture raises."""
+        return self.strict.startswith('raises')
+
+    @property
+    def refused_adapting(self) -> bool:
+        """True where ``strict=False`` raises as well."""
+        return self.refused and self.adapting == 'the same'
+
+    @property
+    def source(self) -> str:
+        """The text of the line, where it can be had."""
+        return '' if self.at is None else linecache.getline(self.at.file, self.at.line).strip()
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding as a dictionary."""
+        at = None if self.at is None else self.at.to_json()
+        more = {'source': self.source, 'refused': self.refused, 'refused_adapting': self.refused_adapting}
+        return {**asdict(self), 'at': at, **more}
+
+    def in_line(self, where: str) -> str:
+        """The finding in one line, which begins with where it is."""
+        many = f' ({self.count} times)' if self.count > 1 else ''
+        source = f'    | {self.source}' if self.source else ''
+        means = f'strict: {self.strict}; strict=False: {self.adapting}'
+        return f'{where}: [{self.rule}] {self.call}{many}; {means}{source}'
+
+    def __str__(self) -> str:
+        return self.in_line(str(self.at or 'an unknown line'))
+
+
+@dataclass(repr=False)
+class Report(Shown):
+    """What one run has come past.
+
+    Attributes:
+        findings: in the order in which they were met first.
+        result: what the run returned.
+        ignored: how many more there are whose lines say ``# capturekit: ignore`` or ``# capturekit: ignore[rule]``.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    result: Any = None
+    ignored: int = 0
+
+    def add(self, found: Finding) -> None:
+        """Take a finding in; the same at the same line is counted, and one whose line says to ignore it left out."""
+        known = next((one for one in self.findings if (one.rule, one.at) == (found.rule, found.at)), None)
+        if known is not None:
+            known.count += found.count
+        elif is_ignored(found):
+            self.ignored += 1
+        else:
+            self.findings.append(found)
+
+    @property
+    def ok(self) -> bool:
+        """True if a strict capture would refuse nothing."""
+        return not any(finding.refused for finding in self.findings)
+
+    @property
+    def ok_adapting(self) -> bool:
+        """True if a capture with ``strict=False`` would refuse nothing."""
+        return not any(finding.refused_adapting for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """The findings as dictionaries and lists; the result is left out."""
+        found = [finding.to_json() for finding in self.findings]
+        ok = {'ok': self.ok, 'ok_adapting': self.ok_adapting, 'ignored': self.ignored}
+        return {'version': VERSION, **ok, 'findings': found}
+
+    def rules(self) -> list[str]:
+        """What is said once for each rule that was met: the rule, what it means, and what to write instead."""
+        lines = []
+        for name in dict.fromkeys(finding.rule for finding in self.findings):
+            of_it = [finding for finding in self.findings if finding.rule == name]
+            lines += [f'{name}: {says}' for says in dict.fromkeys(finding.says for finding in of_it)]
+            lines += [f'  {remedy}' for remedy in dict.fromkeys(finding.remedy for finding in of_it)]
+        return lines
+
+    def __str__(self) -> str:
+        also = f' ({self.ignored} ignored)' if self.ignored else ''
+        if not self.findings:
+            return f'nothing found that a capture would refuse, lose or bake in{also}'
+        refused = sum(finding.refused for finding in self.findings)
+        still = sum(finding.refused_adapting for finding in self.findings)
+        head = f'{len(self.findings)} found: a strict capture refuses {refused}, one with strict=False {still}{also}'
+        return '\n'.join([head, *map(str, self.findings), *self.rules()])
+
+
+class Linting:
+    """A block that is linted: ``with Linting() as report: ...``. See :func:`lint`."""
+
+    def __init__(self) -> None:
+        self._report = Report()
+        self._undo = Undo()
+        self._shadow: Shadow | None = None
+
+    def __enter__(self) -> Report:
+        platform = current()
+        if GUARD.occupied():
+            raise errors.UnmatchedError(
+                'ck.lint()',
+                location=here(),
+                rule='What is linted runs eagerly, and this thread has a capture or a rehearsal open.',
+                remedy='Lint outside of it.',
+            )
+        GUARD.install(platform)
+        self._undo.push(GUARD.uninstall)
+        try:
+            shadow = self._shadow = Shadow(GUARD, self._tell, self._note)
+            self._undo.push(shadow.close)
+            shadow.open(here())
+            _BUSY.depth += 1  # graphed functions inside run as they do in a capture: as they stand
+            self._undo.push(_free)
+        except BaseException:
+            self._undo.run()
+            raise
+        return self._report
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._shadow is not None
+        try:
+            self._shadow.look_back(aborted=error is not None)
+        finally:
+            failure = self._undo.run()
+        self._report.findings[:] = _without_echoes(self._report.findings)
+        if failure is not None:
+            raise failure
+        if error is not None:
+            error.__dict__['capturekit_report'] = self._report
+            if self._report.findings:
+                add_note(error, f'capturekit lint, up to here: {self._report}')
+
+    def _tell(self, error: CaptureError, adapted: str | None) -> None:
+        self._report.add(finding_of(error, adapted))
+
+    def _note(self, kind: str, call: str, at: Place | None) -> None:
+        self._report.add(note_of(kind, call, at))
+
+
+def finding_of(error: CaptureError, adapted: str | None) -> Finding:
+    """What a strict capture raises as a finding; ``adapted`` is what ``strict=False`` makes of it, None if the same."""
+    return Finding(
+        _name(error),
+        error.rule,
+        error.location,
+        1,
+        strict=f'raises {type(error).__name__}',
+        adapting='the same' if adapted is None else adapted or 'lets it be',
+        remedy=error.remedy,
+        call=error.operation + (f' on {error.subject}' if error.subject else ''),
+    )
+
+
+def note_of(kind: str, call: str, at: Place | None) -> Finding:
+    """What is recorded otherwise than it reads, as a finding."""
+    says, strict, remedy = _NOTES[kind]
+    return Finding(kind, says, at, 1, strict, 'the same', remedy, call)
+
+
+def is_ignored(finding: Finding) -> bool:
+    """Whether the finding's line says so: ``# capturekit: ignore``, or ``ignore[rule, rule]`` with the finding's."""
+    said = _IGNORE.search(finding.source)
+    if said is None:
+        return False
+    named = said.group(1)
+    return named is None or finding.rule in [name.strip() for name in named.split(',')]
+
+
+def known_rules() -> set[str]:
+    """Every name that a finding's rule may have."""
+    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, CaptureError)}
+    return {'seam', *RULES, *_NOTES, *kinds}
+
+
+def _free() -> None:
+    _BUSY.depth -= 1
+
+
+def _name(error: CaptureError) -> str:
+    """The name of the rule that an error tells of, 'seam' for a call of that table, or the error's own name."""
+    if error.operation.removesuffix('()') in SEAMS:
+        return 'seam'
+    for rule in RULES.values():
+        if type(error) is rule.error and error.rule.startswith(rule.says):
+            return rule.name
+    return type(error).__name__
+
+
+def _without_echoes(findings: list[Finding]) -> Iterator[Finding]:
+    """A handle that was read for a call which is a finding itself is none of its own."""
+    escaped = {finding.at for finding in findings if finding.refused}
+    return (finding for finding in findings if finding.rule != 'outside-handle' or finding.at not in escaped)
+
+
+def lint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
+    """Run ``fn(*args, **kwargs)`` once, eagerly, and list all that a capture of it would refuse, lose or bake in.
+
+    Nothing is refused: the run goes on behind each finding as ``strict=False`` would have it, so that all are found at
+    once; the stream that is current plays the origin. ``report.ok`` is True where ``ck.capture()`` would refuse
+    nothing, ``report.result`` is what ``fn`` returned, ``print(report)`` shows each finding with its line and remedy.
+
+    On a GPU it can't be seen what a stream was given: one that is made current counts as worked on.
+
+    Raises:
+        UnmatchedError: this thread has a capture open.
+        Whatever ``fn`` raises, with the report so far as a note, and as its ``capturekit_report``.
+    """
+    if not callable(fn):
+        raise TypeError(f'lint takes a function and its arguments, got {type(fn).__name__}')
+    with Linting() as report:
+        report.result = fn(*args, **kwargs)
+    return report

@@ -1,0 +1,1 @@
+"""What one launch runs and keeps alive: the plan, the graph's memory, arrays from outside, checks of host reads."""

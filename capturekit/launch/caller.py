@@ -1,0 +1,55 @@
+"""The caller of a function that is being recorded: its streams, and what the function does with them.
+
+A launch works on one stream. What the function did with other streams of its caller's (worked on them, waited for them,
+recorded events on them, waited for them on the host) orders work of the caller's before and after the call, and a
+launch owes the same order.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from capturekit.model.ledger import LEGACY_HANDLES
+
+
+@dataclass(eq=False)
+class Caller:
+    """What a recording found out about its caller's streams. ``stream`` was current at the call."""
+
+    stream: Any
+    #: Streams and events that the function made; and their handles.
+    made: list[weakref.ref[Any]] = field(default_factory=list)
+    streams: set[int] = field(default_factory=set)
+    events: set[int] = field(default_factory=set)
+    #: Streams of the caller's that take part, by device and handle. (0 as handle: a device's null stream.)
+    outside: dict[tuple[int, int], Any] = field(default_factory=dict)
+    #: The function waits on the host; for the whole device.
+    waits: bool = False
+    everywhere: bool = False
+    #: The function names the stream that was current at the call, so that the call fits that stream alone.
+    named: bool = False
+    #: CUDA orders some of the streams with the null stream, so that it matters whether that was current.
+    implicit: bool = False
+    #: What has to hold at a call for the recording to fit it.
+    conditions: list[Callable[[], bool]] = field(default_factory=list)
+    #: Arrays of the host's that are the caller's.
+    filled: list[Any] = field(default_factory=list)
+    #: The stream on which each block of memory was allocated last, by address.
+    homes: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def legacy(self) -> bool:
+        """Whether the call is made on the null stream."""
+        return self.stream.ptr in LEGACY_HANDLES
+
+    def is_current(self, ptr: int) -> bool:
+        """Whether a handle is that of the stream which was current at the call."""
+        return bool(self.legacy if ptr in LEGACY_HANDLES else ptr == self.stream.ptr)
+
+    def made_here(self, thing: Any, handles: set[int]) -> None:
+        """The function has made a stream or an event."""
+        handles.add(int(thing.ptr))
+        self.made.append(weakref.ref(thing))

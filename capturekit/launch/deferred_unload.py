@@ -1,0 +1,115 @@
+"""Kernels and plans that recorded work still needs, although nobody holds them any more.
+
+A graph's nodes name functions of loaded modules, and cuFFT's kernels belong to plans. CuPy unloads a module and
+destroys a plan with its last reference; a graph made of them would crash when it is instantiated or launched. While
+captures are open or graphs live, such calls of CuPy's are put off; the last graph's end makes them.
+
+CuPy's calls go through pointers in its extension modules (:mod:`capturekit.driver.elf`). Where these can't be found
+nothing is put off, and :attr:`Unloading.unable` says why.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import importlib
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from capturekit.driver.cuda import Platform
+from capturekit.driver.elf import LinkedPointer, Object, loaded
+from capturekit.model.lease import Lease
+
+_Handle = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+_Plan = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+
+
+class Unloading:
+    """What is put off while somebody holds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._holders = 0
+        self._known: list[Any] = []
+        self._pointers: list[tuple[LinkedPointer, int]] = []
+        self._alive: list[Any] = []
+        self._later: list[Callable[[], Any]] = []
+        self.unable: dict[str, str] = {}
+
+    def hold(self, platform: Platform) -> Lease:
+        """Put off what CuPy unloads from now on, until the last lease is released."""
+        with self._lock:
+            if not platform.simulated and not any(cupy is platform.cupy for cupy in self._known):
+                if not self._known:
+                    atexit.register(self.leave)
+                self._find()
+                self._known.append(platform.cupy)
+            for pointer, value in self._pointers:
+                pointer.replace(value)
+            self._holders += 1
+        return Lease(self._release)
+
+    def _release(self) -> None:
+        """Count back; the last time, do what was put off: all of it, and then raise the first error, if any."""
+        with self._lock:
+            self._holders -= 1
+            if self._holders:
+                return
+            for pointer, _value in reversed(self._pointers):
+                pointer.restore()
+            later, self._later = self._later, []
+        failure: BaseException | None = None
+        for call in later:
+            try:
+                call()
+            except BaseException as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def leave(self) -> None:
+        """Python ends: what is torn down from now on must not come here, and what was put off ends with the process."""
+        with self._lock:
+            for pointer, _value in reversed(self._pointers):
+                pointer.restore()
+            self._pointers, self._later = [], []
+
+    def _find(self) -> None:
+        self.unable = {}
+        try:
+            library = ctypes.CDLL(loaded('libcuda.so'))
+            driver = importlib.import_module('cupy_backends.cuda.api.driver')
+            with suppress(driver.CUDADriverError):  # CuPy looks its pointers up when the first call is made
+                driver.ctxGetCurrent()
+            unload = library.cuModuleUnload
+            places = Object(str(driver.__file__)).holding(int(ctypes.cast(unload, ctypes.c_void_p).value or 0))
+            if not places:
+                raise LookupError('CuPy keeps no pointer to cuModuleUnload')
+            unload.argtypes = [ctypes.c_void_p]
+            self._replace(places, _Handle(lambda handle: self._put_off(unload, handle)))
+        except (LookupError, OSError, ImportError) as error:
+            self.unable['modules'] = str(error)
+        try:
+            path = importlib.import_module('cupy.cuda.cufft').__file__
+            place = Object(str(path)).jump('cufftDestroy')
+            destroy = ctypes.CDLL(loaded('libcufft.so')).cufftDestroy
+            self._replace([place], _Plan(lambda plan: self._put_off(destroy, plan)))
+        except (LookupError, OSError, ImportError) as error:
+            self.unable['plans'] = str(error)
+
+    def _replace(self, places: list[int], mine: Any) -> None:
+        self._alive.append(mine)
+        address = int(ctypes.cast(mine, ctypes.c_void_p).value or 0)
+        self._pointers += [(LinkedPointer(place), address) for place in places]
+
+    def _put_off(self, call: Callable[[Any], Any], handle: Any) -> int:
+        with self._lock:
+            if self._holders:
+                self._later.append(lambda: call(handle))
+                return 0
+        return int(call(handle))  # another thread's, on its way here when the last one let go
+
+
+UNLOADING = Unloading()

@@ -1,0 +1,81 @@
+"""A graph's definition together with what was instantiated from it, and who destroys the two."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from capturekit.launch.plan import Plan
+
+
+class _Owner:
+    """A definition or an executable graph that CuPy did not make: destroyed with the last reference to this."""
+
+    def __init__(self, destroy: Callable[[int], Any], handle: int) -> None:
+        self._destroy = destroy
+        self._handle = handle
+
+    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not _finalizing():
+            self._destroy(self._handle)
+
+
+class _PlanOwner:
+    """The parts of a plan: destroyed with the last reference to this, unless the plan was closed before."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def __del__(self, _finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not _finalizing():
+            self._plan.close()
+
+
+@dataclass(frozen=True, eq=False)
+class ExecutableGraph:
+    """A definition (``cudaGraph_t``) and its executable graph (``cudaGraphExec_t``, 0 where there is none yet).
+
+    ``definition`` and ``executable`` are what owns the two: each is destroyed with the last reference to its owner.
+    ``source`` is the graph that was instantiated. It lives as long as ``executable`` does, because its nodes are the
+    names by which CUDA knows those of the executable graph; after an update it is another one than ``graph``.
+    """
+
+    graph: int
+    graphExec: int
+    host_funcargs: Any
+    definition: Any
+    executable: Any
+    source: int
+
+    @classmethod
+    def of_cupy(cls, made: Any) -> ExecutableGraph:
+        """What CuPy has recorded and instantiated; its object owns both."""
+        return cls(int(made.graph), int(made.graphExec), made.host_funcargs, made, made, int(made.graph))
+
+    @classmethod
+    def of_plan(cls, plan: Plan, host_funcargs: Any) -> ExecutableGraph:
+        """The first part of a plan, which owns all parts."""
+        first, owner = plan.parts[0], _PlanOwner(plan)
+        return cls(first.graph, first.executable, host_funcargs, owner, owner, first.graph)
+
+    @classmethod
+    def of_definition(cls, device: Any, graph: int, host_funcargs: Any) -> ExecutableGraph:
+        """A definition that is ours, and nothing instantiated from it."""
+        return cls(graph, 0, host_funcargs, _Owner(device.graph_destroy, graph), None, graph)
+
+    @property
+    def by_cupy(self) -> bool:
+        """True where CuPy has instantiated it, so that CuPy's own launch is the quickest."""
+        return self.executable is self.definition and not isinstance(self.definition, _PlanOwner)
+
+    def instantiated(self, device: Any, by_priority: bool) -> ExecutableGraph:
+        """The same definition with an executable graph made from it now."""
+        x = int(device.graph_instantiate(self.graph, by_priority))
+        owner = (self.definition, _Owner(device.graph_exec_destroy, x))  # a tuple's last one goes first
+        return replace(self, graphExec=x, executable=owner, source=self.graph)
+
+    def updated(self, definition: ExecutableGraph) -> ExecutableGraph:
+        """This executable graph, which was updated to run another definition."""
+        return replace(definition, graphExec=self.graphExec, executable=self.executable, source=self.source)

@@ -1,0 +1,488 @@
+"""A graph's own memory: who may have which block, until when, on which lanes.
+
+Everything allocated while a capture is open comes from memory that lives as long as the graph, so that a launch never
+writes where somebody else has been let in since. Inside one capture a block that Python dropped is handed out again
+only to work that the graph orders behind everything that may have touched it.
+
+While the capture has never forked, or all its lanes have been joined, recorded work is one line and CuPy's own pool
+does that at full speed. While lanes are open its rule (same stream, so same order) is wrong: a block of lane 1 that
+lane 2 still reads would be handed out on lane 1. Then blocks come from :class:`_Lanes`: each remembers, when it is
+dropped, how far every lane had got that was active during its life, and goes out again only on a lane that is
+ordered behind all of that. A lane is active while it is current, or when it is handed to a call; and where neither is
+so, the driver is asked whether it got work all the same, from whoever has its handle. CuPy's pool asks nobody: what
+somebody does by handles on lanes that had all been joined is found afterwards, and noted.
+
+Blocks are in bytes, rounded up to 512. Any thread may allocate and drop, with or without the guard's lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from capturekit.model.lease import Lease
+from capturekit.model.ledger import Clock, Lane, LedgerCapture, covers
+from capturekit.model.rules import CaptureStatus
+
+_UNIT = 512
+#: For cuBLAS on each lane: what NVIDIA's documentation of cublasSetWorkspace recommends for Hopper and later.
+WORKSPACE_BYTES = 32 << 20
+
+
+class _Ticket:
+    """Held by the arrays on a block; when the last is gone, the block is free."""
+
+    __slots__ = ('block', 'lanes')
+
+    def __init__(self, lanes: _Lanes, block: _Block) -> None:
+        self.lanes = lanes
+        self.block = block
+
+    def __del__(self) -> None:
+        self.lanes.dropped(self.block)
+
+
+class _Block:
+    """A piece of the pool: ``born`` is the tick at which it was last handed out."""
+
+    __slots__ = ('born', 'device', 'pointer', 'size')
+
+    def __init__(self, pointer: Any, size: int) -> None:
+        self.pointer = pointer
+        self.device = int(pointer.device_id)
+        self.size = size
+        self.born = 0
+
+
+class _Lanes:
+    """Blocks for captures with open lanes."""
+
+    def __init__(self, memory: GraphMemory) -> None:
+        self._memory = memory
+        #: By device and size, and by how far lanes must have got: of a thousand blocks most share that.
+        self._free: defaultdict[tuple[int, int], dict[tuple[tuple[int, int], ...], list[_Block]]] = defaultdict(dict)
+        self._lock = threading.RLock()
+        #: Blocks whose arrays are gone. Garbage collection may drop some in the middle of any line here: these wait.
+        self._dropped: deque[_Block] = deque()
+        self._busy = 0
+        self._closed = False
+        self.reused = 0
+
+    def malloc(self, lane: Lane, size: int) -> Any:
+        """Return a memory pointer of ``size`` bytes for work on a lane."""
+        rounded = max((size + _UNIT - 1) // _UNIT, 1) * _UNIT
+        memory = self._memory
+        with self._undisturbed():
+            block = self._take(lane, rounded)
+            if block is None:
+                block = _Block(memory.grow(rounded), rounded)
+            memory.active(lane)
+            block.born = memory.tick
+        owned = memory.unowned(block.pointer.ptr, rounded, _Ticket(self, block), block.pointer.device_id)
+        return memory.pointer(owned, 0)
+
+    def _take(self, lane: Lane, size: int) -> _Block | None:
+        free = self._free[lane.device, size]
+        for key in reversed(free):
+            if covers(lane, key):
+                self.reused += 1
+                block = free[key].pop()
+                if not free[key]:
+                    del free[key]
+                return block
+        return None
+
+    def settle(self) -> None:
+        """Free blocks may go to any lane."""
+        with self._undisturbed():
+            for free in self._free.values():
+                every = [block for blocks in free.values() for block in blocks]
+                free.clear()
+                if every:
+                    free[()] = every
+
+    def spare(self) -> list[Any]:
+        """The memory of the free blocks, which stay free."""
+        with self._undisturbed():
+            return [one.pointer for free in self._free.values() for blocks in free.values() for one in blocks]
+
+    def close(self) -> None:
+        """Let go of all free blocks; blocks that arrays still lie on go when these do."""
+        with self._undisturbed():
+            self._closed = True
+            self._free.clear()
+
+    def dropped(self, block: _Block) -> None:
+        """The last array on a block is gone."""
+        self._dropped.append(block)
+        with self._lock:
+            self._put_back()
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """What is dropped meanwhile is put back after it."""
+        with self._lock:
+            self._busy += 1
+            try:
+                yield
+            finally:
+                self._busy -= 1
+                self._put_back()
+
+    def _put_back(self) -> None:
+        while self._dropped and not self._busy:
+            self._busy = 1
+            try:
+                if self._dropped:
+                    self._put(self._dropped.popleft())
+            finally:
+                self._busy = 0
+
+    def _put(self, block: _Block) -> None:
+        if not self._closed:
+            touched = tuple(sorted(self._memory.touched_since(block.born).items()))
+            self._free[block.device, block.size].setdefault(touched, []).append(block)
+
+
+def _all_free(pool: Any) -> Iterator[Any]:
+    """A pool's free memory for the current stream, in pieces; the pool can't grow: it raises MemoryError instead."""
+    size = 1 << max(int(pool.free_bytes()), 1).bit_length() - 1
+    while size >= _UNIT:
+        try:
+            yield pool.malloc(size)
+        except MemoryError:
+            size //= 2
+
+
+def extent(array: Any) -> tuple[int, int]:
+    """The first address of an array's elements and the one after its last."""
+    low = high = int(array.data.ptr)
+    if array.size:
+        for length, stride in zip(array.shape, array.strides):
+            low += min(0, (length - 1) * stride)
+            high += max(0, (length - 1) * stride)
+        high += int(array.itemsize)
+    return low, high
+
+
+class GraphMemory:
+    """The memory of one capture and then of its graph.
+
+    ``pool`` is private (made here) unless the caller gave one; then nothing that the capture took from it goes back
+    while the graph lives. ``ends`` asks the driver for the nodes that a stream's next work comes after.
+    """
+
+    def __init__(
+        self,
+        cupy: Any,
+        pool: Any = None,
+        ends: Callable[[int], tuple[int, ...]] = lambda stream: (),
+        on: Callable[[int], AbstractContextManager[Any]] | None = None,
+    ) -> None:
+        self.private = pool is None
+        self._on = on or cupy.cuda.Device
+        #: The devices that it lies on: CuPy's pools keep books for each, and tell of the current one's.
+        self._devices = {int(cupy.cuda.Device().id)}
+        self._new_pool: Callable[[], Any] = lambda: cupy.cuda.MemoryPool(self._chunk)
+        self._malloc = cupy.cuda.memory._malloc
+        self._chunks: list[tuple[int, int]] = []
+        self._full = False
+        self.pool = cupy.cuda.MemoryPool(self._chunk) if pool is None else pool
+        # blocks dropped while lanes are open lie free in `pool`: what `grow` hands out must not be one of them
+        self._fresh = cupy.cuda.MemoryPool(self._chunk) if pool is None else pool
+        self.unowned = cupy.cuda.UnownedMemory
+        self.pointer = cupy.cuda.MemoryPointer
+        self._lanes = _Lanes(self)
+        self._ends = ends
+        self._asking = threading.RLock()
+        self._held: list[Any] = []
+        #: Pinned memory of the host that launches read: it goes back behind everything else, when no launch runs.
+        self._pinned: list[Any] = []
+        self._aimed: dict[tuple[int, int], Any] = {}
+        self._identity: dict[int, list[Any]] = {}
+        self.tick = 0
+        self._watch_lanes(None, {}, {})
+        self.grown = 0
+        #: The pools and lanes of the loops' bodies by depth, and those around the loops that are open.
+        self._loops: list[tuple[Any, _Lanes]] = []
+        self._around: list[tuple[Any, _Lanes, int]] = []
+        self._holders = 0
+        #: What is held must not go before the graphs: they are closed when the process ends.
+        self.to_close = False
+        self._workspaces: dict[int, Any] = {}
+        self.workspace_bytes = WORKSPACE_BYTES
+
+    def opened(self, capture: LedgerCapture) -> None:
+        """The capture that this memory serves has begun."""
+        ends = self._ends(capture.origin.stream)  # in a body of the device's, not nothing
+        self._watch_lanes(capture, {0: self.tick}, {0: ends})
+        self.settle()
+
+    def _watch_lanes(
+        self, capture: LedgerCapture | None, active: dict[int, int], known: dict[int, tuple[int, ...]]
+    ) -> None:
+        """From now on the lanes are those of this capture."""
+        self._capture = capture
+        #: By lane, the tick at which it was active last.
+        self._active = active
+        #: By lane, the ends of its that are accounted for: work was given to it up to there while it was active.
+        self._known = known
+        #: Lanes that got work by their handle after they had been joined, when nothing was to follow on them.
+        self._unforeseen: set[int] = set()
+
+    def _chunk(self, size: int) -> Any:
+        """A piece of the device's memory for the pools. Raises MemoryError where they may not grow."""
+        if self._full:
+            raise MemoryError(size)
+        pointer = self._malloc(size)
+        self._chunks.append((int(pointer.ptr), int(pointer.ptr) + size))
+        self._devices.add(int(pointer.device_id))
+        return pointer
+
+    def holds(self, address: int) -> bool:
+        """True for an address in this memory."""
+        if not self.private:
+            blocks = (pointer.mem for pointer in self._held if hasattr(pointer, 'mem'))
+            return any(block.ptr <= address < block.ptr + block.size for block in blocks)
+        return any(start <= address < end for start, end in self._chunks)
+
+    def chunks(self) -> list[tuple[int, int]]:
+        """Where this memory lies, as pairs of its first address and the one after its last; [] in somebody's pool."""
+        return list(self._chunks)
+
+    def uses(self, pool: Any) -> bool:
+        """Whether this memory comes from a pool."""
+        pools = [self.pool, self._fresh, *(one for one, _lanes in self._loops), *(one for one, _l, _u in self._around)]
+        return any(pool is one for one in pools)
+
+    def held(self) -> list[Any]:
+        """What is held for as long as the graph lives: blocks of this memory, arrays from outside, and others."""
+        return [*self._held, *self._aimed.values()]
+
+    def keep(self, thing: Any) -> None:
+        """Hold something for as long as the graph lives."""
+        self._held.append(thing)
+
+    def keep_pinned(self, pointer: Any) -> None:
+        """Hold pinned memory that launches read, until the last launch has ended."""
+        self._pinned.append(pointer)
+
+    def aim(self, moves: Iterable[tuple[int, int, int, Any]]) -> None:
+        """Nodes that used [low, high) use what begins at ``to``, which is a thing's: hold it.
+
+        What an earlier call had put there is dropped.
+        """
+        moves = list(moves)
+        for low, high, _to, _thing in moves:
+            self._aimed.pop((low, high), None)
+        for low, high, to, thing in moves:
+            self._aimed[to, to + high - low] = thing
+
+    def forget(self, low: int, high: int) -> None:
+        """Hold no more what begins in [low, high): nodes will use other arrays instead."""
+        self._held = [one for one in self._held if not (hasattr(one, 'mem') and low <= int(one.ptr) < high)]
+
+    def grow(self, size: int) -> Any:
+        """Take a block from the pool that goes back only with the graph."""
+        pointer = self._fresh.malloc(size)
+        self._held.append(pointer)
+        self._devices.add(int(pointer.device_id))
+        self.grown += size
+        return pointer
+
+    def place_for(self, array: Any) -> Any:
+        """A new array of the same shape, dtype and strides, for as long as the graph lives."""
+        low, high = extent(array)
+        pointer = self.grow(max(high - low, 1)) + (array.data.ptr - low)
+        return type(array)(array.shape, array.dtype, pointer, array.strides)
+
+    def settle(self) -> None:
+        """Everything recorded so far lies before what comes: free blocks may go to any lane."""
+        self._lanes.settle()
+
+    def enter_loop(self) -> None:
+        """What is dropped in a loop's body, but was made before it, is no free memory in there: each pass reads it."""
+        depth = len(self._around)
+        if depth == len(self._loops):
+            self._loops.append((self._new_pool() if self.private else self.pool, _Lanes(self)))
+            self._identity.clear()
+        self._around.append((self.pool, self._lanes, self._sum(self.pool, 'used_bytes')))
+        self.pool, self._lanes = self._loops[depth]
+
+    def leave_loop(self) -> bool:
+        """The body has ended: memory is as before. Return whether something was dropped in there that was older."""
+        self.pool, self._lanes, used = self._around.pop()
+        return self._sum(self.pool, 'used_bytes') < used
+
+    def _sum(self, pool: Any, what: str) -> int:
+        """What a pool tells, of all devices."""
+        found = 0
+        for device in self._devices:
+            with self._on(device):
+                found += int(getattr(pool, what)())
+        return found
+
+    def workspace(self, stream: int) -> tuple[int, int]:
+        """Address and bytes of the workspace for cuBLAS on a stream of the capture."""
+        if stream not in self._workspaces:
+            self._workspaces[stream] = self.grow(self.workspace_bytes)
+        return int(self._workspaces[stream].ptr), self.workspace_bytes
+
+    def allocator(self, lane: Lane) -> Callable[[int], Any]:
+        """The allocator for work on a lane, as things stand: CuPy's own pool where one line of work is recorded."""
+        pool, lanes, settled = self.pool, self._lanes, self.tick
+        if not (self.private and self.solo(lane)):
+            return lambda size: lanes.malloc(lane, size)
+
+        def malloc(size: int) -> Any:
+            nonlocal settled
+            if self.tick != settled:  # another thread may have forked since
+                settled = self.tick if self.solo(lane) else -1
+            return lanes.malloc(lane, size) if settled < 0 else pool.malloc(size)
+
+        return malloc
+
+    def solo(self, lane: Lane) -> bool:
+        """True when all that was recorded lies before the lane's next work, so that order is no question."""
+        return all(other is lane or self._behind(other, lane) for other in lane.capture.lanes)
+
+    def idle(self, lane: Lane) -> bool:
+        """True when nothing is to follow the last event recorded on a lane, unless it is made to wait again."""
+        return not (lane.open or lane.suspect or lane.waited)
+
+    def _behind(self, other: Lane, lane: Lane) -> bool:
+        """``other`` was joined into ``lane`` after its last activity: nothing has been able to happen on it since."""
+        return lane.clock.get(other.number, 0) >= other.segment - 1 and self.idle(other)
+
+    def active(self, lane: Lane) -> None:
+        """A lane became current, or was handed to a call: work may follow on it."""
+        self.tick += 1
+        self._active[lane.number] = self.tick
+
+    def rests(self, lane: Lane) -> None:
+        """A lane is current no more, or waited for another: what it was given by now may touch what is alive."""
+        with self._asking:
+            self._known[lane.number] = self._ends(lane.stream)
+            self.active(lane)
+
+    def worked(self, lane: Lane) -> bool:
+        """Ask the driver whether a lane that rests got work by its handle, since it rests or this was last asked."""
+        with self._asking:
+            ends = self._ends(lane.stream)
+            known = self._known.get(lane.number, ())
+            self._known[lane.number] = ends
+            if ends == known:
+                return False
+            if any(self._behind(lane, other) for other in lane.capture.lanes if other is not lane):
+                self._unforeseen.add(lane.number)
+            lane.used = True
+            self.active(lane)
+            return True
+
+    def unforeseen(self, lane: Lane) -> bool:
+        """Whether a lane got work by its handle after it had been joined. Tells it once."""
+        found = lane.number in self._unforeseen
+        self._unforeseen.discard(lane.number)
+        return found
+
+    def _touches(self, lane: Lane, tick: int) -> bool:
+        """Whether a lane was active at or after ``tick``. One that may have gone on unseen since then is asked."""
+        active = lane.current > 0 or self._active.get(lane.number, -1) >= tick
+        if active and not self.idle(lane):
+            return True
+        return self.worked(lane) or active
+
+    def touched_since(self, tick: int) -> Clock:
+        """How far each lane has got that was active at or after ``tick``. Asks the driver about lanes that rest."""
+        capture = self._capture
+        if capture is None or capture.status is not CaptureStatus.ACTIVE:
+            return {}
+        return {
+            lane.number: lane.segment - 1 if self.idle(lane) else lane.segment
+            for lane in capture.lanes
+            if self._touches(lane, tick)
+        }
+
+    def owns(self, mem: Any) -> bool:
+        """True when a memory object of CuPy's lies in this memory."""
+        owner = getattr(mem, '_owner', None)
+        if isinstance(owner, _Ticket):
+            return owner.lanes._memory is self
+        if not self.private:
+            return False
+        device = int(mem.device_id)
+        if device not in self._devices:
+            return False
+        if device not in self._identity:
+            with self._on(device):
+                self._identity[device] = [pool.malloc(1).mem.pool for pool in self._pools()]
+        return any(getattr(mem, 'pool', None) is one for one in self._identity[device])
+
+    def spare(self, streams: Sequence[Any]) -> list[Any]:
+        """All that lies free in here for these streams and for lanes, as memory pointers: dropped, it is free again."""
+        every = [self._lanes, *(lanes for _pool, lanes in self._loops)]
+        found = [pointer for lanes in every for pointer in lanes.spare()]
+        if not self.private or self.pool is None:
+            return found
+        self._full = True
+        try:
+            for stream in streams:
+                with self._on(self.device_of(stream)), stream:
+                    found += [pointer for pool in self._pools() for pointer in _all_free(pool)]
+        finally:
+            self._full = False
+        return found
+
+    def used_bytes(self) -> int:
+        """Bytes that the graph's memory holds on the device."""
+        if self.pool is None:
+            return 0
+        return sum(self._sum(pool, 'total_bytes') for pool in self._pools()) if self.private else self.grown
+
+    @property
+    def devices(self) -> list[int]:
+        """The devices that it lies on."""
+        return sorted(self._devices)
+
+    def device_of(self, stream: Any) -> int:
+        """The device of a stream; of one that doesn't know, the first that the memory lies on."""
+        known = int(getattr(stream, 'device_id', -1))
+        return known if known >= 0 else min(self._devices)
+
+    def _pools(self) -> list[Any]:
+        return [self.pool, self._fresh, *(pool for pool, _lanes in self._loops)]
+
+    def hold(self) -> Lease:
+        """A capture or a graph uses this memory: it goes back when the last one releases its lease."""
+        self._holders += 1
+        return Lease(self._release)
+
+    def _release(self) -> None:
+        """The last one gives everything back; no graph must be launched any more.
+
+        Free blocks are freed by name: CuPy's pools can outlive their last reference until garbage is collected. That
+        waits for the device (``cudaFree``); pinned memory, which CuPy's pool hands out again at once, goes after it.
+        """
+        self._holders -= 1
+        if self._holders > 0:
+            return
+        self._held.clear()
+        self._aimed.clear()
+        self._lanes.close()
+        for _pool, lanes in self._loops:
+            lanes.close()
+        while self._around:  # a capture that failed in a loop
+            self.leave_loop()
+        if self.private and self.pool is not None:
+            for device in self._devices:
+                with self._on(device):
+                    for pool in self._pools():
+                        pool.free_all_blocks()
+        self._loops.clear()
+        self._workspaces.clear()
+        self._identity.clear()
+        self._pinned.clear()
+        self._capture = self.pool = self._fresh = None

@@ -1,0 +1,218 @@
+"""Arrays from outside that a graph reads or writes: kept as long as it lives.
+
+A recorded node holds an address; the array that it was may be dropped any time, in the block itself even
+(``x = x * 2``), and its memory given to somebody else. So the arrays that the user's frames hold when the block is
+entered are held until its end; there the addresses among the nodes' arguments are looked up, and what lies there is
+kept for the graph. An address in one of CuPy's own kernels whose array nobody holds any more is reported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from types import CellType, FrameType
+from typing import Any
+
+from capturekit.driver.node_reader import Kernel, Reader
+from capturekit.launch.graph_memory import GraphMemory
+
+#: Values below are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
+_LOWEST = 1 << 32
+_WORD = ctypes.sizeof(ctypes.c_void_p)
+_get_var = getattr(ctypes.pythonapi, 'PyFrame_GetVar', None)
+#: Whether a function's variables can be read as ``f_locals``. Before Python 3.13 that keeps all of them alive until the
+#: function returns, and writes them into what it may have got from ``locals()``.
+_PLAIN = sys.version_info >= (3, 13)
+#: A flag of code: a function's, whose variables are not kept in a dictionary.
+_OPTIMIZED = 1
+
+
+def held_by(frame: FrameType | None, array: type) -> list[Any]:
+    """The arrays that the variables of a frame and of its callers hold, at most one container deep.
+
+    All arrays that there are where Python can't tell.
+    """
+    found: dict[int, Any] = {}
+    modules: set[int] = set()
+    while frame is not None:
+        if not _readable(frame):
+            return _all(array)
+        values = _variables(frame)
+        if id(frame.f_globals) not in modules:
+            modules.add(id(frame.f_globals))
+            values += list(frame.f_globals.values())
+        for value in values:
+            for one in _inside(value, array):
+                found[id(one)] = one
+        frame = frame.f_back
+    return list(found.values())
+
+
+def names_of(frame: FrameType | None, array: type) -> dict[str, Any]:
+    """The variables of a frame that are arrays; none where Python can't tell without keeping them alive."""
+    if frame is None:
+        return {}
+    code = frame.f_code
+    if _PLAIN or not code.co_flags & _OPTIMIZED:
+        return {name: value for name, value in frame.f_locals.items() if isinstance(value, array)}
+    if not _readable(frame):
+        return {}
+    return {name: value for name, value in _assigned(frame) if isinstance(value, array)}
+
+
+def _variables(frame: FrameType) -> list[Any]:
+    """The values of a frame's variables. Reading them leaves no trace."""
+    code = frame.f_code
+    if _PLAIN or not code.co_flags & _OPTIMIZED:
+        return list(frame.f_locals.values())
+    return [value for _, value in _assigned(frame)]
+
+
+def _readable(frame: FrameType) -> bool:
+    """Whether a frame's variables can be read without a trace."""
+    return _PLAIN or _get_var is not None or not frame.f_code.co_flags & _OPTIMIZED or _slots(frame) is not None
+
+
+def _assigned(frame: FrameType) -> Iterator[tuple[str, Any]]:
+    """The variables of a function that have a value, before Python 3.13."""
+    code = frame.f_code
+    names = dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars))
+    if _get_var is None:
+        yield from _in_slots(frame, names)
+        return
+    _get_var.restype, _get_var.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.py_object]
+    for name in names:
+        with suppress(NameError):  # not assigned yet
+            yield name, _get_var(frame, name)
+
+
+def _slots(frame: FrameType) -> int | None:
+    """Where a frame of Python 3.10 or 3.11 keeps its function's variables; None where it does not look as expected.
+
+    In 3.10 they are the end of the frame itself; 3.11 has an inner frame, in which they begin behind nine words.
+    """
+    if sys.version_info >= (3, 12) or sys.implementation.name != 'cpython':
+        return None
+    words = (ctypes.c_size_t * (FrameType.__basicsize__ // _WORD)).from_address(id(frame))
+    code, values = id(frame.f_code), id(frame.f_globals)
+    if sys.version_info < (3, 11):
+        return id(frame) + FrameType.__basicsize__ - _WORD if (words[4], words[6]) == (code, values) else None
+    inner = (ctypes.c_size_t * 9).from_address(words[3])
+    return words[3] + 9 * _WORD if (inner[4], inner[1], inner[5]) == (code, values, id(frame)) else None
+
+
+def _in_slots(frame: FrameType, names: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """The variables of a frame of Python 3.10 or 3.11, read where they lie."""
+    code, start = frame.f_code, _slots(frame)
+    assert start is not None
+    boxed = {*code.co_cellvars, *code.co_freevars}
+    # In 3.10 an argument that is in a cell has a slot of its own beside the cell's, which is empty from then on.
+    both = sys.version_info < (3, 11)
+    order = (*code.co_varnames, *code.co_cellvars, *code.co_freevars) if both else tuple(names)
+    slots = (ctypes.c_size_t * len(order)).from_address(start)
+    for name, address in zip(order, slots):
+        if not address:
+            continue
+        value = ctypes.cast(address, ctypes.py_object).value
+        if name in boxed and type(value) is CellType:
+            with suppress(ValueError):  # not assigned yet
+                yield name, value.cell_contents
+        else:
+            yield name, value
+
+
+def _all(array: type) -> list[Any]:
+    return [one for one in gc.get_objects() if issubclass(type(one), array)]  # what an object says it is may be code
+
+
+def _inside(value: Any, array: type) -> Iterable[Any]:
+    if isinstance(value, array):
+        return (value,)
+    if type(value) in (list, tuple):
+        return [one for one in value if isinstance(one, array)] if len(value) < 1000 else ()
+    inner = value if type(value) is dict else getattr(value, '__dict__', None)
+    if type(inner) is dict and not isinstance(value, type) and len(inner) < 1000:
+        return [one for one in list(inner.values()) if isinstance(one, array)]
+    return ()
+
+
+class ArrayBlocks:
+    """Memory blocks of arrays, found by any address in them."""
+
+    def __init__(self, arrays: Iterable[Any], memory: GraphMemory) -> None:
+        blocks = {}
+        for one in arrays:
+            if one.size and not memory.owns(one.data.mem):
+                blocks[int(one.data.mem.ptr)] = one.data
+        self._starts = sorted(blocks)
+        self._data = [blocks[start] for start in self._starts]
+
+    def at(self, address: int) -> Any:
+        """The memory pointer of an array around an address, or None."""
+        found = bisect_right(self._starts, address) - 1
+        if found < 0:
+            return None
+        data = self._data[found]
+        return data if address < self._starts[found] + data.mem.size else None
+
+
+def keep(
+    reader: Reader, graphs: Iterable[int], memory: GraphMemory, held: list[Any], array: type, first: int = 0
+) -> list[tuple[str, int]]:
+    """Keep for the graph what its kernels use from outside; return (kernel, address) of what nobody holds any more.
+
+    Those from node number ``first`` on: what a graph of somebody else's had before is none of ours.
+    """
+    kernels = [kernel for graph in graphs for kernel in reader.kernels(graph, first)[0]]
+    blocks = ArrayBlocks(held, memory)
+    kept: dict[int, Any] = {}
+    open_ = {}
+    for kernel, address in _addresses(kernels, memory):
+        data = blocks.at(address)
+        if data is not None:
+            kept[id(data)] = data
+        else:
+            open_[address] = kernel
+    lost = []
+    real = {address: kernel for address, kernel in open_.items() if reader.is_device_memory(address)}
+    if real:
+        everything = ArrayBlocks(_all(array), memory)
+        for address, kernel in real.items():
+            data = everything.at(address)
+            if data is not None:
+                kept[id(data)] = data
+            elif kernel.name.startswith('cupy_') and address in kernel.firsts():
+                lost.append((kernel.name, address))
+    for data in kept.values():
+        memory.keep(data)
+    return lost
+
+
+def arrays_at(addresses: Iterable[int], memory: GraphMemory, array: type) -> list[Any]:
+    """The memory of arrays, outside of the graph's, that any of these words may be an address in."""
+    outside = {address for address in addresses if address > _LOWEST and not memory.holds(address)}
+    if not outside:
+        return []
+    blocks = ArrayBlocks(_all(array), memory)
+    return list({id(found): found for found in map(blocks.at, outside) if found is not None}.values())
+
+
+def keep_named(addresses: Iterable[int], memory: GraphMemory, array: type) -> None:
+    """Keep for the graph the arrays at addresses that a library was given, whose nodes may not show them."""
+    outside = [address for address in addresses if not memory.holds(address)]
+    if outside:
+        blocks = ArrayBlocks(_all(array), memory)
+        for data in {id(found): found for found in map(blocks.at, outside) if found is not None}.values():
+            memory.keep(data)
+
+
+def _addresses(kernels: list[Kernel], memory: GraphMemory) -> Iterator[tuple[Kernel, int]]:
+    for kernel in kernels:
+        words = kernel.words()
+        for address in words[words > _LOWEST].tolist():
+            if not memory.holds(address):
+                yield kernel, address

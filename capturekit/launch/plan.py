@@ -1,0 +1,232 @@
+"""What one launch does, step by step, where it is more than launching one executable graph.
+
+A recorded program falls into parts where something has to happen between them at every launch: numbers drawn from a
+host-side generator before a part, a verdict to be waited for, a call that no capture can hold (a *seam*). Each part is
+an executable graph; all share the graph's memory, and run on one stream, one after the other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from capturekit.driver.cuda import Platform
+from capturekit.launch.read_checks import Checks
+from capturekit.model.errors import AssumptionError, ClosedError
+from capturekit.model.source_line import Place
+
+
+@dataclass
+class Feed:
+    """Something that a part is given at every launch: drawn or computed by the host, on the launching stream.
+
+    ``signature`` tells what is drawn; ``take`` copies to an address what the last launch was given.
+    """
+
+    signature: tuple[Any, ...]
+    go: Callable[[], None]
+    take: Callable[[Any], Any]
+    fed: bool = False
+
+
+@dataclass
+class Part:
+    """A definition and, once it is complete, its executable graph.
+
+    ``checks``: how many are done after it; ``launched``: the number of its last launch.
+    """
+
+    graph: int = 0
+    executable: int = 0
+    feeds: list[Feed] = field(default_factory=list)
+    checks: int = 0
+    bodies: list[int] = field(default_factory=list)
+    launched: int = 0
+    #: The bodies of the conditional nodes that the user's code made, by node.
+    decided: dict[int, list[int]] = field(default_factory=dict)
+
+    @property
+    def graphs(self) -> list[int]:
+        """The definition and all bodies."""
+        return [self.graph, *self.bodies, *(body for bodies in self.decided.values() for body in bodies)]
+
+
+@dataclass
+class Seam:
+    """A call made by the host at every launch, between two parts. ``seconds`` is what the calls took in all."""
+
+    name: str
+    at: Place | None
+    go: Callable[[], None]
+    calls: int = 0
+    seconds: float = 0.0
+
+    @property
+    def microseconds(self) -> float:
+        """What one call costs, waiting for the work before it included, on the average."""
+        return self.seconds / self.calls * 1e6 if self.calls else 0.0
+
+    def __str__(self) -> str:
+        at = f' at {self.at}' if self.at is not None else ''
+        return f'{self.name}{at}: {self.microseconds:.0f} us a call'
+
+
+@dataclass
+class Backup:
+    """An array from outside that a launch may write, and where the launch keeps what it was.
+
+    Kept after ``checks`` checks in ``part`` (None: the first): a launch stopped before them has not come so far.
+    """
+
+    array: Any
+    kept: Any
+    checks: int
+    part: Part | None = None
+
+
+class Plan:
+    """The steps of a launch, the checks among them, and the streams they ran on."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+        self.steps: list[Part | Seam] = []
+        self.checks: Checks | None = None
+        self.launches = 0
+        self.first: Part | None = None
+        self.given: list[Feed] = []
+        #: The launch's number on the device, first of these words.
+        self.state: Any = None
+        self._last: Any = None
+        self._closed = False
+
+    @property
+    def parts(self) -> list[Part]:
+        return [step for step in self.steps if isinstance(step, Part)]
+
+    @property
+    def seams(self) -> list[Seam]:
+        return [step for step in self.steps if isinstance(step, Seam)]
+
+    @property
+    def plain(self) -> bool:
+        """True when a launch is that of one graph, and nothing else."""
+        return len(self.steps) == 1 and self.checks is None and not any(part.feeds for part in self.parts)
+
+    @property
+    def fed(self) -> bool:
+        """True when the host has more to do than to launch one graph."""
+        return len(self.steps) > 1 or any(part.feeds for part in self.parts)
+
+    def complete(self, part: Part, by_priority: bool = False) -> None:
+        """Instantiate a part, if that has not been done. ``by_priority``: its nodes have their lanes' priorities."""
+        if not part.executable:
+            part.executable = self._platform.device.graph_instantiate(part.graph, by_priority)
+
+    def start(self) -> int:
+        """A launch begins: return its number, counted from 1. Raises ClosedError after :meth:`close`."""
+        if self._closed:
+            raise ClosedError('A launch', rule='The graphs were destroyed by close().', remedy='Record again.')
+        for part in self.parts:
+            for feed in part.feeds:
+                feed.fed = False
+        self.launches += 1
+        return self.launches
+
+    def run_on(self, handle: int) -> int:
+        """Make a launch on any stream, by its handle."""
+        with self._platform.cupy.cuda.Stream.from_external(_Handle(handle)):
+            return self.run()
+
+    def run(self, wait: bool = True) -> int:
+        """Make a launch on CuPy's current stream; return its number.
+
+        ``wait``: see to the checks before returning. Raises AssumptionError: one has failed; nothing after it ran.
+        """
+        stream = self._platform.cupy.cuda.get_current_stream()
+        launch = self.start()
+        if self._last is not None:
+            stream.wait_event(self._last)
+        try:
+            self.follow(launch, 0, stream, wait)
+        except AssumptionError:
+            raise
+        except BaseException:
+            self._recount(stream)
+            raise
+        finally:
+            self.ended(stream)
+        return launch
+
+    def ended(self, stream: Any) -> None:
+        """All steps of a launch are given to ``stream``: the next one comes after them, on whatever stream it is."""
+        if self.fed:
+            self._last = self._last or self._platform.cupy.cuda.Event(disable_timing=True)
+            self._last.record(stream)
+
+    def _recount(self, stream: Any) -> None:
+        """A launch broke off, perhaps before the device heard of it: go on with the device's own number."""
+        if self.state is not None:
+            stream.synchronize()
+            self.launches = int(self.state.get()[0])
+
+    def follow(self, launch: int, first: int, stream: Any, wait: bool = True) -> None:
+        """Do the steps of a launch from the one numbered ``first`` on."""
+        for number in range(first, len(self.steps)):
+            step = self.steps[number]
+            self.go(step, stream)
+            if isinstance(step, Part) and (wait or number < len(self.steps) - 1):
+                self.settle(launch, step.checks, stream)
+
+    def go(self, step: Part | Seam, stream: Any) -> None:
+        """Do one step on ``stream``, which is current."""
+        if isinstance(step, Seam):
+            start = time.perf_counter()
+            step.go()
+            step.calls += 1
+            step.seconds += time.perf_counter() - start
+            return
+        for feed in step.feeds:
+            feed.go()
+            feed.fed = True
+        self._platform.device.graph_launch(step.executable, stream.ptr)
+        step.launched = self.launches
+
+    def settle(self, launch: int, upto: int, stream: Any) -> None:
+        """Wait until the first ``upto`` checks of a launch are done; raise AssumptionError if one has failed."""
+        if self.checks is not None and upto:
+            error = self.checks.wait(launch, upto, stream.synchronize)
+            if error is not None:
+                raise error
+
+    def drawn(self) -> list[Feed]:
+        """What the last launch was given, in order, as far as it came."""
+        return self.given or [feed for part in self.parts for feed in part.feeds if feed.fed]
+
+    def put_back(self, backups: list[Backup], index: int | None) -> None:
+        """Undo what the last launch has written outside; ``index`` is that of the check that stopped it, if one did."""
+        for kept in backups:
+            part = kept.part or self.first
+            if part is not None and part.launched == self.launches and (index is None or index >= kept.checks):
+                kept.array[...] = kept.kept
+
+    def close(self) -> None:
+        """Destroy the graphs."""
+        steps, self.steps, self._closed = self.parts, [], True
+        device = self._platform.device
+        for part in steps:
+            if part.executable:
+                device.graph_exec_destroy(part.executable)
+            if part.graph:
+                device.graph_destroy(part.graph)
+
+
+class _Handle:
+    """A bare handle, in the form of the stream protocol."""
+
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.ptr)

@@ -1,0 +1,245 @@
+"""Assumptions checked on the device: what a host read was assumed to give is compared at every launch.
+
+Behind each host read that a rehearsal answered, one kernel compares the bytes computed now with those assumed then. It
+reports into pinned memory, so that the host knows without waiting for the stream, and sets the condition of the node
+that holds the rest of the graph: after a value that turned out different nothing more runs.
+
+A launch is known by its number, 1, 2, 3 ... The ring in pinned memory has a slot of 16 words for each of the last
+:data:`RING` launches: word 0 is the launch's number and how many checks are done, word 1 its number and the failed
+check's, counted from 1, words 2 to 9 the first 64 bytes found there instead. CUDA C++ Programming Guide, "Conditional
+Graph Nodes"; "Page-Locked Host Memory, Mapped Memory".
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capturekit.driver.cuda import Platform, current
+from capturekit.launch.graph_memory import GraphMemory
+from capturekit.model import errors
+from capturekit.model.source_line import Place
+
+RING = 64
+_WORDS = 16
+_KEPT = 64
+#: Checks are numbered in 16 bits.
+_MOST = (1 << 16) - 1
+_BLOCKS, _THREADS = 64, 256
+#: Seconds of asking pinned memory before the stream is synchronised instead, which also brings CUDA's errors.
+_PATIENCE = 0.002
+
+_SOURCE = r"""
+extern "C" __global__ void capturekit_check(
+    const unsigned char* now, const unsigned char* assumed, unsigned long long nbytes, unsigned long long index,
+    unsigned long long opens, unsigned long long* state, volatile unsigned long long* ring,
+    unsigned long long condition)
+{
+    __shared__ int differs;
+    if (threadIdx.x == 0) differs = 0;
+    __syncthreads();
+    unsigned long long first = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
+    unsigned long long step = gridDim.x * (unsigned long long)blockDim.x;
+    bool aligned = (((unsigned long long)now | (unsigned long long)assumed) & 7) == 0;
+    unsigned long long words = aligned ? nbytes / 8 : 0;
+    for (unsigned long long i = first; i < words; i += step)
+        if (((const unsigned long long*)now)[i] != ((const unsigned long long*)assumed)[i]) differs = 1;
+    for (unsigned long long i = words * 8 + first; i < nbytes; i += step)
+        if (now[i] != assumed[i]) differs = 1;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    if (differs) atomicExch(&state[3], 1ull);
+    __threadfence();
+    if (atomicAdd(&state[2], 1ull) != gridDim.x - 1) return;
+    state[2] = 0;
+    bool failed = atomicExch(&state[3], 0ull) != 0;
+    if (opens) { state[0] += 1; state[1] = 0; }
+    volatile unsigned long long* slot = ring + state[0] % RING * WORDS;
+    unsigned long long tag = state[0] << 16;
+    if (failed) {
+        state[1] = index + 1;
+        unsigned char kept[KEPT] = {0};
+        for (int i = 0; i < KEPT && i < nbytes; i++) kept[i] = now[i];
+        for (int i = 0; i < KEPT / 8; i++) slot[2 + i] = ((unsigned long long*)kept)[i];
+        __threadfence_system();
+        slot[1] = tag | (index + 1);
+        __threadfence_system();
+    }
+    slot[0] = tag | (index + 1);
+    if (condition) cudaGraphSetConditional(condition, !failed);
+}
+"""
+_DECLARED = (
+    'extern "C" __device__ __cudart_builtin__ void CUDARTAPI '
+    'cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned int value);\n'
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """What was assumed: ``value`` at ``at``, behind the ``index``-th read."""
+
+    index: int
+    at: Place | None
+    value: NDArray[Any]
+
+
+class Checks:
+    """The checks of one graph. ``upload`` puts a NumPy array on the device at once, for as long as the graph lives.
+
+    ``state`` is four words on the device: the number of the launch under way, the failed check's, and two for the
+    kernels' own use. The first check counts the launch, unless something before it does and gives its ``state``.
+    """
+
+    def __init__(
+        self, platform: Platform, memory: GraphMemory, upload: Callable[[NDArray[Any]], Any], state: Any = None
+    ) -> None:
+        self._platform = platform
+        self._upload: Callable[[NDArray[Any]], Any] | None = upload
+        self._opened = state is not None
+        self.made: list[Check] = []
+        self.state = upload(np.zeros(4, np.uint64)) if state is None else state
+        self._pinned = platform.cupy.cuda.alloc_pinned_memory(RING * _WORDS * 8)
+        self._ring: NDArray[np.uint64] = np.frombuffer(self._pinned, np.uint64, RING * _WORDS)
+        self._ring[:] = 0
+        memory.keep_pinned(self._pinned)
+
+    @property
+    def ring(self) -> Any:
+        """Address of the ring."""
+        return np.uint64(self._pinned.ptr)
+
+    def record(self, array: Any, value: NDArray[Any], at: Place | None, condition: int) -> Check:
+        """Record, on the current stream, the check that ``array`` (contiguous) holds ``value``."""
+        if len(self.made) >= _MOST:
+            raise errors.HostReadError(
+                'ndarray.get()',
+                location=at,
+                rule=f'A graph checks up to {_MOST} host reads.',
+                remedy='Read larger arrays, fewer times.',
+            )
+        made = Check(len(self.made), at, value)
+        self.made.append(made)
+        assert self._upload is not None
+        flat = array.reshape(-1).view(np.uint8)
+        assumed = self._upload(np.ascontiguousarray(value).reshape(-1).view(np.uint8))
+        blocks = max(1, min(_BLOCKS, -(-value.nbytes // (8 * _THREADS))))
+        opens = made.index == 0 and not self._opened
+        words = [np.uint64(word) for word in (value.nbytes, made.index, opens)]
+        kernel(self._platform)(
+            (blocks,), (_THREADS,), (flat, assumed, *words, self.state, self.ring, np.uint64(condition))
+        )
+        return made
+
+    def complete(self) -> None:
+        """No check will be added."""
+        self._upload = None
+
+    def done(self, launch: int, upto: int) -> bool:
+        """True when the first ``upto`` checks of a launch are done, or one of them has failed."""
+        word = int(self._ring[launch % RING * _WORDS])
+        return word >> 16 == launch and (word & 0xFFFF >= upto or self._failed(launch) > 0)
+
+    def _failed(self, launch: int) -> int:
+        word = int(self._ring[launch % RING * _WORDS + 1])
+        return word & 0xFFFF if word >> 16 == launch else 0
+
+    def wait(self, launch: int, upto: int, synchronize: Callable[[], Any]) -> errors.AssumptionError | None:
+        """Wait for the first ``upto`` checks of a launch; return the error if one has failed."""
+        if upto and not self.done(launch, upto):
+            deadline = time.perf_counter() + _PATIENCE
+            while not self.done(launch, upto):
+                if time.perf_counter() > deadline:
+                    synchronize()
+                    break
+        failed = self._failed(launch)
+        if failed == 0 and upto and any(int(self._ring[launch % RING * _WORDS + n]) >> 16 > launch for n in (0, 1)):
+            return self._too_late(launch)
+        if failed == 0 and upto and not self.done(launch, upto):
+            return self._silent(launch)
+        return None if failed == 0 else self._error(self.made[failed - 1], launch)
+
+    @staticmethod
+    def _too_late(launch: int) -> errors.AssumptionError:
+        """Nothing is known any more: what can't be vouched for is taken for wrong."""
+        return errors.AssumptionError(
+            'A launch whose checks were asked for too late',
+            rule=f'Launch {launch} was followed by {RING} others or more: what its checks found is not kept so long.',
+            remedy='Ask sooner.',
+        )
+
+    @staticmethod
+    def _silent(launch: int) -> errors.AssumptionError:
+        return errors.AssumptionError(
+            'A launch whose checks have not reported',
+            rule=f'Launch {launch} is over, and nothing tells whether what it assumed held.',
+            remedy='Launch again; if it stays so, please report it.',
+        )
+
+    def _error(self, check: Check, launch: int) -> errors.AssumptionError:
+        value = check.value
+        actual: NDArray[Any] | None = None
+        if value.nbytes <= _KEPT:
+            words = self._ring[launch % RING * _WORDS + 2 :][: _KEPT // 8].copy()
+            actual = words.view(np.uint8)[: value.nbytes].view(value.dtype).reshape(value.shape)
+        error = errors.AssumptionError(
+            'A value that was assumed while recording',
+            location=check.at,
+            rule=f'It was {_said(value)} in the rehearsal and is {_said(actual)} in this launch, so the program may '
+            'go another way from here on. The graph was stopped there.',
+            remedy='Record again with a rehearsal on these inputs, or use @ck.graphed, which does.',
+        )
+        error.assumed, error.actual, error.index = value, actual, check.index
+        return error
+
+
+def _said(value: NDArray[Any] | None) -> str:
+    if value is None:
+        return 'another one'
+    return repr(value.item()) if value.ndim == 0 else f'{value.dtype}{list(value.shape)} {_short(value)}'
+
+
+def _short(value: NDArray[Any]) -> str:
+    return np.array2string(value, threshold=6, edgeitems=2, separator=', ').replace('\n', '')
+
+
+def kernel(platform: Platform) -> Any:
+    """The check's kernel; compiled once for each CuPy."""
+    found = platform.device.kernels.get('capturekit_check')
+    if found is None:
+        sizes = {'RING': RING, 'WORDS': _WORDS, 'KEPT': _KEPT}
+        defines = ''.join(f'#define {name} {size}\n' for name, size in sizes.items())
+        if platform.simulated:
+            importlib.import_module('capturekit.simulated').body('capturekit_check')(_check)
+        made = platform.cupy.RawKernel(defines + _DECLARED + _SOURCE, 'capturekit_check')
+        found = platform.device.kernels['capturekit_check'] = made
+    return found
+
+
+def _check(_grid: Any, _block: Any, args: Any) -> None:
+    """The kernel for the simulated device."""
+    from capturekit.simulated import memory_at
+
+    now, assumed, _nbytes, index, opens, state, ring, condition = args
+    if opens:
+        state[0] += 1
+        state[1] = 0
+    at = int(ring) + int(state[0]) % RING * _WORDS * 8
+    slot = memory_at(at, _WORDS * 8).view(np.uint64)
+    tag = int(state[0]) << 16
+    failed = not np.array_equal(now, assumed)
+    if failed:
+        state[1] = int(index) + 1
+        kept = np.zeros(_KEPT, np.uint8)
+        kept[: min(_KEPT, now.size)] = now[:_KEPT]
+        slot[2 : 2 + _KEPT // 8] = kept.view(np.uint64)
+        slot[1] = tag | (int(index) + 1)
+    slot[0] = tag | (int(index) + 1)
+    if condition:
+        current().device.condition_set(int(condition), int(not failed))

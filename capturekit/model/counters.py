@@ -1,0 +1,244 @@
+"""What was captured, launched and refused so far: counted for :func:`statistics`, told to the logger ``capturekit``.
+
+Nothing here is asked at a launch: each graph keeps a number of its own, and :func:`statistics` gathers them. A graph
+that goes away leaves its number in a queue, because it may go at any time, also while the lock is held.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+from weakref import WeakSet
+
+from capturekit.model.counted import counted, plural
+from capturekit.model.errors import CaptureError
+from capturekit.model.recording import Recording, Step, place
+from capturekit.model.shown import Shown
+
+#: Silent until the program sets up logging. INFO: captures, adaptations, refusals. WARNING: functions that stay eager.
+LOG = logging.getLogger('capturekit')
+_SILENCE = logging.NullHandler()
+LOG.addHandler(_SILENCE)
+
+#: What :func:`count` counts, with words for the table.
+COUNTED = {
+    'captures': 'captures',
+    'failed': 'captures that failed',
+    'nodes': 'nodes recorded',
+    'adaptations': 'adaptations',
+    'refusals': 'refusals',
+    'fallbacks': 'fallbacks to eager runs',
+    'rerecordings': 're-recordings',
+    'updates': 'updates',
+    'reinstantiations': 're-instantiations',
+}
+
+
+@contextmanager
+def aloud() -> Iterator[None]:
+    """In the block warnings go to standard error, as those of any logger do that the program has not set up."""
+    LOG.removeHandler(_SILENCE)
+    try:
+        yield
+    finally:
+        LOG.addHandler(_SILENCE)
+
+
+class Counted(Protocol):
+    """A graph as it is counted: ``counted`` is how many of its launches :func:`statistics` has told and reset."""
+
+    counted: int
+
+    @property
+    def launches(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def memory_bytes(self) -> int: ...
+
+
+@dataclass(frozen=True, repr=False)
+class Statistics(Shown):
+    """What this process has captured and launched so far, or since the last reset.
+
+    Attributes:
+        captures: captures that made a graph. failed: those that made none.
+        nodes: how many nodes the graphs got when they were recorded.
+        adaptations: calls that were given another meaning (``strict=False`` and ``@graphed``).
+        refusals: calls that were refused, whether the exception ended a block or was caught in it.
+        fallbacks: calls of ``@graphed`` functions that ran eagerly because a launch was stopped, or because they could
+            not be recorded.
+        rerecordings: recordings of ``@graphed`` functions that had been recorded before, for other calls.
+        updates: graphs updated in place. reinstantiations: those that had to be instantiated anew for it.
+        launches: launches of graphs, those by ``@graphed`` functions included.
+        graphs: how many graphs are open now. memory_bytes: device memory that these hold now, in bytes.
+        seconds: host time, in all, by the names above: of captures (from entering the block to its end),
+            re-recordings, updates and re-instantiations. Launches are counted and not timed, for that would slow them.
+    """
+
+    captures: int = 0
+    failed: int = 0
+    nodes: int = 0
+    adaptations: int = 0
+    refusals: int = 0
+    fallbacks: int = 0
+    rerecordings: int = 0
+    updates: int = 0
+    reinstantiations: int = 0
+    launches: int = 0
+    graphs: int = 0
+    memory_bytes: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures as a dictionary of numbers, ``seconds`` as one inside it."""
+        return asdict(self)
+
+    def _brief(self) -> str:
+        sizes = [(self.captures, 'capture'), (self.launches, 'launch'), (self.refusals, 'refusal')]
+        sizes += [(self.graphs, 'open graph'), (self.memory_bytes, 'byte')]
+        return ', '.join(counted(*size) for size in sizes)
+
+    def __str__(self) -> str:
+        return '\n'.join(line.rstrip() for line in self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        for name, words in COUNTED.items():
+            number, seconds = getattr(self, name), self.seconds.get(name)
+            each = (
+                '' if not seconds or not number else f'{seconds * 1e3:>13,.2f} ms {seconds / number * 1e3:>11,.3f} each'
+            )
+            yield f'{words:<24}{number:>13,}{each}'
+        yield f'{"launches":<24}{self.launches:>13,}'
+        yield f'{"graphs open now":<24}{self.graphs:>13,}'
+        yield f'{"memory of these":<24}{self.memory_bytes:>13,} {plural("byte", self.memory_bytes)}'
+
+
+class Figures:
+    """The counts of this process. Threads: any; calls take turns, and a graph may go while one is under way."""
+
+    def __init__(self) -> None:
+        # reentrant: garbage collection or a signal may come in between
+        self._lock = threading.RLock()
+        self._counts: dict[str, int] = dict.fromkeys(COUNTED, 0)
+        self._seconds: dict[str, float] = {}
+        self._launches = 0
+        self._graphs: WeakSet[Any] = WeakSet()
+        self._left: deque[int] = deque()
+
+    def count(self, name: str, seconds: float = 0.0, number: int = 1) -> None:
+        """Count something of :data:`COUNTED`, and the time it took. Raises KeyError for a name that is not there."""
+        with self._lock:
+            self._counts[name] += number
+            if seconds:
+                self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
+    def made(self, graph: Counted) -> None:
+        """A graph is there."""
+        with self._lock:
+            self._gather()
+            self._graphs.add(graph)
+
+    def gone(self, graph: Counted) -> None:
+        """A graph goes away. Takes no lock: any thread may be anywhere when an object goes."""
+        self._left.append(graph.launches - graph.counted)
+
+    def _gather(self) -> None:
+        while self._left:
+            self._launches += self._left.popleft()
+
+    def statistics(self, reset: bool = False) -> Statistics:
+        """The figures so far; from now on counted anew if ``reset``."""
+        with self._lock:
+            graphs = list(self._graphs)
+            launched = [graph.launches for graph in graphs]
+            self._gather()
+            launches = self._launches + sum(n - graph.counted for n, graph in zip(launched, graphs))
+            still = [graph for graph in graphs if not graph.closed]
+            found = Statistics(
+                **self._counts,
+                launches=launches,
+                graphs=len(still),
+                memory_bytes=sum(map(_held, {id(getattr(graph, '_memory', graph)): graph for graph in still}.values())),
+                seconds=dict(self._seconds),
+            )
+            if reset:
+                self._counts = dict.fromkeys(COUNTED, 0)
+                self._seconds = {}
+                self._launches = 0
+                for number, graph in zip(launched, graphs):
+                    graph.counted = number
+            return found
+
+
+def _held(graph: Counted) -> int:
+    try:
+        return graph.memory_bytes
+    except AttributeError:
+        if graph.closed:  # meanwhile, by another thread
+            return 0
+        raise
+
+
+FIGURES = Figures()
+count = FIGURES.count
+
+
+def ended(recording: Recording, at: object, seconds: float) -> None:
+    """A capture is over: count it, and say so. ``at`` is where it was begun, ``seconds`` how long it was open."""
+    good = recording.outcome == 'good'
+    adapted = recording.adaptations
+    if good:
+        count('captures', seconds)
+        count('nodes', number=recording.node_count)
+    else:
+        count('failed', seconds)
+    count('adaptations', number=len(adapted))
+    if not LOG.isEnabledFor(logging.INFO):
+        return
+    where = f' at {at}' if at is not None else ''
+    sizes = (recording.node_count, 'node'), (len(recording.lanes), 'lane'), (recording.memory_bytes, 'byte')
+    told = ', '.join(counted(*size) for size in sizes)
+    LOG.info('%s%s in %.2f ms: %s', 'captured' if good else 'capture failed', where, seconds * 1e3, told)
+    for step in adapted:
+        LOG.info('adapted: %s', _told(step))
+
+
+def _told(step: Step) -> str:
+    return step.text if step.at is None else f'{step.text}, at {place(step.at)}'
+
+
+#: Told of each refusal, once.
+REFUSED: list[Callable[[CaptureError], None]] = []
+
+
+def refused(error: BaseException) -> None:
+    """A call was refused: count it, and say so; once for each exception, however many hear of it."""
+    if isinstance(error, CaptureError) and not error.__dict__.get('_counted'):
+        error.__dict__['_counted'] = True
+        count('refusals')
+        LOG.info('refused: %s: %s', type(error).__name__, ' '.join(str(error).split()))
+        for hear in list(REFUSED):
+            hear(error)
+
+
+def statistics(*, reset: bool = False) -> Statistics:
+    """What this process has captured, launched and refused so far, as plain numbers; ``print`` shows a table.
+
+    Args:
+        reset: True: all counts and times begin anew behind this answer. What is open now (``graphs``,
+            ``memory_bytes``) stays.
+
+    Raises:
+        TypeError: ``reset`` is neither True nor False.
+
+    Threads: any. Waits for no stream; takes some microseconds, and one for each graph that there is.
+    """
+    if not isinstance(reset, bool):
+        raise TypeError(f'reset must be True or False, got {reset!r}')
+    return FIGURES.statistics(reset)

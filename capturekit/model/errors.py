@@ -1,0 +1,217 @@
+"""What capturekit raises.
+
+One class for each fault that a person would act on differently; the data is on the object, the text is made
+in ``__str__``. All are :class:`RuntimeError`, so that ``except RuntimeError`` around CuPy keeps working.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from capturekit.model.source_line import Place
+
+#: How notebooks show an error that has a recording, by MIME type: filled by capturekit.render, which stands above.
+SHOWN_AS: dict[str, Callable[[CaptureError], str]] = {}
+
+
+class _Made(threading.local):
+    """How many of the errors below this thread has made: who catches one in a recording is found out by that."""
+
+    count = 0
+
+
+MADE = _Made()
+
+
+class CudaCallError(RuntimeError):
+    """A CUDA call that was answered with an error code, which is ``code`` (:class:`capturekit.model.rules.Code`)."""
+
+    def __init__(self, code: int, call: str = '') -> None:
+        super().__init__(code, call)
+        self.code = code
+        self.call = call
+
+    def __str__(self) -> str:
+        name = getattr(self.code, 'name', str(int(self.code)))
+        return f'{name} from {self.call}' if self.call else name
+
+
+class CaptureError(RuntimeError):
+    """A capture that can't go on as written.
+
+    A notebook shows a picture of the capture so far, with the finding marked, where the error ends a cell, and for
+    ``display(error)`` or an ``error`` at the end of a cell. ``error.recording`` is what is drawn.
+
+    Attributes:
+        operation: the call, as people write it: ``'Stream.synchronize()'``.
+        stream: the stream's handle as an int, or None.
+        lane: the lane's number in the capture (0 is the origin), or None.
+        location: the user's :class:`~capturekit.model.source_line.Place` (file, line, function), or None.
+        rule: the CUDA rule in one sentence.
+        remedy: what to write instead.
+        cuda_error: CUDA's name for what the driver would have said (or said), or ''.
+        subject: what the call addressed, in words: ``'lane 1 (stream 0x55d0, forked at train.py:38)'``.
+        recording: the :class:`~capturekit.model.recording.Recording` of the capture that it ended, as far as it came,
+        or of
+            the graph that it stopped; else None.
+    """
+
+    def __init__(
+        self,
+        operation: str = '',
+        *,
+        stream: int | None = None,
+        lane: int | None = None,
+        subject: str = '',
+        location: Place | None = None,
+        rule: str = '',
+        remedy: str = '',
+        cuda_error: str = '',
+    ) -> None:
+        super().__init__(operation)
+        MADE.count += 1
+        self.operation = operation
+        self.stream = stream
+        self.lane = lane
+        self.subject = subject
+        self.location = location
+        self.rule = rule
+        self.remedy = remedy
+        self.cuda_error = cuda_error
+        self.recording: Any = None
+
+    def __str__(self) -> str:
+        what = self.operation
+        if self.subject:
+            what += f' on {self.subject}'
+        what += self._where()
+        return '\n  '.join(part for part in (what, self.rule, self.remedy) if part)
+
+    def _where(self) -> str:
+        return '' if self.location is None else f', at {self.location}'
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        drawn = {} if self.recording is None else {mime: make(self) for mime, make in SHOWN_AS.items()}
+        return {'text/plain': f'{type(self).__name__}: {self}', **drawn}
+
+    def _render_traceback_(self) -> list[str]:
+        """The lines that IPython, which alone calls this, prints of an error; in a notebook the picture goes before."""
+        shell = sys.modules['IPython'].get_ipython()
+        notebook = getattr(shell, 'kernel', None) is not None
+        if notebook and self.recording is not None and not self.__dict__.get('_shown'):
+            self.__dict__['_shown'] = True  # IPython asks again to keep the text
+            importlib.import_module('IPython.display').display(self)
+        return list(shell.InteractiveTB.structured_traceback(type(self), self, self.__traceback__))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), dict(self.__dict__))
+
+
+def _rebuild(cls: type[CaptureError], state: dict[str, Any]) -> CaptureError:
+    error = cls.__new__(cls, state.get('operation', ''))
+    error.__dict__.update(state)
+    return error
+
+
+class SynchronizationError(CaptureError):
+    """The host was told to wait for, or ask about, work that is only being recorded (900, 907)."""
+
+
+class HostReadError(CaptureError):
+    """A value on the device was read by the host while the work that makes it is only being recorded."""
+
+
+class LegacyStreamError(CaptureError):
+    """The legacy default stream was used beside a capture (906, or silently missing from the graph)."""
+
+
+class EscapedWorkError(CaptureError):
+    """Work went to a stream that is not in the capture: it would run at once and be missing from the graph."""
+
+
+class IsolationError(CaptureError):
+    """A captured stream was told to wait for an event recorded outside the capture (905)."""
+
+
+class MergeError(CaptureError):
+    """A stream of one capture was told to wait for an event of another (902)."""
+
+
+class UnmatchedError(CaptureError):
+    """A capture was ended on a stream that did not begin it, or begun where one is open (903, 401)."""
+
+
+class WrongThreadError(CaptureError):
+    """A capture was ended, or used, by a thread that did not begin it (908)."""
+
+
+class UnjoinedError(CaptureError):
+    """Lanes were left unjoined at the end of the capture (904). ``lanes`` lists each one's story."""
+
+    lanes: list[dict[str, Any]]
+
+    def _where(self) -> str:
+        return '' if self.__dict__.get('lanes') else super()._where()  # each lane's story has its places
+
+
+class RaceError(CaptureError):
+    """Two nodes touch the same memory, one of them writing, and no path of edges orders them.
+
+    ``races`` is the :class:`~capturekit.analysis.races.Races` of the graph, whose certain ones are the reason.
+    """
+
+    races: Any
+
+
+class UnsupportedCallError(CaptureError):
+    """A call that no capture can hold (``add_callback``, launching a graph into a capture ...)."""
+
+
+class InvalidatedError(CaptureError):
+    """Something below Python lost the capture.
+
+    ``active_at`` is the last line after which it was still good, ``lost_at`` the one after which it was not (None where
+    lines are not followed).
+    """
+
+    active_at: Place | None = None
+    lost_at: Place | None = None
+
+
+class UpdateError(CaptureError):
+    """A graph could not take over another one, or a change of a node (910).
+
+    ``reason`` is CUDA's, ``differences`` are those of the two graphs
+    (:class:`capturekit.analysis.graph_diff.GraphDifference`).
+    """
+
+    reason: str = ''
+    differences: tuple[Any, ...] = ()
+
+
+class FreedMemoryError(CaptureError):
+    """Recorded work reads or writes memory whose array is gone: a launch would meet somebody else's values there."""
+
+
+class AssumptionError(CaptureError):
+    """A value assumed while recording turned out different at launch.
+
+    ``location`` is the line of the host read, ``assumed`` and ``actual`` the two values as NumPy arrays (``actual`` is
+    None above 64 bytes, and for a call between two parts whose result changed its form), ``index`` the read's number.
+    """
+
+    assumed: Any = None
+    actual: Any = None
+    index: int | None = None
+
+
+class ClosedError(CaptureError):
+    """A graph or capture was used after its end."""
+
+
+class GeneratorError(CaptureError):
+    """A generator or coroutine suspended while a capture that it opened was open."""

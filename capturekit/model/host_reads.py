@@ -1,0 +1,82 @@
+"""Host reads of an eager run, remembered, so that recording can go the same way.
+
+A rehearsal runs a function eagerly and keeps what each host read gave: order, line, shape, dtype, value. Recording with
+it gives the same values back, in order; a read that the rehearsal has and the recording does not need (a value that
+CuPy cached meanwhile) is passed over. What was given back is an assumption: :mod:`capturekit.launch.read_checks` puts
+a check behind each.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capturekit.model.source_line import Place, is_foreign
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+#: Where a read came from: the lines from CuPy's own out to the first of the user's.
+Signature = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Read:
+    """One host read: ``value`` as NumPy has it, ``at`` the user's line."""
+
+    value: NDArray[Any]
+    at: Place | None
+    signature: Signature
+
+    def __str__(self) -> str:
+        return f'{self.value.dtype}{list(self.value.shape)} at {self.at}'
+
+
+@dataclass
+class Rehearsal:
+    """What an eager run gave: ``result``, the host ``reads`` in order, and the calls that no capture can hold."""
+
+    result: Any = None
+    reads: list[Read] = field(default_factory=list)
+    seams: list[str] = field(default_factory=list)
+    #: What no launch would do again, in sentences; and the host's memory that was filled.
+    effects: list[str] = field(default_factory=list)
+    filled: list[Any] = field(default_factory=list)
+
+    def add(self, value: Any, at: Place | None, signature: Signature) -> None:
+        """Remember a read."""
+        self.reads.append(Read(np.array(value), at, signature))
+
+
+class Answers:
+    """The reads of a rehearsal, given back one after the other."""
+
+    def __init__(self, reads: list[Read]) -> None:
+        self._reads = list(reads)
+        self._next = 0
+
+    def answer(self, shape: tuple[int, ...], dtype: Any, signature: Signature) -> Read | None:
+        """The next read of this kind; None if the rehearsal has none left."""
+        for number in range(self._next, len(self._reads)):
+            read = self._reads[number]
+            if read.signature == signature and read.value.shape == shape and read.value.dtype == dtype:
+                self._next = number + 1
+                return read
+        return None
+
+
+def signature() -> Signature:
+    """Where the read under way comes from."""
+    found = []
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if not code.co_filename.startswith(_OURS):
+            found.append((code.co_filename, frame.f_lineno))
+            if not is_foreign(code.co_filename):
+                break
+        frame = frame.f_back  # type: ignore[assignment]
+    return tuple(found)

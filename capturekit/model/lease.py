@@ -1,0 +1,47 @@
+"""What several hold together, and each gives back once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+class Lease:
+    """What is held for as long as somebody needs it. It is given back once, however often that is asked for.
+
+    ``parts`` are other leases, and functions that give something back. They are given back last first, each whatever
+    became of the others. ``with lease:`` gives back at the end of the block what has not been handed over by then.
+    """
+
+    __slots__ = ('_steps',)
+
+    def __init__(self, *parts: Lease | Callable[[], Any]) -> None:
+        self._steps: list[Callable[[], Any]] = []
+        self.add(*parts)
+
+    def add(self, *parts: Lease | Callable[[], Any]) -> None:
+        """Hold more, which is given back first."""
+        self._steps += [part.release if isinstance(part, Lease) else part for part in parts]
+
+    def hand_over(self) -> Lease:
+        """Return a lease of all that this one holds; this one holds nothing any more."""
+        steps, self._steps = self._steps, []
+        return Lease(*steps)
+
+    def release(self) -> None:
+        """Give everything back, and then raise the first failure, if there was one. Again is no error."""
+        steps, self._steps = self._steps, []
+        failure: BaseException | None = None
+        for give_back in reversed(steps):
+            try:
+                give_back()
+            except BaseException as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.release()

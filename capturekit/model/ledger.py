@@ -1,0 +1,441 @@
+"""Which stream is in which capture, and what is ordered after what: a ledger over integers and enums.
+
+CUDA can't list the streams of a capture, nor say who forked whom; this can, because it is told every call. It answers
+two questions. *What would the driver say to this call?* (:meth:`Ledger.judge`, pure; by the table in
+:mod:`capturekit.model.rules`.) *What lies before what?* Each lane counts segments: a new one begins whenever an event
+is recorded on it. A lane's clock holds, for every other lane, the last segment that lies wholly before the lane's next
+work; recording an event takes a copy of the clock, waiting for it merges the copy in. A lane is joined when the
+origin's clock has reached the last segment in which the lane worked. (The vector clocks of Fidge and Mattern, 1988.)
+
+``at`` arguments are kept and handed back, never looked into. Not thread-safe: the caller holds a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from capturekit.model.rules import (
+    BY_HISTORY,
+    Answer,
+    CaptureStatus,
+    Code,
+    Effect,
+    History,
+    Mode,
+    Operation,
+    Rule,
+    Table,
+    Target,
+    after,
+    table,
+)
+
+LEGACY_HANDLES = (0, 1)
+PER_THREAD_HANDLE = 2
+Clock = dict[int, int]
+
+
+class EventState(Enum):
+    """What an event stands for."""
+
+    NEVER = 'never recorded'
+    OUTSIDE = 'recorded outside of any capture'
+    CAPTURED = 'recorded in an open capture'
+    DEAD = 'recorded in a capture that was lost or has ended'
+
+
+@dataclass(frozen=True)
+class CaptureInfo:
+    """``cudaStreamGetCaptureInfo``: status, a number unique to the capture, its graph, the next node's dependencies."""
+
+    status: CaptureStatus
+    number: int = 0
+    graph: int = 0
+    dependencies: tuple[int, ...] = ()
+
+
+def last_node(info: CaptureInfo) -> int:
+    """One of the nodes that a stream's next work comes after; 0 for none, -1 in a lost capture, -2 outside of any."""
+    ends = next_after(info)
+    return ends[-1] if ends else 0
+
+
+def next_after(info: CaptureInfo) -> tuple[int, ...]:
+    """The nodes that a stream's next work comes after; (-1,) in a lost capture, (-2,) outside of any."""
+    if info.status is CaptureStatus.ACTIVE:
+        return info.dependencies
+    return (-2,) if info.status is CaptureStatus.NONE else (-1,)
+
+
+@dataclass(eq=False)
+class EventMark:
+    """What a captured event stands for: all that lay before ``lane``'s next work when it was recorded."""
+
+    capture: LedgerCapture
+    lane: int
+    clock: Clock
+    at: object = None
+
+
+@dataclass(eq=False)
+class Lane:
+    """A stream in a capture. ``clock[n]`` is the last segment of lane ``n`` that lies before this lane's next work.
+
+    Since its last event: ``used``: work may have been given to it; ``suspect``: its handle was read; ``waited``: it
+    waited for another lane. ``current``: in how many threads it is the current stream;
+    ``nodes``: the driver's dependencies of its next node when an event was last recorded on it;
+    ``priority``: the stream's, which its nodes are given; ``device``: the one that the stream belongs to.
+    """
+
+    number: int
+    stream: int
+    capture: LedgerCapture
+    blocking: bool
+    parent: int | None = None
+    forked_at: object = None
+    segment: int = 1
+    worked: int = 0
+    clock: Clock = field(default_factory=dict)
+    last_use: object = None
+    joined_at: object = None
+    used: bool = False
+    suspect: bool = False
+    waited: bool = False
+    current: int = 0
+    nodes: tuple[int, ...] = ()
+    priority: int = 0
+    device: int = 0
+
+    @property
+    def open(self) -> bool:
+        """True when work may follow, or have followed, the last event recorded on the lane."""
+        return self.used or self.current > 0
+
+
+@dataclass(eq=False)
+class LedgerCapture:
+    """One capture: its lanes by number; lane 0 is the origin."""
+
+    number: int
+    mode: Mode
+    thread: int
+    lanes: list[Lane] = field(default_factory=list)
+    status: CaptureStatus = CaptureStatus.ACTIVE
+
+    @property
+    def origin(self) -> Lane:
+        return self.lanes[0]
+
+    @property
+    def devices(self) -> list[int]:
+        """The devices that its lanes belong to, in order."""
+        return sorted({lane.device for lane in self.lanes})
+
+    def unjoined(self) -> list[Lane]:
+        """Lanes with work that the origin does not come after."""
+        clock = self.origin.clock
+        return [lane for lane in self.lanes[1:] if lane.worked > clock.get(lane.number, 0)]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the driver would answer to a call, the rule behind it, and the captures it would cost."""
+
+    answer: Answer
+    rule: Rule | None = None
+    lost: tuple[LedgerCapture, ...] = ()
+    target: Target = Target.NONE
+
+    @property
+    def allowed(self) -> bool:
+        """True when the call succeeds and nothing is silently left out of a graph."""
+        return not self.answer.refused and self.answer.effect is not Effect.ESCAPES
+
+
+#: Calls that wait or ask, and what they address where no capture is addressed.
+_WAITS = {
+    Operation.STREAM_SYNCHRONIZE: Target.OUTSIDE,
+    Operation.STREAM_QUERY: Target.OUTSIDE,
+    Operation.EVENT_QUERY: Target.OUTSIDE_EVENT,
+    Operation.EVENT_SYNCHRONIZE: Target.OUTSIDE_EVENT,
+    Operation.UNSAFE: Target.NONE,
+}
+_FINE = Verdict(Answer(Code.cudaSuccess))
+
+
+class Ledger:
+    """The ledger of all open captures."""
+
+    def __init__(self, rules: Table | None = None) -> None:
+        self.table = rules or table()
+        self.captures: list[LedgerCapture] = []
+        self.lanes: dict[int, Lane] = {}
+        self.marks: dict[int, EventMark] = {}
+        self.outside: set[int] = set()
+        self._opened = 0
+
+    # -- questions --------------------------------------------------------------------------------------------
+
+    def lane(self, stream: int) -> Lane | None:
+        """The lane that a stream is, in whichever capture."""
+        return self.lanes.get(stream)
+
+    def event_state(self, event: int) -> EventState:
+        """What an event stands for, as far as it was told."""
+        mark = self.marks.get(event)
+        if mark is None:
+            return EventState.OUTSIDE if event in self.outside else EventState.NEVER
+        return EventState.CAPTURED if mark.capture.status is CaptureStatus.ACTIVE else EventState.DEAD
+
+    def judge(
+        self,
+        operation: Operation,
+        *,
+        thread: int,
+        stream: int | None = None,
+        event: int | None = None,
+        event2: int | None = None,
+        thread_mode: Mode = Mode.GLOBAL,
+        device: int | None = None,
+    ) -> Verdict:
+        """What the driver would answer, ``device`` being current; None takes the worst of all. Changes nothing.
+
+        Each device has a legacy stream and an end of work of its own: only lanes on that device are in their way.
+        """
+        verdict = self._addressed(operation, thread, stream, event, event2, device)
+        if verdict.answer.refused or operation not in _WAITS:
+            return verdict
+        guarding = self._guarding(thread, thread_mode)
+        if not guarding:
+            return verdict
+        pattern, rule = self.table.row(operation, _WAITS[operation])
+        return Verdict(pattern(Mode.GLOBAL, False), rule, tuple(guarding))
+
+    def _guarding(self, thread: int, mode: Mode) -> list[LedgerCapture]:
+        """Captures whose mode keeps unsafe calls away from this thread."""
+        if mode is Mode.RELAXED:
+            return []
+        return [
+            c
+            for c in self.captures
+            if (c.thread == thread and c.mode is not Mode.RELAXED) or (c.mode is Mode.GLOBAL and mode is Mode.GLOBAL)
+        ]
+
+    def _addressed(
+        self,
+        operation: Operation,
+        thread: int,
+        stream: int | None,
+        event: int | None,
+        event2: int | None,
+        device: int | None = None,
+    ) -> Verdict:
+        if operation is Operation.DEVICE_SYNCHRONIZE:
+            there = [c for c in self.captures if device is None or device in c.devices]
+            return self._row(operation, Target.NONE, *there) if there else _FINE
+        if operation is Operation.LEGACY_WORK or stream in LEGACY_HANDLES:
+            return self._legacy(operation, event, device)
+        if stream is not None:
+            lane = self.lanes.get(stream)
+            return self._outside(operation, event) if lane is None else self._inside(operation, lane, thread, event)
+        if event is not None:
+            return self._event(operation, event, event2)
+        return _FINE
+
+    def _row(self, operation: Operation, target: Target, *lost: LedgerCapture) -> Verdict:
+        """The table's answer in the first capture's mode (rows that depend on more are handled by their callers)."""
+        pattern, rule = self.table.row(operation, target)
+        answer = pattern(lost[0].mode if lost else Mode.RELAXED, False)
+        return Verdict(answer, rule, lost if answer.loses else (), target)
+
+    def _legacy(self, operation: Operation, event: int | None, device: int | None) -> Verdict:
+        blocking = [
+            c
+            for c in self.captures
+            if any(lane.blocking and (device is None or lane.device == device) for lane in c.lanes)
+        ]
+        pattern, rule = self.table.row(operation, Target.LEGACY)
+        answer = pattern(Mode.RELAXED, bool(blocking))
+        if not blocking and operation is Operation.WAIT_EVENT and event is not None:
+            state = self.event_state(event)
+            if state is EventState.CAPTURED:
+                return self._row(operation, Target.LEGACY_FORK, self.marks[event].capture)
+            if state is EventState.DEAD:
+                return self._row(operation, Target.DEAD_FORK)
+        if not self.captures and answer.effect is Effect.ESCAPES:
+            return _FINE
+        return Verdict(answer, rule, tuple(blocking) if answer.loses else (), Target.LEGACY)
+
+    def _outside(self, operation: Operation, event: int | None) -> Verdict:
+        if operation in (Operation.EVENT_RECORD_EXTERNAL, Operation.WAIT_EVENT_EXTERNAL):
+            dead = event is not None and self.event_state(event) is EventState.DEAD
+            if dead and operation is Operation.WAIT_EVENT_EXTERNAL:
+                return Verdict(*after(History.DEAD_EVENT, operation))
+            return self._row(Operation.EVENT_RECORD_EXTERNAL, Target.OUTSIDE)
+        if operation is Operation.WAIT_EVENT and event is not None:
+            state = self.event_state(event)
+            if state is EventState.DEAD:
+                return self._row(operation, Target.DEAD_FORK)
+            if state is EventState.CAPTURED:
+                return self._row(operation, Target.FORK)
+            return self._row(operation, Target.OUTSIDE_PAIR)
+        if not self.captures and operation is not Operation.END_CAPTURE:
+            return _FINE
+        return self._row(operation, Target.OUTSIDE)
+
+    def _inside(self, operation: Operation, lane: Lane, thread: int, event: int | None) -> Verdict:
+        capture = lane.capture
+        if operation is Operation.END_CAPTURE:
+            return self._ending(lane, thread)
+        if capture.status is CaptureStatus.INVALIDATED and (History.LOST, operation) in BY_HISTORY:
+            return Verdict(*after(History.LOST, operation))
+        if operation in (Operation.WAIT_EVENT, Operation.WAIT_EVENT_EXTERNAL) and event is not None:
+            return self._waiting(operation, capture, event)
+        return self._row(operation, Target.ORIGIN if lane.number == 0 else Target.LANE, capture)
+
+    def _waiting(self, operation: Operation, capture: LedgerCapture, event: int) -> Verdict:
+        state = self.event_state(event)
+        if state is EventState.DEAD:
+            return self._row(Operation.WAIT_EVENT, Target.DEAD_EVENT, capture)
+        if operation is Operation.WAIT_EVENT_EXTERNAL:
+            return self._row(operation, Target.ORIGIN, capture)
+        if state is EventState.NEVER:
+            return self._row(operation, Target.NEVER_RECORDED, capture)
+        if state is EventState.OUTSIDE:
+            return self._row(operation, Target.OUTSIDE_EVENT, capture)
+        other = self.marks[event].capture
+        if other is not capture:
+            return self._row(operation, Target.FOREIGN_EVENT, capture, other)
+        return self._row(operation, Target.CAPTURED_EVENT)
+
+    def _ending(self, lane: Lane, thread: int) -> Verdict:
+        capture = lane.capture
+        if lane.number != 0:
+            return self._row(Operation.END_CAPTURE, Target.LANE, capture)
+        lost = capture.status is CaptureStatus.INVALIDATED
+        if lost or capture.unjoined():
+            return Verdict(*after(History.LOST if lost else History.UNJOINED, Operation.END_CAPTURE))
+        if thread != capture.thread:
+            pattern, rule = self.table.row(Operation.END_CAPTURE, Target.WRONG_THREAD)
+            return Verdict(pattern(capture.mode, False), rule)
+        return self._row(Operation.END_CAPTURE, Target.ORIGIN)
+
+    def _event(self, operation: Operation, event: int, event2: int | None) -> Verdict:
+        if operation is Operation.EVENT_ELAPSED_TIME:
+            return self._timing(event, event if event2 is None else event2)
+        state = self.event_state(event)
+        if state is EventState.CAPTURED and operation in (Operation.EVENT_QUERY, Operation.EVENT_SYNCHRONIZE):
+            return self._row(operation, Target.CAPTURED_EVENT, self.marks[event].capture)
+        if state is EventState.DEAD and operation in (Operation.EVENT_QUERY, Operation.EVENT_SYNCHRONIZE):
+            return self._row(operation, Target.DEAD_EVENT)
+        return _FINE
+
+    def _timing(self, event: int, event2: int) -> Verdict:
+        for e in (event, event2):
+            state = self.event_state(e)
+            if state is EventState.NEVER:
+                return Verdict(*after(History.NEVER_RECORDED, Operation.EVENT_ELAPSED_TIME))
+            if state is EventState.DEAD:
+                return self._row(Operation.EVENT_ELAPSED_TIME, Target.DEAD_EVENT)
+            if state is EventState.CAPTURED:
+                return self._row(Operation.EVENT_ELAPSED_TIME, Target.CAPTURED_EVENT)
+        return _FINE
+
+    # -- what happened ----------------------------------------------------------------------------------------
+
+    def lose(self, verdict: Verdict) -> None:
+        """Note that the driver was given a call that costs captures."""
+        for capture in verdict.lost:
+            capture.status = CaptureStatus.INVALIDATED
+
+    def begin(
+        self, stream: int, mode: Mode, thread: int, *, blocking: bool = False, at: object = None, device: int = 0
+    ) -> LedgerCapture:
+        """A capture began on a stream."""
+        self._opened += 1
+        capture = LedgerCapture(self._opened, mode, thread)
+        self._enter(stream, capture, blocking, None, at).device = device
+        self.captures.append(capture)
+        return capture
+
+    def _enter(self, stream: int, capture: LedgerCapture, blocking: bool, parent: int | None, at: object) -> Lane:
+        lane = Lane(len(capture.lanes), stream, capture, blocking, parent, at, last_use=at)
+        capture.lanes.append(lane)
+        self.lanes[stream] = lane
+        return lane
+
+    def end(self, capture: LedgerCapture) -> None:
+        """A capture is over, one way or the other: all its streams are free again."""
+        capture.status = CaptureStatus.NONE
+        if capture in self.captures:
+            self.captures.remove(capture)
+        for lane in capture.lanes:
+            if self.lanes.get(lane.stream) is lane:
+                del self.lanes[lane.stream]
+
+    def work(self, stream: int, at: object = None) -> None:
+        """Work was recorded on a lane."""
+        lane = self.lanes.get(stream)
+        if lane is not None:
+            lane.worked = lane.segment
+            lane.last_use = at
+
+    def record(self, event: int, stream: int, at: object = None) -> EventMark | None:
+        """An event was recorded. Returns its mark if the stream is in a capture."""
+        lane = self.lanes.get(stream)
+        if lane is None:
+            self.marks.pop(event, None)
+            self.outside.add(event)
+            return None
+        clock = dict(lane.clock)
+        clock[lane.number] = lane.segment
+        lane.segment += 1
+        lane.used = lane.suspect = lane.waited = False
+        mark = self.marks[event] = EventMark(lane.capture, lane.number, clock, at)
+        return mark
+
+    def wait(
+        self, stream: int, event: int, *, blocking: bool = False, at: object = None, device: int = 0
+    ) -> Lane | None:
+        """A stream was made to wait for an event. Returns the new lane if that was a fork."""
+        mark = self.marks.get(event)
+        if mark is None:
+            return None
+        lane = self.lanes.get(stream)
+        forked = lane is None
+        if lane is None:
+            lane = self._enter(stream, mark.capture, blocking, mark.lane, at)
+            lane.device = device
+        merge(lane.clock, mark.clock)
+        lane.waited = True
+        if not forked:
+            mark.capture.lanes[mark.lane].joined_at = at
+        return lane if forked else None
+
+    def forget_event(self, event: int) -> None:
+        """An event was made or destroyed: the handle stands for nothing."""
+        self.marks.pop(event, None)
+        self.outside.discard(event)
+
+    def outside_event(self, event: int) -> None:
+        """An event turned out to be recorded outside of any capture."""
+        self.outside.add(event)
+
+    def dead_event(self, event: int) -> None:
+        """An event turned out to be of a capture that is over, and that is not known here any more."""
+        self.marks[event] = EventMark(LedgerCapture(0, Mode.RELAXED, -1, status=CaptureStatus.NONE), 0, {})
+
+
+def merge(clock: Clock, other: Clock) -> None:
+    """Raise a clock to another where that is later."""
+    for number, segment in other.items():
+        if clock.get(number, 0) < segment:
+            clock[number] = segment
+
+
+def covers(lane: Lane, clock: Iterable[tuple[int, int]]) -> bool:
+    """True when all that a clock's items name lies before the lane's next work."""
+    reached, me = lane.clock, lane.number
+    return all(number == me or reached.get(number, 0) >= segment for number, segment in clock)

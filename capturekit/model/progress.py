@@ -1,0 +1,74 @@
+"""Where long work is, on a terminal or in a notebook; nothing in a pipe, and nothing without tqdm.
+
+tqdm is an optional dependency (``pip install 'capturekit[progress]'``). Work that is done in half a second shows
+nothing, and a bar is wiped away at its end.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+T = TypeVar('T')
+
+#: Seconds of work before anything is shown.
+DELAY = 0.5
+
+
+def in_notebook() -> bool:
+    """Whether this runs in the kernel of a notebook."""
+    shell = getattr(sys.modules.get('IPython'), 'get_ipython', lambda: None)()
+    return type(shell).__name__ == 'ZMQInteractiveShell'
+
+
+def _bars() -> Any:
+    """tqdm's class for where we are; None where nothing is to be shown."""
+    notebook = in_notebook()
+    if not notebook and not (sys.stderr is not None and sys.stderr.isatty()):
+        return None
+    with suppress(ImportError):
+        if notebook:
+            importlib.import_module('ipywidgets')
+            return importlib.import_module('tqdm.notebook').tqdm
+    with suppress(ImportError):
+        return importlib.import_module('tqdm').tqdm
+    return None
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """Show how much of ``total`` is done, for a block: it is given a function that tells of one more."""
+    made = _bars()
+    if made is None or total < 1:
+        yield lambda: None
+        return
+    bars = type('Bars', (made,), {'monitor_interval': 0})  # no thread of tqdm's own beside what is measured
+    bar = bars(total=total, desc=f'capturekit: {what}', delay=DELAY, leave=False, dynamic_ncols=True)
+    try:
+        yield lambda: _step(bar)
+    finally:
+        bar.close()
+
+
+def each(what: str, items: Sequence[T]) -> Iterator[T]:
+    """The items, one after the other, with what is done of them shown."""
+    with progress(what, len(items)) as step:
+        for item in items:
+            yield item
+            step()
+
+
+def _step(bar: Any) -> None:
+    bar.update()
+
+
+def say(text: str) -> None:
+    """Print a line on standard error, above a bar that is shown there."""
+    bars = sys.modules.get('tqdm')
+    if bars is None:
+        print(text, file=sys.stderr, flush=True)
+    else:
+        bars.tqdm.write(text, file=sys.stderr)

@@ -1,0 +1,782 @@
+"""What may be done while a stream is being captured: a table.
+
+The rules in one paragraph: a capture begins on one stream, the *origin*. Waiting, on another stream, for an event
+recorded in the capture pulls that stream in (a *fork*: it is now a *lane*); waiting on a lane for another lane's
+event is a *join*; at the end every lane's work must lie before the origin's next piece of work. While the capture
+is open nothing runs, so nothing can be waited for or asked about: such calls are answered with an error **and the
+capture is lost**, which CUDA only says at its end. Calls that are merely *unsafe* (an allocation, a
+synchronisation of some unrelated stream) are refused according to the capture's mode. And work that goes to a
+stream outside of the capture is no error at all: it runs at once and is missing from the graph.
+
+How it is written down: ``ROWS`` has a row for every kind of call: CUDA's operation, what it addresses (``Target``),
+what the driver answers in each mode and beside a blocking or non-blocking origin (``Pattern``), and the name of the
+rule that a person is told (``RULES``). The rows were measured (``tests/data/*.json``, on the drivers in ``MEASURED``;
+CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture"), and a test holds every cell against them.
+``ROWS`` are the newest driver's; what an older one says otherwise is a row in ``OLDER``, and :func:`table` puts them
+together. A driver that was not measured is taken to answer like the next newer one that was, and one newer than all
+like the newest; ``capturekit doctor`` says so. ``python -m tests.gpu.measure_rules`` measures the driver at hand.
+``BY_HISTORY`` has the answers that depend on what a capture has been through, and ``VARIANTS`` the rules whose words
+are more exact in a special case. Code only looks up; two rows that answer one call differently are an error. What must
+be kept in sync: nothing; a new row is new data.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from dataclasses import dataclass, replace
+
+from capturekit.model import errors
+from capturekit.model.errors import CaptureError, CudaCallError
+
+__all__ = [
+    'BY_HISTORY',
+    'MEASURED',
+    'NEWEST',
+    'OLDER',
+    'ROWS',
+    'RULES',
+    'VARIANTS',
+    'Answer',
+    'CaptureStatus',
+    'Code',
+    'CudaCallError',
+    'Effect',
+    'FromElsewhere',
+    'History',
+    'Measured',
+    'Mode',
+    'Older',
+    'Operation',
+    'Pattern',
+    'Rule',
+    'Table',
+    'Target',
+    'after',
+    'row',
+    'table',
+]
+
+
+class Code(enum.IntEnum):
+    """CUDA's error codes that a capture meets."""
+
+    cudaSuccess = 0
+    cudaErrorInvalidValue = 1
+    cudaErrorMemoryAllocation = 2
+    cudaErrorInsufficientDriver = 35
+    cudaErrorInvalidResourceHandle = 400
+    cudaErrorIllegalState = 401
+    cudaErrorNotReady = 600
+    cudaErrorNotSupported = 801
+    cudaErrorStreamCaptureUnsupported = 900
+    cudaErrorStreamCaptureInvalidated = 901
+    cudaErrorStreamCaptureMerge = 902
+    cudaErrorStreamCaptureUnmatched = 903
+    cudaErrorStreamCaptureUnjoined = 904
+    cudaErrorStreamCaptureIsolation = 905
+    cudaErrorStreamCaptureImplicit = 906
+    cudaErrorCapturedEvent = 907
+    cudaErrorStreamCaptureWrongThread = 908
+    cudaErrorTimeout = 909
+    cudaErrorGraphExecUpdateFailure = 910
+
+
+class Mode(enum.IntEnum):
+    """How far a capture keeps unsafe calls away (``cudaStreamCaptureMode``).
+
+    GLOBAL: from every thread. THREAD_LOCAL: from the capturing thread. RELAXED: from none.
+    """
+
+    GLOBAL = 0
+    THREAD_LOCAL = 1
+    RELAXED = 2
+
+
+class CaptureStatus(enum.IntEnum):
+    """``cudaStreamCaptureStatus``."""
+
+    NONE = 0
+    ACTIVE = 1
+    INVALIDATED = 2
+
+
+class Effect(enum.Enum):
+    """What a call does to the capture, whatever code it returns."""
+
+    NOTHING = 'nothing'
+    RECORDED = 'recorded'
+    ESCAPES = 'runs at once, not recorded'
+    INVALIDATES = 'invalidates'
+    ENDS = 'ends'
+
+
+class Operation(str, enum.Enum):
+    """A CUDA call, by the runtime's name without its prefix; variants that share their rule share a name."""
+
+    STREAM_SYNCHRONIZE = 'streamSynchronize'
+    STREAM_QUERY = 'streamQuery'
+    STREAM_IS_CAPTURING = 'streamIsCapturing'
+    STREAM_GET_FLAGS = 'streamGetFlags'
+    STREAM_GET_PRIORITY = 'streamGetPriority'
+    STREAM_CREATE = 'streamCreate'
+    STREAM_DESTROY = 'streamDestroy'
+    STREAM_ADD_CALLBACK = 'streamAddCallback'
+    LAUNCH_HOST_FUNC = 'launchHostFunc'
+    BEGIN_CAPTURE = 'beginCapture'
+    END_CAPTURE = 'endCapture'
+    WORK = 'work'
+    LEGACY_WORK = 'legacy work'
+    PEER_COPY = 'memcpyPeerAsync'
+    PREFETCH = 'memPrefetchAsync'
+    MALLOC_ASYNC = 'mallocAsync'
+    FREE_ASYNC = 'freeAsync'
+    DEVICE_SYNCHRONIZE = 'deviceSynchronize'
+    EVENT_CREATE = 'eventCreate'
+    EVENT_DESTROY = 'eventDestroy'
+    EVENT_RECORD = 'eventRecord'
+    EVENT_RECORD_EXTERNAL = 'eventRecordExternal'
+    EVENT_QUERY = 'eventQuery'
+    EVENT_SYNCHRONIZE = 'eventSynchronize'
+    EVENT_ELAPSED_TIME = 'eventElapsedTime'
+    WAIT_EVENT = 'waitEvent'
+    WAIT_EVENT_EXTERNAL = 'waitEventExternal'
+    GRAPH_LAUNCH = 'graphLaunch'
+    GRAPH_UPLOAD = 'graphUpload'
+    UNSAFE = 'unsafe'
+    HARMLESS = 'harmless'
+
+
+class Target(str, enum.Enum):
+    """What a call addresses, seen from the capture."""
+
+    ORIGIN = 'origin'
+    LANE = 'lane'
+    OUTSIDE = 'outside'
+    LEGACY = 'legacy'
+    CAPTURED_EVENT = 'captured event'
+    OUTSIDE_EVENT = 'outside event'
+    DEAD_EVENT = 'event of an ended capture'
+    DEAD_FORK = 'outside, event of an ended capture'
+    NEVER_RECORDED = 'never recorded event'
+    FOREIGN_EVENT = 'event of another capture'
+    FORK = 'fork'
+    LEGACY_OTHER_THREAD = 'legacy, from another thread'
+    LEGACY_FORK = 'legacy, captured event'
+    OUTSIDE_PAIR = 'outside, outside event'
+    WRONG_THREAD = 'origin, from another thread'
+    RELAXED_THREAD = 'thread exchanged to relaxed'
+    OTHER_THREAD = 'from another thread'
+    NONE = ''
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The code that a call returns, and what becomes of the capture."""
+
+    code: Code
+    effect: Effect = Effect.NOTHING
+
+    @property
+    def loses(self) -> bool:
+        """True when the capture is lost."""
+        return self.effect in (Effect.INVALIDATES, Effect.ENDS) and self.code is not Code.cudaSuccess
+
+    @property
+    def refused(self) -> bool:
+        """True when CUDA returns an error."""
+        return self.code is not Code.cudaSuccess
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Answers by mode (global, thread-local, relaxed), each beside a non-blocking and a blocking origin."""
+
+    answers: tuple[Answer, Answer, Answer, Answer, Answer, Answer]
+
+    def __call__(self, mode: Mode, blocking: bool) -> Answer:
+        return self.answers[2 * mode + blocking]
+
+
+def _everywhere(answer: Answer) -> Pattern:
+    return Pattern((answer,) * 6)
+
+
+def _by_mode(unsafe: Answer, relaxed: Answer, *, thread_local: Answer | None = None) -> Pattern:
+    middle = unsafe if thread_local is None else thread_local
+    return Pattern((unsafe, unsafe, middle, middle, relaxed, relaxed))
+
+
+def _by_origin(nonblocking: Answer, blocking: Answer) -> Pattern:
+    return Pattern((nonblocking, blocking) * 3)
+
+
+_OK = Answer(Code.cudaSuccess)
+_RECORDS = Answer(Code.cudaSuccess, Effect.RECORDED)
+_RUNS = Answer(Code.cudaSuccess, Effect.ESCAPES)
+_ENDS = Answer(Code.cudaSuccess, Effect.ENDS)
+
+
+def _lost(code: Code) -> Answer:
+    return Answer(code, Effect.INVALIDATES)
+
+
+_UNSUPPORTED = _lost(Code.cudaErrorStreamCaptureUnsupported)
+_IMPLICIT = _lost(Code.cudaErrorStreamCaptureImplicit)
+
+ALLOWED = _everywhere(_OK)
+RECORDED = _everywhere(_RECORDS)
+ESCAPES = _everywhere(_RUNS)
+CONFLICT = _everywhere(_UNSUPPORTED)
+UNSAFE = _by_mode(_UNSUPPORTED, _OK)
+UNSAFE_ELSEWHERE = _by_mode(_UNSUPPORTED, _OK, thread_local=_OK)
+LEGACY_USE = _by_origin(_RUNS, _IMPLICIT)
+LEGACY_TOUCH = _by_origin(_OK, _IMPLICIT)
+LEGACY_ASK = _by_origin(_OK, Answer(Code.cudaErrorStreamCaptureImplicit))
+LEGACY_WAIT = Pattern((_UNSUPPORTED, _IMPLICIT, _UNSUPPORTED, _IMPLICIT, _OK, _IMPLICIT))
+LEGACY_WAIT_ELSEWHERE = Pattern((_UNSUPPORTED, _IMPLICIT, _OK, _IMPLICIT, _OK, _IMPLICIT))
+LEGACY_BEGIN = _by_origin(Answer(Code.cudaErrorStreamCaptureUnsupported), _IMPLICIT)
+LEGACY_END = _by_origin(Answer(Code.cudaErrorIllegalState), _IMPLICIT)
+LEGACY_FORK = _everywhere(_IMPLICIT)
+CAPTURED_EVENT = _everywhere(_lost(Code.cudaErrorCapturedEvent))
+CAPTURED_EVENT_TIMED = _everywhere(Answer(Code.cudaErrorCapturedEvent))
+ISOLATION = _everywhere(_lost(Code.cudaErrorStreamCaptureIsolation))
+MERGE = _everywhere(_lost(Code.cudaErrorStreamCaptureMerge))
+UNMATCHED = _everywhere(_lost(Code.cudaErrorStreamCaptureUnmatched))
+ILLEGAL_STATE = _everywhere(Answer(Code.cudaErrorIllegalState))
+BAD_VALUE = _everywhere(Answer(Code.cudaErrorInvalidValue))
+DEAD_WAIT = _everywhere(_lost(Code.cudaErrorInvalidValue))
+WRONG_THREAD = _by_mode(Answer(Code.cudaErrorStreamCaptureWrongThread, Effect.ENDS), _ENDS)
+END = _everywhere(_ENDS)
+
+
+class FromElsewhere(enum.Enum):
+    """What becomes of a call that would lose captures of other threads, and none of the thread that makes it."""
+
+    REFUSED = 'refused'
+    RELAXED = 'made in a thread mode that loses no capture'
+    WAITS = 'made when those captures are closed, if its thread has none open'
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule as a person is told it. ``waited``: the remedy where captures of other threads were never closed."""
+
+    name: str
+    error: type[CaptureError]
+    says: str
+    remedy: str
+    from_elsewhere: FromElsewhere = FromElsewhere.REFUSED
+    waited: str = ''
+
+
+def _rules(*rules: Rule) -> dict[str, Rule]:
+    found: dict[str, Rule] = {}
+    for rule in rules:
+        if rule.name in found:
+            raise ValueError(f'two rules are called {rule.name}')
+        found[rule.name] = rule
+    return found
+
+
+RULES: dict[str, Rule] = _rules(
+    Rule(
+        'sync-captured',
+        errors.SynchronizationError,
+        'A stream being captured has no running work to wait for',
+        'Order streams by `cap.join(side)` or `stream.wait_event(side.record())`; what is on one stream is in order. '
+        'Wait for results after the launch: `cap.graph.launch(s)`, then `s.synchronize()`.',
+    ),
+    Rule(
+        'query-captured',
+        errors.SynchronizationError,
+        'A stream being captured has no running work to ask about, and CuPy would swallow the error',
+        'Ask after the graph was launched: `cap.graph.launch(s)`, then `s.done`.',
+    ),
+    Rule(
+        'sync-captured-event',
+        errors.SynchronizationError,
+        'An event recorded in a capture stands for nodes of the graph, not for work that runs',
+        'Order work by it instead: `stream.wait_event(event)`; or wait after `cap.graph.launch()`.',
+    ),
+    Rule(
+        'query-captured-event',
+        errors.SynchronizationError,
+        'An event recorded in a capture stands for nodes of the graph, and has no state to ask for',
+        'Ask an event that was recorded outside the capture, after `cap.graph.launch()`.',
+    ),
+    Rule(
+        'time-captured-event',
+        errors.SynchronizationError,
+        'Events recorded in a capture carry no time',
+        'Time the launch: record events on the stream before and after `cap.graph.launch(stream)`.',
+    ),
+    Rule(
+        'device-sync',
+        errors.SynchronizationError,
+        'The device holds a stream that is being captured, so it has no end of work to wait for',
+        'Move the call out of the `with ck.capture()` block; inside, order lanes with `cap.join(stream)`.',
+        FromElsewhere.WAITS,
+        'Synchronise one stream instead of the device, or close the capture first.',
+    ),
+    Rule(
+        'unsafe-in-mode',
+        errors.UnsupportedCallError,
+        'This call may wait for the device, and the mode of this capture keeps such calls away',
+        "Open the capture with mode='relaxed' (the default), or make the call before it.",
+        FromElsewhere.RELAXED,
+    ),
+    Rule(
+        'unsafe-sync-in-mode',
+        errors.SynchronizationError,
+        'Waiting for or asking about work outside of the capture is unsafe in the mode of this capture',
+        "Open the capture with mode='relaxed' (the default), or make the call before it.",
+        FromElsewhere.RELAXED,
+    ),
+    Rule(
+        'legacy-stream',
+        errors.LegacyStreamError,
+        'The legacy default stream can not be captured: beside a blocking stream in a capture its use loses the '
+        'capture, beside non-blocking ones the work runs at once and is missing from the graph',
+        'Use a stream of the capture: leave `Stream.null` out, the capture has made its own stream current.',
+        FromElsewhere.WAITS,
+    ),
+    Rule(
+        'escaped-work',
+        errors.EscapedWorkError,
+        'This stream is not in the capture: its work would run at once and be missing from the graph',
+        'Fork it first: `stream.wait_event(cap.stream.record())` and `cap.join(stream)` at the end, or '
+        '`with cap.fork(1) as (lane,):`.',
+    ),
+    Rule(
+        'isolation',
+        errors.IsolationError,
+        'A stream being captured can only wait for events recorded in the same capture',
+        'Wait before the capture begins, or let the launching stream wait: `s.wait_event(event); cap.graph.launch(s)`.',
+    ),
+    Rule(
+        'merge',
+        errors.MergeError,
+        'An event of one capture can not be waited for in another: the two would become one, and both be lost',
+        'Record both parts in one capture, or order the two graphs by launching them on one stream.',
+    ),
+    Rule(
+        'end-elsewhere',
+        errors.UnmatchedError,
+        'A capture ends on the stream that began it',
+        'End it on its origin; a lane is joined instead: `origin.wait_event(lane.record())`.',
+    ),
+    Rule(
+        'end-wrong-thread',
+        errors.WrongThreadError,
+        'A capture that is not relaxed ends in the thread that began it',
+        "End it in the thread that began it, or begin it with mode='relaxed'.",
+    ),
+    Rule(
+        'not-capturing',
+        errors.UnmatchedError,
+        'This stream is not being captured',
+        'Begin a capture on it first.',
+    ),
+    Rule(
+        'already-capturing',
+        errors.UnmatchedError,
+        'This stream is already in a capture',
+        'Use the open capture, fork a lane from it, or begin the second capture on another stream.',
+    ),
+    Rule(
+        'callback',
+        errors.UnsupportedCallError,
+        'Stream callbacks can not be recorded',
+        'Use `stream.launch_host_func(fn, arg)`, which becomes a host node.',
+    ),
+    Rule(
+        'graph-launch',
+        errors.UnsupportedCallError,
+        'An executable graph can not be launched into a stream that is being captured',
+        'Launch it before or after the capture; inside, `cap.embed(graph)` makes it a part of this one.',
+    ),
+    Rule(
+        'graph-upload',
+        errors.UnsupportedCallError,
+        'An executable graph can not be uploaded on a stream that is being captured',
+        'Upload it before or after the capture.',
+    ),
+    Rule(
+        'stream-flags',
+        errors.UnsupportedCallError,
+        'Asking a captured stream for its flags loses the capture',
+        'Read `stream.is_non_blocking` before the capture.',
+    ),
+    Rule(
+        'peer-copy',
+        errors.UnsupportedCallError,
+        'memcpyPeerAsync can not be recorded',
+        'Use memcpyAsync with unified addresses: `a.data.copy_from_device_async(b.data, nbytes)`.',
+    ),
+    Rule(
+        'prefetch',
+        errors.UnsupportedCallError,
+        'Prefetching managed memory can not be recorded',
+        'Prefetch before the capture, or on the launching stream before `cap.graph.launch()`.',
+    ),
+    Rule(
+        'dead-event',
+        errors.IsolationError,
+        'This event was recorded in a capture that has ended or was lost, and stands for nothing any more',
+        'Record it again, in this capture or outside of any.',
+    ),
+    Rule(
+        'invalidated',
+        errors.InvalidatedError,
+        'The capture was lost before this call',
+        'Find the call that lost it above this line; end the capture and begin anew.',
+    ),
+    Rule(
+        'unjoined',
+        errors.UnjoinedError,
+        'Every lane must be joined to the origin before the capture ends',
+        'Join each: `cap.join(stream)`, or `origin.wait_event(stream.record())` after its last work.',
+    ),
+    Rule(
+        'host-read',
+        errors.HostReadError,
+        'The host reads a value that recorded work has not computed yet',
+        'Keep the value on the device (`cp.where` instead of `if`), or read it after `cap.graph.launch()`.',
+    ),
+    Rule(
+        'host-write',
+        errors.UnsupportedCallError,
+        'The host writes into an array that recorded work reads: it would be written once, now, and not at each launch',
+        'Call `set` before the capture or before a launch; for a constant make a new array: `cp.asarray(values)`.',
+    ),
+    Rule(
+        'outside-pointer',
+        errors.UnsupportedCallError,
+        'Only memory that the graph itself allocated can be freed inside it',
+        'Free it outside the capture.',
+    ),
+)
+
+#: Rules in special cases, in which more can be said or something else is to be done, by the name of the case.
+VARIANTS: dict[str, Rule] = {
+    'work-on-another-device': replace(
+        RULES['escaped-work'],
+        says='No stream of this device is in the capture: work sent there would run at once and be missing from the '
+        'graph',
+        remedy='Give the device a lane: `with cap.fork(devices=[0, 1]) as lanes:` and `with lanes[1]:`; or fork a '
+        'stream of it, `side.wait_event(cap.stream.record())`, and make it current there.',
+    ),
+    'work-of-cupy-on-another-device': replace(
+        RULES['escaped-work'],
+        says='CuPy goes to the other device to rearrange elements there, and nothing orders that with the lane that is '
+        'current here',
+        remedy='Do it there, with a lane of that device: `with lanes[1]: part = cp.ascontiguousarray(x)`; what is '
+        'contiguous and of the same dtype is copied as it is.',
+    ),
+    # it is not the stream that has to change, but the place of the call
+    'wait-for-legacy-stream': replace(RULES['legacy-stream'], remedy=RULES['device-sync'].remedy),
+    'query-legacy-stream': replace(RULES['legacy-stream'], remedy=RULES['query-captured'].remedy),
+    'end-by-block': Rule(
+        'end-by-block',
+        errors.UnmatchedError,
+        'This capture belongs to a `with ck.capture()` block',
+        'Leave the block instead: its end is the end of the capture.',
+    ),
+    'dlpack-legacy': Rule(
+        'dlpack-legacy',
+        errors.LegacyStreamError,
+        'DLPack without a stream makes the legacy default stream wait for this one',
+        'Name the stream: `x.__dlpack__(stream=cap.stream.ptr)`, or exchange before the capture.',
+    ),
+}
+
+_O = Operation
+_T = Target
+_Row = tuple[str, Operation, Target, Pattern, str]
+
+#: (measured label, operation, target, what the driver answers, the rule a person is told or '')
+ROWS: tuple[_Row, ...] = (
+    ('streamSynchronize(origin)', _O.STREAM_SYNCHRONIZE, _T.ORIGIN, CONFLICT, 'sync-captured'),
+    ('streamSynchronize(side captured)', _O.STREAM_SYNCHRONIZE, _T.LANE, CONFLICT, 'sync-captured'),
+    ('streamSynchronize(uncaptured nonblocking)', _O.STREAM_SYNCHRONIZE, _T.OUTSIDE, UNSAFE, 'unsafe-sync-in-mode'),
+    ('streamSynchronize(uncaptured blocking)', _O.STREAM_SYNCHRONIZE, _T.OUTSIDE, UNSAFE, 'unsafe-sync-in-mode'),
+    ('streamSynchronize(perthread)', _O.STREAM_SYNCHRONIZE, _T.OUTSIDE, UNSAFE, 'unsafe-sync-in-mode'),
+    ('streamSynchronize(legacy)', _O.STREAM_SYNCHRONIZE, _T.LEGACY, LEGACY_WAIT, 'legacy-stream'),
+    ('streamSynchronize(legacy) other thread', _O.STREAM_SYNCHRONIZE, _T.LEGACY_OTHER_THREAD, LEGACY_WAIT_ELSEWHERE, 'legacy-stream'),
+    ('streamSynchronize(origin) other thread', _O.STREAM_SYNCHRONIZE, _T.ORIGIN, CONFLICT, 'sync-captured'),
+    ('streamSynchronize(origin), thread exchanged to relaxed', _O.STREAM_SYNCHRONIZE, _T.ORIGIN, CONFLICT, 'sync-captured'),
+    ('streamSynchronize(uncaptured) other thread', _O.STREAM_SYNCHRONIZE, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-sync-in-mode'),
+    ('streamSynchronize(perthread) other thread', _O.STREAM_SYNCHRONIZE, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-sync-in-mode'),
+    ('streamSynchronize(uncaptured), thread exchanged to relaxed', _O.STREAM_SYNCHRONIZE, _T.RELAXED_THREAD, ALLOWED, ''),
+    ('streamQuery(origin)', _O.STREAM_QUERY, _T.ORIGIN, CONFLICT, 'query-captured'),
+    ('streamQuery(side captured)', _O.STREAM_QUERY, _T.LANE, CONFLICT, 'query-captured'),
+    ('streamQuery(uncaptured)', _O.STREAM_QUERY, _T.OUTSIDE, UNSAFE, 'unsafe-sync-in-mode'),
+    ('streamQuery(legacy)', _O.STREAM_QUERY, _T.LEGACY, LEGACY_WAIT, 'legacy-stream'),
+    ('streamQuery(uncaptured) other thread', _O.STREAM_QUERY, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-sync-in-mode'),
+    ('streamQuery(uncaptured), thread exchanged to relaxed', _O.STREAM_QUERY, _T.RELAXED_THREAD, ALLOWED, ''),
+    ('streamIsCapturing(origin)', _O.STREAM_IS_CAPTURING, _T.ORIGIN, ALLOWED, ''),
+    ('streamIsCapturing(side captured)', _O.STREAM_IS_CAPTURING, _T.LANE, ALLOWED, ''),
+    ('streamIsCapturing(uncaptured)', _O.STREAM_IS_CAPTURING, _T.OUTSIDE, ALLOWED, ''),
+    ('streamIsCapturing(legacy)', _O.STREAM_IS_CAPTURING, _T.LEGACY, LEGACY_ASK, 'legacy-stream'),
+    ('streamGetFlags(origin)', _O.STREAM_GET_FLAGS, _T.ORIGIN, CONFLICT, 'stream-flags'),
+    ('streamGetFlags(side captured)', _O.STREAM_GET_FLAGS, _T.LANE, CONFLICT, 'stream-flags'),
+    ('streamGetFlags(uncaptured)', _O.STREAM_GET_FLAGS, _T.OUTSIDE, ALLOWED, ''),
+    ('streamGetFlags(legacy)', _O.STREAM_GET_FLAGS, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream'),
+    ('streamGetPriority(origin)', _O.STREAM_GET_PRIORITY, _T.ORIGIN, ALLOWED, ''),
+    ('streamGetPriority(side captured)', _O.STREAM_GET_PRIORITY, _T.LANE, ALLOWED, ''),
+    ('streamGetPriority(uncaptured)', _O.STREAM_GET_PRIORITY, _T.OUTSIDE, ALLOWED, ''),
+    ('streamGetPriority(legacy)', _O.STREAM_GET_PRIORITY, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream'),
+    ('streamCreate', _O.STREAM_CREATE, _T.NONE, ALLOWED, ''),
+    ('streamCreateWithPriority', _O.STREAM_CREATE, _T.NONE, ALLOWED, ''),
+    ('streamDestroy(uncaptured)', _O.STREAM_DESTROY, _T.OUTSIDE, ALLOWED, ''),
+    ('streamDestroy(side captured)', _O.STREAM_DESTROY, _T.LANE, ALLOWED, ''),
+    ('streamAddCallback(origin)', _O.STREAM_ADD_CALLBACK, _T.ORIGIN, CONFLICT, 'callback'),
+    ('streamAddCallback(side captured)', _O.STREAM_ADD_CALLBACK, _T.LANE, CONFLICT, 'callback'),
+    ('streamAddCallback(uncaptured)', _O.STREAM_ADD_CALLBACK, _T.OUTSIDE, ESCAPES, 'escaped-work'),
+    ('streamAddCallback(legacy)', _O.STREAM_ADD_CALLBACK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
+    ('launchHostFunc(origin)', _O.LAUNCH_HOST_FUNC, _T.ORIGIN, RECORDED, ''),
+    ('launchHostFunc(side captured)', _O.LAUNCH_HOST_FUNC, _T.LANE, RECORDED, ''),
+    ('launchHostFunc(uncaptured)', _O.LAUNCH_HOST_FUNC, _T.OUTSIDE, ESCAPES, 'escaped-work'),
+    ('launchHostFunc(legacy)', _O.LAUNCH_HOST_FUNC, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
+    ('beginCapture(origin again)', _O.BEGIN_CAPTURE, _T.ORIGIN, ILLEGAL_STATE, 'already-capturing'),
+    ('beginCapture(side already captured)', _O.BEGIN_CAPTURE, _T.LANE, ILLEGAL_STATE, 'already-capturing'),
+    ('beginCapture(uncaptured)', _O.BEGIN_CAPTURE, _T.OUTSIDE, ALLOWED, ''),
+    ('beginCapture(legacy)', _O.BEGIN_CAPTURE, _T.LEGACY, LEGACY_BEGIN, 'legacy-stream'),
+    ('end (nothing illegal)', _O.END_CAPTURE, _T.ORIGIN, END, ''),
+    ('endCapture(side)', _O.END_CAPTURE, _T.LANE, UNMATCHED, 'end-elsewhere'),
+    ('endCapture(uncaptured)', _O.END_CAPTURE, _T.OUTSIDE, ILLEGAL_STATE, 'not-capturing'),
+    ('endCapture(legacy)', _O.END_CAPTURE, _T.LEGACY, LEGACY_END, 'legacy-stream'),
+    ('endCapture(origin, other thread)', _O.END_CAPTURE, _T.WRONG_THREAD, WRONG_THREAD, 'end-wrong-thread'),
+    ('memsetAsync(origin)', _O.WORK, _T.ORIGIN, RECORDED, ''),
+    ('memsetAsync(origin) other thread', _O.WORK, _T.ORIGIN, RECORDED, ''),
+    ('memcpyAsync D2D (origin)', _O.WORK, _T.ORIGIN, RECORDED, ''),
+    ('memcpy2DAsync D2D (origin)', _O.WORK, _T.ORIGIN, RECORDED, ''),
+    ('memcpyAsync D2H pageable (origin)', _O.WORK, _T.ORIGIN, RECORDED, ''),
+    ('memcpyAsync H2D pageable (origin)', _O.WORK, _T.ORIGIN, RECORDED, ''),
+    ('memcpyAsync D2H pinned (origin)', _O.WORK, _T.ORIGIN, RECORDED, ''),
+    ('memcpyAsync H2D pinned (origin)', _O.WORK, _T.ORIGIN, RECORDED, ''),
+    ('memsetAsync(side captured)', _O.WORK, _T.LANE, RECORDED, ''),
+    ('memcpyAsync D2D (uncaptured)', _O.WORK, _T.OUTSIDE, ESCAPES, 'escaped-work'),
+    ('memcpyAsync D2D (perthread)', _O.WORK, _T.OUTSIDE, ESCAPES, 'escaped-work'),
+    ('memsetAsync(perthread)', _O.WORK, _T.OUTSIDE, ESCAPES, 'escaped-work'),
+    ('memsetAsync(uncaptured nonblocking)', _O.WORK, _T.OUTSIDE, ESCAPES, 'escaped-work'),
+    ('memsetAsync(uncaptured blocking)', _O.WORK, _T.OUTSIDE, ESCAPES, 'escaped-work'),
+    ('memcpyAsync D2D (legacy)', _O.WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
+    ('memsetAsync(legacy)', _O.WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
+    ('memsetAsync(legacy), blocking side captured', _O.LEGACY_WORK, _T.LANE, LEGACY_FORK, 'legacy-stream'),
+    ('memsetAsync(uncaptured) other thread', _O.WORK, _T.OTHER_THREAD, ALLOWED, ''),
+    ('memsetAsync(legacy) other thread', _O.LEGACY_WORK, _T.OTHER_THREAD, LEGACY_USE, 'legacy-stream'),
+    ('memset sync other thread', _O.LEGACY_WORK, _T.OTHER_THREAD, LEGACY_USE, 'legacy-stream'),
+    ('memcpy H2D sync', _O.LEGACY_WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
+    ('memcpy D2H sync', _O.LEGACY_WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
+    ('memcpy D2D sync', _O.LEGACY_WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
+    ('memcpy2D D2D sync', _O.LEGACY_WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
+    ('memcpyPeer sync', _O.LEGACY_WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
+    ('memset sync', _O.LEGACY_WORK, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
+    ('memcpyPeerAsync (origin)', _O.PEER_COPY, _T.ORIGIN, CONFLICT, 'peer-copy'),
+    ('memPrefetchAsync(origin)', _O.PREFETCH, _T.ORIGIN, CONFLICT, 'prefetch'),
+    ('memcpyPeerAsync(side captured)', _O.PEER_COPY, _T.LANE, CONFLICT, 'peer-copy'),
+    ('memPrefetchAsync(side captured)', _O.PREFETCH, _T.LANE, CONFLICT, 'prefetch'),
+    ('mallocAsync(side captured)', _O.MALLOC_ASYNC, _T.LANE, RECORDED, ''),
+    ('freeAsync(side captured, outside pointer)', _O.FREE_ASYNC, _T.LANE, BAD_VALUE, 'outside-pointer'),
+    ('memPrefetchAsync(uncaptured)', _O.PREFETCH, _T.OUTSIDE, ESCAPES, 'escaped-work'),
+    ('mallocAsync(origin)', _O.MALLOC_ASYNC, _T.ORIGIN, RECORDED, ''),
+    ('mallocFromPoolAsync(origin)', _O.MALLOC_ASYNC, _T.ORIGIN, RECORDED, ''),
+    ('mallocAsync(uncaptured)', _O.MALLOC_ASYNC, _T.OUTSIDE, UNSAFE, 'unsafe-in-mode'),
+    ('mallocFromPoolAsync(uncaptured)', _O.MALLOC_ASYNC, _T.OUTSIDE, UNSAFE, 'unsafe-in-mode'),
+    ('freeAsync(origin, outside pointer)', _O.FREE_ASYNC, _T.ORIGIN, BAD_VALUE, 'outside-pointer'),
+    ('freeAsync(uncaptured)', _O.FREE_ASYNC, _T.OUTSIDE, UNSAFE, 'unsafe-in-mode'),
+    ('deviceSynchronize', _O.DEVICE_SYNCHRONIZE, _T.NONE, CONFLICT, 'device-sync'),
+    ('driverCtxSynchronize', _O.DEVICE_SYNCHRONIZE, _T.NONE, CONFLICT, 'device-sync'),
+    ('deviceSynchronize other thread, exchanged to relaxed', _O.DEVICE_SYNCHRONIZE, _T.OTHER_THREAD, CONFLICT, 'device-sync'),
+    ('deviceSynchronize other thread', _O.DEVICE_SYNCHRONIZE, _T.OTHER_THREAD, CONFLICT, 'device-sync'),
+    ('deviceSynchronize, thread exchanged to relaxed', _O.DEVICE_SYNCHRONIZE, _T.RELAXED_THREAD, CONFLICT, 'device-sync'),
+    ('eventCreate', _O.EVENT_CREATE, _T.NONE, ALLOWED, ''),
+    ('eventDestroy(captured)', _O.EVENT_DESTROY, _T.CAPTURED_EVENT, ALLOWED, ''),
+    ('eventDestroy(uncaptured)', _O.EVENT_DESTROY, _T.OUTSIDE_EVENT, ALLOWED, ''),
+    ('eventRecord(origin)', _O.EVENT_RECORD, _T.ORIGIN, ALLOWED, ''),
+    ('eventRecord(origin, timing event)', _O.EVENT_RECORD, _T.ORIGIN, ALLOWED, ''),
+    ('eventRecord(side captured)', _O.EVENT_RECORD, _T.LANE, ALLOWED, ''),
+    ('eventRecord(uncaptured stream)', _O.EVENT_RECORD, _T.OUTSIDE, ALLOWED, ''),
+    ('eventRecord(uncaptured stream, captured event)', _O.EVENT_RECORD, _T.OUTSIDE, ALLOWED, ''),
+    ('eventRecord(perthread)', _O.EVENT_RECORD, _T.OUTSIDE, ALLOWED, ''),
+    ('eventRecord(uncaptured stream) other thread', _O.EVENT_RECORD, _T.OUTSIDE, ALLOWED, ''),
+    ('eventRecord(legacy)', _O.EVENT_RECORD, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream'),
+    ('eventRecordExternal(origin)', _O.EVENT_RECORD_EXTERNAL, _T.ORIGIN, RECORDED, ''),
+    ('eventRecordExternal(side captured)', _O.EVENT_RECORD_EXTERNAL, _T.LANE, RECORDED, ''),
+    ('eventRecordExternal(uncaptured)', _O.EVENT_RECORD_EXTERNAL, _T.OUTSIDE, ILLEGAL_STATE, 'not-capturing'),
+    ('eventQuery(event of an ended capture)', _O.EVENT_QUERY, _T.DEAD_EVENT, BAD_VALUE, 'dead-event'),
+    ('eventSynchronize(event of an ended capture)', _O.EVENT_SYNCHRONIZE, _T.DEAD_EVENT, BAD_VALUE, 'dead-event'),
+    ('eventElapsedTime(event of an ended capture)', _O.EVENT_ELAPSED_TIME, _T.DEAD_EVENT, BAD_VALUE, 'dead-event'),
+    ('eventQuery(captured)', _O.EVENT_QUERY, _T.CAPTURED_EVENT, CAPTURED_EVENT, 'query-captured-event'),
+    ('eventQuery(uncaptured)', _O.EVENT_QUERY, _T.OUTSIDE_EVENT, UNSAFE, 'unsafe-sync-in-mode'),
+    ('eventQuery(never recorded)', _O.EVENT_QUERY, _T.NEVER_RECORDED, UNSAFE, 'unsafe-sync-in-mode'),
+    ('eventQuery(uncaptured) other thread', _O.EVENT_QUERY, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-sync-in-mode'),
+    ('eventQuery(uncaptured), thread exchanged to relaxed', _O.EVENT_QUERY, _T.RELAXED_THREAD, ALLOWED, ''),
+    ('eventSynchronize(captured)', _O.EVENT_SYNCHRONIZE, _T.CAPTURED_EVENT, CAPTURED_EVENT, 'sync-captured-event'),
+    ('eventSynchronize(uncaptured)', _O.EVENT_SYNCHRONIZE, _T.OUTSIDE_EVENT, UNSAFE, 'unsafe-sync-in-mode'),
+    ('eventSynchronize(never recorded)', _O.EVENT_SYNCHRONIZE, _T.NEVER_RECORDED, UNSAFE, 'unsafe-sync-in-mode'),
+    ('eventSynchronize(uncaptured) other thread', _O.EVENT_SYNCHRONIZE, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-sync-in-mode'),
+    ('eventSynchronize(uncaptured), thread exchanged to relaxed', _O.EVENT_SYNCHRONIZE, _T.RELAXED_THREAD, ALLOWED, ''),
+    ('eventElapsedTime(captured,captured)', _O.EVENT_ELAPSED_TIME, _T.CAPTURED_EVENT, CAPTURED_EVENT_TIMED, 'time-captured-event'),
+    ('eventElapsedTime(uncaptured,captured)', _O.EVENT_ELAPSED_TIME, _T.CAPTURED_EVENT, CAPTURED_EVENT_TIMED, 'time-captured-event'),
+    ('eventElapsedTime(uncaptured,uncaptured)', _O.EVENT_ELAPSED_TIME, _T.OUTSIDE_EVENT, ALLOWED, ''),
+    ('waitEvent(origin, side event) [join]', _O.WAIT_EVENT, _T.CAPTURED_EVENT, ALLOWED, ''),
+    ('waitEvent(origin, never recorded)', _O.WAIT_EVENT, _T.NEVER_RECORDED, ALLOWED, ''),
+    ('waitEvent(origin, uncaptured recorded)', _O.WAIT_EVENT, _T.OUTSIDE_EVENT, ISOLATION, 'isolation'),
+    ('waitEvent(side captured, uncaptured recorded)', _O.WAIT_EVENT, _T.OUTSIDE_EVENT, ISOLATION, 'isolation'),
+    ('waitEvent(origin, event of another capture) [merge]', _O.WAIT_EVENT, _T.FOREIGN_EVENT, MERGE, 'merge'),
+    ('waitEvent(uncaptured nonblocking, captured) [fork]', _O.WAIT_EVENT, _T.FORK, ALLOWED, ''),
+    ('waitEvent(uncaptured blocking, captured) [fork]', _O.WAIT_EVENT, _T.FORK, ALLOWED, ''),
+    ('waitEvent(perthread, captured) [fork]', _O.WAIT_EVENT, _T.FORK, ALLOWED, ''),
+    ('waitEvent(legacy, captured)', _O.WAIT_EVENT, _T.LEGACY_FORK, LEGACY_FORK, 'legacy-stream'),
+    ('waitEvent(legacy, uncaptured recorded)', _O.WAIT_EVENT, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream'),
+    ('waitEvent(legacy, never recorded)', _O.WAIT_EVENT, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream'),
+    ('waitEvent(uncaptured, uncaptured recorded)', _O.WAIT_EVENT, _T.OUTSIDE_PAIR, ALLOWED, ''),
+    ('waitEvent(uncaptured, never recorded)', _O.WAIT_EVENT, _T.OUTSIDE_PAIR, ALLOWED, ''),
+    ('waitEvent(origin, event of an ended capture)', _O.WAIT_EVENT, _T.DEAD_EVENT, DEAD_WAIT, 'dead-event'),
+    ('waitEvent(uncaptured, event of an ended capture)', _O.WAIT_EVENT, _T.DEAD_FORK, BAD_VALUE, 'dead-event'),
+    ('waitEventExternal(side captured, uncaptured recorded)', _O.WAIT_EVENT_EXTERNAL, _T.LANE, RECORDED, ''),
+    ('waitEventExternal(origin, uncaptured recorded)', _O.WAIT_EVENT_EXTERNAL, _T.ORIGIN, RECORDED, ''),
+    ('graphLaunch(origin)', _O.GRAPH_LAUNCH, _T.ORIGIN, CONFLICT, 'graph-launch'),
+    ('graphLaunch(side captured)', _O.GRAPH_LAUNCH, _T.LANE, CONFLICT, 'graph-launch'),
+    ('graphLaunch(uncaptured)', _O.GRAPH_LAUNCH, _T.OUTSIDE, ESCAPES, 'escaped-work'),
+    ('graphLaunch(perthread)', _O.GRAPH_LAUNCH, _T.OUTSIDE, ESCAPES, 'escaped-work'),
+    ('graphLaunch(legacy)', _O.GRAPH_LAUNCH, _T.LEGACY, LEGACY_USE, 'legacy-stream'),
+    ('graphLaunch(uncaptured) other thread', _O.GRAPH_LAUNCH, _T.OTHER_THREAD, ALLOWED, ''),
+    ('graphUpload(origin)', _O.GRAPH_UPLOAD, _T.ORIGIN, CONFLICT, 'graph-upload'),
+    ('graphUpload(side captured)', _O.GRAPH_UPLOAD, _T.LANE, CONFLICT, 'graph-upload'),
+    ('graphUpload(uncaptured)', _O.GRAPH_UPLOAD, _T.OUTSIDE, ALLOWED, ''),
+    ('graphUpload(legacy)', _O.GRAPH_UPLOAD, _T.LEGACY, LEGACY_TOUCH, 'legacy-stream'),
+    *(
+        (label, _O.UNSAFE, _T.NONE, UNSAFE, 'unsafe-in-mode')
+        for label in (
+            'malloc', 'mallocManaged', 'mallocArray', 'malloc3DArray', 'mallocHost', 'hostAlloc+free', 'free',
+            'freeHost', 'hostRegister+unregister', 'graphInstantiate(other)', 'graphExecDestroy', 'profilerStart',
+            'profilerStop', 'deviceSetLimit', 'deviceSetMemPool', 'memPoolTrim', 'memPoolCreate', 'memPoolDestroy',
+            'memPoolGetAttribute', 'memPoolSetAttribute', 'memAdvise', 'driverModuleUnload',
+        )
+    ),
+    *(
+        (label, _O.UNSAFE, _T.OTHER_THREAD, UNSAFE_ELSEWHERE, 'unsafe-in-mode')
+        for label in ('malloc other thread', 'mallocHost other thread', 'free other thread', 'graphInstantiate other thread')
+    ),
+    *(
+        (label, _O.UNSAFE, _T.RELAXED_THREAD, ALLOWED, '')
+        for label in (
+            'malloc, thread exchanged to relaxed', 'mallocHost, thread exchanged to relaxed',
+            'free, thread exchanged to relaxed', 'graphInstantiate, thread exchanged to relaxed',
+            'malloc other thread, exchanged to relaxed', 'streamSynchronize(uncaptured) other thread, exchanged to relaxed',
+        )
+    ),
+    *(
+        (label, _O.HARMLESS, _T.NONE, ALLOWED, '')
+        for label in (
+            'memGetInfo', 'deviceGetAttribute', 'pointerGetAttributes', 'driverModuleLoadData', 'driverModuleGetFunction',
+            'driverCtxGetCurrent', 'streamGetCaptureInfo(origin)', 'deviceGetDefaultMemPool', 'deviceGetMemPool',
+            'deviceGetLimit', 'deviceCanAccessPeer', 'deviceGetPCIBusId', 'getDeviceProperties', 'setDevice',
+            'ipcGetMemHandle', 'graphDestroy', 'graphDebugDotPrint', 'graphExecUpdate',
+        )
+    ),
+)  # fmt: skip
+
+
+class History(enum.Enum):
+    """What a capture or an event has been through, where an answer depends on more than what is addressed."""
+
+    LOST = 'the capture was lost before'
+    UNJOINED = 'lanes of the capture are open'
+    NEVER_RECORDED = 'the event was never recorded'
+    DEAD_EVENT = 'the event was recorded in a capture that has ended'
+
+
+_AFTER_LOSS = (
+    _O.WORK, _O.LAUNCH_HOST_FUNC, _O.EVENT_RECORD, _O.EVENT_RECORD_EXTERNAL, _O.WAIT_EVENT, _O.WAIT_EVENT_EXTERNAL,
+    _O.STREAM_GET_PRIORITY,
+)  # fmt: skip
+
+#: (what was before, operation) -> what the driver answers, the rule that a person is told or ''
+BY_HISTORY: dict[tuple[History, Operation], tuple[Answer, str]] = {
+    **{(History.LOST, one): (Answer(Code.cudaErrorStreamCaptureInvalidated), 'invalidated') for one in _AFTER_LOSS},
+    (History.LOST, _O.END_CAPTURE): (Answer(Code.cudaErrorStreamCaptureInvalidated, Effect.ENDS), 'invalidated'),
+    (History.UNJOINED, _O.END_CAPTURE): (Answer(Code.cudaErrorStreamCaptureUnjoined, Effect.ENDS), 'unjoined'),
+    (History.NEVER_RECORDED, _O.EVENT_ELAPSED_TIME): (Answer(Code.cudaErrorInvalidResourceHandle), ''),
+    (History.DEAD_EVENT, _O.WAIT_EVENT_EXTERNAL): (Answer(Code.cudaErrorInvalidValue), 'dead-event'),
+}
+
+
+def after(history: History, operation: Operation) -> tuple[Answer, Rule | None]:
+    """Return what every driver answers to a call because of what was before, and the rule behind it.
+
+    Raises:
+        KeyError: what was before does not change the answer.
+    """
+    answer, name = BY_HISTORY[history, operation]
+    return answer, RULES.get(name)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A machine on which every cell was measured; ``cuda`` is what ``cudaDriverGetVersion`` says: 13000 for 13.0."""
+
+    cuda: int
+    driver: str
+    device: str
+
+
+MEASURED: tuple[Measured, ...] = (
+    Measured(13000, '580.159.04', 'NVIDIA H200'),
+    Measured(13000, '580.159.04', 'NVIDIA H100 80GB HBM3'),
+)
+NEWEST = max(MEASURED, key=lambda one: one.cuda)
+
+
+@dataclass(frozen=True)
+class Older:
+    """A row as drivers for a CUDA older than ``before`` answer, in the place of the row of that label in ``ROWS``."""
+
+    before: int
+    row: _Row
+
+
+#: None is known so far: all drivers that were measured answer alike.
+OLDER: tuple[Older, ...] = ()
+
+
+class Table:
+    """The rows of one driver, and looking up in them. ValueError: two rows answer one kind of call differently."""
+
+    def __init__(self, rows: tuple[_Row, ...]) -> None:
+        self.rows = rows
+        self._by_call: dict[tuple[Operation, Target], _Row] = {}
+        for one in rows:
+            known = self._by_call.setdefault((one[1], one[2]), one)
+            if known[3:] != one[3:]:
+                raise ValueError(f'{known[0]!r} and {one[0]!r} are one kind of call and have two answers')
+
+    def row(self, operation: Operation, target: Target) -> tuple[Pattern, Rule | None]:
+        """Return what this driver answers to a kind of call, and the rule behind it; KeyError if not measured."""
+        found = self._by_call[operation, target]
+        return found[3], RULES.get(found[4])
+
+
+@functools.cache
+def table(driver: int | None = None) -> Table:
+    """The table of a driver, by the CUDA that it is for (13000 for 13.0); without one that of the newest measured."""
+    replaced: dict[str, _Row] = {}
+    if driver is not None:
+        # the nearest change wins: 'before 12.4' over 'before 13.0'
+        for older in sorted(OLDER, key=lambda one: one.before, reverse=True):
+            if driver < older.before:
+                replaced[older.row[0]] = older.row
+    return Table(tuple(replaced.get(one[0], one) for one in ROWS))
+
+
+def row(operation: Operation, target: Target) -> tuple[Pattern, Rule | None]:
+    """Return what the newest driver that was measured answers to a kind of call, and the rule behind it.
+
+    Raises:
+        KeyError: it was not measured.
+    """
+    return table().row(operation, target)

@@ -1,0 +1,42 @@
+"""How results show themselves: ``repr`` is one line, ``str`` the whole table, and notebooks get that with bars."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from html import escape
+
+
+class Shown:
+    """What has a ``__str__`` of several lines: where it is echoed, alone or in a list, one line will do."""
+
+    def _brief(self) -> str:
+        """One line; by itself the first of the table."""
+        return str(self).partition('\n')[0].rstrip(':')
+
+    def _bars(self) -> Iterator[tuple[str, float, str]]:
+        """What notebooks draw: a name, a length, and the length in words."""
+        yield from ()
+
+    def __repr__(self) -> str:
+        return f'<{type(self).__name__}: {" ".join(self._brief().split())}>'
+
+    def _repr_html_(self) -> str:
+        bars = list(self._bars())
+        longest = max((length for _name, length, _said in bars), default=0.0)
+        rows = ''.join(_bar(name, length / longest, said) for name, length, said in bars if longest)
+        table = f'<table class="capturekit">{rows}</table>' if rows else ''
+        return f'{table}<pre style="white-space:pre-wrap">{escape(str(self))}</pre>'
+
+
+def in_notebook() -> bool:
+    """Whether what is displayed can be a picture: IPython has a kernel, and is no terminal."""
+    if 'IPython' not in sys.modules or 'IPython.display' not in sys.modules:
+        return False
+    return getattr(sys.modules['IPython'].get_ipython(), 'kernel', None) is not None
+
+
+def _bar(name: str, share: float, said: str) -> str:
+    bar = f'<div style="width:{240 * share:.1f}px;height:10px;background:#4477aa"></div>'
+    cells = (escape(name), bar, escape(said))
+    return '<tr>' + ''.join(f'<td style="text-align:left">{cell}</td>' for cell in cells) + '</tr>'

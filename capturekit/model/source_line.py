@@ -1,0 +1,106 @@
+"""Lines in the user's code: where a call came from, not counting frames of CuPy's, Python's or ours."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from dataclasses import dataclass
+from types import FrameType
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+#: Packages whose frames are never the user's line: what is captured goes through them.
+_PACKAGES = ('cupy', 'cupyx', 'cupy_backends', 'cuda.bindings', 'cuda.core', 'numpy', 'scipy', 'torch')
+#: Where Python's own modules lie, and folders in there that other people's are installed into.
+_PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ('stdlib', 'platstdlib')})
+_INSTALLED = ('site-packages', 'dist-packages')
+_foreign: dict[str, bool] = {}
+
+
+@dataclass(frozen=True)
+class Place:
+    """One line: ``file``, ``line``, ``function``."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        where = f'{os.path.basename(self.file)}:{self.line}'
+        return where if self.function == '<module>' else f'{where} in {self.function}'
+
+    @property
+    def short(self) -> str:
+        """The file's own name and the line: ``train.py:38``."""
+        return f'{os.path.basename(self.file)}:{self.line}'
+
+    def to_json(self) -> list[object]:
+        return [self.file, self.line, self.function]
+
+    @classmethod
+    def from_json(cls, data: list[object] | None) -> Place | None:
+        return None if data is None else cls(str(data[0]), int(str(data[1])), str(data[2]))
+
+
+def is_foreign(filename: str) -> bool:
+    """True for code of capturekit, CuPy, NVIDIA's bindings, NumPy, SciPy, PyTorch and Python's own modules."""
+    answer = _foreign.get(filename)
+    if answer is None:
+        answer = _foreign[filename] = filename.startswith((_OURS, '<frozen', *_package_folders())) or _is_pythons(
+            filename
+        )
+    return answer
+
+
+def is_foreign_frame(frame: FrameType) -> bool:
+    """:func:`is_foreign` of a frame's code; what was made from a string, as dataclasses are, is its module's."""
+    name = frame.f_code.co_filename
+    answer = _foreign.get(name)
+    if answer is None:
+        answer = is_foreign(name)
+    if answer or name[:1] != '<':
+        return answer
+    made = getattr(frame.f_code, 'co_qualname', '').startswith('__create_fn__')
+    return made or is_foreign(str(frame.f_globals.get('__file__', '')))
+
+
+def _is_pythons(filename: str) -> bool:
+    return any(filename.startswith(folder) and not filename[len(folder) :].startswith(_INSTALLED) for folder in _PYTHON)
+
+
+def _package_folders() -> list[str]:
+    files = (getattr(sys.modules.get(name), '__file__', None) for name in _PACKAGES)
+    return [os.path.dirname(file) + os.sep for file in files if file]
+
+
+def here(frame: FrameType | None = None) -> Place | None:
+    """Return the innermost line that is the user's, from ``frame`` outwards (default: the caller's)."""
+    at: FrameType | None = frame if frame is not None else sys._getframe(1)
+    known = _foreign
+    while at is not None:
+        code = at.f_code
+        if not known.get(code.co_filename) and not is_foreign_frame(at):
+            return Place(code.co_filename, at.f_lineno, code.co_name)
+        at = at.f_back
+    return None
+
+
+def raised_at(error: BaseException) -> Place | None:
+    """The innermost line of the user's that an exception has come through; None where there is none."""
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        if not is_foreign_frame(trace.tb_frame):
+            code = trace.tb_frame.f_code
+            found = Place(code.co_filename, trace.tb_lineno, code.co_name)
+        trace = trace.tb_next
+    return found
+
+
+def called() -> str:
+    """The name of the function that the user's line called; '' if that is not a Python function of CuPy's."""
+    at: FrameType | None = sys._getframe(1)
+    name = ''
+    while at is not None and is_foreign_frame(at):
+        name = at.f_code.co_name
+        at = at.f_back
+    return name

@@ -1,0 +1,136 @@
+"""Which versions of Python, CuPy and cuda-bindings capturekit works with, and what is said of others.
+
+docs/evidence/versions.md tells what was tried, and what held. A version that is too old is refused: Python where
+capturekit is imported, the others where a capture first needs them. One that is newer than was tried is let through,
+and ``capturekit doctor`` notes it; where it lacks something, the error says so.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of one package's versions.
+
+    ``least``: the first that works; ``tried``: the last that was tried, of each major version.
+    """
+
+    name: str
+    least: tuple[int, ...]
+    tried: tuple[tuple[int, int], ...]
+
+    def __str__(self) -> str:
+        """``'12.8 to 12.9, 13.0 to 13.5'``."""
+        first = [self.least if major == self.least[0] else (major,) for major, _minor in self.tried]
+        return ', '.join(f'{dotted((*least, 0)[:2])} to {dotted(last)}' for least, last in zip(first, self.tried))
+
+    def too_old(self, version: str) -> bool:
+        """Whether a version is refused."""
+        return numbers(version) < self.least
+
+    def newer(self, version: str) -> bool:
+        """Whether a version is newer than all that were tried of its major version, or of a new one."""
+        found = numbers(version)
+        return found[0] > self.tried[-1][0] or any(found[0] == last[0] and found > last for last in self.tried)
+
+    def refusal(self, version: str, command: str) -> str:
+        """What is said of a version that is too old."""
+        needs = f'capturekit needs {self.name} {dotted(self.least)} or newer (tried: {self})'
+        return f'{needs}, and this is {version}: {command}'
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Major and minor: ``'14.2.0rc1'`` is (14, 2)."""
+    return tuple(int(part) for part in re.findall(r'\d+', version)[:2]) or (0,)
+
+
+def dotted(version: tuple[int, ...]) -> str:
+    """``'14.2'``."""
+    return '.'.join(map(str, version))
+
+
+PYTHON = Known('Python', (3, 10), ((3, 14),))
+CUPY = Known('CuPy', (14,), ((14, 2),))
+BINDINGS = Known('cuda-bindings', (12, 8), ((12, 9), (13, 5)))
+
+if sys.version_info < PYTHON.least:  # this file, and capturekit/__init__.py, must be such that an old Python reads them
+    raise ImportError(
+        PYTHON.refusal(
+            dotted(tuple(sys.version_info[:3])),
+            f"python{dotted(PYTHON.tried[-1])} -m venv .venv && .venv/bin/pip install 'capturekit[cuda13]'",
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Feature:
+    """What takes a newer Python than the least: since which, and what is so before."""
+
+    what: str
+    since: tuple[int, int]
+    before: str
+
+
+FEATURES = (
+    Feature(
+        'A capture may be opened in a generator or a coroutine.',
+        (3, 12),
+        'It is a `GeneratorError` where it opens: Python could not tell of a `yield` inside.',
+    ),
+    Feature(
+        'Lines are followed beside a debugger or a coverage tool.',
+        (3, 12),
+        'Where one traces by `sys.settrace`, only the lines of calls are known.',
+    ),
+    Feature(
+        'Python prints the notes that capturekit adds to exceptions of yours.',
+        (3, 11),
+        'They are in `__notes__`, and `capturekit run` prints them.',
+    ),
+    Feature(
+        'A method that `dataclasses` wrote is never named as your line.',
+        (3, 11),
+        'It may be, as a line of `<string>`.',
+    ),
+)
+
+
+def installed() -> dict[str, str]:
+    """Versions of the distributions that bring CuPy, cuda-bindings and NumPy."""
+    import importlib.metadata  # as slow as all of capturekit's other imports together, and seldom needed
+
+    found = {}
+    for one in importlib.metadata.distributions():
+        name = str(one.metadata['Name'] or '').lower().replace('_', '-')
+        if re.fullmatch(r'cupy|cupy-(cuda|rocm).*|cuda-bindings|cuda-python|numpy', name):
+            found[name] = str(one.version)
+    return dict(sorted(found.items()))
+
+
+def command(found: Mapping[str, str] | None = None) -> str:
+    """What to type for a CuPy and cuda-bindings that capturekit works with. Two CuPys overwrite each other."""
+    cupys = [name for name in (installed() if found is None else found) if name.startswith('cupy')]
+    if cupys == ['cupy']:  # built here: for which CUDA it doesn't tell
+        return f"pip install -U 'cupy>={dotted(CUPY.least)}' (and cuda-bindings of the CUDA that it is built for)"
+    offered = [f'cupy-cuda{major}x' for major, _minor in BINDINGS.tried]
+    fitting = [name for name in cupys if name in offered]
+    strays = [name for name in cupys if name not in fitting]
+    first = f'pip uninstall {" ".join(strays)}; ' if strays else ''
+    if fitting:
+        return f"{first}pip install 'capturekit[{fitting[-1].removeprefix('cupy-').removesuffix('x')}]'"
+    return f"{first}pip install 'capturekit[cuda13]' (or [cuda12])"
+
+
+def lacking(what: str) -> str:
+    """What is said where the CuPy in force lacks something that capturekit listens to."""
+    version = str(getattr(sys.modules.get('cupy'), '__version__', 'of no version'))
+    name = next((name for name in installed() if name.startswith('cupy')), 'cupy')
+    last = dotted(CUPY.tried[-1])
+    why = f' and was not tried with this one, which is newer than {last}' if CUPY.newer(version) else ''
+    text = f'CuPy {version} lacks {what}: capturekit works with CuPy {CUPY}{why}'
+    return f"{text}: pip install '{name}=={last}.*'"

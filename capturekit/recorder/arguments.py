@@ -1,0 +1,73 @@
+"""The arguments of ``capture()``, checked where it is called: TypeError and ValueError come before anything begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capturekit.graph.executable import Graph
+from capturekit.model.host_reads import Rehearsal
+from capturekit.model.ledger import LEGACY_HANDLES, PER_THREAD_HANDLE
+from capturekit.model.rules import Mode
+from capturekit.recorder.embed import EmbedTarget
+
+_MODES = {mode.name.lower(): mode for mode in Mode}
+
+
+def check_flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f'{name} must be True or False, got {value!r}')
+
+
+def to_mode(mode: Any) -> Mode:
+    """Return a mode given by its name, or as it is."""
+    found = _MODES.get(mode) if isinstance(mode, str) else mode
+    if isinstance(found, Mode):
+        return found
+    raise (ValueError if isinstance(mode, str) else TypeError)(
+        f"mode must be 'relaxed', 'thread_local' or 'global', got {mode!r}"
+    )
+
+
+def check_stream(stream: Any) -> None:
+    if stream is None:
+        return
+    if not (hasattr(stream, 'ptr') and hasattr(stream, 'wait_event')):
+        raise TypeError(f'stream must be a CuPy stream or None, got {type(stream).__name__}')
+    if stream.ptr in LEGACY_HANDLES:
+        raise ValueError('the legacy default stream (Stream.null) can not be captured: leave `stream` out')
+    if stream.ptr == PER_THREAD_HANDLE:
+        raise ValueError('the per-thread default stream is another one in each thread: capture on a stream of your own')
+
+
+def check_pool(pool: Any) -> None:
+    if pool is not None and not callable(getattr(pool, 'malloc', None)):
+        raise TypeError(f'pool must be a cupy.cuda.MemoryPool or None, got {type(pool).__name__}')
+
+
+def check_rehearsal(rehearsal: Any) -> None:
+    if rehearsal is not None and not isinstance(rehearsal, Rehearsal):
+        raise TypeError(f'rehearsal must come from ck.rehearse(), got {type(rehearsal).__name__}')
+
+
+def check_race_flag(check_races: Any) -> None:
+    if check_races is not None and not isinstance(check_races, bool):
+        raise TypeError(f'check_races must be True, False or None, got {check_races!r}')
+
+
+def check_into(into: EmbedTarget | None, check_races: bool | None, rehearsal: Rehearsal | None) -> None:
+    """What somebody else instantiates and launches can neither be searched for races nor be checked at launches."""
+    if into is not None and check_races:
+        raise ValueError('with into= somebody else says what comes before and after: races are not looked for')
+    if into is not None and rehearsal is not None:
+        raise ValueError('a rehearsal is checked by launches of capturekit: with into= somebody else launches')
+
+
+def check_update(update: Any, into: EmbedTarget | None, rehearsal: Rehearsal | None) -> None:
+    """Raise UpdateError or ClosedError, too: the graph is launched in several parts, or closed."""
+    if update is None:
+        return
+    if not isinstance(update, Graph):
+        raise TypeError(f'update must be a capturekit.Graph or None, got {type(update).__name__}')
+    if into is not None or rehearsal is not None:
+        raise ValueError('update= goes neither with into= nor with a rehearsal')
+    update._check_update('ck.capture(update=...)')

@@ -1,0 +1,213 @@
+"""Graphs put together: a graph in a capture, and captures into a graph that exists.
+
+CUDA C++ Programming Guide, "Graph Structure" (child graphs); CUDA Runtime API, ``cudaGraphAddChildGraphNode``,
+``cudaStreamBeginCaptureToGraph``, ``cudaStreamUpdateCaptureDependencies``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from capturekit.analysis.node_view import Look, fill
+from capturekit.driver.cuda import current
+from capturekit.graph.executable import Graph
+from capturekit.guard import GUARD, Live, new_recording
+from capturekit.launch.plan import Part
+from capturekit.model import errors
+from capturekit.model.cleanup import uninterrupted
+from capturekit.model.counted import counted
+from capturekit.model.ledger import Lane, covers
+from capturekit.model.recording import Recording
+from capturekit.model.rules import CaptureStatus, Code, Mode
+from capturekit.model.source_line import here
+
+#: What a child graph can't hold.
+_NOT_INSIDE = frozenset({'conditional', 'mem alloc', 'mem free'})
+
+
+def embed(live: Live, graph: Any) -> None:
+    """Record, on the current lane, a node that runs ``graph``."""
+    if not isinstance(graph, Graph):
+        raise TypeError(f'embed() takes a capturekit.Graph, got {type(graph).__name__}')
+    if graph.closed:
+        raise errors.ClosedError(
+            'Capture.embed()', location=here(), rule='The graph was closed.', remedy='Close it later, or record again.'
+        )
+    here_id = live.platform.cupy.cuda.Device().id
+    if graph.device_id != here_id:
+        raise ValueError(f'the graph lives on device {graph.device_id}, the capture is on device {here_id}')
+    _fits(live, graph)
+    _lanes_on_its_devices(live, graph)
+    with uninterrupted(), GUARD.lock:
+        lane = _lane(live)
+        _one_at_a_time(live, lane, graph)
+        GUARD.work_on(lane.stream, 'Capture.embed()', lambda: _add(live, lane.stream, graph))
+        live.embedded.append((graph.graph, lane.capture, lane.number, lane.segment))
+        assert live.memory is not None
+        graph._lend(live.memory)
+        live.note('embedded', lane, f'a graph of {counted(graph.recording.node_count, "node")}', here())
+
+
+def _fits(live: Live, graph: Graph) -> None:
+    plan = graph._plan
+    kinds = {info.kind for info in live.platform.device.node_infos(graph.graph)}
+    if plan is not None and not plan.plain:
+        rule = 'It is launched in several parts, with checks or calls of the host in between.'
+    elif found := sorted(kinds & _NOT_INSIDE):
+        rule = f'A child graph can not hold {" or ".join(found)} nodes.'
+    else:
+        return
+    raise errors.UnsupportedCallError(
+        'Capture.embed()',
+        location=here(),
+        rule=rule,
+        remedy='Record its code in this block instead, or launch the graphs one after the other.',
+        cuda_error=Code.cudaErrorNotSupported.name,
+    )
+
+
+def _lanes_on_its_devices(live: Live, graph: Graph) -> None:
+    """Which devices a graph is of is told by its lanes, and much depends on it: what can be measured, or decided."""
+    devices = graph.recording.devices
+    missing = [str(device) for device in devices if device not in live.capture.devices]
+    if missing:
+        raise errors.UnsupportedCallError(
+            'Capture.embed()',
+            location=here(),
+            rule=f'The graph works on device {" and ".join(missing)}, too, and the capture has no lane there.',
+            remedy=f'Give it lanes there: `with cap.fork(devices={devices}) as lanes, lanes[0]: cap.embed(graph)`.',
+        )
+
+
+def _lane(live: Live) -> Lane:
+    stream = live.platform.cupy.cuda.get_current_stream()
+    lane = live.lane_of(stream)
+    if lane is None:
+        raise errors.UnmatchedError(
+            'Capture.embed()',
+            stream=stream.ptr,
+            location=here(),
+            rule='The current stream is not in this capture.',
+            remedy='Make a lane of the capture current: `with cap.stream:`.',
+        )
+    return lane
+
+
+def _one_at_a_time(live: Live, lane: Lane, graph: Graph) -> None:
+    """The same graph twice writes the same memory twice: only one after the other."""
+    for handle, capture, number, segment in live.embedded:
+        if handle == graph.graph and capture is lane.capture and not covers(lane, [(number, segment)]):
+            raise errors.UnsupportedCallError(
+                'Capture.embed()',
+                location=here(),
+                rule='This graph is already on a lane that may run beside this one, and both would write its memory.',
+                remedy='Join that lane first, or record the code twice.',
+            )
+
+
+def _add(live: Live, stream: int, graph: Graph) -> None:
+    device = live.platform.device
+    with GUARD.inside():
+        info = device.capture_info(stream)
+        node = device.add_child(info.graph, info.dependencies, graph.graph)
+        device.set_dependencies(stream, [node])
+    live.heeds |= graph.recording.by_priority
+
+
+def look(definition: Any) -> Recording:
+    """The nodes and edges of any graph, as a recording that has nothing else: to be drawn, saved and compared.
+
+    ``definition``: a ``cuda.core.graph.GraphDefinition``, a ``cudaGraph_t`` as an int, or anything else that has one as
+    ``handle`` or ``graph``: CuPy's graphs, too. ``recording.graph`` are the nodes, ``recording.arrows`` the edges, as
+    pairs of their numbers. What the body of a conditional node holds can not be asked.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    handle = definition if isinstance(definition, int) else getattr(definition, 'handle', None)
+    handle = getattr(definition, 'graph', None) if handle is None else handle
+    if handle is None or isinstance(definition, bool):
+        raise TypeError(f'look() takes a graph, got {type(definition).__name__}')
+    platform = current()
+    found = Look(platform.device, [Part(int(handle))], [], None)
+    recording = new_recording(platform, Mode.RELAXED, strict=True)
+    recording.mode, recording.outcome = '', 'good'
+    recording.node_count, recording.edge_count = len(found.nodes), len(found.edges)
+    fill(recording, found)
+    return recording
+
+
+@dataclass
+class EmbedTarget:
+    """A graph that a capture adds to: its handle, the nodes that come before, and how many there were."""
+
+    definition: Any
+    handle: int
+    after: tuple[int, ...]
+    count: int = 0
+    ends: tuple[int, ...] = ()
+
+    def nodes(self, handles: Iterable[int]) -> list[Any]:
+        """Nodes as the definition has them: objects of cuda.core, or handles."""
+        if isinstance(self.definition, int):
+            return list(handles)
+        nodes = self.definition.nodes
+        known = {int(node.handle): node for node in (nodes() if callable(nodes) else nodes)}
+        return [known[handle] for handle in handles]
+
+
+def target(into: Any, after: Any) -> EmbedTarget | None:
+    """Check ``into`` and ``after`` of :func:`capturekit.capture`."""
+    if into is None:
+        if after is not None:
+            raise TypeError('after= names nodes of the graph given as into=')
+        return None
+    handle = into if isinstance(into, int) and not isinstance(into, bool) else getattr(into, 'handle', None)
+    if handle is None or isinstance(into, (Graph, bool)):
+        raise TypeError(f'into must be a cuda.core GraphDefinition or a cudaGraph_t, got {type(into).__name__}')
+    nodes = () if after is None else tuple(after) if isinstance(after, Iterable) else (after,)
+    for node in nodes:
+        if isinstance(node, bool) or not (isinstance(node, int) or hasattr(node, 'handle')):
+            raise TypeError(f'after must be nodes of the graph, got {type(node).__name__}')
+    return EmbedTarget(into, int(handle), tuple(int(getattr(node, 'handle', node)) for node in nodes))
+
+
+def check(device: Any, target: EmbedTarget) -> None:
+    """Before anything is begun: the graph is one, and the nodes are its. Raises ValueError."""
+    known = set(device.graph_nodes(target.handle))
+    if strangers := [node for node in target.after if node not in known]:
+        raise ValueError(f'after: {len(strangers)} of the nodes are not in the graph')
+    target.count = len(known)
+
+
+def join_for_good(device: Any, origin: int, graph: int, count: int = 0) -> None:
+    """Before a failing capture into ``graph`` ends: the origin comes after all but its first ``count`` nodes.
+
+    The driver destroys a graph whose capture ends unjoined, also one that was there before.
+    """
+    if device.stream_status(origin) is CaptureStatus.ACTIVE:
+        device.set_dependencies(origin, device.graph_nodes(graph)[count:])
+
+
+def take_out(device: Any, into: EmbedTarget, decided: dict[int, list[int]]) -> None:
+    """A capture into a graph has failed: what it has added goes.
+
+    A conditional node has to stay, since a graph whose condition has lost its node can't be instantiated any more: with
+    nothing before it, nothing in it and nothing behind it.
+    """
+    for node in reversed(device.graph_nodes(into.handle)[into.count :]):
+        if node in decided:
+            _emptied(device, decided[node], decided)
+        else:
+            device.node_destroy(node)
+
+
+def _emptied(device: Any, bodies: Iterable[int], decided: dict[int, list[int]]) -> None:
+    for body in bodies:
+        for node in reversed(device.graph_nodes(body)):
+            if node in decided:
+                _emptied(device, decided[node], decided)
+            else:
+                device.node_destroy(node)

@@ -1,0 +1,147 @@
+"""The end of a capture that went well so far: it is checked, ended, and what came of it is instantiated."""
+
+from __future__ import annotations
+
+from capturekit.guard import GUARD, Live
+from capturekit.launch.executable_graph import ExecutableGraph
+from capturekit.launch.outside_arrays import keep, keep_named
+from capturekit.model import errors
+from capturekit.model.rules import CaptureStatus
+from capturekit.model.source_line import Place
+from capturekit.recorder.embed import EmbedTarget
+
+_WHOEVER = (
+    'lanes have different priorities: they count where the definition is instantiated with '
+    'cudaGraphInstantiateFlagUseNodePriority'
+)
+
+
+def check(live: Live) -> None:
+    """Raise what stands against a graph. In adapting mode lanes that are open are joined instead."""
+    GUARD.check(live)
+    escaped = live.escaped or GUARD.open_group(live)
+    if escaped is not None:
+        raise escaped
+    GUARD.find_work(live)
+    if live.broken is not None:
+        raise _half_a_body(live.broken)
+    if live.awaited:
+        raise _empty_loop(live.awaited[0].at)
+    if live.capture.unjoined():
+        if live.strict:
+            raise GUARD.unjoined(live)
+        GUARD.join_all(live)
+
+
+def end(live: Live, into: EmbedTarget | None) -> ExecutableGraph | EmbedTarget | None:
+    """End the capture; return what came of it, or None where :func:`instantiate` has to end it.
+
+    Only what other threads may not come between is done here, since they wait for the guard's lock meanwhile.
+    """
+    if live.plan is not None:
+        made = _end_parts(live)
+        keep_outside(live, [graph for part in live.plan.parts for graph in part.graphs])
+        return made
+    if into is not None:
+        return _end_into(live, into)
+    device = live.platform.device
+    with GUARD.inside():
+        info = device.capture_info(live.origin.ptr)
+        live.recording.node_count = device.graph_node_count(info.graph)
+        live.recording.edge_count = device.graph_edge_count(info.graph)
+    live.capture.status = CaptureStatus.NONE
+    return None
+
+
+def instantiate(live: Live, definition_only: bool) -> ExecutableGraph:
+    """End a capture that is one graph of its own, and instantiate that unless the definition is all that is needed."""
+    live.recording.by_priority = live.by_priority
+    if definition_only:
+        made = _defined(live)
+    elif live.by_priority:  # which CuPy does not heed
+        made = _defined(live)
+        with GUARD.inside():
+            made = made.instantiated(live.platform.device, True)
+    else:
+        made = ExecutableGraph.of_cupy(GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin))
+    keep_outside(live, [made.graph])
+    return made
+
+
+def _defined(live: Live) -> ExecutableGraph:
+    """End the capture as CuPy does, and instantiate nothing."""
+    with GUARD.inside():
+        graph = live.platform.device.end_capture(live.origin.ptr)
+    called, live.origin._graph_host_funcargs = live.origin._graph_host_funcargs, None
+    return ExecutableGraph.of_definition(live.platform.device, graph, called)
+
+
+def _end_into(live: Live, into: EmbedTarget) -> EmbedTarget:
+    """End a capture whose nodes stay in the graph that they were added to."""
+    device = live.platform.device
+    with GUARD.inside():
+        fresh = set(device.graph_nodes(into.handle)[into.count :])
+        followed = {a for a, b in device.graph_edges(into.handle) if b in fresh}  # by others, which are ends or before
+        ends = device.capture_info(live.origin.ptr).dependencies
+        into.ends = tuple(node for node in ends if node not in followed)
+        live.recording.node_count += device.graph_node_count(into.handle) - into.count
+        live.recording.edge_count += device.graph_edge_count(into.handle)
+    if live.by_priority:
+        live.note('note', None, _WHOEVER, live.at)
+    live.capture.status = CaptureStatus.NONE
+    with GUARD.inside():
+        device.end_capture(live.origin.ptr)
+    keep_outside(live, [into.handle], into.count)
+    return into
+
+
+def _end_parts(live: Live) -> ExecutableGraph:
+    """End the last part, and instantiate every part."""
+    GUARD.end_part(live)
+    assert live.plan is not None
+    if live.plan.checks is not None:
+        live.plan.checks.complete()
+    with GUARD.inside():
+        for part in live.plan.parts:
+            live.plan.complete(part, live.by_priority)
+    live.recording.by_priority = live.by_priority
+    return ExecutableGraph.of_plan(live.plan, live.origin._graph_host_funcargs)
+
+
+def keep_outside(live: Live, graphs: list[int], first: int = 0) -> None:
+    """Keep what the graph uses from outside; in a strict capture nothing of that may be gone already."""
+    if live.named and live.memory is not None:
+        keep_named(live.named, live.memory, live.platform.cupy.ndarray)
+    reader = None if live.platform.simulated else live.platform.device.reader
+    if reader is None or live.memory is None:
+        return
+    held, live.held = live.held, []
+    lost = keep(reader, graphs, live.memory, held, live.platform.cupy.ndarray, first)
+    for kernel, address in lost:
+        text = f'{kernel} uses memory at {address:#x} whose array is gone already'
+        live.note('note', None, text, live.at)
+    if lost and live.strict:
+        raise errors.FreedMemoryError(
+            f'{lost[0][0]} uses memory at {lost[0][1]:#x}',
+            location=live.at,
+            rule='The array that it was is gone already: its memory may be given to somebody else before a launch.',
+            remedy='Keep a name for every array that the block reads, outside of the block.',
+        )
+
+
+def _half_a_body(at: Place) -> errors.UnsupportedCallError:
+    return errors.UnsupportedCallError(
+        'A body that an exception has left',
+        location=at,
+        rule='The exception was caught inside the capture; the body holds what was recorded before it, and no more.',
+        remedy='Let the exception end the capture, or catch it inside the body.',
+    )
+
+
+def _empty_loop(at: Place | None) -> errors.UnsupportedCallError:
+    return errors.UnsupportedCallError(
+        'A loop without a body',
+        location=at,
+        rule='`cap.while_` was called, and its block never entered: a launch would ask the condition for ever.',
+        remedy='Write `with cap.while_(condition):` around the work that is to be repeated.',
+    )

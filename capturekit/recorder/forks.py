@@ -1,0 +1,299 @@
+"""``fork()``: a scope that owns its lanes, in a capture or eagerly."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+from capturekit.driver.cuda import Platform, current
+from capturekit.guard import GUARD, Live
+from capturekit.model import errors
+from capturekit.model.cleanup import add_note
+from capturekit.model.counted import counted
+from capturekit.model.ledger import PER_THREAD_HANDLE
+from capturekit.model.rules import CaptureStatus
+from capturekit.model.source_line import here
+
+#: What a free stream can be used for: device, priority, and the stream that eager lanes were forked from.
+Key = tuple[int, int | None, tuple[int, int] | None]
+
+#: Of each lane: a number, or a ``cupy.cuda.Device``; None is the current one for all.
+Devices = Sequence[Any] | None
+
+#: Free streams are kept for so many kinds of use; the one that was not used for the longest time goes first.
+_KINDS = 64
+_LEAST, _MOST = -(2**31), 2**31 - 1
+
+#: Of all lanes, or of each; None is the default, 0. Lower numbers come first.
+Priority = int | Sequence[int | None] | None
+
+
+class LaneStreams:
+    """Streams for forks, used again by later ones. The stock lies with the device, and goes with it.
+
+    Eager lanes are used again only by forks of the stream that they were forked from. CuPy's pool hands a block that
+    was allocated on a lane out on that lane again, as soon as Python drops the array: then what still reads it is on
+    the stream that has joined the lane, and a fork of that stream comes after it. In captures the graph owns the memory
+    and knows who reads it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def take(self, platform: Platform, priority: int | None, live: Live | None, parent: Any, device: int) -> Any:
+        """A stream for a lane: one that the open capture has joined already, else a free one, else a new one."""
+        thread = threading.get_ident() if parent.ptr == PER_THREAD_HANDLE else 0  # another stream in each thread
+        source = (int(parent.ptr), thread)
+        key = (device, priority, None if live is not None else source)
+        with self._lock:
+            stream = self._found(platform, key, source, live)
+        if stream is None:
+            with GUARD.on(device, platform):
+                stream = platform.cupy.cuda.Stream(non_blocking=True, priority=priority)
+            stream.capturekit_key = key
+        stream.capturekit_source = source
+        return stream
+
+    def _found(self, platform: Platform, key: Key, source: tuple[int, int], live: Live | None) -> Any:
+        for stream in live.lane_streams if live is not None else ():
+            # joined into another lane, its next work would wait for what it has done there
+            if stream.capturekit_key == key and stream.capturekit_source == source:
+                live.lane_streams.remove(stream)  # type: ignore[union-attr]
+                return stream
+        free = self._free(platform, key)
+        return free.pop(0) if free else None
+
+    @staticmethod
+    def _free(platform: Platform, key: Key) -> list[Any]:
+        stock: dict[Key, list[Any]] = platform.device.spare_streams
+        free = stock[key] = stock.pop(key, [])
+        while len(stock) > _KINDS:
+            del stock[next(iter(stock))]
+        return free
+
+    def give(self, platform: Platform, streams: list[Any]) -> None:
+        with self._lock:
+            for stream in streams:
+                # one that a capture still holds (begun past the guard) is dropped: it must not be met elsewhere
+                if platform.device.stream_status(stream.ptr) is CaptureStatus.NONE:
+                    self._free(platform, stream.capturekit_key).append(stream)
+        streams.clear()
+
+
+LANE_STREAMS = LaneStreams()
+
+
+class LaneScope:
+    """One lane of a fork: ``with lane:`` makes its device and its stream current.
+
+    ``lane.stream`` is the CuPy stream, ``lane.device`` the number of the device that it belongs to, ``lane.number`` its
+    place in the fork.
+    """
+
+    def __init__(self, stream: Any, number: int, device: Any) -> None:
+        self.stream = stream
+        self.number = number
+        self.device = int(device)
+        self._device = device
+
+    @property
+    def ptr(self) -> int:
+        """The stream's handle."""
+        return int(self.stream.ptr)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.ptr)
+
+    def __enter__(self) -> LaneScope:
+        self._device.__enter__()
+        try:
+            self.stream.__enter__()
+        except BaseException:
+            self._device.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        try:
+            self.stream.__exit__(*exc)
+        finally:
+            self._device.__exit__(*exc)
+
+    def __repr__(self) -> str:
+        return f'<lane {self.number} of a fork, stream {self.ptr:#x}, device {self.device}>'
+
+
+class Fork:
+    """A scope that owns ``n`` lanes: forked from the current stream on entering, joined back into it on leaving.
+
+    Made by ``cap.fork(n)`` in a capture and by ``ck.fork(n)`` anywhere; outside of captures it does the same eagerly,
+    so that one program can be timed both ways.
+    """
+
+    def __init__(
+        self,
+        n: int | None,
+        priority: Priority,
+        check: Callable[[str], None] | None = None,
+        devices: Devices = None,
+    ) -> None:
+        numbers = None if devices is None else _numbers(devices)
+        if n is None and numbers is not None:
+            n = len(numbers)
+        if isinstance(n, bool) or not isinstance(n, int):
+            raise TypeError(f'fork takes the number of lanes, got {n!r}')
+        if n < 1:
+            raise ValueError(f'fork takes at least one lane, got {n}')
+        if numbers is not None and len(numbers) != n:
+            raise ValueError(f'devices must name one for each of {counted(n, "lane")}, got {len(numbers)}')
+        self._priorities = priorities(priority, n)
+        self._devices = numbers
+        self._check = check
+        self._lanes: tuple[LaneScope, ...] | None = None
+        self._parent: Any = None
+        self._platform: Platform | None = None
+        self._live: Live | None = None
+
+    def __enter__(self) -> tuple[LaneScope, ...]:
+        if self._lanes is not None:
+            raise errors.ClosedError(
+                'This fork was entered before',
+                location=here(),
+                rule='A scope owns its lanes once.',
+                remedy='Make a new one: `with cap.fork(n) as lanes:`.',
+            )
+        platform = self._platform = current()
+        if self._check is not None:
+            self._check('fork()')
+        self._parent = platform.cupy.cuda.get_current_stream()
+        lane = GUARD.topology.lane(self._parent.ptr)
+        self._live = None if lane is None else GUARD.lives.get(lane.capture)
+        streams: list[Any] = []
+        devices = self._places(platform)
+        try:
+            event = self._parent.record()
+            for priority, device in zip(self._priorities, devices):
+                streams.append(LANE_STREAMS.take(platform, priority, self._live, self._parent, device))
+                streams[-1].wait_event(event)
+        except BaseException:
+            self._give(streams)
+            raise
+        of = platform.cupy.cuda.Device
+        self._lanes = tuple(LaneScope(s, i, of(device)) for i, (s, device) in enumerate(zip(streams, devices)))
+        return self._lanes
+
+    def _places(self, platform: Platform) -> Sequence[int]:
+        """The number of each lane's device."""
+        if self._devices is None:
+            return [int(platform.cupy.cuda.Device().id)] * len(self._priorities)
+        count = int(platform.cupy.cuda.runtime.getDeviceCount())
+        for number in self._devices:
+            if not 0 <= number < count:
+                raise ValueError(f'there is no device {number}: this machine has {count}, counted from 0')
+        return self._devices
+
+    def _join(self, lane: LaneScope) -> None:
+        """Let the parent wait for a lane. An event belongs to the device of the stream that it is recorded on."""
+        assert self._platform is not None
+        with GUARD.on(lane.device, self._platform):
+            event = self._platform.cupy.cuda.Event()
+        mine = GUARD.mine()
+        if mine is not None and mine.caller is not None:
+            mine.caller.made_here(event, mine.caller.events)
+        lane.stream.record(event)
+        self._parent.wait_event(event)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._lanes is not None
+        try:
+            if error is None:
+                for lane in self._lanes:
+                    self._join(lane)
+            else:
+                self._join_anyway(error)
+        finally:
+            self._give([lane.stream for lane in self._lanes])
+
+    def _join_anyway(self, error: BaseException) -> None:
+        """The body failed: eager lanes are still joined, so that later work is ordered; the exception goes on."""
+        for lane in self._lanes or ():
+            try:
+                self._join(lane)
+            except RuntimeError as second:
+                add_note(error, f'capturekit: lane {lane.number} was not joined: {second}')
+
+    def _give(self, streams: list[Any]) -> None:
+        """Streams go back to the stock; those of an open capture only when it has ended, or to its own later forks."""
+        assert self._platform is not None
+        live = self._live
+        if live is not None and live.capture in GUARD.lives:
+            live.lane_streams.extend(streams)
+        else:
+            LANE_STREAMS.give(self._platform, streams)
+
+
+def priorities(priority: Priority, n: int) -> tuple[int | None, ...]:
+    """Each lane's priority, of ``n`` lanes.
+
+    Raises:
+        TypeError: it is neither a whole number, nor None, nor a sequence of these. ValueError: the sequence has not
+            ``n`` of them, or a number is none of C's.
+    """
+    if isinstance(priority, Sequence) and not isinstance(priority, (str, bytes)):
+        if len(priority) != n:
+            each = counted(n, 'lane')
+            raise ValueError(f'priority must be one number or one for each of {each}, got {len(priority)}')
+        return tuple(_checked(one) for one in priority)
+    return (_checked(priority),) * n
+
+
+def _checked(priority: Any) -> int | None:
+    if priority is None:
+        return None
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise TypeError(f'priority must be a whole number, or one for each lane, got {priority!r}')
+    if not _LEAST <= priority <= _MOST:
+        raise ValueError(f'priority must be a number of 32 bits, got {priority}')
+    return priority
+
+
+def _numbers(devices: Any) -> list[int]:
+    """The numbers of devices, given as numbers or as ``cupy.cuda.Device``."""
+    if isinstance(devices, (str, bytes)) or not isinstance(devices, Sequence):
+        raise TypeError(f'devices must be a sequence with one device for each lane, got {devices!r}')
+    found = []
+    for one in devices:
+        number = getattr(one, 'id', one)
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f'a device is a number or a cupy.cuda.Device, got {one!r}')
+        found.append(number)
+    return found
+
+
+def fork(n: int | None = None, *, priority: Priority = None, devices: Devices = None) -> Fork:
+    """Split the current stream in ``n`` lanes for a block, in a capture or outside of one.
+
+    Outside it does eagerly what ``cap.fork`` records: events fork the lanes from the current stream and join them
+    back, nothing waits on the host.
+
+    Args:
+        n: how many lanes.
+        priority: of the lanes' streams, one number for all or a sequence of one for each: lower numbers come first, 0
+            is the default, CUDA moves others into the device's range (0 to -5 on recent ones). None is the default.
+            Kernels keep their lane's priority in the graph of a ``ck.capture()`` whose lanes have different ones
+            (``recording.by_priority``); where all have the same, a launch's stream decides. The device begins blocks of
+            a higher priority before waiting ones of a lower; what has begun goes on. CUDA C++ Programming Guide,
+            "Stream Priorities".
+        devices: of the lanes' streams, a sequence with a number or a ``cupy.cuda.Device`` for each; then ``n`` may be
+            left out. ``with lane:`` makes its device current, too, so that arrays made there lie on it. None is the
+            current device for all. CUDA C++ Programming Guide, "Multi-Device System".
+
+    Raises:
+        TypeError, ValueError: ``n`` is no positive whole number; ``priority`` or ``devices`` is none of these; on
+            entering, there is no such device.
+    """
+    return Fork(n, priority, None, devices)

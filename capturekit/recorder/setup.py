@@ -1,0 +1,176 @@
+"""The way into a capture: the stream is made current, the guard installed, the driver's capture begun.
+
+Each step puts what takes it back on one stack, which :mod:`capturekit.recorder.teardown` unwinds.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import FrameType
+from typing import Any
+
+from capturekit.driver.cuda import Platform, current
+from capturekit.guard import GUARD, Live, new_recording
+from capturekit.guard.line_trace import TRACING, Trace
+from capturekit.launch.deferred_unload import UNLOADING
+from capturekit.launch.graph_memory import GraphMemory
+from capturekit.launch.outside_arrays import held_by
+from capturekit.model import errors
+from capturekit.model.cleanup import GARBAGE
+from capturekit.model.host_reads import Answers, Rehearsal
+from capturekit.model.rules import CaptureStatus, Code, Mode, Operation
+from capturekit.model.source_line import Place, here
+from capturekit.recorder.embed import check
+from capturekit.recorder.no_suspend import forbid_suspension
+from capturekit.recorder.teardown import WayOut
+
+
+class WayIn(WayOut):
+    """What :class:`capturekit.Capture` does on its way in."""
+
+    _given: Any
+    _strict: bool
+    _mode: Mode
+    _pool: Any
+    _rehearsal: Rehearsal | None
+    _lines: bool
+    _gates: str
+    _seams_on: Any
+
+    def _open(self, frame: FrameType) -> None:
+        undo = self._undo
+        undo.push(forbid_suspension(frame))
+        platform = current()
+        origin = self._origin(platform)
+        GARBAGE.hold()
+        undo.push(GARBAGE.release)
+        self._lease.add(UNLOADING.hold(platform))
+        GUARD.install(platform)
+        undo.push(GUARD.uninstall)
+        undo.push(lambda: GUARD.libraries.streams.give_back(platform.cupy))
+        with GUARD.lock:
+            self._refuse_captured(origin)
+            device = platform.device
+            old = device.exchange_thread_mode(Mode.RELAXED)
+            undo.push(lambda: device.exchange_thread_mode(old))
+            memory = GraphMemory(platform.cupy, self._pool, device.next_after(), lambda d: GUARD.on(d, platform))
+            self._lease.add(memory.hold())
+            self._make_current(platform, origin)
+            live = self._begin(platform, origin, memory, here(frame))
+            self._note_surroundings(live, frame)
+            memory.opened(live.capture)
+            GUARD.opened(live)
+            _note_allocator(live)
+            if self._lines:
+                live.trace = Trace(device.last_nodes(), origin.ptr, GUARD.lane_number, live.at)
+                TRACING.open(live.trace, frame)
+            undo.push(GUARD.restore_allocator)
+            GUARD.refresh()
+
+    def _origin(self, platform: Platform) -> Any:
+        if self._given is None:
+            return platform.cupy.cuda.Stream(non_blocking=True)
+        stream = self._given
+        here_id = platform.cupy.cuda.Device().id
+        if stream.device_id not in (-1, here_id):
+            raise ValueError(
+                f'the stream is of device {stream.device_id} and the current device is {here_id}: '
+                'make its device current first (`with cp.cuda.Device(...)`)'
+            )
+        return stream
+
+    @staticmethod
+    def _refuse_captured(origin: Any) -> None:
+        verdict = GUARD.topology.judge(Operation.BEGIN_CAPTURE, thread=threading.get_ident(), stream=origin.ptr)
+        if verdict.answer.refused:
+            GUARD.refuse(verdict, 'ck.capture()', origin.ptr)
+        with GUARD.inside():
+            status = GUARD.platform.device.stream_status(origin.ptr)
+        if status is not CaptureStatus.NONE:
+            raise errors.UnmatchedError(
+                'ck.capture()',
+                stream=origin.ptr,
+                location=here(),
+                rule='This stream is already being captured, by a capture that capturekit does not know.',
+                remedy='End that capture first, or capture on another stream.',
+                cuda_error=Code.cudaErrorIllegalState.name,
+            )
+
+    def _make_current(self, platform: Platform, origin: Any) -> None:
+        """The origin becomes current; afterwards the stream that was current is so again."""
+        stream = platform.cupy.cuda.get_current_stream()
+        if GUARD.topology.lane(stream.ptr) is not None:
+            GUARD.leave(stream)
+            self._undo.push(lambda: _resume(stream))
+        self._undo.push(lambda: _make_current_again(platform, stream))
+        GUARD.own('cupy.cuda.stream._BaseStream.__enter__', origin)
+        undo = lambda: GUARD.own('cupy.cuda.stream._BaseStream.__exit__', origin, None, None, None)  # noqa: E731
+        self._undo.push(undo)
+
+    def _begin(self, platform: Platform, origin: Any, memory: GraphMemory, at: Place | None) -> Live:
+        """Begin the driver's capture. What takes a step back is in place before the step is made."""
+        device, me = platform.device, threading.get_ident()
+        recording = new_recording(platform, self._mode, strict=self._strict)
+        with GUARD.inside():
+            blocking = not device.stream_flags(origin.ptr) & 1
+            priority = 0 if self._given is None else device.stream_priority(origin.ptr)
+        self._undo.push(lambda: self._forget(origin))
+        self._undo.push(lambda: self._abandon(platform, origin))
+        if self._into is None:
+            device.begin_capture(origin.ptr, self._mode)
+        else:
+            check(device, self._into)
+            device.begin_capture_to(origin.ptr, self._into.handle, self._mode, self._into.after)
+        number = GUARD.current_device()
+        capture = GUARD.topology.begin(origin.ptr, self._mode, me, blocking=blocking, at=at, device=number)
+        capture.origin.current, capture.origin.priority = 1, priority
+        if getattr(origin, '_graph_host_funcargs', None) is None:
+            origin._graph_host_funcargs = []
+        self._live = Live(platform, capture, self._strict, origin, memory, recording, me, at, active_at=at)
+        return self._live
+
+    def _note_surroundings(self, live: Live, frame: FrameType) -> None:
+        """Tell the capture what it was given, and what was there before it."""
+        platform = live.platform
+        live.gates, live.seams_on = self._gates, self._seams_on
+        if self._into is not None:
+            live.into = self._into.handle
+            live.numbered[live.into] = self._into.count
+        if self._rehearsal is not None:
+            live.given = Answers(self._rehearsal.reads)
+        if not platform.simulated:
+            live.held = held_by(frame, platform.cupy.ndarray)
+        count = platform.cupy.cuda.runtime.getDeviceCount()
+        if count > 1:
+            live.outer = [platform.cupy.cuda.get_current_stream(device) for device in range(count)]
+            self._visit.add(lambda: GUARD.go_home(live))
+            self._undo.push(self._visit.release)
+
+
+def _note_allocator(live: Live) -> None:
+    """Say what holds for those whose arrays come from CUDA's stream-ordered allocator."""
+    allocate = live.platform.cupy.cuda.get_allocator()
+    owner = type(getattr(allocate, '__self__', None)).__name__
+    if owner == 'MemoryAsyncPool' or getattr(allocate, '__name__', '') == 'malloc_async':
+        live.note(
+            'note',
+            None,
+            "CuPy's allocator is stream-ordered (MemoryAsyncPool, malloc_async): the arrays of this block come from a "
+            "pool of the graph's own instead, so that the graph holds no allocation nodes and its arrays stay where "
+            'they are',
+            live.at,
+        )
+
+
+def _make_current_again(platform: Platform, stream: Any) -> None:
+    """Leaving a stream's block brings back the block around it, which is not what ``stream.use()`` had made current."""
+    if platform.cupy.cuda.get_current_stream().ptr != stream.ptr:
+        GUARD.own('cupy.cuda.stream._BaseStream.use', stream)
+
+
+def _resume(stream: Any) -> None:
+    """A lane of an outer capture is current again."""
+    lane = GUARD.topology.lane(stream.ptr)
+    if lane is not None:
+        lane.current += 1
+        GUARD.refresh()

@@ -1,0 +1,348 @@
+"""The way out of a capture: check, end, take every step of entering back, then make a graph or tell what went wrong.
+
+Each step is tried whatever became of the others, and an :class:`Outcome` goes through all of them. The first fault is
+the one that is raised, and an exception of the block's own before any of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from types import FrameType
+from typing import Any, TypeVar
+
+from capturekit.analysis.graph_diff import Update
+from capturekit.analysis.race_report import refusal
+from capturekit.driver.cuda import Platform
+from capturekit.graph.executable import Graph
+from capturekit.guard import GUARD, Live, close_recording, tell
+from capturekit.launch.executable_graph import ExecutableGraph
+from capturekit.model import errors
+from capturekit.model.cleanup import Undo, add_note
+from capturekit.model.counters import refused
+from capturekit.model.errors import CaptureError, CudaCallError
+from capturekit.model.lease import Lease
+from capturekit.model.rules import CaptureStatus
+from capturekit.model.source_line import raised_at
+from capturekit.recorder.embed import EmbedTarget, join_for_good, take_out
+from capturekit.recorder.ending import check, end, instantiate
+from capturekit.recorder.forks import LANE_STREAMS
+
+_T = TypeVar('_T')
+
+
+@dataclass
+class Outcome:
+    """How a capture ends: the exception that left the block, what the capture has made, and what went wrong since."""
+
+    body_error: BaseException | None
+    ended: ExecutableGraph | EmbedTarget | None = None
+    faults: list[BaseException] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        """True as long as nothing went wrong."""
+        return self.body_error is None and not self.faults
+
+    @property
+    def error(self) -> BaseException | None:
+        """What went wrong first; the block's own exception before all."""
+        return self.body_error or next(iter(self.faults), None)
+
+    def attempt(self, step: Callable[[], _T]) -> _T | None:
+        """Make a step, and return its result. What it raises is a fault; the steps behind it are made all the same."""
+        try:
+            return step()
+        except BaseException as fault:
+            self.faults.append(fault)
+            return None
+
+    def unwind(self, steps: Undo) -> None:
+        """Take back all steps, last first."""
+        failure = steps.run()
+        if failure is not None:
+            self.faults.append(failure)
+
+    def raise_fault(self) -> None:
+        """Raise what went wrong on the way out, unless the block has raised something itself."""
+        if self.body_error is None and self.faults:
+            first = self.faults[0]
+            self.faults.clear()
+            try:
+                raise first
+            finally:
+                del first  # an exception holds this frame, and this frame is not to hold the exception
+
+
+class WayOut:
+    """What :class:`capturekit.Capture` does on its way out."""
+
+    _into: EmbedTarget | None
+    _renewed: Graph | None
+    _update: Update | None
+    _state: str
+    _undo: Undo
+    _lease: Lease
+    _visit: Lease
+    _live: Live | None
+    _graph: Graph | None
+    _checked: bool
+    _races_asked: bool
+    _left_by: FrameType | None
+
+    def _leave(self, live: Live, error: BaseException | None) -> Outcome:
+        """Check, end, take back, then make the graph or give back what the capture had taken. Raises nothing."""
+        self._state = 'ending'
+        outcome = Outcome(error)
+        with GUARD.lock:
+            self._come_home(live, outcome)
+            if outcome.good:
+                outcome.attempt(lambda: check(live))
+            outcome.attempt(lambda: GUARD.settle(live))
+            if outcome.good:
+                outcome.ended = outcome.attempt(lambda: end(live, self._into))
+        if outcome.good and outcome.ended is None:
+            outcome.ended = outcome.attempt(lambda: instantiate(live, self._renewed is not None))
+        outcome.unwind(self._undo)
+        if outcome.good and self._checked:
+            outcome.attempt(lambda: self._check_races(live, outcome.ended))
+        outcome.attempt(lambda: LANE_STREAMS.give(live.platform, live.lane_streams))
+        outcome.attempt(lambda: close_recording(live, 'good' if outcome.good else 'failed'))
+        if outcome.good:
+            outcome.attempt(lambda: self._build(live, outcome.ended))
+        if not outcome.good:
+            self._give_back(live, outcome)
+        self._state = 'closed' if outcome.good else 'failed'
+        return outcome
+
+    def _come_home(self, live: Live, outcome: Outcome) -> None:
+        """What the block has left behind is put in order: devices, trapped streams, captures begun by hand."""
+        outcome.attempt(self._visit.release)
+        for ptr in list(live.trapped):
+            escaped = outcome.attempt(partial(GUARD.spring, ptr, silent=True))
+            live.escaped = escaped or live.escaped
+        outcome.attempt(lambda: _close_inner(live))
+        live.poll()
+
+    def _check_races(self, live: Live, ended: Any) -> None:
+        try:
+            found = refusal(live, ended, self._left_by)
+        except CudaCallError as unread:
+            if self._races_asked:
+                raise
+            live.note('note', None, f'races were not looked for: {unread}', live.at)
+            return
+        if found is not None:
+            raise found
+
+    def _build(self, live: Live, ended: Any) -> None:
+        """Make the graph of a good capture, or hold what the capture has put into somebody else's."""
+        assert live.memory is not None
+        live.recording.memory_bytes = live.memory.used_bytes()
+        if self._into is not None:
+            HELD.append(self._lease)
+            return
+        graph = Graph._make(
+            live.platform,
+            ended,
+            self._launch_of(live, ended),
+            live.memory,
+            self._lease,
+            live.recording,
+            GUARD.topology,
+            GUARD.launching,
+            GUARD.inside,
+            live.plan,
+        )
+        if self._renewed is None:
+            self._graph = graph
+            return
+        try:
+            self._update = self._renewed.update(graph, instantiate=True)
+        except BaseException:
+            graph.close()
+            raise
+        self._graph = self._renewed
+
+    def _launch_of(self, live: Live, ended: ExecutableGraph) -> Callable[[], None]:
+        if self._renewed is not None or (live.plan is not None and not live.plan.plain):
+            return _no_launch
+        return GUARD.plain_launch(ended.executable) if ended.by_cupy else _plain(live, ended)
+
+    def _give_back(self, live: Live, outcome: Outcome) -> None:
+        """Give back what a capture that failed has taken; what goes wrong here is told if nothing did before."""
+        with GUARD.inside():
+            outcome.attempt(lambda: _drop_parts(live))
+            outcome.attempt(self._lease.release)
+            if self._into is not None and not live.lost:
+                into = self._into
+                outcome.attempt(lambda: take_out(live.platform.device, into, live.decided))
+        if self._into is not None and live.lost and outcome.error is not None:
+            add_note(outcome.error, 'capturekit: CUDA has destroyed the graph of into=: make it anew')
+        if outcome.body_error is not None:
+            _add_cause(live, next(iter(outcome.faults), None), outcome.body_error)
+
+    # -- steps that take back what entering has done ------------------------------------------------------------
+
+    def _abandon(self, platform: Platform, origin: Any) -> None:
+        """If the driver's capture is still open, end it and throw away what it made."""
+        live, device = self._live, platform.device
+        with GUARD.inside():
+            if device.stream_status(origin.ptr) is CaptureStatus.NONE:
+                return
+            try:
+                known = self._join_for_good(device, origin)
+                graph = device.end_capture(origin.ptr)
+                # what it has added to is somebody else's; the body of a node goes with the graph around it
+                if known and self._into is None and not (live is not None and live.node):
+                    device.graph_destroy(graph)
+                    self._is_gone(graph)
+            except CudaCallError:
+                if live is not None:
+                    live.lost = True
+                    if _went_on(live):
+                        live.part.graph = 0  # type: ignore[union-attr]  # CUDA has destroyed it
+                if device.stream_status(origin.ptr) is not CaptureStatus.NONE:
+                    raise
+
+    def _join_for_good(self, device: Any, origin: Any) -> bool:
+        """Order all that was recorded before the end; False if what is captured is another graph than is known."""
+        live = self._live
+        try:
+            if live is None:
+                return True
+            if self._into is not None:
+                join_for_good(device, origin.ptr, self._into.handle, self._into.count)
+            elif _went_on(live):
+                join_for_good(device, origin.ptr, live.part.graph)  # type: ignore[union-attr]
+        except CudaCallError:
+            return False
+        return True
+
+    def _is_gone(self, graph: int) -> None:
+        """A graph that went on behind a decision is known to the plan: it must not be destroyed twice."""
+        if self._live is not None and self._live.part is not None and self._live.part.graph == graph:
+            self._live.part.graph = 0
+
+    def _forget(self, origin: Any) -> None:
+        """The ledger and the guard know nothing of the capture any more."""
+        if self._live is not None and self._live in GUARD.threads.get(self._live.thread, ()):
+            GUARD.gone(self._live)
+        lane = GUARD.topology.lane(origin.ptr)
+        if lane is not None:
+            live = GUARD.lives.get(lane.capture)
+            if live is None:
+                GUARD.topology.end(lane.capture)
+            else:
+                GUARD.gone(live)
+
+
+def _close_inner(live: Live) -> None:
+    """Captures that the block began by hand and left open are ended here; the error names the outermost."""
+    stack = GUARD.threads.get(live.thread, [])
+    found: BaseException | None = None
+    for inner in reversed(stack[stack.index(live) + 1 :] if live in stack else []):
+        if inner.memory is None:
+            _discard(inner)
+            GUARD.gone(inner)
+            found = errors.UnmatchedError(
+                'A capture begun by hand was left open',
+                stream=inner.origin.ptr,
+                location=inner.at,
+                rule='It was begun inside a `with ck.capture()` block, and the block has ended before it.',
+                remedy='Call `stream.end_capture()` before leaving the block.',
+            )
+    if found is not None:
+        raise found
+
+
+def _discard(inner: Live) -> None:
+    """End a capture that was begun by hand, and destroy what it made."""
+    device, ptr = inner.platform.device, inner.origin.ptr
+    with GUARD.inside():
+        if device.stream_status(ptr) is CaptureStatus.NONE:
+            return
+        try:
+            device.graph_destroy(device.end_capture(ptr))
+        except CudaCallError:  # it was lost, or has open lanes: then CUDA has ended it all the same
+            if device.stream_status(ptr) is not CaptureStatus.NONE:
+                raise
+
+
+def _went_on(live: Live) -> bool:
+    """Whether the driver's capture goes on in a graph of ours, behind a decision."""
+    return bool(live.decided) and live.part is not None and bool(live.part.graph) and not live.node
+
+
+def _drop_parts(live: Live) -> None:
+    """Destroy the parts of a capture that failed; one whose end was not reached has been abandoned already."""
+    plan = live.plan
+    if plan is None:
+        return
+    if live.part is not None and live.part.graph and live.part not in plan.steps:
+        live.platform.device.graph_destroy(live.part.graph)
+    plan.given = plan.drawn()
+    plan.close()
+
+
+def _plain(live: Live, made: ExecutableGraph) -> Callable[[], None]:
+    """The launch of a graph that capturekit has instantiated."""
+    launch, executable = live.platform.device.graph_launch, made.graphExec
+    current = live.platform.cupy.cuda.get_current_stream
+    return lambda: launch(executable, current().ptr)
+
+
+def _no_launch() -> None:
+    raise AssertionError('a graph with a plan is launched by it')
+
+
+#: What captures into graphs of somebody else's hold, until they are closed: nobody tells when such a graph is gone.
+HELD: list[Lease] = []
+
+
+def let_go(lease: Lease) -> None:
+    """Give back what a capture into somebody else's graph holds."""
+    HELD.remove(lease)
+    with GUARD.inside():
+        lease.release()
+
+
+# -- telling --------------------------------------------------------------------------------------------------------
+
+
+def _add_cause(live: Live, fault: BaseException | None, error: BaseException) -> None:
+    """Note beside the block's exception what else went wrong, or what it comes from."""
+    if fault is not None:
+        add_note(error, f'capturekit: {fault}')
+    elif live.trace is not None and live.trace.lost is not None and not isinstance(error, CaptureError):
+        add_note(error, f'capturekit: {GUARD.invalidated(live)}')
+    elif isinstance(error, RuntimeError) and 'the current stream is capturing' in str(error):
+        add_note(error, 'capturekit: a copy between host and device was tried in the block: make it outside')
+    elif isinstance(error, NotImplementedError) and 'stream capture' in str(error):
+        late = ''.join(f' ({reason})' for reason in GUARD.libraries.late.values())
+        text = f'capturekit: CuPy refuses this library in a capture{late}. Call it before the block, or after.'
+        add_note(error, text)
+
+
+def tell_of(live: Live, graph: Graph | None, outcome: Outcome) -> None:
+    """Tell those who listen. What goes wrong there does not take the place of what ended the capture."""
+    error = outcome.error
+    _found(live, error)
+    try:
+        tell(live, graph)
+    except Exception as failure:
+        if error is None:
+            raise
+        add_note(error, f'and then, telling of the capture: {failure!r}')
+
+
+def _found(live: Live, error: BaseException | None) -> None:
+    """What ended a capture is told in its recording, for pictures and reports."""
+    if isinstance(error, CaptureError):
+        refused(error)
+        error.recording = live.recording
+        live.note('finding', None, f'{type(error).__name__}: {error}', error.location)
+    elif error is not None:
+        at = raised_at(error) or live.active_at
+        live.note('finding', None, f'{type(error).__name__}: {error}', at)

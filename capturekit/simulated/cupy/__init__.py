@@ -1,0 +1,1 @@
+"""The stand-in for CuPy over NumPy, put together by ``assembly``."""

@@ -1,0 +1,397 @@
+"""Puts the stand-in for CuPy together and into ``sys.modules``.
+
+The other files of this package are written as CuPy's own are: modules with classes and a little state (the current
+stream, the allocator, ``Stream.null``). Each :func:`build` imports them anew under a private package name, so that
+what one program sets, patches or leaves behind is not seen by the next, and binds them to a device. What is published
+are module objects of their own, so that a replaced ``cupy.cuda.runtime.streamSynchronize`` is seen by those who call
+it from there and not by ``Stream.synchronize``, as in CuPy; three that CuPy itself looks names up on at every call
+(``cupy._core``, ``cupy._core.syncdetect`` and the vendor's libraries) are the very objects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from types import CodeType, ModuleType
+from typing import Any
+
+from capturekit.simulated.device.machine import SimulatedDevice
+
+VERSION = '14.2.0+simulated'
+
+_ROOTS = ('cupy', 'cupyx', 'cupy_backends')
+_numbers = itertools.count(1)
+_replaced: list[dict[str, ModuleType]] = []
+
+_SCALARS = """
+    bool_ byte cdouble complex128 complex64 complexfloating csingle double float16 float32 float64 floating
+    generic half inexact int16 int32 int64 int8 int_ intc integer intp long longlong number short signedinteger single
+    ubyte uint uint16 uint32 uint64 uint8 uintc uintp ulong ulonglong unsignedinteger ushort
+""".split()
+_NUMPY_1_NAMES = {'cfloat': 'complex128', 'complex_': 'complex128', 'float_': 'float64', 'singlecomplex': 'complex64'}
+_FROM_NUMPY = """
+    dtype e euler_gamma finfo get_printoptions iinfo inf index_exp min_scalar_type nan ndindex newaxis pi printoptions
+    promote_types s_ set_printoptions
+""".split()
+
+
+_HERE = os.path.dirname(__file__)
+#: The code of each file, by its path: it is read once, and run for each build.
+_codes: dict[str, CodeType | None] = {}
+
+
+class _Source(SourceFileLoader):
+    def get_code(self, fullname: str) -> CodeType | None:
+        if self.path not in _codes:
+            _codes[self.path] = super().get_code(fullname)
+        return _codes[self.path]
+
+
+class _Sources:
+    """Finds the files of this package under a private package's name."""
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        parent, _, child = name.rpartition('.')
+        if parent != self._package:
+            return None
+        file = os.path.join(_HERE, f'{child}.py')
+        return spec_from_file_location(name, file, loader=_Source(name, file))
+
+
+class _Parts:
+    """The package's modules, imported anew."""
+
+    def __init__(self, device: SimulatedDevice) -> None:
+        package = f'_capturekit_simulated_{next(_numbers)}'
+        holder = ModuleType(package)
+        holder.__path__ = [_HERE]
+        sys.modules[package] = holder
+        sources = _Sources(package)
+        sys.meta_path.insert(0, sources)
+        try:
+            for name in ('csr', 'extras', 'functions', 'kernels', 'nccl', 'pools', 'randoms', 'selection'):
+                importlib.import_module(f'{package}.{name}')
+            self._modules = {
+                name.rpartition('.')[2]: module
+                for name, module in sys.modules.items()
+                if name.startswith(f'{package}.')
+            }
+        finally:
+            sys.meta_path.remove(sources)
+            # Nothing is imported late, and a name that stays would keep every device alive.
+            for name in [n for n in sys.modules if n == package or n.startswith(f'{package}.')]:
+                del sys.modules[name]
+        self.runtime.bind(device)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._modules[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+def _publish(name: str, contents: dict[str, Any], module: ModuleType | None = None) -> Any:
+    """Return a module of this name with these contents, which says by name what it has not."""
+    found: Any = ModuleType(name) if module is None else module
+    found.__name__ = name
+    found.__path__ = []
+    found.__package__ = name
+    found.__spec__ = ModuleSpec(name, None, is_package=True)
+    found.__loader__ = None
+    found.__doc__ = f"The simulated device's {name}."
+    for key, value in contents.items():
+        setattr(found, key, value)
+
+    def __getattr__(key: str) -> Any:
+        known = f'; real CuPy has {name}.{key}' if name == 'cupy' and key in _absent() else ''
+        raise AttributeError(f"the simulated CuPy has no '{key}' in module '{name}'{known}")
+
+    found.__getattr__ = __getattr__
+    return found
+
+
+def _absent() -> frozenset[str]:
+    from capturekit.simulated.cupy.surface import ABSENT
+
+    return ABSENT
+
+
+def _public(module: ModuleType, *also: str) -> dict[str, Any]:
+    """Return what a part defines itself, and the names ``also``."""
+    own = {
+        key: value
+        for key, value in vars(module).items()
+        if not key.startswith('__')
+        and not isinstance(value, ModuleType)
+        and (getattr(value, '__module__', None) == module.__name__ or isinstance(value, (int, float, str)))
+    }
+    own.update({key: getattr(module, key) for key in also})
+    return own
+
+
+def build(device: SimulatedDevice) -> dict[str, ModuleType]:
+    """Return fresh modules, by the names that programs import, on which all work goes to ``device``."""
+    parts = _Parts(device)
+    found: dict[str, ModuleType] = {}
+
+    def add(name: str, contents: dict[str, Any], module: ModuleType | None = None) -> None:
+        found[name] = _publish(name, contents, module)
+
+    _add_backends(parts, add)
+    _add_cuda(parts, add, found)
+    _add_core(parts, add)
+    _add_top(parts, add, device)
+    _add_cupyx(parts, add)
+    for name, module in found.items():
+        parent, _, child = name.rpartition('.')
+        if parent:
+            setattr(found[parent], child, module)
+    _name_homes(found)
+    # Two names for one module, as in CuPy.
+    found['cupy.cuda.runtime'] = found['cupy_backends.cuda.api.runtime']
+    vars(found['cupy.cuda'])['runtime'] = found['cupy.cuda.runtime']
+    parts.launches.public = found
+    parts.operators.namespace = top = found['cupy']
+    parts.csr.namespace = found['cupyx.cusparse']
+    parts.memory.set_allocator(vars(top)['_default_memory_pool'].malloc)
+    parts.pinned.set_pinned_memory_allocator(vars(top)['_default_pinned_memory_pool'].malloc)
+    return found
+
+
+def _name_homes(found: dict[str, ModuleType]) -> None:
+    """Let classes and functions say the public module that they are found in, so that they pickle."""
+    first = [n for n in found if n.startswith('cupy.cuda.')]
+    for name in ('cupy_backends.cuda.api.runtime', *first, 'cupy', *(n for n in found if n not in first)):
+        for value in list(vars(found[name]).values()):
+            if str(getattr(value, '__module__', '')).startswith('_capturekit_simulated_'):
+                with contextlib.suppress(AttributeError, TypeError):
+                    value.__module__ = name
+
+
+def _add_backends(parts: _Parts, add: Any) -> None:
+    for name in ('cupy_backends', 'cupy_backends.cuda', 'cupy_backends.cuda.api', 'cupy_backends.cuda.libs'):
+        add(name, {})
+    names = {k: v for k, v in vars(parts.runtime).items() if _is_runtime_name(k, v)}
+    add('cupy_backends.cuda.api.runtime', {**names, 'CUDARuntimeError': parts.runtime.CUDARuntimeError})
+    add('cupy_backends.cuda.stream', {'get_default_stream_ptr': parts.current.get_default_stream_ptr})
+    for library in ('cublas', 'cusolver', 'curand', 'cusparse'):
+        module = parts.curand if library == 'curand' else getattr(parts.vendor, library)
+        add(f'cupy_backends.cuda.libs.{library}', {}, module)
+
+
+def _is_runtime_name(name: str, value: Any) -> bool:
+    hidden = {
+        'bind', 'submit', 'meet', 'device_bytes', 'device_block', 'annotations', 'np', 'ctypes', 'first_recorded',
+        'is_late', 'spoil',
+    }  # fmt: skip
+    private = {'_getCUDAMajorVersion', '_getLocalRuntimeVersion', '_launchHostFuncUnmanaged'}
+    if name in hidden or isinstance(value, ModuleType) or name in ('Any', 'Callable', 'Bytes', 'Mode'):
+        return False
+    return name in private or (not name.startswith('_') and not name.isupper() and name[0].islower()) or name in (
+        'PointerAttributes', 'MemPoolProps', 'CUDARuntimeError'
+    ) or name.startswith('CUDA_')  # fmt: skip
+
+
+def _add_cuda(parts: _Parts, add: Any, found: dict[str, ModuleType]) -> None:
+    memory, streams, devices, pinned = parts.memory, parts.streams, parts.devices, parts.pinned
+    of_memory = """
+        BaseMemory CFunctionAllocator ManagedMemory Memory MemoryAsync MemoryAsyncPool MemoryPointer
+        PythonFunctionAllocator UnownedMemory alloc get_allocator malloc_async malloc_managed set_allocator
+    """.split()
+    contents = {name: getattr(memory, name) for name in of_memory}
+    for module, names in (
+        (streams, 'Event ExternalStream Stream get_current_stream get_elapsed_time'),
+        (devices, 'Device get_cublas_handle get_device_id'),
+        (pinned, 'PinnedMemory PinnedMemoryPointer PinnedMemoryPool alloc_pinned_memory set_pinned_memory_allocator'),
+    ):
+        contents.update({name: getattr(module, name) for name in names.split()})
+    contents.update(
+        Graph=parts.graphs.Graph,
+        MemoryPool=parts.pools.MemoryPool,
+        MemoryHook=parts.hooks.MemoryHook,
+        is_available=lambda: True,
+        get_local_runtime_version=lambda: parts.runtime.runtimeGetVersion(),
+        profile=parts.extras.profile,
+        get_cuda_path=lambda: None,
+        get_nvcc_path=lambda: None,
+        using_allocator=_using_allocator(found),
+    )
+    add('cupy.cuda', contents)
+    add('cupy.cuda.stream', _public(streams))
+    add('cupy.cuda.memory', {**_public(memory), **_public(parts.pools, 'CUDARuntimeError')})
+    add('cupy.cuda.memory_hook', _public(parts.hooks))
+    add('cupy.cuda.pinned_memory', _public(pinned))
+    add('cupy.cuda.device', _public(devices))
+    add('cupy.cuda.graph', _public(parts.graphs))
+    add('cupy.cuda.profiler', {'start': parts.runtime.profilerStart, 'stop': parts.runtime.profilerStop})
+    add('cupy.cuda.nvtx', {'available': False})
+    vars(found['cupy.cuda'])['curand'] = parts.curand
+    # As in CuPy the functions are in two modules, and the class is one.
+    add('cupy.cuda.nccl', _public(parts.nccl, 'available'))
+    add('cupy_backends.cuda.libs.nccl', {}, parts.nccl)
+
+
+def _using_allocator(found: dict[str, Any]) -> Any:
+    @contextlib.contextmanager
+    def using_allocator(allocator: Any = None) -> Iterator[None]:
+        """Set this thread's allocator for a while."""
+        # Looked up where programs find it: a replaced _set_thread_local_allocator is honoured, as in CuPy.
+        memory = found['cupy.cuda.memory']
+        if allocator is None:
+            allocator = memory._malloc
+        previous = memory._get_thread_local_allocator()
+        memory._set_thread_local_allocator(allocator)
+        try:
+            yield
+        finally:
+            memory._set_thread_local_allocator(previous)
+
+    return using_allocator
+
+
+def _add_core(parts: _Parts, add: Any) -> None:
+    arrays, kernels = parts.arrays, parts.kernels
+    shared = {'ndarray': arrays.ndarray, 'ascontiguousarray': parts.creation.ascontiguousarray}
+    contents = {
+        **parts.ufuncs.TABLE,
+        **shared,
+        'ElementwiseKernel': kernels.ElementwiseKernel,
+        'ReductionKernel': kernels.ReductionKernel,
+        'RawKernel': kernels.RawKernel,
+        'RawModule': kernels.RawModule,
+        'ufunc': parts.ufuncs.ufunc,
+        'from_dlpack': parts.exchange.from_dlpack,
+    }
+    add('cupy._core', contents, parts.creation._core)
+    add('cupy._core.core', {**shared, '_ndarray_base': arrays._ndarray_base, 'array': parts.conversions.array})
+    add('cupy._core.syncdetect', {}, parts.syncdetect)
+    add('cupy._core.flags', {'Flags': parts.layout.Flags})
+    wait = bool(int(os.environ.get('CUPY_CUDA_ARRAY_INTERFACE_SYNC', '1')))
+    add('cupy._util', {'PerformanceWarning': parts.peers.PerformanceWarning, 'CUDA_ARRAY_INTERFACE_SYNC': wait})
+
+
+def _add_top(parts: _Parts, add: Any, device: SimulatedDevice) -> None:
+    import numpy as np
+
+    contents: dict[str, Any] = {name: getattr(np, name) for name in (*_SCALARS, *_FROM_NUMPY) if hasattr(np, name)}
+    contents.update({name: getattr(np, source) for name, source in _NUMPY_1_NAMES.items()})
+    contents.update({'bool': np.bool_, 'Inf': np.inf, 'Infinity': np.inf, 'NAN': np.nan, 'NaN': np.nan})
+    contents.update({'NINF': -np.inf, 'NZERO': -0.0, 'PINF': np.inf, 'PZERO': 0.0, 'infty': np.inf})
+    contents.update(parts.functions.top_level())
+    contents.update(parts.ufuncs.TABLE)
+    contents.update(_public(parts.creation, 'mgrid', 'ogrid', 'r_', 'c_', *_TEXT_READERS))
+    contents.update(_public(parts.selection))
+    for name in ('NpzFile', 'UniqueAllResult', 'UniqueCountsResult', 'UniqueInverseResult'):
+        del contents[name]
+    kernels, pools = parts.kernels, (parts.pools.MemoryPool(), parts.pinned.PinnedMemoryPool())
+    contents.update({name: getattr(kernels, name) for name in kernels.__all__ if name not in ('body', 'rawkernel')})
+    contents.update(_exceptions())
+    contents.update(
+        ndarray=parts.arrays.ndarray,
+        ufunc=parts.ufuncs.ufunc,
+        from_dlpack=parts.exchange.from_dlpack,
+        fromDlpack=parts.exchange.fromDlpack,
+        disable_experimental_feature_warning=False,
+        matmul=_matmul(parts),
+        is_available=lambda: True,
+        _default_memory_pool=pools[0],
+        _default_pinned_memory_pool=pools[1],
+        get_default_memory_pool=lambda: pools[0],
+        get_default_pinned_memory_pool=lambda: pools[1],
+        __version__=VERSION,
+        __capturekit_simulated__=device,
+    )
+    add('cupy', {k: v for k, v in contents.items() if not k.startswith('_') or k in _KEPT})
+    add('cupy.linalg', parts.functions.linalg())
+    add('cupy.fft', parts.functions.fft())
+    add('cupy.random._generator', {}, parts.randomstate)
+    add('cupy.random._kernels', {}, parts.randomstate._kernels)
+    add('cupy.random._bit_generator', {}, parts.randoms)
+    add('cupy.random', parts.randoms.names())
+    add('cupy.exceptions', _exceptions())
+    add('cupy.testing', {k: v for k, v in vars(parts.extras).items() if k.startswith('assert_')})
+
+
+_KEPT = {'_default_memory_pool', '_default_pinned_memory_pool', '__version__', '__capturekit_simulated__'}
+_TEXT_READERS = ('frombuffer', 'fromfile', 'fromfunction', 'fromiter', 'fromstring', 'genfromtxt', 'loadtxt')
+
+
+def _matmul(parts: _Parts) -> Any:
+    import numpy as np
+
+    def matmul(
+        x1: Any, x2: Any, /, out: Any = None, *, axes: Any = None, axis: Any = None, keepdims: bool = False,
+        casting: str = 'same_kind', dtype: Any = None, signature: Any = None, order: str = 'K',
+    ) -> Any:  # fmt: skip
+        """Return the matrix product."""
+        if parts.functions._needs_cublas((x1, x2)):
+            parts.vendor.use(parts.vendor.cublas)
+        options = {k: v for k, v in {'axes': axes, 'dtype': dtype}.items() if v is not None}
+        return parts.launches.launch('cupy_matmul', np.matmul, (x1, x2), options, out=out)
+
+    return matmul
+
+
+def _exceptions() -> dict[str, Any]:
+    import numpy as np
+
+    source: Any = getattr(np, 'exceptions', np)
+    names = ('AxisError', 'ComplexWarning', 'ModuleDeprecationWarning', 'RankWarning', 'TooHardError',
+             'VisibleDeprecationWarning')  # fmt: skip
+    return {name: getattr(source, name) for name in names if hasattr(source, name)}
+
+
+def _add_cupyx(parts: _Parts, add: Any) -> None:
+    extras = parts.extras
+    names = """
+        empty_pinned zeros_pinned empty_like_pinned zeros_like_pinned scatter_add scatter_max scatter_min seterr geterr
+        errstate
+    """.split()
+    syncdetect = {name: getattr(parts.syncdetect, name) for name in ('DeviceSynchronized', 'allow_synchronize')}
+    add('cupyx', {**{name: getattr(extras, name) for name in names}, **syncdetect})
+    profiler = ('benchmark', 'time_range', 'profile', '_PerfCaseResult')
+    add('cupyx.profiler', {name: getattr(extras, name) for name in profiler})
+    add('cupyx.cusparse', {name: getattr(parts.csr, name) for name in ('spgemm', 'spmm', 'spmv')})
+    add('cupyx.scipy', {})
+    add('cupyx.scipy.sparse', {'csr_matrix': parts.csr.csr_matrix})
+    add('cupyx.jit', {'rawkernel': parts.kernels.rawkernel})
+
+
+def _installed_names() -> list[str]:
+    return [name for name in sys.modules if name.partition('.')[0] in _ROOTS]
+
+
+def install(device: SimulatedDevice | None = None, late: bool | None = None) -> None:
+    """Make ``import cupy`` find the stand-in, bound to ``device``, until :func:`uninstall`.
+
+    ``device``: None: a new one, of seed 0.
+    ``late``: whether its work waits until the host has to know; None: as the device was made.
+    """
+    device = SimulatedDevice() if device is None else device
+    if late is not None:
+        device.be_late(late)
+    modules = build(device)
+    _replaced.append({name: sys.modules.pop(name) for name in _installed_names()})
+    sys.modules.update(modules)
+
+
+def uninstall() -> None:
+    """Put back what ``sys.modules`` held before the last :func:`install`."""
+    if not _replaced:
+        raise RuntimeError('the stand-in for CuPy is not installed')
+    standin: Any = sys.modules['cupy']
+    queue = standin.__capturekit_simulated__.queue
+    if queue is not None:
+        queue.drop()
+    for name in _installed_names():
+        del sys.modules[name]
+    sys.modules.update(_replaced.pop())

@@ -1,0 +1,222 @@
+"""``cupy_backends.cuda.libs.curand``: generators, and the functions that draw from them into device memory.
+
+A generator keeps its place in a sequence on the host, so that what a seed gives is the same each time. Work that runs
+at once moves it on at the call, work in a graph at each launch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import runtime
+from .current import get_current_stream_ptr
+
+CURAND_RNG_PSEUDO_DEFAULT = 100
+CURAND_RNG_PSEUDO_XORWOW = 101
+CURAND_RNG_PSEUDO_MRG32K3A = 121
+CURAND_RNG_PSEUDO_MTGP32 = 141
+CURAND_RNG_PSEUDO_MT19937 = 142
+CURAND_RNG_PSEUDO_PHILOX4_32_10 = 161
+CURAND_RNG_QUASI_DEFAULT = 200
+CURAND_RNG_QUASI_SOBOL32 = 201
+CURAND_RNG_QUASI_SCRAMBLED_SOBOL32 = 202
+CURAND_RNG_QUASI_SOBOL64 = 203
+CURAND_RNG_QUASI_SCRAMBLED_SOBOL64 = 204
+CURAND_ORDERING_PSEUDO_BEST = 100
+CURAND_ORDERING_PSEUDO_DEFAULT = 101
+CURAND_ORDERING_PSEUDO_SEEDED = 102
+CURAND_ORDERING_QUASI_DEFAULT = 201
+
+STATUS = {
+    0: 'CURAND_STATUS_SUCCESS',
+    100: 'CURAND_STATUS_VERSION_MISMATCH',
+    101: 'CURAND_STATUS_NOT_INITIALIZED',
+    102: 'CURAND_STATUS_ALLOCATION_FAILED',
+    103: 'CURAND_STATUS_TYPE_ERROR',
+    104: 'CURAND_STATUS_OUT_OF_RANGE',
+    105: 'CURAND_STATUS_LENGTH_NOT_MULTIPLE',
+    106: 'CURAND_STATUS_DOUBLE_PRECISION_REQUIRED',
+    201: 'CURAND_STATUS_LAUNCH_FAILURE',
+    202: 'CURAND_STATUS_PREEXISTING_FAILURE',
+    203: 'CURAND_STATUS_INITIALIZATION_FAILED',
+    204: 'CURAND_STATUS_ARCH_MISMATCH',
+    999: 'CURAND_STATUS_INTERNAL_ERROR',
+}
+_NOT_INITIALIZED = 101
+_TYPE_ERROR = 103
+
+#: Each library has its own, as CuPy's modules bind one at import; where it answers False, draws are recorded.
+streamIsCapturing = runtime.streamIsCapturing
+
+
+class CURANDError(RuntimeError):
+    """An error code of cuRAND, in ``status``."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        super().__init__(STATUS[status])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.status,))
+
+
+def check_status(status: int) -> None:
+    if status != 0:
+        raise CURANDError(status)
+
+
+@dataclass(eq=False)
+class _Generator:
+    seed: int = 0
+    offset: int = 0
+    stream: int = 0
+    numbers: Any = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def restart(self) -> None:
+        """Begin the sequence at the seed and the offset."""
+        with self.lock:
+            bits = np.random.Philox(key=self.seed)
+            bits.advance(self.offset)
+            self.numbers = np.random.Generator(bits)
+
+
+_handles = itertools.count(1)
+_generators: dict[int, _Generator] = {}
+
+
+def _find(generator: int) -> _Generator:
+    try:
+        return _generators[generator]
+    except KeyError:
+        raise CURANDError(_NOT_INITIALIZED) from None
+
+
+def createGenerator(rng_type: int) -> int:
+    if rng_type not in (
+        CURAND_RNG_PSEUDO_DEFAULT, CURAND_RNG_PSEUDO_XORWOW, CURAND_RNG_PSEUDO_MRG32K3A, CURAND_RNG_PSEUDO_MTGP32,
+        CURAND_RNG_PSEUDO_MT19937, CURAND_RNG_PSEUDO_PHILOX4_32_10,
+    ):  # fmt: skip
+        if CURAND_RNG_QUASI_DEFAULT <= rng_type <= CURAND_RNG_QUASI_SCRAMBLED_SOBOL64:
+            raise NotImplementedError('quasi-random generators of cuRAND are not simulated')
+        raise CURANDError(_TYPE_ERROR)
+    handle = 16 * next(_handles)
+    _generators[handle] = made = _Generator()
+    made.restart()
+    return handle
+
+
+def destroyGenerator(generator: int) -> None:
+    _find(generator)
+    del _generators[generator]
+
+
+def getVersion() -> int:
+    return 10400
+
+
+def _set_stream(generator: int, stream: int) -> None:
+    if streamIsCapturing(stream):
+        raise NotImplementedError('calling cuRAND API during stream capture is currently unsupported')
+    _find(generator).stream = stream
+
+
+def setStream(generator: int, stream: int) -> None:
+    _set_stream(generator, stream)
+
+
+def setPseudoRandomGeneratorSeed(generator: int, seed: int) -> None:
+    found = _find(generator)
+    found.seed = int(seed)
+    found.restart()
+
+
+def setGeneratorOffset(generator: int, offset: int) -> None:
+    found = _find(generator)
+    found.offset = int(offset)
+    found.restart()
+
+
+def setGeneratorOrdering(generator: int, order: int) -> None:
+    """Do nothing: there is one order."""
+    _find(generator)
+
+
+def _draw(generator: int, ptr: int, n: int, dtype: Any, draw: Callable[[Any], NDArray[Any]]) -> None:
+    # As in CuPy, where this is C: a replaced setStream is not asked.
+    _set_stream(generator, get_current_stream_ptr())
+    found = _find(generator)
+    if not n:
+        return
+
+    # Who seeds it again means what is drawn from then on; what is recorded draws from what it finds.
+    now = found.numbers if runtime.is_late() and not runtime._captures(found.stream) else None
+
+    def work() -> None:
+        target = runtime.device_bytes(ptr, n * np.dtype(dtype).itemsize).view(dtype)
+        with found.lock:
+            target[:] = draw(found.numbers if now is None else now)
+
+    runtime.submit(found.stream, work, 'curand')
+
+
+def _even(n: int, name: str) -> None:
+    if n % 2 == 1:
+        raise ValueError(
+            f'curand{name} can only generate even number of random variables simultaneously. See issue #390 for detail.'
+        )
+
+
+def generate(generator: int, outputPtr: int, num: int) -> None:
+    _draw(generator, outputPtr, num, np.uint32, lambda g: g.integers(0, 1 << 32, num, np.uint32))
+
+
+def generateLongLong(generator: int, outputPtr: int, num: int) -> None:
+    _draw(generator, outputPtr, num, np.uint64, lambda g: g.integers(0, 1 << 64, num, np.uint64))
+
+
+def generateUniform(generator: int, outputPtr: int, num: int) -> None:
+    _draw(generator, outputPtr, num, np.float32, lambda g: 1 - g.random(num, np.float32))
+
+
+def generateUniformDouble(generator: int, outputPtr: int, num: int) -> None:
+    _draw(generator, outputPtr, num, np.float64, lambda g: 1 - g.random(num))
+
+
+def _normal(dtype: Any, n: int, mean: float, stddev: float) -> Callable[[Any], NDArray[Any]]:
+    # CuPy hands both on as C floats, to the functions for doubles as well.
+    centre, width = (dtype(np.float32(float(v))) for v in (mean, stddev))
+    return lambda g: g.standard_normal(n, dtype) * width + centre
+
+
+def generateNormal(generator: int, outputPtr: int, n: int, mean: float, stddev: float) -> None:
+    _even(n, 'GenerateNormal')
+    _draw(generator, outputPtr, n, np.float32, _normal(np.float32, n, mean, stddev))
+
+
+def generateNormalDouble(generator: int, outputPtr: int, n: int, mean: float, stddev: float) -> None:
+    _even(n, 'GenerateNormalDouble')
+    _draw(generator, outputPtr, n, np.float64, _normal(np.float64, n, mean, stddev))
+
+
+def generateLogNormal(generator: int, outputPtr: int, n: int, mean: float, stddev: float) -> None:
+    _even(n, 'GenerateLogNormal')
+    normal = _normal(np.float32, n, mean, stddev)
+    _draw(generator, outputPtr, n, np.float32, lambda g: np.exp(normal(g)))
+
+
+def generateLogNormalDouble(generator: int, outputPtr: int, n: int, mean: float, stddev: float) -> None:
+    _even(n, 'GenerateLogNormalDouble')
+    normal = _normal(np.float64, n, mean, stddev)
+    _draw(generator, outputPtr, n, np.float64, lambda g: np.exp(normal(g)))
+
+
+def generatePoisson(generator: int, outputPtr: int, n: int, lam: float) -> None:
+    _draw(generator, outputPtr, n, np.uint32, lambda g: g.poisson(lam, n))

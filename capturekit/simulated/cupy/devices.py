@@ -1,0 +1,168 @@
+"""``cupy.cuda.device``."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from typing import Any
+
+from capturekit.simulated.device.constants import CONSTANTS
+
+from . import runtime, syncdetect
+
+_thread_local = threading.local()
+#: Handles of libraries: the same number is never given twice.
+_numbers = itertools.count(0x1000)
+
+
+def _stack() -> list[int]:
+    try:
+        stack: list[int] = _thread_local.stack
+    except AttributeError:
+        stack = _thread_local.stack = []
+    return stack
+
+
+def _get_handle(name: str, device: int) -> int:
+    """This thread's handle of a library on a device, made when it is first asked for."""
+    handles: dict[int, int] | None = getattr(_thread_local, name, None)
+    if handles is None:
+        handles = {}
+        setattr(_thread_local, name, handles)
+    return handles.setdefault(device, next(_numbers))
+
+
+def get_device_id() -> int:
+    """Return the current device's number."""
+    return runtime.getDevice()
+
+
+def get_compute_capability() -> str:
+    """Return the current device's compute capability, ``'90'`` say."""
+    return Device().compute_capability
+
+
+@functools.total_ordering
+class Device:
+    """A CUDA device; as a context manager, the current one."""
+
+    def __init__(self, device: Any = None) -> None:
+        self.id = runtime.getDevice() if device is None else int(device)
+
+    @classmethod
+    def from_pci_bus_id(cls, pci_bus_id: str) -> Device:
+        """Return the device with this PCI bus id."""
+        return cls(runtime.deviceGetByPCIBusId(pci_bus_id))
+
+    def __int__(self) -> int:
+        return self.id
+
+    def __enter__(self) -> Device:
+        now = runtime.getDevice()
+        _stack().append(now)
+        if self.id != now:
+            runtime.setDevice(self.id)
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        runtime.setDevice(_stack().pop())
+
+    def __repr__(self) -> str:
+        return f'<CUDA Device {self.id}>'
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Device) and self.id == other.id
+
+    def __lt__(self, other: object) -> bool:
+        return self.id < other.id if isinstance(other, Device) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def use(self) -> Device:
+        """Make this device current."""
+        runtime.setDevice(self.id)
+        return self
+
+    def synchronize(self) -> None:
+        """Wait for all work on the device."""
+        syncdetect._declare_synchronize()
+        before = runtime.getDevice()
+        runtime.setDevice(self.id)
+        try:
+            runtime.deviceSynchronize()
+        finally:
+            runtime.setDevice(before)
+
+    @property
+    def compute_capability(self) -> str:
+        """Major and minor number, ``'90'`` say."""
+        return f'{runtime.deviceGetAttribute(75, self.id)}{runtime.deviceGetAttribute(76, self.id)}'
+
+    @property
+    def mem_info(self) -> tuple[int, int]:
+        """Free and total bytes."""
+        before = runtime.getDevice()
+        runtime.setDevice(self.id)
+        try:
+            return runtime.memGetInfo()
+        finally:
+            runtime.setDevice(before)
+
+    @property
+    def attributes(self) -> dict[str, int]:
+        """The device's attributes by name, without ``cudaDevAttr``."""
+        found = {}
+        for name, number in CONSTANTS.items():
+            if name.startswith('cudaDevAttr'):
+                try:
+                    found[name[len('cudaDevAttr') :]] = runtime.deviceGetAttribute(number, self.id)
+                except runtime.CUDARuntimeError as e:
+                    if e.status != runtime._INVALID_VALUE:
+                        raise
+        return found
+
+    @property
+    def pci_bus_id(self) -> str:
+        """The PCI bus id."""
+        return runtime.deviceGetPCIBusId(self.id)
+
+    @property
+    def cublas_handle(self) -> int:
+        """This thread's cuBLAS handle."""
+        return _get_handle('cublas_handles', self.id)
+
+    @property
+    def cusolver_handle(self) -> int:
+        """This thread's cuSOLVER handle."""
+        return _get_handle('cusolver_handles', self.id)
+
+    @property
+    def cusolver_sp_handle(self) -> int:
+        """This thread's handle of cuSOLVER's part for sparse matrices."""
+        return _get_handle('cusolver_sp_handles', self.id)
+
+    @property
+    def cusparse_handle(self) -> int:
+        """This thread's cuSPARSE handle."""
+        return _get_handle('cusparse_sp_handles', self.id)
+
+
+def get_cublas_handle() -> int:
+    """Return this thread's cuBLAS handle on its device."""
+    return Device().cublas_handle
+
+
+def get_cusolver_handle() -> int:
+    """Return this thread's cuSOLVER handle on its device."""
+    return Device().cusolver_handle
+
+
+def get_cusparse_handle() -> int:
+    """Return this thread's cuSPARSE handle on its device."""
+    return Device().cusparse_handle
+
+
+def from_pointer(ptr: int) -> Device:
+    """Return the device that an address belongs to."""
+    return Device(runtime.pointerGetAttributes(ptr).device)

@@ -1,0 +1,252 @@
+"""``cupy``'s functions that do what NumPy's function of the same name does, made from their signatures.
+
+Arguments are bound to CuPy's signature, so that what CuPy does not take is refused here as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from capturekit.simulated.cupy.signatures import declarations
+
+from . import creation, launches, runtime, vendor
+from .current import get_current_stream_ptr
+from .layout import Layout
+from .surface import CUBLAS, FFT, HOST, LINALG, PLAIN, SAME_AS, VIEWS, WAITING
+
+Call = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+
+def declared(name: str, signature: inspect.Signature, call: Call, module: str = 'cupy') -> Callable[..., Any]:
+    """Return a function of this name and signature; ``call`` gets required arguments and given optional ones."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return call(*_spread(signature, signature.bind(*args, **kwargs)))
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = module
+    function.__doc__ = f'See :func:`numpy.{name}`.'
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
+
+
+def _spread(signature: inspect.Signature, bound: inspect.BoundArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for name, parameter in signature.parameters.items():
+        if name not in bound.arguments:
+            continue
+        value = bound.arguments[name]
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            positional.extend(value)
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            named.update(value)
+        elif parameter.default is parameter.empty:
+            positional.append(value)
+        else:
+            named[name] = value
+    return tuple(positional), named
+
+
+def numpy_function(name: str, module: ModuleType = np) -> Callable[..., Any] | None:
+    """Return NumPy's function for CuPy's ``name``; None where this NumPy has none."""
+    found = getattr(module, SAME_AS.get(name, name), None) or getattr(module, name, None)
+    return found if callable(found) else None
+
+
+def _without_warnings(fn: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def quiet(*args: Any, **kwargs: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            return fn(*args, **kwargs)
+
+    return quiet
+
+
+def _plain(name: str, fn: Callable[..., Any]) -> Call:
+    if name in _JOINING:
+        return _joining(name, fn)
+    if name.startswith(('nan', 'corrcoef', 'cov', 'polyfit')):
+        fn = _without_warnings(fn)
+    prepare = vendor.needed_by(name)
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out, kwargs = kwargs.pop('out', None), dict(kwargs)
+        args, kwargs = _uploaded(name, args, kwargs)
+        dtype = kwargs.pop('dtype', None) if name in _DTYPE_AFTERWARDS else None
+        if name in _ORDER_STABLE:
+            kwargs['kind'] = 'stable'
+        for ours, theirs in _KEYWORDS.get(name, {}).items():
+            if ours in kwargs:
+                value = kwargs.pop(ours)
+                if theirs and value is not None:
+                    kwargs[theirs] = value
+        if prepare is not None and (name not in CUBLAS or _needs_cublas(args)):
+            prepare()
+        found = launches.launch(f'cupy_{name}', fn, args, kwargs, out=out)
+        if name in WAITING and runtime.is_late():
+            runtime.streamSynchronize(get_current_stream_ptr())
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    return call
+
+
+#: Functions that take host data for these arguments, by position or keyword, and upload it first.
+_UPLOADS: dict[str, tuple[int | str, ...]] = {
+    'append': (0, 1),
+    'average': (0, 'weights'),
+    'corrcoef': (0, 'y'),
+    'cov': (0, 'y'),
+    'percentile': (1,),
+    'quantile': (1,),
+    'resize': (0,),
+    'searchsorted': (1,),
+    'tile': (0,),
+}
+
+
+def _uploaded(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    found = list(args)
+    for which in _UPLOADS.get(name, ()):
+        if isinstance(which, int):
+            found[which] = creation.asarray(found[which])
+        elif kwargs.get(which) is not None:
+            kwargs[which] = creation.asarray(kwargs[which])
+    return tuple(found), kwargs
+
+
+#: Functions with a ``dtype`` that NumPy's have not.
+_DTYPE_AFTERWARDS = frozenset(('argmax', 'argmin', 'nanargmax', 'nanargmin'))
+#: Functions whose ``kind`` can only mean a stable sort.
+_ORDER_STABLE = frozenset(('sort', 'argsort'))
+#: Function -> CuPy's keyword -> NumPy's; '' for one that NumPy has no more.
+_KEYWORDS: dict[str, dict[str, str]] = {
+    'corrcoef': {'bias': '', 'ddof': ''},
+    'percentile': {'interpolation': 'method'},
+    'quantile': {'interpolation': 'method'},
+    'matrix_rank': {'tol': 'tol'},
+}
+
+
+def _concatenate(tup: Any, axis: int | None, kwargs: dict[str, Any]) -> Any:
+    arrays = [_array(one) for one in tup] if isinstance(tup, (list, tuple)) else list(tup)
+    if axis is None:
+        arrays, axis = [one.ravel() for one in arrays], 0
+    out, dtype = kwargs.get('out'), kwargs.get('dtype')
+    return creation._core.concatenate_method(arrays, axis, out, dtype, kwargs.get('casting', 'same_kind'))
+
+
+def _joining(name: str, fn: Callable[..., Any]) -> Call:
+    """What CuPy makes of ``concatenate``."""
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        tup, axis = args[0], kwargs.pop('axis', 0)
+        if name in ('concatenate', 'concat'):
+            return _concatenate(tup, axis, kwargs)
+        if name == 'stack':
+            return _concatenate([launches.view(np.expand_dims, _array(one), axis) for one in tup], axis, kwargs)
+        axes = {'hstack': 1, 'dstack': 3}.get(name, 2)
+        least: Callable[..., Any] = (np.atleast_1d, np.atleast_2d, np.atleast_3d)[axes - 1]
+        arrays = [launches.view(least, _array(one)) for one in tup]
+        along = {'hstack': min(arrays[0].ndim - 1, 1), 'dstack': 2}.get(name, 0)
+        return _concatenate(arrays, along, kwargs)
+
+    return call
+
+
+#: Functions that come to :func:`_concatenate`.
+_JOINING = ('concat', 'concatenate', 'dstack', 'hstack', 'row_stack', 'stack', 'vstack')
+
+
+def _needs_cublas(args: tuple[Any, ...]) -> bool:
+    """Integers, and the product of two vectors, go without."""
+    arrays = [a for a in args if isinstance(a, Layout)]
+    if not arrays or np.result_type(*(a.dtype for a in arrays)).kind not in 'fc':
+        return False
+    if len(args) and isinstance(args[0], str):
+        return len(arrays) > 1
+    return not all(a.ndim <= 1 for a in arrays)
+
+
+def _viewing(name: str, fn: Callable[..., Any]) -> Call:
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if name.startswith('atleast'):
+            found = [launches.view(fn, _array(a)) for a in args]
+            return found[0] if len(found) == 1 else found
+        return launches.view(fn, _array(args[0]), *args[1:], **kwargs)
+
+    return call
+
+
+def _array(value: Any) -> Any:
+    array = launches.as_array(value)
+    if array is None:
+        raise TypeError(f'Unsupported type {type(value)}')
+    return array
+
+
+def _answering(fn: Callable[..., Any]) -> Call:
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        recipe = (launches.lower(args), launches.lower(kwargs))
+        now_args, now_kwargs = launches.lift(recipe)
+        return fn(*now_args, **now_kwargs)
+
+    return call
+
+
+def _made(text: str, source: ModuleType, way: Callable[[str, Callable[..., Any]], Call], module: str) -> dict[str, Any]:
+    found = {}
+    for name, signature in declarations(text):
+        fn = numpy_function(name, source)
+        if fn is not None:
+            found[name] = declared(name, signature, way(name, fn), module)
+    return found
+
+
+def top_level() -> dict[str, Any]:
+    """Return the functions of ``cupy`` that follow a rule."""
+    found = _made(PLAIN, np, _plain, 'cupy')
+    found.update(_made(VIEWS, np, _viewing, 'cupy'))
+    found.update(_made(HOST, np, lambda name, fn: _answering(fn), 'cupy'))
+    found.update(permute_dims=_permute_dims, matrix_transpose=_matrix_transpose)
+    return found
+
+
+def _permute_dims(a: Any, axes: Any = None) -> Any:
+    """Return a view with the axes permuted."""
+    return launches.view(np.transpose, _array(a), axes)
+
+
+def _matrix_transpose(x: Any, /) -> Any:
+    """Return a view with the last two axes swapped."""
+    return _array(x).mT
+
+
+def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
+    """Return a vector's or matrix's norm."""
+    axes = axis if isinstance(axis, tuple) else (axis,)
+    matrix = len(axes) == 2 or (axis is None and x.ndim == 2)
+    if matrix and ord in (2, -2, 'nuc'):
+        vendor.use(vendor.cusolver, waits=True)
+    return launches.launch('cupy_norm', np.linalg.norm, (x, ord, axis, keepdims))
+
+
+def linalg() -> dict[str, Any]:
+    """Return the functions of ``cupy.linalg``."""
+    found = _made(LINALG, np.linalg, _plain, 'cupy.linalg')
+    _norm.__name__, _norm.__module__ = 'norm', 'cupy.linalg'
+    found.update(norm=_norm, matrix_transpose=lambda a: _matrix_transpose(a), LinAlgError=np.linalg.LinAlgError)
+    return found
+
+
+def fft() -> dict[str, Any]:
+    """Return the functions of ``cupy.fft``."""
+    return _made(FFT, np.fft, _plain, 'cupy.fft')

@@ -1,0 +1,349 @@
+"""User-written kernels: ``ElementwiseKernel``, ``ReductionKernel``, ``RawKernel``, ``fuse``, ``vectorize``.
+
+CUDA source can't run here. A kernel runs the Python body registered for its name (:func:`bodies.body`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capturekit.simulated.kernel_bodies import body, body_of
+
+from . import launches
+from .layout import Layout
+
+__all__ = [
+    'ElementwiseKernel', 'RawKernel', 'RawModule', 'ReductionKernel', 'body', 'clear_memo', 'fuse', 'memoize',
+    'rawkernel', 'vectorize',
+]  # fmt: skip
+
+
+class _Parameter(NamedTuple):
+    type: str
+    name: str
+    raw: bool
+
+
+def _parameters(text: str) -> tuple[_Parameter, ...]:
+    found = []
+    for part in filter(None, (p.strip() for p in text.split(','))):
+        words = part.split()
+        found.append(_Parameter(words[-2], words[-1], 'raw' in words[:-2]))
+    return tuple(found)
+
+
+def _check_name(name: str) -> None:
+    if re.match(r'^[a-zA-Z_][a-zA-Z_0-9]*$', name) is None:
+        raise ValueError(f'Invalid kernel name: "{name}"')
+
+
+def _on(stream: Any) -> Any:
+    return contextlib.nullcontext() if stream is None else stream
+
+
+def _takes(fn: Callable[..., Any], n: int) -> bool:
+    """Whether ``fn`` takes ``n`` positional arguments."""
+    try:
+        inspect.signature(fn).bind(*range(n))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _types(parameters: tuple[_Parameter, ...], args: tuple[Any, ...]) -> dict[str, np.dtype[Any]]:
+    """Return what the type names of inputs stand for; arrays decide before scalars."""
+    found: dict[str, np.dtype[Any]] = {}
+    for arrays in (True, False):
+        for p, a in zip(parameters, args):
+            if isinstance(a, Layout) is arrays:
+                found.setdefault(p.type, a.dtype if arrays else np.asarray(a).dtype)
+    return found
+
+
+def _dtype(name: str, known: dict[str, np.dtype[Any]]) -> np.dtype[Any]:
+    if len(name) == 1 and name in known:
+        return known[name]
+    try:
+        return np.dtype(name)
+    except TypeError:
+        raise ValueError(f'the type {name!r} of an output is not decided by the inputs') from None
+
+
+class ElementwiseKernel:
+    """A kernel for every element."""
+
+    def __init__(
+        self,
+        in_params: str,
+        out_params: str,
+        operation: str,
+        name: str = 'kernel',
+        reduce_dims: bool = True,
+        preamble: str = '',
+        no_return: bool = False,
+        return_tuple: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        _check_name(name)
+        self.in_params = _parameters(in_params)
+        self.out_params = _parameters(out_params)
+        self.nin = len(self.in_params)
+        self.nout = len(self.out_params)
+        self.nargs = self.nin + self.nout
+        self.operation = operation
+        self.name = self.__name__ = name
+        self.reduce_dims = reduce_dims
+        self.preamble = preamble
+        self.no_return = no_return
+        self.return_tuple = return_tuple
+        self.kwargs = kwargs
+        if any(p.name == 'i' for p in self.in_params + self.out_params):
+            raise ValueError("Can not use 'i' as a parameter name")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the kernel; outputs are new arrays or given as further arguments."""
+        size = kwargs.pop('size', -1)
+        stream = kwargs.pop('stream', None)
+        block_size = kwargs.pop('block_size', 128)
+        if kwargs:
+            raise TypeError(f'Wrong arguments {kwargs}')
+        if block_size <= 0:
+            raise ValueError('block_size must be greater than zero')
+        if len(args) not in (self.nin, self.nargs):
+            raise TypeError(
+                f'Wrong number of arguments for {self.name!r}. '
+                f'It must be either {self.nin} or {self.nargs} (with outputs), but given {len(args)}.'
+            )
+        inputs, outputs = args[: self.nin], args[self.nin :]
+        work = self._work(inputs, outputs, size)
+        with _on(stream):
+            found = launches.launch(self.name, work, inputs, out=tuple(outputs) or None)
+        if self.no_return:
+            return None
+        return tuple(found) if self.return_tuple or self.nout != 1 else found[0]
+
+    def _work(self, inputs: tuple[Any, ...], outputs: tuple[Any, ...], size: int) -> Callable[..., Any]:
+        fn = body_of(self.name, 'ElementwiseKernel')
+        known = _types(self.in_params, inputs)
+        known.update(_types(self.out_params, outputs))
+        dtypes = [_dtype(p.type, known) for p in self.out_params]
+        raw = [p.raw for p in self.in_params]
+        with_outputs = _takes(fn, self.nargs)
+
+        def work(*values: Any, out: tuple[NDArray[Any], ...] | None = None) -> Any:
+            if size != -1:
+                shape: tuple[int, ...] = (size,)
+            else:
+                shape = np.broadcast_shapes(*(np.shape(v) for v, r in zip(values, raw) if not r))
+            results = out or tuple(np.zeros(shape, d) for d in dtypes)
+            found = fn(*values, *results) if with_outputs else fn(*values)
+            if found is not None:
+                for result, value in zip(results, found if isinstance(found, tuple) else (found,)):
+                    np.copyto(result, value, casting='unsafe')
+            return results
+
+        return work
+
+
+class ReductionKernel:
+    """A kernel that reduces along axes."""
+
+    def __init__(
+        self,
+        in_params: str,
+        out_params: str,
+        map_expr: str,
+        reduce_expr: str,
+        post_map_expr: str,
+        identity: Any,
+        name: str = 'reduce_kernel',
+        reduce_type: str | None = None,
+        reduce_dims: bool = True,
+        preamble: str = '',
+        options: tuple[str, ...] = (),
+    ) -> None:
+        _check_name(name)
+        self.in_params = _parameters(in_params)
+        self.out_params = _parameters(out_params)
+        self.nin = len(self.in_params)
+        self.nout = len(self.out_params)
+        self.name = self.__name__ = name
+        self.identity = '' if identity is None else str(identity)
+        self.map_expr = map_expr
+        self.reduce_expr = reduce_expr
+        self.post_map_expr = post_map_expr
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the kernel along ``axis``."""
+        out = kwargs.pop('out', args[self.nin] if len(args) > self.nin else None)
+        options = {'axis': kwargs.pop('axis', None), 'keepdims': kwargs.pop('keepdims', False)}
+        stream = kwargs.pop('stream', None)
+        if kwargs:
+            raise TypeError(f'Wrong arguments {kwargs}')
+        fn = body_of(self.name, 'ReductionKernel')
+        dtype = _dtype(self.out_params[0].type, _types(self.in_params, args[: self.nin]))
+
+        def work(*values: Any, out: Any = None) -> Any:
+            found = np.asarray(fn(*values, **options))
+            if out is None:
+                return found.astype(dtype)
+            np.copyto(out, found, casting='unsafe')
+            return out
+
+        with _on(stream):
+            return launches.launch(self.name, work, args[: self.nin], out=out)
+
+
+class RawKernel:
+    """A kernel given as CUDA source."""
+
+    def __init__(
+        self,
+        code: str | None,
+        name: str,
+        options: tuple[str, ...] = (),
+        backend: str = 'nvrtc',
+        *,
+        translate_cucomplex: bool = False,
+        enable_cooperative_groups: bool = False,
+        jitify: Any = None,
+    ) -> None:
+        self.code = code
+        self.name = self.__name__ = name
+        self.options = options
+        self.backend = backend
+
+    def __call__(self, grid: Any, block: Any, args: Any, *, shared_mem: int = 0, stream: Any = None) -> None:
+        """Run the kernel on ``grid`` x ``block`` threads."""
+        fn = body_of(self.name, 'RawKernel')
+        grid, block = tuple(grid), tuple(block)
+        with _on(stream):
+            launches.run(self.name, fn, tuple(args), grid=grid, block=block, shared=shared_mem)
+
+    def compile(self, log_stream: Any = None) -> None:
+        """Do nothing: there is no compiler."""
+
+
+class RawModule:
+    """Several kernels given as CUDA source."""
+
+    def __init__(
+        self,
+        code: str | None = None,
+        *,
+        path: str | None = None,
+        options: tuple[str, ...] = (),
+        backend: str = 'nvrtc',
+        translate_cucomplex: bool = False,
+        enable_cooperative_groups: bool = False,
+        name_expressions: Any = None,
+        jitify: Any = None,
+    ) -> None:
+        if (code is None) == (path is None):
+            raise TypeError('Exactly one of `code` and `path` keyword arguments must be given.')
+        self.code = code
+        self.file_path = path
+
+    def compile(self, log_stream: Any = None) -> None:
+        """Do nothing: there is no compiler."""
+
+    def get_function(self, name: str) -> RawKernel:
+        """Return a kernel by name."""
+        return RawKernel(self.code, name)
+
+    def get_global(self, name: str) -> Any:
+        """Not simulated."""
+        raise NotImplementedError(f'cupy.RawModule.get_global({name!r}) is not simulated')
+
+
+class _JitRawKernel:
+    def __init__(self, func: Callable[..., Any], mode: str, device: bool) -> None:
+        self._func = func
+        functools.update_wrapper(self, func)
+
+    def __call__(self, grid: Any, block: Any, args: Any, shared_mem: int = 0, stream: Any = None) -> None:
+        RawKernel(None, self._func.__name__)(grid, block, args, shared_mem=shared_mem, stream=stream)
+
+    def __getitem__(self, grid_and_block: tuple[Any, Any]) -> Callable[..., None]:
+        grid, block = (g if isinstance(g, tuple) else (g,) for g in grid_and_block)
+        return lambda *args, **kwargs: self(grid, block, args, **kwargs)
+
+
+def rawkernel(*, mode: str = 'cuda', device: bool = False) -> Callable[[Callable[..., Any]], _JitRawKernel]:
+    """``cupyx.jit.rawkernel``: the decorated function is not run, its body registered by name is."""
+    return lambda func: _JitRawKernel(func, mode, device)
+
+
+def fuse(*args: Any, **kwargs: Any) -> Any:
+    """Return the function as it is: its operations run one by one."""
+
+    def wrapper(f: Callable[..., Any], kernel_name: str | None = None) -> Callable[..., Any]:
+        @functools.wraps(f)
+        def fused(*a: Any, **k: Any) -> Any:
+            return f(*a, **k)
+
+        return fused
+
+    if len(args) == 1 and not kwargs and callable(args[0]):
+        return wrapper(args[0])
+    return lambda f: wrapper(f, *args, **kwargs)
+
+
+class vectorize:
+    """A Python function for every element, run by :class:`numpy.vectorize`."""
+
+    def __init__(
+        self,
+        pyfunc: Callable[..., Any],
+        otypes: Any = None,
+        doc: str | None = None,
+        excluded: Any = None,
+        cache: bool = False,
+        signature: Any = None,
+    ) -> None:
+        self.pyfunc = pyfunc
+        self.__doc__ = doc or pyfunc.__doc__
+        self.otypes = otypes
+        if excluded is not None or signature is not None:
+            raise NotImplementedError('cupy.vectorize does not support `excluded` and `signature` currently.')
+
+    def __call__(self, *args: Any) -> Any:
+        """Apply the function to all elements."""
+        name = getattr(self.pyfunc, '__name__', 'vectorize')
+        return launches.launch(name, np.vectorize(self.pyfunc, otypes=self.otypes), args)
+
+
+_memos: list[dict[Any, Any]] = []
+
+
+def memoize(for_each_device: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Remember results by arguments until :func:`clear_memo`."""
+
+    def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
+        memo: dict[Any, Any] = {}
+        _memos.append(memo)
+
+        @functools.wraps(f)
+        def remembering(*args: Any, **kwargs: Any) -> Any:
+            key = (args, frozenset(kwargs.items()))
+            if key not in memo:
+                memo[key] = f(*args, **kwargs)
+            return memo[key]
+
+        return remembering
+
+    return decorate
+
+
+def clear_memo() -> None:
+    """Forget everything that :func:`memoize` remembers."""
+    for memo in _memos:
+        memo.clear()

@@ -1,0 +1,331 @@
+"""``cupy.cuda.memory`` without the pool: who owns which bytes of the device, pointers into them, the allocator."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from capturekit.simulated.device.constants import CONSTANTS
+
+from . import devices, runtime, streams
+from .current import get_current_stream_ptr
+
+_SYNCHRONOUS = 'the current stream is capturing, so synchronous API calls are disallowed'
+_NO_H2D = 'the current stream is capturing, so H2D transfers are disallowed'
+_NO_D2H = 'the current stream is capturing, so D2H transfers are disallowed'
+_H2D, _D2H, _DEFAULT = (CONSTANTS[f'memcpy{kind}'] for kind in ('HostToDevice', 'DeviceToHost', 'Default'))
+
+Allocator = Callable[[int], 'MemoryPointer']
+
+
+class OutOfMemoryError(MemoryError):
+    """The device, or a pool's limit, has not enough memory left."""
+
+    def __init__(self, size: int, total: int, limit: int = 0) -> None:
+        self._size = size
+        self._total = total
+        self._limit = limit
+        if limit == 0:
+            message = f'Out of memory allocating {size:,} bytes'
+            if total != -1:
+                message += f' (allocated so far: {total:,} bytes).'
+        else:
+            message = (
+                f'Out of memory allocating {size:,} bytes '
+                f'(allocated so far: {total:,} bytes, limit set to: {limit:,} bytes).'
+            )
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self._size, self._total, self._limit))
+
+
+class BaseMemory:
+    """Memory on the device: ``ptr``, ``size``, ``device_id``."""
+
+    ptr: int = 0
+    size: int = 0
+    device_id: int = 0
+
+    def __int__(self) -> int:
+        return self.ptr
+
+    @property
+    def device(self) -> devices.Device:
+        """The device that holds the memory."""
+        return devices.Device(self.device_id)
+
+
+class Memory(BaseMemory):
+    """Memory from ``cudaMalloc``, freed with the object."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.device_id = runtime.getDevice()
+        self.ptr = 0
+        if size > 0:
+            self.ptr = runtime.malloc(size)
+
+    def __del__(self) -> None:
+        if self.ptr:
+            runtime.free(self.ptr)
+
+
+class ManagedMemory(Memory):
+    """Managed memory; here like any other."""
+
+    def prefetch(self, stream: Any, *, device_id: int = -2) -> None:
+        """Prefetch: not simulated."""
+        runtime.memPrefetchAsync(self.ptr, self.size, device_id, stream.ptr)  # type: ignore[attr-defined]
+
+    def advise(self, advise: int, dev: devices.Device) -> None:
+        """Advise: not simulated."""
+        runtime.memAdvise(self.ptr, self.size, advise, dev.id)  # type: ignore[attr-defined]
+
+
+class MemoryAsync(BaseMemory):
+    """Memory from ``cudaMallocAsync`` on a stream, freed on it."""
+
+    def __init__(self, size: int, stream: Any) -> None:
+        self.size = size
+        self.device_id = runtime.getDevice()
+        self.stream_ref = weakref.ref(stream)
+        self.ptr = 0
+        if size > 0:
+            self.ptr = runtime.mallocAsync(size, stream.ptr)
+
+    def __del__(self) -> None:
+        if self.ptr:
+            stream = self.stream_ref()
+            if stream is None:
+                stream = streams.get_current_stream()
+            runtime.freeAsync(self.ptr, stream.ptr)
+
+
+class UnownedMemory(BaseMemory):
+    """Memory that something else owns; ``owner`` is kept alive."""
+
+    def __init__(self, ptr: int, size: int, owner: object, device_id: int = -1) -> None:
+        if device_id < 0:
+            if ptr == 0:
+                raise RuntimeError('UnownedMemory requires explicit device ID for a null pointer.')
+            device_id = runtime.pointerGetAttributes(ptr).device
+        self.size = size
+        self.device_id = device_id
+        self.ptr = ptr
+        self._owner = owner
+
+
+def _refuse_if_capturing(stream_ptr: int, message: str) -> None:
+    if runtime.streamIsCapturing(stream_ptr):
+        raise RuntimeError(message)
+
+
+def _pointer(stream: Any) -> int:
+    return get_current_stream_ptr() if stream is None else int(stream.ptr)
+
+
+def _address(mem: Any) -> int:
+    return mem if isinstance(mem, int) else int(mem.value)
+
+
+class MemoryPointer:
+    """A place in some memory."""
+
+    def __init__(self, mem: BaseMemory, offset: int) -> None:
+        assert mem.ptr != 0 or offset == 0
+        self.ptr = mem.ptr + offset
+        self.device_id = mem.device_id
+        self.mem = mem
+
+    def __int__(self) -> int:
+        return self.ptr
+
+    def __repr__(self) -> str:
+        return f'<{type(self).__name__} 0x{self.ptr:x} device={self.device_id} mem={self.mem!r}>'
+
+    @property
+    def device(self) -> devices.Device:
+        """The device that holds the memory."""
+        return devices.Device(self.device_id)
+
+    def __add__(self, offset: int) -> MemoryPointer:
+        assert self.ptr != 0 or offset == 0
+        return MemoryPointer(self.mem, self.ptr - self.mem.ptr + offset)
+
+    __radd__ = __add__
+
+    def __iadd__(self, offset: int) -> MemoryPointer:
+        assert self.ptr != 0 or offset == 0
+        self.ptr += offset
+        return self
+
+    def __sub__(self, offset: int) -> MemoryPointer:
+        return self + -offset
+
+    def __isub__(self, offset: int) -> MemoryPointer:
+        return self.__iadd__(-offset)
+
+    def copy_from_device(self, src: MemoryPointer, size: int) -> None:
+        """Copy on the legacy stream, synchronously."""
+        _refuse_if_capturing(get_current_stream_ptr(), _SYNCHRONOUS)
+        if size > 0:
+            runtime.memcpy(self.ptr, src.ptr, size, _DEFAULT)
+
+    def copy_from_device_async(self, src: MemoryPointer, size: int, stream: Any = None) -> None:
+        """Copy on a stream, by default the current one."""
+        if size > 0:
+            runtime.memcpyAsync(self.ptr, src.ptr, size, _DEFAULT, _pointer(stream))
+
+    def copy_from_host(self, mem: Any, size: int) -> None:
+        """Copy from the host on the legacy stream, synchronously."""
+        _refuse_if_capturing(get_current_stream_ptr(), _SYNCHRONOUS)
+        if size > 0:
+            runtime.memcpy(self.ptr, _address(mem), size, _H2D)
+
+    def copy_from_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
+        """Copy from the host on a stream; refused while it is captured."""
+        _refuse_if_capturing(_pointer(stream), _NO_H2D)
+        if size > 0:
+            runtime.memcpyAsync(self.ptr, _address(mem), size, _H2D, _pointer(stream))
+
+    def copy_from(self, mem: Any, size: int) -> None:
+        """Copy from the device or the host, synchronously."""
+        if isinstance(mem, MemoryPointer):
+            self.copy_from_device(mem, size)
+        else:
+            self.copy_from_host(mem, size)
+
+    def copy_from_async(self, mem: Any, size: int, stream: Any = None) -> None:
+        """Copy from the device or the host on a stream."""
+        if isinstance(mem, MemoryPointer):
+            self.copy_from_device_async(mem, size, stream)
+        else:
+            self.copy_from_host_async(mem, size, stream)
+
+    def copy_to_host(self, mem: Any, size: int) -> None:
+        """Copy to the host on the legacy stream, synchronously."""
+        _refuse_if_capturing(get_current_stream_ptr(), _SYNCHRONOUS)
+        if size > 0:
+            runtime.memcpy(_address(mem), self.ptr, size, _D2H)
+
+    def copy_to_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
+        """Copy to the host on a stream; refused while it is captured."""
+        _refuse_if_capturing(_pointer(stream), _NO_D2H)
+        if size > 0:
+            runtime.memcpyAsync(_address(mem), self.ptr, size, _D2H, _pointer(stream))
+
+    def memset(self, value: int, size: int) -> None:
+        """Set bytes on the legacy stream, synchronously."""
+        _refuse_if_capturing(get_current_stream_ptr(), _SYNCHRONOUS)
+        if size > 0:
+            runtime.memset(self.ptr, value, size)
+
+    def memset_async(self, value: int, size: int, stream: Any = None) -> None:
+        """Set bytes on a stream, by default the current one."""
+        if size > 0:
+            runtime.memsetAsync(self.ptr, value, size, _pointer(stream))
+
+
+# -- the current allocator --------------------------------------------------------------------------------------
+
+
+def _malloc(size: int) -> MemoryPointer:
+    return MemoryPointer(Memory(size), 0)
+
+
+def malloc_async(size: int) -> MemoryPointer:
+    """Allocate in stream order on the current stream."""
+    return MemoryPointer(MemoryAsync(size, streams.get_current_stream()), 0)
+
+
+def malloc_managed(size: int) -> MemoryPointer:
+    """Allocate managed memory."""
+    return MemoryPointer(ManagedMemory(size), 0)
+
+
+def malloc_system(size: int) -> MemoryPointer:
+    """Allocate system memory: not simulated."""
+    raise NotImplementedError('cupy.cuda.memory.malloc_system is not simulated')
+
+
+_current_allocator: Allocator = _malloc
+_thread_local = threading.local()
+
+
+def _get_thread_local_allocator() -> Allocator | None:
+    allocator: Allocator | None = getattr(_thread_local, 'allocator', None)
+    return allocator
+
+
+def _set_thread_local_allocator(allocator: Allocator | None) -> None:
+    _thread_local.allocator = allocator
+
+
+def alloc(size: int) -> MemoryPointer:
+    """Allocate with the current allocator."""
+    return get_allocator()(size)
+
+
+def set_allocator(allocator: Allocator | None = None) -> None:
+    """Set the allocator of every thread; None means no pool."""
+    global _current_allocator
+    if _get_thread_local_allocator() is not None:
+        raise ValueError("Can't change the global allocator inside `using_allocator` context manager")
+    _current_allocator = _malloc if allocator is None else allocator
+
+
+def get_allocator() -> Allocator:
+    """Return the current allocator."""
+    return _get_thread_local_allocator() or _current_allocator
+
+
+class PythonFunctionAllocatorMemory(BaseMemory):
+    """Memory from a Python function."""
+
+    def __init__(
+        self,
+        size: int,
+        malloc_func: Callable[[int, int], int],
+        free_func: Callable[[int, int], Any],
+        device_id: int,
+    ) -> None:
+        self._free_func = free_func
+        self.device_id = device_id
+        self.size = size
+        self.ptr = 0
+        if size > 0:
+            self.ptr = malloc_func(size, device_id)
+
+    def __del__(self) -> None:
+        if self.ptr:
+            self._free_func(self.ptr, self.device_id)
+
+
+class PythonFunctionAllocator:
+    """An allocator made of ``malloc_func(size, device_id) -> ptr`` and ``free_func(ptr, device_id)``."""
+
+    def __init__(self, malloc_func: Callable[[int, int], int], free_func: Callable[[int, int], Any]) -> None:
+        self._malloc_func = malloc_func
+        self._free_func = free_func
+
+    def malloc(self, size: int) -> MemoryPointer:
+        """Allocate with ``malloc_func``."""
+        mem = PythonFunctionAllocatorMemory(size, self._malloc_func, self._free_func, runtime.getDevice())
+        return MemoryPointer(mem, 0)
+
+
+class CFunctionAllocator:
+    """An allocator made of C functions: not simulated."""
+
+    def __init__(self, param: int, malloc_func: int, free_func: int, owner: object) -> None:
+        raise NotImplementedError('cupy.cuda.CFunctionAllocator is not simulated')
+
+
+class MemoryAsyncPool:
+    """The driver's pool: not simulated; ``malloc_async`` is."""
+
+    def __init__(self, pool_handles: Any = 'current') -> None:
+        raise NotImplementedError('cupy.cuda.MemoryAsyncPool is not simulated; cupy.cuda.malloc_async is')

@@ -1,0 +1,208 @@
+"""``cupy.cuda.pinned_memory``: page-locked host memory, and the list of transfers that still read some."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from capturekit.simulated.device.constants import CONSTANTS
+
+from . import runtime
+
+_UNIT = 512
+
+
+class PinnedMemory:
+    """Memory from ``cudaHostAlloc``, freed with the object."""
+
+    def __init__(self, size: int, flags: int = 0) -> None:
+        self.size = size
+        self.ptr = 0
+        if size > 0:
+            self.ptr = runtime.hostAlloc(size, flags)
+
+    def __del__(self, is_shutting_down: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_shutting_down() and self.ptr:
+            runtime.freeHost(self.ptr)
+
+    def __int__(self) -> int:
+        return self.ptr
+
+
+# Only Python 3.12 lets a Python class offer its bytes (PEP 688). Before, a NumPy array is the one class of those that
+# can point anywhere and be subclassed.
+_Bytes: Any = object if sys.version_info >= (3, 12) else np.ndarray
+
+
+class PinnedMemoryPointer(_Bytes):  # type: ignore[misc]
+    """A place in pinned memory, with the buffer protocol."""
+
+    mem: Any
+    ptr: int
+
+    def __new__(cls, mem: Any, offset: int) -> PinnedMemoryPointer:
+        if _Bytes is object:
+            self: PinnedMemoryPointer = object.__new__(cls)
+        else:
+            nbytes = mem.size - offset
+            # An array of ctypes in between: NumPy takes the base's base where both are plain arrays (or a memoryview of
+            # one), and what is made of this pointer would hold the bytes without holding the memory.
+            there = (ctypes.c_byte * nbytes).from_buffer(runtime._host_bytes(mem.ptr + offset, nbytes))
+            self = np.ndarray.__new__(cls, nbytes, np.int8, there)
+        self.mem = mem
+        self.ptr = mem.ptr + offset
+        return self
+
+    def __init__(self, mem: Any, offset: int) -> None:
+        """Point ``offset`` bytes into ``mem``."""
+
+    def __int__(self) -> int:
+        return self.ptr
+
+    def __add__(self, offset: int) -> PinnedMemoryPointer:
+        return PinnedMemoryPointer(self.mem, self.ptr - self.mem.ptr + offset)
+
+    __radd__ = __add__
+
+    def __iadd__(self, offset: int) -> PinnedMemoryPointer:
+        if _Bytes is not object:
+            return self + offset  # an array can't be moved
+        self.ptr += offset
+        return self
+
+    def __sub__(self, offset: int) -> PinnedMemoryPointer:
+        return self + -offset
+
+    def __isub__(self, offset: int) -> PinnedMemoryPointer:
+        return self.__iadd__(-offset)
+
+    def size(self) -> int:
+        """Return the bytes from here to the memory's end."""
+        nbytes: int = self.mem.size - (self.ptr - self.mem.ptr)
+        return nbytes
+
+    def __buffer__(self, flags: int) -> memoryview:
+        return memoryview(runtime._host_bytes(self.ptr, self.size())).cast('b')
+
+
+class _EventWatcher:
+    """Objects to keep until an event is done."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, Any]] = []
+        self._lock = threading.Lock()
+
+    def add(self, event: Any, obj: Any) -> None:
+        self.check_and_release()
+        if not event.done:
+            self.events.append((event, obj))
+
+    def check_and_release(self) -> None:
+        if self.events:
+            with self._lock:
+                while self.events and self.events[0][0].done:
+                    del self.events[0]
+
+
+def _malloc(size: int) -> PinnedMemoryPointer:
+    return PinnedMemoryPointer(PinnedMemory(size, CONSTANTS['hostAllocPortable']), 0)
+
+
+_current_allocator: Callable[[int], Any] = _malloc
+_watcher = _EventWatcher()
+
+
+def _add_to_watch_list(event: Any, obj: Any) -> None:
+    _watcher.add(event, obj)
+
+
+def alloc_pinned_memory(size: int) -> Any:
+    """Allocate with the current allocator of pinned memory."""
+    _watcher.check_and_release()
+    return _current_allocator(size)
+
+
+def set_pinned_memory_allocator(allocator: Callable[[int], Any] | None = None) -> None:
+    """Set the allocator of pinned memory; None means no pool."""
+    global _current_allocator
+    _current_allocator = _malloc if allocator is None else allocator
+
+
+class PooledPinnedMemory(PinnedMemory):
+    """Pinned memory that goes back to its pool with the object."""
+
+    def __init__(self, mem: PinnedMemory, pool: weakref.ref[PinnedMemoryPool]) -> None:
+        self.ptr = mem.ptr
+        self.size = mem.size
+        self.pool = pool
+        self.mem = mem
+
+    def free(self) -> None:
+        """Give the memory back to the pool."""
+        pool = self.pool()
+        if pool is not None and self.ptr != 0:
+            pool._put(self.mem)
+        self.ptr = 0
+        self.size = 0
+
+    def __del__(self, is_shutting_down: Callable[[], bool] = sys.is_finalizing) -> None:
+        self.free()
+
+
+class PinnedMemoryPool:
+    """A pool of pinned memory; sizes are powers of two."""
+
+    def __init__(self, allocator: Callable[[int], Any] = _malloc) -> None:
+        self._alloc = allocator
+        self._free: dict[int, list[PinnedMemory]] = {}
+        # Held here as well as by who uses it: what only garbage holds is finalized, though a pool takes it back.
+        self._used: dict[int, PinnedMemory] = {}
+        # One for all: a weak reference that only garbage holds is dead before the garbage is finalized.
+        self._itself = weakref.ref(self)
+        self._lock = threading.RLock()
+
+    def malloc(self, size: int) -> PinnedMemoryPointer:
+        """Allocate, from the free blocks if possible."""
+        if size == 0:
+            return PinnedMemoryPointer(PinnedMemory(0), 0)
+        size = 1 << ((size + _UNIT - 1) // _UNIT * _UNIT - 1).bit_length()
+        with self._lock:
+            free = self._free.get(size)
+            mem = free.pop() if free else self._from_host(size)
+            self._used[mem.ptr] = mem
+        return PinnedMemoryPointer(PooledPinnedMemory(mem, self._itself), 0)
+
+    def _from_host(self, size: int) -> PinnedMemory:
+        try:
+            mem: PinnedMemory = self._alloc(size).mem
+        except runtime.CUDARuntimeError as e:
+            if e.status != runtime._MEMORY_ALLOCATION:
+                raise
+            self.free_all_blocks()
+            mem = self._alloc(size).mem
+        return mem
+
+    def _put(self, mem: PinnedMemory) -> None:
+        with self._lock:
+            self._used.pop(mem.ptr, None)
+            self._free.setdefault(mem.size, []).append(mem)
+
+    def free_all_blocks(self) -> None:
+        """Give all free blocks back to the host."""
+        _watcher.check_and_release()
+        self._free.clear()
+
+    def n_free_blocks(self) -> int:
+        """Return the number of free blocks."""
+        return sum(len(blocks) for blocks in self._free.values())
+
+
+def is_memory_pinned(data: int) -> bool:
+    """Return whether an address lies in pinned memory."""
+    return runtime.pointerGetMemoryType(data) == CONSTANTS['memoryTypeHost']

@@ -1,0 +1,191 @@
+"""``cupy.random``: the functions, which draw from a ``RandomState``, and ``Generator``.
+
+A ``Generator`` keeps its state on the device: its work can be recorded, and each launch draws new numbers. Numbers are
+NumPy's, not cuRAND's.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capturekit.simulated.cupy.signatures import declarations
+
+from . import conversions, launches, randomstate
+from .functions import declared
+from .surface import RANDOM
+
+
+def _drawn(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], dtype: Any, name: str) -> Any:
+    def draw(*a: Any, **k: Any) -> Any:
+        found = fn(*a, **k)
+        return found if dtype is None else np.asarray(found).astype(dtype)
+
+    return launches.launch(f'cupy_random_{name}', draw, args, kwargs)
+
+
+_SAME = {'random': 'random_sample', 'ranf': 'random_sample', 'sample': 'random_sample', 'random_integers': 'randint'}
+#: Functions that draw from no state, or have no method.
+_OTHERS = ('default_rng', 'get_random_state', 'set_random_state', 'reset_states', 'bytes', 'seed', 'multinomial')
+
+
+def _function(name: str, signature: inspect.Signature) -> Callable[..., Any]:
+    method = _SAME.get(name, name)
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if name == 'random_integers':
+            high = kwargs.pop('high', None)
+            args, kwargs['high'] = ((1,), args[0] + 1) if high is None else (args, high + 1)
+        return getattr(randomstate.get_random_state(), method)(*args, **kwargs)
+
+    return declared(name, signature, call, 'cupy.random')
+
+
+class BitGenerator:
+    """A source of bits."""
+
+    def __init__(self, seed: Any = None) -> None:
+        self.lock = threading.Lock()
+
+
+class _cuRANDGenerator(BitGenerator):
+    """A source of bits whose state lies on the device: what draws asks for it first, and writes it back."""
+
+    def __init__(self, seed: Any = None, *, size: int = -1) -> None:
+        super().__init__(seed)
+        self._state = conversions.array(_words(np.random.PCG64(seed)))
+
+    def state(self) -> int:
+        """Return the address of the state."""
+        return int(self._state.data.ptr)
+
+
+_HALF = (1 << 64) - 1
+
+
+def _words(bits: np.random.PCG64) -> NDArray[np.uint64]:
+    """Return a generator's state as numbers."""
+    now: Any = bits.state
+    inner = now['state']
+    wide = [inner['state'] >> 64, inner['state'] & _HALF, inner['inc'] >> 64, inner['inc'] & _HALF]
+    return np.array([*wide, now['has_uint32'], now['uinteger']], np.uint64)
+
+
+def _generator(words: NDArray[np.uint64]) -> tuple[np.random.Generator, np.random.PCG64]:
+    """Return NumPy's generator in a state."""
+    bits = np.random.PCG64(0)
+    w = [int(word) for word in words]
+    bits.state = {
+        'bit_generator': 'PCG64', 'state': {'state': w[0] << 64 | w[1], 'inc': w[2] << 64 | w[3]},
+        'has_uint32': w[4] & 1, 'uinteger': w[5] & 0xFFFFFFFF,
+    }  # fmt: skip
+    return np.random.Generator(bits), bits
+
+
+class XORWOW(_cuRANDGenerator):
+    """cuRAND's XORWOW by name."""
+
+
+class MRG32k3a(XORWOW):
+    """cuRAND's MRG32k3a by name."""
+
+
+class Philox4x3210(XORWOW):
+    """cuRAND's Philox4x32-10 by name."""
+
+
+_GENERATOR = """
+    beta(self, a, b, size=None, dtype=float64)
+    binomial(self, n, p, size=None)
+    chisquare(self, df, size=None)
+    dirichlet(self, alpha, size=None)
+    exponential(self, scale=1.0, size=None)
+    f(self, dfnum, dfden, size=None)
+    gamma(self, shape, scale=1.0, size=None)
+    geometric(self, p, size=None)
+    hypergeometric(self, ngood, nbad, nsample, size=None)
+    integers(self, low, high=None, size=None, dtype=int64, endpoint=False)
+    logseries(self, p, size=None)
+    poisson(self, lam=1.0, size=None)
+    power(self, a, size=None)
+    random(self, size=None, dtype=float64, out=None)
+    standard_exponential(self, size=None, dtype=float64, method='inv', out=None)
+    standard_gamma(self, shape, size=None, dtype=float64, out=None)
+    standard_normal(self, size=None, dtype=float64, out=None)
+    uniform(self, low=0.0, high=1.0, size=None, dtype=float64)
+"""
+
+
+class Generator:
+    """Random numbers with the state on the device: each launch of a graph draws new ones."""
+
+    def __init__(self, bit_generator: BitGenerator) -> None:
+        self.bit_generator = bit_generator
+
+    def _draw(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        bits: Any = self.bit_generator
+        bits.state()
+
+        def fn(words: NDArray[np.uint64], *a: Any, **k: Any) -> Any:
+            return getattr(_generator(words)[0], name)(*a, **k)
+
+        def moved_on(words: NDArray[np.uint64], *a: Any, **k: Any) -> Any:
+            generator, state = _generator(words)
+            getattr(generator, name)(*a, **k)
+            return _words(state)
+
+        args = (bits._state, *args)
+        out = kwargs.pop('out', None)
+        dtype = kwargs.pop('dtype', None) if name in ('beta', 'uniform') else None
+        if out is not None:
+            kwargs['size'] = out.shape
+            kwargs['dtype'] = out.dtype
+        found = _drawn(fn, args, kwargs, dtype, name)
+        bits._state[...] = _drawn(moved_on, args, kwargs, None, f'{name}_state')
+        if out is None:
+            return found
+        out[...] = found
+        return out
+
+
+def _generator_method(name: str, signature: inspect.Signature) -> Callable[..., Any]:
+    return declared(name, signature, lambda args, kwargs: args[0]._draw(name, args[1:], kwargs), 'cupy.random')
+
+
+def default_rng(seed: Any = None) -> Generator:
+    """Return a new generator."""
+    if isinstance(seed, BitGenerator):
+        return Generator(seed)
+    return seed if isinstance(seed, Generator) else Generator(XORWOW(seed))
+
+
+def bytes(length: int) -> Any:
+    """Return random bytes, NumPy's."""
+    return np.random.bytes(length)
+
+
+def names() -> dict[str, Any]:
+    """Return what ``cupy.random`` exports."""
+    found: dict[str, Any] = {
+        'Generator': Generator, 'BitGenerator': BitGenerator, 'XORWOW': XORWOW, 'MRG32k3a': MRG32k3a,
+        'Philox4x3210': Philox4x3210, 'default_rng': default_rng, 'bytes': bytes,
+    }  # fmt: skip
+    of_state = ('RandomState', 'get_random_state', 'set_random_state', 'reset_states', 'seed', 'multinomial')
+    found.update({name: getattr(randomstate, name) for name in of_state})
+    for name, signature in declarations(RANDOM):
+        if name not in _OTHERS:
+            found[name] = _function(name, signature)
+    return found
+
+
+def _complete() -> None:
+    for name, signature in declarations(_GENERATOR):
+        setattr(Generator, name, _generator_method(name, signature))
+
+
+_complete()

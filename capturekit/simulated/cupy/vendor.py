@@ -1,0 +1,84 @@
+"""``cupy_backends.cuda.libs``: the vendor's libraries, as far as they refuse to be captured, and their streams.
+
+Each has its own ``streamIsCapturing``, as CuPy's modules bind one at import; where that answers False, the library's
+work is recorded like any other. Nearly all functions give the handle the current stream before each call; what does
+not works on the stream that the handle was given last. What draws random numbers is in :mod:`curand`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+from . import current, devices, runtime
+from .current import get_current_stream_ptr
+from .surface import CUBLAS, CUSOLVER, WAITING
+
+
+def _library(name: str, spoken: str) -> Any:
+    module: Any = ModuleType(f'cupy_backends.cuda.libs.{name}')
+    module.streamIsCapturing = runtime.streamIsCapturing
+    given: dict[int, int] = {}
+
+    def setStream(handle: int, stream: int) -> None:
+        if module.streamIsCapturing(stream):
+            raise NotImplementedError(f'calling {spoken} API during stream capture is currently unsupported')
+        given[handle] = stream
+
+    def getStream(handle: int) -> int:
+        return given.get(handle, 0)
+
+    module.setStream, module.getStream = setStream, getStream
+    return module
+
+
+cublas = _library('cublas', 'cuBLAS')
+cusolver = _library('cusolver', 'cuSOLVER')
+cusparse = _library('cusparse', 'cuSPARSE')
+
+
+def _on_the_stream_it_has(handle: int, *args: Any) -> None:
+    """One step of a product of sparse matrices, whose work :mod:`csr` does: the handle's stream stays what it is."""
+
+
+cusparse.spGEMM_workEstimation = cusparse.spGEMM_compute = cusparse.spGEMM_copy = _on_the_stream_it_has
+
+
+def handle_of(library: Any) -> int:
+    """The handle that this thread has for a library on its device."""
+    device = devices.Device()
+    if library is cublas:
+        return device.cublas_handle
+    return device.cusolver_handle if library is cusolver else device.cusparse_handle
+
+
+def use(library: Any, waits: bool = False) -> None:
+    """Set the library's stream to the current one; ``waits``: the routine synchronises it inside."""
+    stream = get_current_stream_ptr()
+    library.setStream(handle_of(library), stream)
+    if waits and (runtime.is_late() or runtime.streamIsCapturing(stream)):
+        runtime.streamSynchronize(stream)
+
+
+@contextmanager
+def stream_of(library: Any) -> Iterator[int]:
+    """For a while work goes to the stream that the handle was given last, as that of CuPy's few functions does that
+    give it none; memory is the current stream's, as there."""
+    device = runtime.getDevice()
+    before, stream = get_current_stream_ptr(), library.getStream(handle_of(library))
+    current.set_current_stream_ptr(stream, device)
+    try:
+        yield stream
+    finally:
+        current.set_current_stream_ptr(before, device)
+
+
+def needed_by(name: str) -> Callable[[], None] | None:
+    """Return what a function by this name does to its library before it launches."""
+    if name in CUSOLVER:
+        return lambda: use(cusolver, name in WAITING)
+    if name in CUBLAS:
+        return lambda: use(cublas)
+    return None

@@ -1,0 +1,1 @@
+"""The simulated machine: CUDA's answers, graphs, addresses."""

@@ -1,0 +1,263 @@
+"""Work that waits: what a stream was given runs when the host has to know, as late and in as odd an order as may be.
+
+Each piece of work is an operation that comes after others: the one before it on its stream, what an event stands for,
+and by the rules of the legacy default stream. (CUDA Runtime API, "Stream synchronization behavior".) Waiting for an
+operation runs all that it comes after, and now and then some that nobody asked for, in a random order among those that
+are allowed. Asking whether it is done makes a little progress, sometimes, so that polling ends.
+
+Garbage collection calls in here from anywhere, in the middle of a line of this file even: then nothing is run, and what
+was to follow is done at the next occasion. Two locks, never taken the other way round: the turn of who runs operations,
+then the device's lock over what is known of them. While an operation runs its thread has the turn alone.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+#: A stream is given no more than so many operations that wait: the host runs half of them first.
+_LIMIT = 1024
+
+
+@dataclass(eq=False)
+class Operation:
+    """A piece of work, and what it comes after."""
+
+    line: Line
+    number: int
+    run: Callable[[], None] | None
+    after: tuple[Operation, ...]
+
+    @property
+    def done(self) -> bool:
+        return self.run is None
+
+
+@dataclass(eq=False)
+class Line:
+    """What a stream is here: the last operation that it was given."""
+
+    device: int = 0
+    blocking: bool = True
+    legacy: bool = False
+    last: Operation | None = None
+
+
+@dataclass(eq=False)
+class _Around:
+    """What orders the blocking streams of a device with its legacy stream."""
+
+    line: Line
+    #: The last operation of each blocking stream since the legacy stream's last one.
+    tips: dict[Line, Operation] = field(default_factory=dict)
+
+
+class Queue:
+    """The operations of a machine that wait. ``lock`` is the device's, over all that verbs know."""
+
+    def __init__(self, seed: int, lock: Any) -> None:
+        self._random = random.Random(f'late {seed}')
+        self._lock = lock
+        self._turn = threading.RLock()
+        self._mine = threading.local()
+        self._pending: dict[Operation, None] = {}
+        self._devices: dict[int, _Around] = {}
+        self._given = 0
+        self._later: deque[Callable[[], None]] = deque()
+        #: The last launch of each executable graph: they take turns.
+        self.launched: dict[int, Operation] = {}
+
+    # -- giving -----------------------------------------------------------------------------------------------
+
+    def legacy(self, device: int) -> Line:
+        """The line of a device's legacy stream."""
+        return self._of(device).line
+
+    def _of(self, device: int) -> _Around:
+        with self._lock:
+            found = self._devices.get(device)
+            if found is None:
+                found = self._devices[device] = _Around(Line(device, legacy=True))
+            return found
+
+    def put(self, line: Line, run: Callable[[], None], after: Iterable[Operation | None] = ()) -> Operation:
+        """Give a stream an operation, which also comes after those of ``after``."""
+        with self._lock:
+            around = self._of(line.device)
+            before = [line.last, *after]
+            if line.legacy:
+                before += around.tips.values()
+                around.tips.clear()
+            elif line.blocking:
+                before.append(around.line.last)
+            self._given += 1
+            made = Operation(line, self._given, run, tuple(one for one in before if one is not None and not one.done))
+            line.last = made
+            if line.blocking and not line.legacy:
+                around.tips[line] = made
+            self._pending[made] = None
+            return made
+
+    def busy(self) -> bool:
+        """Whether anything waits."""
+        return bool(self._pending)
+
+    def drop(self) -> None:
+        """Forget all that waits: the end of the world."""
+        with self._lock:
+            for one in self._pending:
+                one.run, one.after = None, ()
+            self._pending.clear()
+
+    def join(self, lines: Iterable[Line]) -> None:
+        """What these streams are given from now on comes after all that each was given."""
+        with self._lock:
+            lines = list(lines)
+            ends = [line.last for line in lines]
+            for line in lines:
+                self.put(line, nothing, ends)
+
+    def relieve(self) -> None:
+        """Do what was put off, and keep the queue short: not with the device's lock held."""
+        if self._nested():
+            return
+        if len(self._pending) > _LIMIT:
+            with self._lock:
+                oldest = list(self._pending)[: _LIMIT // 2]
+            self.wait(oldest)
+        self._do_later()
+
+    # -- waiting ----------------------------------------------------------------------------------------------
+
+    def ends(self, line: Line) -> list[Operation | None]:
+        """What synchronising a stream waits for: of the legacy one the blocking streams, too."""
+        with self._lock:
+            tips = self._of(line.device).tips.values() if line.legacy else ()
+            return [line.last, *tips]
+
+    def pending(self, device: int) -> list[Operation]:
+        """All that a device has to do."""
+        with self._lock:
+            return [one for one in self._pending if one.line.device == device]
+
+    def wait(self, targets: Iterable[Operation | None]) -> None:
+        """Run these, and all that they come after. In a finalizer, or in an operation that is running: nothing."""
+        if self._nested():
+            return
+        with self._turn:
+            self._mine.runs = True
+            try:
+                for one in self._chosen(targets):
+                    self._do(one)
+            finally:
+                self._mine.runs = False
+        self._do_later()
+
+    def finish(self) -> None:
+        """Run everything."""
+        with self._lock:
+            every = list(self._pending)
+        self.wait(every)
+
+    def ask(self, targets: Iterable[Operation | None]) -> bool:
+        """Whether all of these are done."""
+        asked = [one for one in targets if one is not None and not one.done]
+        if asked and not self._nested() and self._random.random() < 0.5:
+            with self._turn:
+                self._mine.runs = True
+                try:
+                    with self._lock:
+                        order = self._shuffled(self._with_all_before(asked))
+                    for one in order[: self._random.randint(1, max(len(order), 1))]:
+                        self._do(one)
+                finally:
+                    self._mine.runs = False
+        return all(one.done for one in asked)
+
+    def after_all(self, call: Callable[[], None]) -> None:
+        """Run everything, then make the call: at once, or where that can't be, at the next occasion."""
+        if self._nested():
+            self._later.append(call)
+            return
+        try:
+            self.finish()
+        finally:
+            call()
+
+    def _do_later(self) -> None:
+        while self._later:
+            call = self._later.popleft()
+            self.after_all(call)
+
+    def _nested(self) -> bool:
+        """Whether this thread is in the middle of something: of an operation, or of a verb of the device."""
+        return getattr(self._mine, 'runs', False) or bool(self._lock._is_owned())
+
+    def _do(self, one: Operation) -> None:
+        run = one.run
+        if run is None:  # by another thread
+            return
+        try:
+            run()
+        finally:
+            with self._lock:
+                one.run, one.after = None, ()
+                self._pending.pop(one, None)
+
+    # -- order ------------------------------------------------------------------------------------------------
+
+    def _chosen(self, targets: Iterable[Operation | None]) -> list[Operation]:
+        """What to run, in order: none, some or all of the others beside what is needed."""
+        with self._lock:
+            needed = self._with_all_before(one for one in targets if one is not None and not one.done)
+            if not needed:
+                return []
+            others: list[Operation] = []
+            drawn = self._random.randrange(3)
+            if drawn:
+                others = [one for one in self._pending if drawn == 2 or self._random.random() < 0.5]
+            return self._shuffled(self._with_all_before([*needed, *others]))
+
+    @staticmethod
+    def _with_all_before(operations: Iterable[Operation]) -> dict[Operation, None]:
+        found: dict[Operation, None] = {}
+        stack = list(operations)
+        while stack:
+            one = stack.pop()
+            if one not in found and not one.done:
+                found[one] = None
+                stack.extend(one.after)
+        return found
+
+    def _shuffled(self, operations: dict[Operation, None]) -> list[Operation]:
+        """An order in which each comes after what it comes after: by chance, or one stream before another."""
+        waiting = {one: sum(not a.done for a in one.after) for one in sorted(operations, key=lambda one: one.number)}
+        followers: dict[Operation, list[Operation]] = {one: [] for one in waiting}
+        for one in waiting:
+            for a in one.after:
+                if not a.done:
+                    followers[a].append(one)
+        ready = [one for one, count in waiting.items() if not count]
+        by_line = self._random.random() < 0.5
+        weights: dict[Line, float] = {}
+        order = []
+        while ready:
+            at = self._random.randrange(len(ready))
+            if by_line:
+                at = min(range(len(ready)), key=lambda i: weights.setdefault(ready[i].line, self._random.random()))
+            ready[at], ready[-1] = ready[-1], ready[at]
+            one = ready.pop()
+            order.append(one)
+            for follower in followers[one]:
+                waiting[follower] -= 1
+                if not waiting[follower]:
+                    ready.append(follower)
+        return order
+
+
+def nothing() -> None:
+    """What a stream does that only waits."""

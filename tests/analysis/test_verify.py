@@ -1,0 +1,524 @@
+"""``graph.verify()``: what was baked in shows, with its line; a good graph passes; everything is as before."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.analysis import baked_in, verify
+from capturekit.model.source_line import Place
+
+N = 64
+
+
+def ramp(sim: Any) -> Any:
+    return sim.linspace(1.0, 3.0, N)
+
+
+def lines(mismatch: verify.Mismatch) -> list[str]:
+    """The source lines of the suspects, in order."""
+    return [str(suspect).partition(': `')[2].rstrip('`') for suspect in mismatch.suspects]
+
+
+# -- good graphs ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('sim', range(5), indirect=True)
+def test_a_good_graph_passes_and_nothing_has_changed(sim: Any) -> None:
+    x, w = ramp(sim), sim.arange(N)
+
+    def fn(x: Any, w: Any) -> Any:
+        return x * 2 + w, sim.sin(x)
+
+    with ck.capture() as cap:
+        with cap.fork(2) as (left, right):
+            with left:
+                a = x * 2 + w
+            with right:
+                b = sim.sin(x)
+    before = [x.get(), w.get(), a.get(), b.get()]
+    bytes_before = cap.graph.memory_bytes
+    report = cap.graph.verify(fn, x, w, outputs=(a, b))
+    assert report.ok and str(report) == '4 rounds compared, of output[0], output[1], x, w: as the eager runs'
+    assert (report.rounds, report.mismatches, report.stopped, report.unchanged) == (4, [], [], [])
+    assert all(np.array_equal(one.get(), was, equal_nan=True) for one, was in zip((x, w, a, b), before))
+    assert cap.graph.memory_bytes == bytes_before
+    assert cap.graph.launches == 8
+    cap.graph.launch()
+    assert sim.allclose(a, x * 2 + w)
+
+
+def test_arguments_changed_in_place(sim: Any) -> None:
+    x, total = ramp(sim), sim.zeros(())
+
+    def fn(x: Any, state: dict[str, Any]) -> None:
+        state['total'] += x.sum()
+        sim.multiply(x, 2, x)
+
+    with ck.capture() as cap:
+        fn(x, {'total': total})
+    before = x.get()
+    report = cap.graph.verify(fn, x, {'total': total})
+    assert report.ok and report.outputs == ['x', "state['total']"]
+    assert np.array_equal(x.get(), before) and float(total) == 0
+
+
+@pytest.mark.parametrize('dtype', ['float16', 'float32', 'float64', 'complex64', 'int8', 'uint16', 'int64', 'bool'])
+@pytest.mark.parametrize('order', ['C', 'F'])
+def test_every_dtype_and_layout(sim: Any, dtype: str, order: str) -> None:
+    x = sim.array(np.asarray(np.arange(24).reshape(4, 6) % 5, dtype, order=order))  # type: ignore[call-overload]
+    view = x[1:, ::2]
+    with ck.capture() as cap:
+        y = view + view
+    before = x.get()
+    report = cap.graph.verify(lambda a: a + a, view, outputs=y)
+    assert report.ok and not report.unchanged, str(report)
+    assert np.array_equal(x.get(), before)
+
+
+def test_a_result_that_is_an_argument_needs_no_output(sim: Any) -> None:
+    x = ramp(sim)
+
+    def fn(x: Any) -> Any:
+        x *= 2
+        return x
+
+    with ck.capture() as cap:
+        fn(x)
+    assert cap.graph.verify(fn, x).ok
+
+
+def test_random_numbers_of_the_host_are_the_same_for_both(sim: Any) -> None:
+    x = ramp(sim)
+
+    def fn(x: Any) -> Any:
+        return x + sim.random.rand(N)
+
+    fn(x)
+    with ck.capture() as cap:
+        y = fn(x)
+    report = cap.graph.verify(fn, x, outputs=y)
+    assert report.ok, str(report)
+
+
+def test_a_graph_that_depends_on_nothing_passes(sim: Any) -> None:
+    x = ramp(sim)
+
+    def fn(x: Any) -> Any:
+        return sim.arange(4.0) + 1
+
+    with ck.capture() as cap:
+        y = fn(x)
+    assert cap.graph.verify(fn, x, outputs=y).ok
+
+
+# -- what is baked in -----------------------------------------------------------------------------------------
+
+
+def test_a_scalar_computed_from_data_before_the_capture(sim: Any) -> None:
+    x = ramp(sim)
+    scale = float(x.max())
+    with ck.capture() as cap:
+        y = x * 0 + scale
+
+    report = cap.graph.verify(lambda x: x * 0 + float(x.max()), x, outputs=y)
+    (found,) = report.mismatches
+    assert not report.ok
+    assert (found.kind, found.output) == ('constant', 'output')
+    assert found.rounds and 0 not in found.rounds and 0 < found.largest < 2
+    (suspect,) = found.suspects
+    assert suspect.text == 'scale was 3.0 on the host' and lines(found) == ['y = x * 0 + scale']
+    assert 'output stays the same although the inputs changed (round 1, 2, 3), by up to 0.' in str(report)
+    assert 'test_verify.py:' in str(report)
+
+
+def test_a_value_uploaded_while_recording(sim: Any) -> None:
+    x = ramp(sim)
+    mean = float(x.mean())
+
+    def fn(x: Any) -> Any:
+        return x - sim.array([mean])
+
+    with ck.capture() as cap:
+        y = fn(x)
+    report = cap.graph.verify(lambda x: x - x.mean(), x, outputs=y)
+    (found,) = report.mismatches
+    assert found.kind == 'differs' and found.rounds == [1, 2, 3]
+    assert found.suspects[0].kind == 'upload' and lines(found)[0] == 'return x - sim.array([mean])'
+    assert cap.graph.verify(fn, x, outputs=y).ok, 'by itself the function uploads the same'
+
+
+def test_an_accumulator_that_is_no_argument(sim: Any) -> None:
+    x, total = ramp(sim), sim.zeros(N)
+
+    def fn(x: Any) -> Any:
+        sim.add(total, x, total)
+        return total
+
+    with ck.capture() as cap:
+        fn(x)
+    report = cap.graph.verify(fn, x, outputs=total)
+    assert 'changes' in [found.kind for found in report.mismatches]
+    assert 'output changes on the second launch, with the same inputs' in str(report)
+    assert lines(report.mismatches[-1])[0] == 'sim.add(total, x, total)'
+    assert float(total.sum()) == 0, 'put back, although it is no argument'
+
+
+def test_a_graph_of_another_function_differs_at_once(sim: Any) -> None:
+    x = ramp(sim)
+    with ck.capture() as cap:
+        y = x + 1
+    report = cap.graph.verify(lambda x: x + 2, x, outputs=y)
+    (found,) = report.mismatches
+    assert (found.kind, found.rounds, round(found.largest, 6)) == ('differs', [0, 1, 2, 3], 1)
+
+
+def test_two_outputs_are_told_apart(sim: Any) -> None:
+    x = ramp(sim)
+    top = float(x.max())
+    with ck.capture() as cap:
+        good = x + 1
+        bad = x / top
+    outputs = {'good': good, 'bad': bad}
+    report = cap.graph.verify(lambda x: {'good': x + 1, 'bad': x / x.max()}, x, outputs=outputs)
+    assert [found.output for found in report.mismatches] == ["output['bad']"]
+
+
+def test_memory_that_was_freed_is_poisoned(sim: Any) -> None:
+    """The graph reads an array of outside that is gone: on the simulated device no capture notices."""
+    x = ramp(sim)
+    gone = [sim.ones(N)]
+    with ck.capture() as cap:
+        y = x + gone.pop()
+    report = cap.graph.verify(lambda x: x + 1, x, outputs=y)
+    assert [found.kind for found in report.mismatches] == ['differs']
+
+
+def test_memory_of_the_graph_that_is_read_before_it_is_written(sim: Any) -> None:
+    x = ramp(sim)
+
+    def fn(x: Any) -> Any:
+        return sim.zeros(N) + x
+
+    with ck.capture() as cap:
+        rest = sim.ndarray((N,), 'd')
+        y = rest * 0 + x
+        del rest
+    report = cap.graph.verify(fn, x, outputs=y)
+    assert [(found.kind, found.largest) for found in report.mismatches] == [('differs', np.inf)]
+
+
+def test_a_whole_number_that_was_read(sim: Any) -> None:
+    x, n = sim.arange(float(N)), sim.array(3)
+    count = int(n)
+    with ck.capture() as cap:
+        y = x[:count].sum()
+
+    def fn(x: Any, n: Any) -> Any:
+        return x[: int(n)].sum()
+
+    report = cap.graph.verify(fn, x, n, outputs=y)
+    assert report.ok and report.unchanged == ['n'], 'random values have no range here, and that is said'
+    assert 'never changed: n' in str(report)
+    report = cap.graph.verify(fn, x, n, outputs=y, values=[(np.arange(N), 5), (sim.arange(N) * 2, 7)])
+    assert [found.kind for found in report.mismatches] == ['differs'] and report.mismatches[0].rounds == [1, 2]
+    assert lines(report.mismatches[0]) == ['y = x[:count].sum()'] and not report.unchanged
+
+
+def test_all_that_lies_free_in_a_graphs_memory_is_handed_out_and_no_more(sim: Any) -> None:
+    x = ramp(sim)
+    with ck.capture() as cap:
+        for size in (3000, 700, 5):
+            sim.zeros(size)
+        with cap.fork(2) as (left, right):
+            with left:
+                sim.sin(x + 1)
+            with right:
+                kept = sim.cos(x)
+    memory = cap.graph._memory
+    streams = [sim.cuda.Stream.from_external(verify._Handle(lane.stream)) for lane in cap.recording.lanes]
+    before, free = memory.used_bytes(), memory.pool.free_bytes()
+    spare = memory.spare(streams)
+    from_lanes = memory._lanes.spare()
+    spans = sorted((int(one.ptr), int(one.ptr) + int(one.mem.size)) for one in spare)
+    assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans)), 'each byte once'
+    assert sum(end - start for start, end in spans) == free + sum(int(one.mem.size) for one in from_lanes) > 24_000
+    assert not any(start <= kept.data.ptr < end for start, end in spans)
+    assert (memory.used_bytes(), memory.pool.free_bytes()) == (before, 0)
+    del spare
+    assert memory.pool.free_bytes() == free
+    cap.graph.launch()
+    assert sim.allclose(kept, sim.cos(x))
+
+
+def test_what_eager_runs_left_is_poisoned_and_the_pool_grows_little(sim: Any) -> None:
+    x = ramp(sim)
+    pool = sim.get_default_memory_pool()
+
+    def fn(x: Any) -> Any:
+        for _ in range(100):
+            x = sim.sin(x)
+        return x
+
+    with ck.capture() as cap:
+        y = fn(x)
+    before = pool.total_bytes()
+    trial = verify._Trial(cap.graph, fn, (x,), y, None, None, None)
+    assert trial.run(None, 1).ok
+    assert trial.sizes == {512: 64}, 'no more are kept in mind'
+    left = list(trial._left())
+    written = [(int(one.ptr), int(one.mem.size)) for one in left]
+    assert 1 <= len(written) == len(set(written)) <= 64
+    del left
+    assert pool.total_bytes() - before <= 20 * 512, 'a hundred blocks were asked for, and few are about at a time'
+    assert {int(sim.ndarray((N,), 'd').data.ptr)} & {address for address, _size in written}
+
+
+def test_an_allocator_without_free_blocks_is_left_alone(sim: Any) -> None:
+    x = ramp(sim)
+    with sim.cuda.using_allocator(sim.cuda.memory._malloc):
+        with ck.capture() as cap:
+            y = x + 1
+        assert cap.graph.verify(lambda x: x + 1, x, outputs=y).ok
+
+
+# -- what is not compared -------------------------------------------------------------------------------------
+
+
+def test_launches_that_checks_stop_are_told(sim: Any) -> None:
+    x = ramp(sim)
+
+    def fn(x: Any) -> Any:
+        return x / x.max() if float(x.max()) > 1 else x
+
+    rehearsal = ck.rehearse(fn, x)
+    with ck.capture(rehearsal=rehearsal) as cap:
+        y = fn(x)
+    before = x.get()
+    report = cap.graph.verify(fn, x, outputs=y)
+    assert report.ok and report.rounds == 1 and len(report.stopped) == 3
+    assert 'not compared: round 1: the check of the host read at test_verify.py:' in str(report)
+    assert np.array_equal(x.get(), before)
+
+
+def test_a_function_that_raises_on_other_inputs_is_told(sim: Any) -> None:
+    x = ramp(sim)
+
+    def fn(x: Any) -> Any:
+        if float(x[0]) != 1:
+            raise ValueError('not this one')
+        return x + 1
+
+    with ck.capture() as cap:
+        y = x + 1
+    report = cap.graph.verify(fn, x, outputs=y)
+    assert report.ok and report.rounds == 1
+    assert report.stopped[0] == "round 1: the eager run raised ValueError('not this one')"
+    x += 1
+    before = x.get()
+    with pytest.raises(ValueError, match='not this one'):
+        cap.graph.verify(fn, x, outputs=y)
+    assert np.array_equal(x.get(), before)
+
+
+def test_nothing_compared_is_not_good(sim: Any) -> None:
+    x = ramp(sim)
+
+    def fn(x: Any) -> Any:
+        return x + 1 if float(x.max()) > 1 else x
+
+    rehearsal = ck.rehearse(fn, x)
+    with ck.capture(rehearsal=rehearsal) as cap:
+        y = fn(x)
+    x += 1
+    report = cap.graph.verify(lambda x: x + 1, x, outputs=y)
+    assert not report.ok and str(report).startswith('nothing was compared\nnot compared: round 0: the check')
+
+
+# -- arguments ------------------------------------------------------------------------------------------------
+
+
+def test_arguments_that_are_none(sim: Any) -> None:
+    x = ramp(sim)
+    with ck.capture() as cap:
+        y = x + 1
+    verify = cap.graph.verify
+    fn = lambda x: x + 1  # noqa: E731
+    with pytest.raises(TypeError, match='takes the function'):
+        verify(3, x)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match='outputs must be the arrays'):
+        verify(fn, x, outputs='y')
+    with pytest.raises(TypeError, match='rounds must be a whole number'):
+        verify(fn, x, outputs=y, rounds=True)
+    with pytest.raises(ValueError, match='rounds must be 1 or more'):
+        verify(fn, x, outputs=y, rounds=0)
+    with pytest.raises(ValueError, match='returns 1 array: give outputs='):
+        verify(fn, x)
+    with pytest.raises(ValueError, match='returns 1 array: outputs has 2'):
+        verify(fn, x, outputs=[y, y])
+    with pytest.raises(ValueError, match=r'output is float64\(64,\), and the function returns float32\(64,\)'):
+        verify(lambda x: (x + 1).astype('f'), x, outputs=y)
+    with pytest.raises(ValueError, match='values must hold 1 array for each round, got 2'):
+        verify(fn, x, outputs=y, values=[(1, 2)])
+    with pytest.raises(ValueError, match=r'values for x must have shape \(64,\), got \(2,\)'):
+        verify(fn, x, outputs=y, values=[([1, 2],)])
+    with ck.capture(), pytest.raises(ck.UnmatchedError, match=r'Graph.verify\(\), at test_verify.py'):
+        verify(fn, x, outputs=y)
+    cap.graph.close()
+    with pytest.raises(ck.ClosedError):
+        verify(fn, x, outputs=y)
+
+
+def test_a_graphed_functions_graph_is_launched_by_calls_alone(sim: Any) -> None:
+    x = ramp(sim)
+
+    @ck.graphed
+    def fn(x: Any) -> Any:
+        return x + 1
+
+    for _ in range(3):
+        y = fn(x)
+    graph = fn.variants[0].graph
+    assert graph is not None
+    with pytest.raises(ck.UnsupportedCallError):
+        graph.verify(fn, x, outputs=y)
+    fn.clear()
+
+
+def test_reports_are_plain_data(sim: Any) -> None:
+    x = ramp(sim)
+    top = float(x.max())
+    with ck.capture() as cap:
+        y = x / top
+    report = cap.graph.verify(lambda x: x / x.max(), x, outputs=y)
+    data = json.loads(json.dumps(report.to_json()))
+    assert (data['ok'], data['rounds'], data['outputs']) == (False, 4, ['output', 'x'])
+    (found,) = data['mismatches']
+    assert (found['kind'], found['output'], found['rounds']) == ('differs', 'output', [1, 2, 3])
+    place = Place.from_json(found['suspects'][0]['at'])
+    assert place is not None and place.file == __file__
+
+
+# -- parts ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ('values', 'low', 'high'),
+    [([1.0, 4.0, 2.0], 1, 4), ([2.0, 2.0], 1, 3), ([-2.0, -2.0], -3, -1), ([0.0, 0.0], 0, 1), ([5, 9, 9], 5, 9)],
+)
+def test_other_values_lie_in_the_range(values: list[float], low: float, high: float) -> None:
+    rng = np.random.default_rng(1)
+    before = np.array(values * 100)
+    after = verify.changed(before, rng)
+    assert (after.shape, after.dtype) == (before.shape, before.dtype)
+    assert low <= after.min() and after.max() <= high and len(set(after.tolist())) > 1
+    assert not np.array_equal(after, before)
+
+
+def test_other_values_of_other_kinds() -> None:
+    rng = np.random.default_rng(1)
+    assert verify.changed(np.array([True, False]), rng).tolist() == [False, True]
+    odd = verify.changed(np.array([np.nan, np.inf, 1.0, 2.0], 'f'), rng)
+    assert np.isnan(odd[0]) and np.isinf(odd[1]) and np.all((odd[2:] >= 1) & (odd[2:] <= 2)) and odd.dtype == 'f'
+    turned = verify.changed(np.array([1 + 5j, 2 + 9j]), rng)
+    assert np.all((turned.real >= 1) & (turned.real <= 2) & (turned.imag >= 5) & (turned.imag <= 9))
+    assert verify.changed(np.empty((0, 2), 'i'), rng).shape == (0, 2)
+    top = np.array([0, 2**64 - 1], 'u8')
+    assert verify.changed(top, rng).dtype == np.uint64
+
+
+@pytest.mark.parametrize(
+    ('got', 'want', 'said'),
+    [
+        ([1.0, 2.0], [1.0, 2.0], None),
+        ([1.0, np.nan], [1.0, np.nan], None),
+        ([1.0, np.inf], [1.0, np.inf], None),
+        ([1.0, 2.0 + 1e-12], [1.0, 2.0], None),
+        ([1.0, 2.5], [1.0, 2.0], 0.5),
+        ([1.0, np.nan], [1.0, 2.0], np.inf),
+        ([np.inf, 2.5], [np.inf, 2.0], 0.5),
+        ([3, 4], [3, 7], 3.0),
+        ([True, False], [True, True], 1.0),
+        ([], [], None),
+    ],
+)
+def test_differences(got: list[Any], want: list[Any], said: float | None) -> None:
+    assert verify.difference(np.array(got), np.array(want), None, None) == said
+
+
+def test_tolerances_are_the_callers() -> None:
+    one, other = np.array([1.0]), np.array([1.1])
+    assert verify.difference(one, other, 0.2, 0.0) is None
+    assert verify.difference(one, other, 0.0, 0.2) is None
+    assert verify.difference(one, other, 0.0, 0.0) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ('value', 'source', 'spelled'),
+    [
+        (2.0, 'y = x * 2', True),
+        (-2.0, 'y = x * -2', True),
+        (1e-3, 'y = x + 1e-3', True),
+        (0.5, 'y = x * .5', True),
+        (3.7, 'y = x * scale', False),
+        (2.0, 'y = x2 * scale', False),
+        (1j, 'y = x * 1j', False),
+    ],
+)
+def test_numbers_that_a_line_spells_out(value: Any, source: str, spelled: bool) -> None:
+    assert baked_in._spelled_out(value, source) is spelled
+
+
+def test_names_that_a_line_reads() -> None:
+    assert baked_in._names_in('    y = x.max() * scale + scale') == ['x', 'scale']
+    assert baked_in._names_in('    with cap.fork(2) as (a, b):') == ['with', 'cap', 'as', 'a', 'b']
+
+
+@pytest.mark.gpu
+def test_on_a_gpu() -> None:
+    import cupy as cp
+
+    x = cp.linspace(1, 3, 1 << 16)
+    top = float(x.max())
+    gone = [cp.ones(x.shape)]
+    with ck.capture() as cap:
+        good = cp.sin(x) * 2
+        with cap.fork(2) as (left, right):
+            with left:
+                a = good + 1
+            with right:
+                b = good - 1
+        product = a * b
+    bytes_before, before = cap.graph.memory_bytes, x.get()
+
+    def fn(x: Any) -> Any:
+        good = cp.sin(x) * 2
+        return (good + 1) * (good - 1)
+
+    report = cap.graph.verify(fn, x, outputs=product)
+    assert report.ok, str(report)
+    assert cap.graph.memory_bytes == bytes_before and np.array_equal(x.get(), before)
+
+    with ck.capture() as cap:
+        bad = x / top
+    report = cap.graph.verify(lambda x: x / x.max(), x, outputs=bad)
+    (found,) = report.mismatches
+    assert found.kind == 'differs' and found.rounds == [1, 2, 3]
+    assert {'scalar', 'value'} <= {suspect.kind for suspect in found.suspects}, str(report)
+    assert lines(found)[0] == 'bad = x / top'
+
+    with ck.capture(strict=False) as cap:
+        y = x + gone.pop()  # nobody but the graph has it any more
+    assert cap.graph.verify(lambda x: x + 1, x, outputs=y).ok
+
+    total = cp.zeros(())
+    with ck.capture() as cap:
+        cp.add(total, x.sum(), total)
+    report = cap.graph.verify(lambda x: total + x.sum(), x, outputs=total)
+    assert 'changes' in [found.kind for found in report.mismatches], str(report)
+    assert float(total) == 0

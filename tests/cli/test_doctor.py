@@ -1,0 +1,338 @@
+"""``capturekit doctor``: what does not fit together is said, with reasons; nothing needs CuPy, nothing kills it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capturekit.cli import doctor
+from capturekit.guard.entry_points import ENTRIES, Entry
+from tests.test_import import BLOCK, ROOT
+
+#: A machine on which all is well.
+GOOD: doctor.Facts = {
+    'python': {'version': '3.12.1', 'system': 'Linux x86_64'},
+    'installed': {'cuda-bindings': '13.3.1', 'cupy-cuda13x': '14.2.0', 'numpy': '2.5.5'},
+    'driver': {'version': 13000, 'gpus': 1},
+    'cupy': {'version': '14.2.0', 'runtime': 13000},
+    'bindings': {'version': '13.3.1'},
+    'gpu': {'count': 1, 'name': 'NVIDIA H200', 'compute': '9.0', 'bytes': 150 << 30},
+    'names': {'entries': 151, 'missing': {}, 'optional': {}},
+    'libraries': {'late': {}, 'unable': {}},
+    'capture': {'nodes': 3, 'on': 'the GPU'},
+}
+NO_GPU = {'driver': {'error': 'OSError: libcuda.so.1'}, 'gpu': {'count': 0}, 'capture': {'nodes': 3, 'on': 'the sim'}}
+
+
+def judged(**changes: Any) -> doctor.DoctorReport:
+    facts = copy.deepcopy(GOOD)
+    facts.update(changes)
+    findings = tuple(doctor.judge(facts))
+    return doctor.DoctorReport(facts, findings, doctor._verdict(facts, findings))
+
+
+def about(report: doctor.DoctorReport, level: str) -> list[str]:
+    return [f'{finding.about}: {finding.text}' for finding in report.findings if finding.level == level]
+
+
+# -- what the facts mean --------------------------------------------------------------------------------------
+
+
+def test_a_good_machine() -> None:
+    report = judged()
+    assert report.good
+    assert about(report, 'bad') == about(report, 'note') == []
+    assert str(report).splitlines()[-1] == 'verdict: good: captures are recorded and launched on the GPU'
+    assert '150 GiB, compute capability 9.0' in str(report)
+    assert 'cuBLAS, cuSOLVER, cuRAND, cuSPARSE can record' in str(report)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'said'),
+    [
+        (
+            {
+                'cupy': {'version': '14.2.0', 'runtime': 12090},
+                'installed': {'cuda-bindings': '13.3.1', 'cupy-cuda12x': '14.2.0'},
+            },
+            "cuda-bindings: is of CUDA 13 and CuPy of CUDA 12: pip install 'capturekit[cuda12]'",
+        ),
+        (
+            {'cupy': {'version': '14.2.0', 'runtime': None}, 'installed': {'cupy-cuda12x': '14.2.0'}},
+            "cuda-bindings: is of CUDA 13 and CuPy of CUDA 12: pip install 'capturekit[cuda12]'",
+        ),
+        (
+            {'bindings': {'version': '12.6.0'}, 'cupy': {'version': '14.2.0', 'runtime': 12090}},
+            'cuda-bindings: 12.6.0 is too old: capturekit needs 12.8 or newer',
+        ),
+        ({'bindings': {'error': 'ModuleNotFoundError: no cuda'}}, 'cuda-bindings: can not be imported: ModuleNotFound'),
+        ({'cupy': {'version': '13.6.0', 'runtime': 13000}}, 'CuPy: 13.6.0 is too old: capturekit needs 14 or newer'),
+        (
+            {'installed': {'cupy': '14.0.0', 'cupy-cuda13x': '14.2.0'}},
+            'CuPy: more than one is installed, which overwrite each other: cupy 14.0.0, cupy-cuda13x 14.2.0',
+        ),
+        ({'installed': {'cupy-rocm-7-0': '14.0.0'}}, 'CuPy: is made for ROCm'),
+        (
+            {'cupy': {'error': "ModuleNotFoundError: No module named 'cupy'"}, 'installed': {}},
+            'CuPy: can not be imported (of no distribution): ModuleNotFoundError',
+        ),
+        (
+            {'driver': {'version': 12080, 'gpus': 1}},
+            'driver: for CUDA 12.8 is too old for the runtime, CUDA 13.0: update it, or install the CuPy made for',
+        ),
+        (
+            {'gpu': {'error': 'CUDARuntimeError: cudaErrorInsufficientDriver'}},
+            'GPU: the driver has 1, and CuPy reaches none: CUDARuntimeError: cudaErrorInsufficientDriver',
+        ),
+        (
+            {'names': {'entries': 9, 'missing': {'cupy.x.f': 'cupy.x has no f'}, 'optional': {}}},
+            'names: 1 are missing: f (cupy.x has them not)',
+        ),
+        ({'names': {'error': 'TypeError: odd'}}, 'names: TypeError: odd'),
+        (
+            {'libraries': {'late': {'cublas': 'loaded before'}, 'unable': {}}},
+            'libraries: cuBLAS can not record: loaded',
+        ),
+        ({'libraries': {'late': {}, 'unable': {'plans': 'no libcufft'}}}, 'libraries: plans of cuFFT that CuPy drops'),
+        ({'libraries': {'error': 'OSError: no'}}, 'libraries: OSError: no'),
+        ({'capture': {'error': 'HostReadError: ...'}}, 'capture: HostReadError: ...'),
+        ({'crash': {'stage': 'capture', 'error': 'killed'}}, 'crash: while looking at: capture: killed'),
+    ],
+)
+def test_what_does_not_fit_is_bad(changes: dict[str, Any], said: str) -> None:
+    report = judged(**changes)
+    assert not report.good
+    bad = about(report, 'bad')
+    assert any(text.startswith(said) for text in bad), bad
+    assert report.verdict.startswith(f'not good: {bad[0].partition(":")[0]}')
+    assert '\n' not in report.verdict
+    assert str(report).count('\n! ') == len(bad)
+
+
+def test_an_older_minor_version_of_the_driver_is_a_note() -> None:
+    report = judged(cupy={'version': '14.2.0', 'runtime': 13020})
+    assert report.good
+    assert about(report, 'note')[0].startswith(
+        'driver: is older than the runtime, CUDA 13.2, of the same major version'
+    )
+
+
+@pytest.mark.parametrize('version', [12090, 13010])
+def test_a_driver_whose_rules_were_not_measured_is_a_note(version: int) -> None:
+    driver = {'version': version, 'gpus': 1}
+    report = judged(driver=driver, cupy={'version': '14.2.0', 'runtime': version})
+    said = [text for text in about(report, 'note') if 'rules of captures' in text]
+    assert len(said) == 1 and '580.159.04 (CUDA 13.0, NVIDIA H200)' in said[0] and doctor._cuda(version) in said[0]
+    assert not [text for text in about(judged(), 'note') if 'rules of captures' in text]
+
+
+def test_without_a_gpu_missing_libraries_are_notes() -> None:
+    report = judged(**NO_GPU, libraries={'late': {'cublas': 'no libcublas.so'}, 'unable': {}})
+    assert report.good
+    assert 'libraries: cuBLAS can not record: no libcublas.so' in about(report, 'note')
+    assert report.verdict == 'good, without a GPU: captures are recorded and launched on the simulated device'
+
+
+def test_without_cupy_and_gpu_all_is_good() -> None:
+    skipped = {'skipped': 'without CuPy'}
+    report = judged(
+        **NO_GPU | {'gpu': {'count': 0, **skipped}},
+        cupy={'error': "ModuleNotFoundError: No module named 'cupy'"},
+        bindings={'error': "ModuleNotFoundError: No module named 'cuda'"},
+        installed={'numpy': '2.5.5'},
+        names=skipped,
+        libraries=skipped,
+    )
+    assert report.good, str(report)
+    assert "GPU           none: OSError: libcuda.so.1" in str(report)  # fmt: skip
+
+
+def test_lines_fit_a_terminal() -> None:
+    long = {f'cupy.some.place.name_{i}': 'ImportError: a library is not there' for i in range(40)}
+    lines = str(judged(names={'entries': 151, 'missing': {}, 'optional': long})).splitlines()
+    assert max(map(len, lines)) <= 100
+    assert sum('a library is not there' in line for line in lines) <= 1
+
+
+def test_reasons_come_with_what_they_came_from() -> None:
+    error = ImportError('CuPy is not correctly installed')
+    error.__cause__ = OSError('libnvrtc.so.13:\nno such file')
+    error.__notes__ = ['install it again']
+    said = doctor._said(error)
+    assert said == (
+        'ImportError: CuPy is not correctly installed; install it again (from OSError: libnvrtc.so.13: no such file)'
+    )
+
+
+# -- gathering ------------------------------------------------------------------------------------------------
+
+
+def test_names_of_the_simulated_cupy(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = doctor._names({'cupy': {}})
+    assert found['entries'] == len(ENTRIES)
+    assert found['missing'] == {}
+    gone = (
+        Entry('cupy.cuda.stream.Event', 'no_such_method', 'x'),
+        Entry('cupy.no_such_class', 'f', 'x'),
+        Entry('cupy.ndarray', 'no_such_extra', 'x', optional=True),
+        Entry('cupy.cuda.runtime', 'noSuchCall', 'x', 'function', also='cupy_backends.cuda.api.runtime'),
+    )
+    monkeypatch.setattr(doctor, 'ENTRIES', (*ENTRIES, *gone))
+    more = doctor._names({'cupy': {}})
+    assert list(more['missing']) == ['cupy.cuda.stream.Event.no_such_method', 'cupy.no_such_class.f']
+    assert more['missing']['cupy.cuda.stream.Event.no_such_method'] == 'cupy.cuda.stream.Event has no no_such_method'
+    assert 'no_such_class' in more['missing']['cupy.no_such_class.f']
+    assert set(more['optional']) - set(found['optional']) == {
+        'cupy.ndarray.no_such_extra',
+        'cupy.cuda.runtime.noSuchCall',
+    }
+
+
+def test_names_agree_with_the_installation(sim: Any) -> None:
+    """What the guard would not find is what the doctor says is not there."""
+    from capturekit.guard.entry_points import Installation
+
+    found = doctor._names({'cupy': {}})
+    unfound = {str(entry) for entry in ENTRIES if not Installation._find(entry)}
+    assert unfound == set(found['optional'])
+
+
+def test_a_wrong_result_is_told(sim: Any) -> None:
+    assert doctor._small_capture() == {'nodes': 3}
+    sim.__capturekit_simulated__.graph_launch = lambda *args: None
+    assert 'launch 1 gave' in doctor._small_capture()['error']
+
+
+def test_a_process_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, '_PATIENCE', 0.01)
+    facts = {'python': GOOD['python'], 'installed': {}, **doctor.ask()}
+    assert facts['crash']['error'] == 'it did not end in 0.01 s'
+    findings = tuple(doctor.judge(facts))
+    assert 'it did not end' in doctor._verdict(facts, findings)
+
+
+# -- the whole ------------------------------------------------------------------------------------------------
+
+#: Hides what this machine has, in the doctor's process and in the one that it starts.
+HIDING = """
+import ctypes, importlib.metadata, types
+importlib.metadata.distributions = lambda: [
+    types.SimpleNamespace(metadata={{'Name': name}}, version=version) for name, version in {installed!r}.items()
+]
+def _load(cls, name, *args, _real=ctypes.CDLL.__new__, **kwargs):
+    if name == 'libcuda.so.1':
+        raise OSError('no driver here')
+    return _real(cls)
+ctypes.CDLL.__new__ = _load
+"""
+CUPY = """
+class cuda:
+    class runtime:
+        def getDeviceCount(): return 0
+        def runtimeGetVersion(): return {runtime}
+__version__ = {version!r}
+"""
+
+
+def run(tmp_path: Path, *args: str, cupy: str = '', bindings: str = '', **installed: str) -> Any:
+    """The doctor on a machine without a driver, with these modules: their code, or none."""
+    blocked = tuple(name for name, code in {'cupy': cupy, 'cuda': bindings}.items() if not code)
+    named = {name.replace('_', '-'): version for name, version in installed.items()}
+    (tmp_path / 'sitecustomize.py').write_text(BLOCK.format(blocked=blocked) + HIDING.format(installed=named))
+    if cupy:
+        (tmp_path / 'cupy.py').write_text(cupy)
+    if bindings:
+        package = tmp_path / 'cuda' / 'bindings'
+        package.mkdir(parents=True)
+        (tmp_path / 'cuda' / '__init__.py').touch()
+        (package / '__init__.py').write_text(bindings)
+        (package / 'runtime.py').touch()
+    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+    return subprocess.run(
+        [sys.executable, '-m', 'capturekit', 'doctor', *args],
+        cwd=tmp_path,
+        env={**os.environ, 'PYTHONPATH': paths},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_without_cupy(tmp_path: Path) -> None:
+    ran = run(tmp_path, numpy='2.5.5')
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stderr == ''
+    said = ' '.join(ran.stdout.split())
+    assert "CuPy can not be imported (of no distribution): ModuleNotFoundError: No module named 'cupy'" in said
+    assert 'none: OSError: no driver here' in ran.stdout
+    assert '3 nodes recorded and launched on the simulated device, with the right result' in ran.stdout
+    verdict = 'verdict: good, without a GPU: captures are recorded and launched on the simulated device'
+    assert ran.stdout.splitlines()[-1] == verdict
+
+
+def test_versions_that_do_not_fit(tmp_path: Path) -> None:
+    cupy = CUPY.format(runtime=12090, version='13.6.0')
+    ran = run(tmp_path, cupy=cupy, bindings='__version__ = "13.3.1"', cupy_cuda12x='13.6.0', cuda_bindings='13.3.1')
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    assert '! CuPy          13.6.0 is too old: capturekit needs 14 or newer' in ran.stdout
+    assert "! cuda-bindings is of CUDA 13 and CuPy of CUDA 12: pip install 'capturekit[cuda12]'" in ran.stdout
+    assert '! names' in ran.stdout
+    assert '- GPU           none: none is counted' in ran.stdout
+    assert ran.stdout.splitlines()[-1].startswith('verdict: not good: CuPy: 13.6.0 is too old')
+
+
+def test_as_json(tmp_path: Path) -> None:
+    ran = run(tmp_path, '--json')
+    said = json.loads(ran.stdout)
+    assert said['good'] is (ran.returncode == 0) is True
+    assert said['verdict'].startswith('good')
+    assert said['facts']['capture'] == {'on': 'the simulated device', 'nodes': 3}
+    assert {finding['level'] for finding in said['findings']} == {'good', 'note'}
+
+
+def test_a_broken_cupy_says_why(tmp_path: Path) -> None:
+    cupy = 'try:\n    open("/no/libnvrtc.so")\nexcept OSError as e:\n    raise ImportError("not well installed") from e'
+    ran = run(tmp_path, cupy=cupy, cupy_cuda13x='14.2.0')
+    assert ran.returncode == 1
+    said = ' '.join(ran.stdout.split())
+    assert '! CuPy can not be imported (cupy-cuda13x 14.2.0): ImportError: not well installed (from ' in said
+    assert '/no/libnvrtc.so' in said
+    assert 'with the right result' in said  # the simulated device was tried all the same
+
+
+def test_a_crash_is_told(tmp_path: Path) -> None:
+    ran = run(tmp_path, cupy='import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)')
+    assert ran.returncode == 1, ran.stderr
+    assert f'the process was killed by {signal.SIGSEGV.name}' in ' '.join(ran.stdout.split())
+    assert '! crash         while looking at: cupy:' in ran.stdout
+    assert ran.stdout.splitlines()[-1].startswith('verdict: not good: CuPy: can not be imported')
+
+
+def test_a_process_that_can_not_begin_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, '_TELL', 'raise SystemExit("nothing works")')
+    facts = {'python': GOOD['python'], 'installed': {}, **doctor.ask()}
+    bad = [finding.text for finding in doctor.judge(facts) if finding.level == 'bad']
+    assert bad == ['while looking at: start: the process ended with status 1: nothing works']
+
+
+def test_on_this_machine(tmp_path: Path) -> None:
+    report = doctor.examine()
+    assert report.facts['capture'].keys() >= {'on', 'nodes'}, str(report)
+    assert json.loads(json.dumps(report.to_json()))['good'] is report.good
+
+
+@pytest.mark.gpu
+def test_with_a_gpu() -> None:
+    report = doctor.examine()
+    assert report.good, str(report)
+    assert report.facts['capture'] == {'on': 'the GPU', 'nodes': 3}
+    assert report.facts['names']['missing'] == {}
+    assert report.facts['libraries'] == {'late': {}, 'unable': {}}

@@ -1,0 +1,323 @@
+"""What ``explain`` and ``rules`` say: derived from the table, held against the measured cells; every example is run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from capturekit.cli import explain
+from capturekit.cli.commands import rules as rules_command
+from capturekit.cli.examples import KINDS, LESSONS, MEANINGS, program
+from capturekit.lab.lint import _NOTES
+from capturekit.model import errors
+from capturekit.model.rules import RULES, Code, Rule
+from tests.command import called
+from tests.measured import MODES, UNJOINED
+from tests.model.test_rules import CELLS, ROWS
+
+TOPICS = explain.topics()
+CODES = {name: topic for name, topic in TOPICS.items() if isinstance(topic, Code)}
+SHOWN = [name for name, lesson in LESSONS.items() if lesson.wrong and not lesson.unshown]
+MODE_NAMES = {name: mode.name.lower() for name, mode in MODES.items()}
+
+
+def run(code: str, name: str) -> None:
+    """Run an example as a script of its own."""
+    space = {'__name__': '__main__'}
+    try:
+        exec(compile(program(code), f'<{name}>', 'exec'), space)
+    finally:
+        space.clear()
+
+
+def raised(code: str, name: str) -> RuntimeError:
+    with pytest.raises((RuntimeError, AssertionError)) as info:
+        run(code, name)
+    error: Any = info.value
+    return error  # type: ignore[no-any-return]
+
+
+def explained_by(name: str) -> type[RuntimeError]:
+    """The exception that a lesson explains."""
+    topic = TOPICS[name]
+    if isinstance(topic, Code):
+        named = {
+            'cudaErrorStreamCaptureImplicit': errors.LegacyStreamError,
+            'cudaErrorGraphExecUpdateFailure': errors.UpdateError,
+        }
+        return named.get(name, errors.UnmatchedError)
+    return topic.error if isinstance(topic, Rule) else topic
+
+
+# -- examples -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('name', SHOWN)
+def test_wrong_example_raises_what_it_explains(sim: Any, name: str) -> None:
+    error = raised(LESSONS[name].wrong, name)
+    if name == 'CaptureError':
+        assert isinstance(error, ck.CaptureError)
+    elif LESSONS[name].raises:
+        assert type(error).__name__ == LESSONS[name].raises
+        assert f'\nWrong: {LESSONS[name].raises}\n' in explain.explain(name)
+        del error
+        return
+    else:
+        assert type(error) is explained_by(name)
+    if name in RULES and name != 'invalidated':  # which says between which lines it was lost
+        assert isinstance(error, ck.CaptureError)
+        assert error.rule.startswith(RULES[name].says)
+    del error
+
+
+@pytest.mark.parametrize('name', [name for name in CODES if explain.lesson(CODES[name]).wrong])
+def test_wrong_example_of_a_code_would_be_answered_with_it(sim: Any, name: str) -> None:
+    error = raised(explain.lesson(CODES[name]).wrong, name)
+    assert isinstance(error, ck.CaptureError)
+    assert error.cuda_error == name
+    said = explain.explain(name)
+    assert f'\nWrong: {type(error).__name__}\n' in said
+    del error
+
+
+@pytest.mark.parametrize('name', [name for name in LESSONS if LESSONS[name].right])
+def test_right_example_holds_with_its_launches_and_not_without(sim: Any, name: str) -> None:
+    device = sim.__capturekit_simulated__
+    launches: list[Any] = []
+    launch: Callable[..., Any] = device.graph_launch
+
+    def counted(*args: Any) -> Any:
+        launches.append(args)
+        return launch(*args)
+
+    device.graph_launch = counted
+    run(LESSONS[name].right, name)
+    assert launches
+    device.graph_launch = lambda *args: None
+    with pytest.raises((AssertionError, ck.CaptureError)):
+        run(LESSONS[name].right, name)
+
+
+def test_every_word_has_a_lesson_and_every_lesson_a_word() -> None:
+    assert set(LESSONS) <= set(TOPICS)
+    assert set(MEANINGS) == set(CODES.values())
+    for name, topic in TOPICS.items():
+        lesson = explain.lesson(topic)
+        assert lesson.met, name
+        if not lesson.wrong:
+            assert lesson.unshown or name == 'cudaErrorTimeout', name
+        assert lesson.right or name == 'cudaErrorTimeout', name
+    assert {int(code) for code in CODES.values()} >= set(range(900, 911))
+
+
+def test_every_rule_has_a_wrong_and_a_right_example() -> None:
+    lessons = {name: LESSONS[name] for name in RULES}
+    assert [name for name, lesson in lessons.items() if not (lesson.met and lesson.wrong and lesson.right)] == []
+
+
+def test_kinds_of_steps_and_of_findings_are_explained() -> None:
+    assert set(KINDS) >= {'adapted', 'assumed', 'constant', 'drawn', 'seam', *_NOTES}
+    for name, kind in KINDS.items():
+        said = explain.explain(name)
+        assert said.startswith(f'{name}  a kind of step in recordings\n  {kind.says.split()[0]} ')
+        assert '\nRight\n' in said and name in explain.listing()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(sys.version_info < (3, 12), reason='before 3.12 every array there is is kept')
+@pytest.mark.parametrize('name', [name for name, lesson in LESSONS.items() if lesson.wrong and lesson.unshown])
+def test_wrong_example_that_needs_a_gpu(name: str) -> None:
+    assert type(raised(LESSONS[name].wrong, name)) is explained_by(name)
+    run(LESSONS[name].right, name)
+
+
+# -- what it says is the table's ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('name', TOPICS)
+def test_explanations_fit_a_terminal(name: str) -> None:
+    said = explain.explain(name)
+    assert max(map(len, said.splitlines())) <= 100
+    assert said.endswith('\n') and not said.endswith('\n\n')
+    assert '``' not in said and ':class:' not in said
+    if name in RULES:
+        assert all(word in said for word in (RULES[name].error.__name__, 'CUDA answers', 'Instead'))
+        assert RULES[name].says in ' '.join(said.split()) and RULES[name].remedy in ' '.join(said.split())
+
+
+def test_answers_are_those_measured() -> None:
+    """Code, status afterwards and what ending says, of every measured cell."""
+    patterns = {call: case.pattern for case in explain.cases() for call in case.calls}
+    assert set(ROWS) <= set(patterns)
+    for cell in CELLS:
+        label = str(cell['operation'])
+        if label in UNJOINED or label == 'end (nothing illegal)':
+            continue  # the cells of these end unjoined, for they leave their side stream so
+        answer = patterns[label](MODES[str(cell['mode'])], cell['origin'] == 'blocking')
+        assert explain.status_after(answer).name.capitalize() == cell['status_after'], cell
+        assert explain.end_after(answer).name == cell['end_capture'], cell
+
+
+def test_what_the_table_says_is_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another table, another explanation: nothing of it is written down twice."""
+
+    def lenient(row: Any) -> Any:
+        return (*row[:3], ROWS['malloc'][3], row[4]) if row[4] == 'isolation' else row
+
+    explain.cases.cache_clear()
+    monkeypatch.setattr(explain, 'ROWS', tuple(map(lenient, explain.ROWS)))
+    try:
+        said = explain.explain('isolation')
+        assert 'relaxed: allowed' in said
+        assert 'global, thread_local: 900 cudaErrorStreamCaptureUnsupported, status then Invalidated' in said
+        assert '905' not in said
+        assert 'waitEvent(origin, uncaptured recorded)' in explain.explain('900')
+    finally:
+        explain.cases.cache_clear()
+
+
+def test_what_depends_on_the_past_is_the_ledgers() -> None:
+    past: dict[str, set[str]] = {}
+    for case in explain.cases():
+        past.setdefault(case.rule, set()).add(case.operation.value)
+    assert past['unjoined'] == {'endCapture'}
+    assert {'work', 'eventRecord', 'waitEvent', 'endCapture'} <= past['invalidated']
+    said = ' '.join(explain.explain('904').split())
+    assert 'every mode: 904 cudaErrorStreamCaptureUnjoined, status then None, ending says 401' in said
+    said = ' '.join(explain.explain('invalidated').split())
+    assert '901 cudaErrorStreamCaptureInvalidated, status then Invalidated, ending says 901' in said
+
+
+@pytest.mark.parametrize(
+    ('call', 'said'),
+    [
+        ('malloc', ['global, thread_local', 'relaxed']),
+        ('malloc other thread', ['global', 'thread_local, relaxed']),
+        ('deviceSynchronize', ['every mode']),
+        ('memset sync', ['every mode, non-blocking origin', 'every mode, blocking origin']),
+        (
+            'streamSynchronize(legacy)',
+            [
+                'global, thread_local, non-blocking origin',
+                'every mode, blocking origin',
+                'relaxed, non-blocking origin',
+            ],
+        ),
+    ],
+)
+def test_situations_are_said_shortly(call: str, said: list[str]) -> None:
+    assert [where for where, _answer in explain.situations(ROWS[call][3])] == said
+
+
+# -- words ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ('word', 'name'),
+    [
+        ('905', 'cudaErrorStreamCaptureIsolation'),
+        ('cudaerrorstreamcaptureisolation', 'cudaErrorStreamCaptureIsolation'),
+        ('CUDA_ERROR_STREAM_CAPTURE_ISOLATION', 'cudaErrorStreamCaptureIsolation'),
+        ('StreamCaptureIsolation', 'cudaErrorStreamCaptureIsolation'),
+        ('host-read', 'host-read'),
+        ('host_read', 'host-read'),
+        ('HostReadError', 'HostReadError'),
+        ('capturekit.HostReadError', 'HostReadError'),
+        ('401', 'cudaErrorIllegalState'),
+    ],
+)
+def test_words_as_people_write_them(word: str, name: str) -> None:
+    assert explain.find(word) is TOPICS[name]
+
+
+def test_no_two_topics_share_a_word() -> None:
+    assert all(explain.find(name) is topic for name, topic in TOPICS.items())
+
+
+def test_a_code_on_the_command_line() -> None:
+    ran = called('explain', '905')
+    assert (ran.returncode, ran.stderr) == (0, '')
+    assert ran.stdout == explain.explain('905')
+    assert ran.stdout.startswith('905  cudaErrorStreamCaptureIsolation\n')
+
+
+@pytest.mark.parametrize(
+    ('word', 'close'), [('isolatoin', 'isolation'), ('HostReedError', 'HostReadError'), ('9005', '905'), ('%%', '')]
+)
+def test_an_unknown_word_is_answered_with_close_ones(word: str, close: str) -> None:
+    ran = called('explain', word)
+    assert (ran.returncode, ran.stdout) == (2, '')
+    assert ran.stderr.startswith(f'capturekit: there is no code, rule, kind of step or exception {word!r}')
+    if close:
+        near = ran.stderr.strip().partition('close to it: ')[2].split(', ')
+        assert close in near or TOPICS[near[0]] is explain.find(close)
+    else:
+        assert 'close' not in ran.stderr
+
+
+def test_without_a_word_all_words_are_listed() -> None:
+    ran = called('explain')
+    assert ran.returncode == 0
+    lines = ran.stdout.splitlines()
+    assert len(lines) == len(TOPICS)
+    assert all(name in line.split()[:2] for name, line in zip(TOPICS, lines))
+    assert max(map(len, lines)) <= 100
+
+
+# -- the table ------------------------------------------------------------------------------------------------
+
+
+def test_the_table_as_json_has_every_measured_cell() -> None:
+    ran = called('rules', '--json')
+    assert ran.returncode == 0
+    entries = {(e['call'], e['mode'], e['origin']): e for e in json.loads(ran.stdout)}
+    for cell in CELLS:
+        label = str(cell['operation'])
+        origin = {'nonblocking': 'non-blocking'}.get(str(cell['origin']), str(cell['origin']))
+        entry = entries[label, MODE_NAMES[str(cell['mode'])], origin]
+        result = str(cell['result'])
+        if result.startswith('cudaError') or result == 'cudaSuccess':
+            assert entry['name'] == result, cell
+        assert entry['refused'] == (result not in ('cudaSuccess', 'CUDA_SUCCESS'))
+        if label != 'end (nothing illegal)':
+            assert entry['status_after'] == cell['status_after'], cell
+        assert entry['rule'] == '' or entry['raises'] == RULES[entry['rule']].error.__name__
+
+
+@pytest.mark.parametrize('args', [(), ('--mode', 'global'), ('--mode', 'thread_local'), ('--mode', 'relaxed')])
+def test_the_table_fits_a_terminal(args: tuple[str, ...]) -> None:
+    ran = called('rules', *args)
+    assert ran.returncode == 0
+    lines = ran.stdout.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert not [line for line in lines if line != line.rstrip()]
+    refusals = [line.split()[-1] for line in lines if line.startswith('  ') and '90' in line]
+    assert len(refusals) > 30 and set(refusals) <= set(RULES)
+    assert len([line for line in lines if line.startswith('  ')]) > len(explain.cases()) / 2
+
+
+def test_cells_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = list(rules_command._table(list(MODES.values())))
+    at = lines.index('streamSynchronize')
+    assert lines[at + 3].split() == 'outside 900! 900! 900! 900! ok ok unsafe-sync-in-mode'.split()
+    assert lines[at + 4].split() == 'legacy 900! 906! 900! 906! ok 906! legacy-stream'.split()
+    at = lines.index('endCapture')
+    assert [line.split()[-2:] for line in lines[at:] if line.startswith('  origin, from')] == [
+        ['ends', 'end-wrong-thread']
+    ]
+    one = list(rules_command._table([MODES['Relaxed']]))
+    assert one[0].split() == ['non-blocking', 'blocking', 'rule']
+    (legacy,) = [line for line in one if line.startswith('  legacy, from another thread')]
+    assert 'allowed' in legacy and '906, Invalidated' in legacy and legacy.endswith('legacy-stream')
+
+
+@pytest.mark.parametrize('command', ['explain', 'rules', 'doctor'])
+def test_help_fits_a_terminal(command: str) -> None:
+    ran = called(command, '--help', COLUMNS='120')
+    assert ran.returncode == 0
+    assert max(map(len, ran.stdout.splitlines())) <= 120

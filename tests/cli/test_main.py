@@ -1,0 +1,437 @@
+"""``python -m capturekit``: scripts run as Python would run them, guarded, and their mistakes shown as their own."""
+
+from __future__ import annotations
+
+import configparser
+import importlib
+import os
+import shlex
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from capturekit.cli import main
+from capturekit.model.recording import Recording
+from tests.command import ROOT, called, started
+
+Way = Callable[..., 'subprocess.CompletedProcess[str]']
+
+#: A script that records by hand, with one more line inside its capture.
+BY_HAND = """
+import cupy as cp
+stream = cp.cuda.Stream(non_blocking=True)
+def record():
+    with stream:
+        stream.begin_capture()
+        y = x * 2
+        {line}
+        return y, stream.end_capture()
+x = cp.arange(4.0)
+y, graph = record()
+graph.launch()
+stream.synchronize()
+print(y)
+"""
+
+
+def run(
+    tmp_path: Path, script: str, *args: str, options: tuple[str, ...] = (), way: Way = called
+) -> subprocess.CompletedProcess[str]:
+    """Run a script, given as text, on the simulated device."""
+    path = tmp_path / 'script.py'
+    path.write_text(textwrap.dedent(script))
+    return way('run', '--simulate', *options, str(path), *args)
+
+
+def errors(ran: subprocess.CompletedProcess[str]) -> list[str]:
+    """Standard error after the line that says the device."""
+    first, *rest = ran.stderr.splitlines()
+    assert first.startswith('capturekit: on the simulated device, seed '), ran.stderr
+    return rest
+
+
+def test_script_sees_what_python_would_give_it(tmp_path: Path) -> None:
+    (tmp_path / 'neighbour.py').write_text('value = 42')
+    script = """
+        import os, sys
+        import neighbour
+        print(sys.argv[1:], __name__, neighbour.value)
+        print(__file__ == sys.argv[0], sys.path[0] == os.path.dirname(os.path.abspath(__file__)))
+        print(sys.modules['__main__'].__dict__ is globals())
+    """
+    args = ['--simulate', '--seed', '3', '--', '-h', 'x y']
+    ran = run(tmp_path, script, *args, way=started)
+    assert errors(ran) == []
+    assert ran.stdout.splitlines() == [f'{args} __main__ 42', 'True True', 'True']
+    assert ran.returncode == 0
+
+
+def test_captures_by_hand_work(tmp_path: Path) -> None:
+    ran = run(tmp_path, BY_HAND.format(line='pass'))
+    assert errors(ran) == []
+    assert ran.stdout == '[0. 2. 4. 6.]\n'
+
+
+@pytest.mark.parametrize(
+    ('line', 'name'),
+    [
+        ('stream.synchronize()', 'SynchronizationError'),
+        ('stream.done', 'SynchronizationError'),
+        ('float(y[0])', 'HostReadError'),
+        ('cp.cuda.Device().synchronize()', 'SynchronizationError'),
+        ('stream.begin_capture()', 'UnmatchedError'),
+        ('cp.cuda.Stream.null.synchronize()', 'LegacyStreamError'),
+    ],
+)
+def test_refused_call_ends_with_its_message(tmp_path: Path, line: str, name: str) -> None:
+    ran = run(tmp_path, BY_HAND.format(line=line))
+    message = errors(ran)
+    assert ran.returncode == 1
+    assert ran.stdout == ''
+    number = BY_HAND.splitlines().index('        {line}') + 1
+    file = tmp_path / 'script.py'
+    assert message[:5] == [
+        'Traceback (most recent call last):',
+        f'  File "{file}", line {number + 3}, in <module>',
+        '    y, graph = record()',
+        f'  File "{file}", line {number}, in record',
+        f'    {line}',
+    ]
+    message = message[5:]
+    assert len(message) == 3
+    assert message[0].startswith(f'{name}: ')
+    # the line number is the script's, and so is the function
+    assert f'at script.py:{number} in record' in message[0]
+    assert message[1].startswith('  ')
+    assert message[2].startswith('  ')
+
+
+@pytest.mark.parametrize('options', [('--traceback', 'full'), ('--full-traceback',)])
+def test_full_traceback_shows_all_frames(tmp_path: Path, options: tuple[str, ...]) -> None:
+    ran = run(tmp_path, BY_HAND.format(line='stream.done'), options=options)
+    assert ran.returncode == 1
+    assert os.path.join('capturekit', 'guard') in ran.stderr
+    assert 'SynchronizationError: ' in ran.stderr
+
+
+def test_other_exceptions_show_the_scripts_frames_only(tmp_path: Path) -> None:
+    script = """\
+        import cupy as cp
+        import capturekit as ck
+        def inner(x):
+            return x.reshape(3)
+        def outer(x):
+            with ck.capture() as cap:
+                try:
+                    return inner(x)
+                except ValueError as error:
+                    raise LookupError('not found') from error
+        outer(cp.arange(4))
+    """
+    ran = run(tmp_path, script)
+    assert ran.returncode == 1
+    frames = [line.strip() for line in errors(ran) if line.startswith('  File ')]
+    file = tmp_path / 'script.py'
+    assert frames == [
+        f'File "{file}", line 8, in outer',
+        f'File "{file}", line 4, in inner',
+        f'File "{file}", line 11, in <module>',
+        f'File "{file}", line 10, in outer',
+    ]
+    assert errors(ran)[-1] == 'LookupError: not found'
+
+
+def test_notes_on_an_exception_are_shown(tmp_path: Path) -> None:
+    """On every Python, also those that have no notes yet; there pytest's own hook would show them in this process."""
+    script = """
+        error = ValueError('why')
+        error.__notes__ = ['a note of mine']
+        raise error
+    """
+    assert errors(run(tmp_path, script, way=started))[-2:] == ['ValueError: why', 'a note of mine']
+
+
+def test_syntax_error_shows_the_line(tmp_path: Path) -> None:
+    ran = run(tmp_path, 'x = = 1')
+    assert ran.returncode == 1
+    assert errors(ran)[0].strip() == f'File "{tmp_path / "script.py"}", line 1'
+    assert errors(ran)[-1] == 'SyntaxError: invalid syntax'
+
+
+@pytest.mark.parametrize(
+    ('leave', 'status', 'said'),
+    [
+        ('sys.exit()', 0, []),
+        ('sys.exit(7)', 7, []),
+        ('sys.exit("enough")', 1, ['enough']),
+        ('raise KeyboardInterrupt', 130, None),
+    ],
+)
+def test_leaving_passes_through(tmp_path: Path, leave: str, status: int, said: list[str] | None) -> None:
+    ran = run(tmp_path, f'import sys\nprint("here")\n{leave}', way=started)
+    assert (ran.returncode, ran.stdout) == (status, 'here\n')
+    assert said is None or errors(ran) == said
+
+
+def test_a_capture_never_ended_is_named(tmp_path: Path) -> None:
+    ran = run(tmp_path, 'import cupy\ns = cupy.cuda.Stream(non_blocking=True)\ns.begin_capture()')
+    assert errors(ran) == ['capturekit: the capture begun at script.py:3 was never ended: it made no graph']
+
+
+def test_seed_chooses_the_order(tmp_path: Path) -> None:
+    """Two lanes that write one array: who is last depends on the seed, and on nothing else."""
+    script = """
+        import cupy as cp
+        import capturekit as ck
+        x = cp.zeros(1)
+        with ck.capture() as cap, cap.fork(8) as lanes:
+            for i, lane in enumerate(lanes):
+                with lane:
+                    x[...] = i
+        for _ in range(4):
+            cap.graph.launch()
+            print(int(x[0]), end=' ')
+    """
+    by_seed = [run(tmp_path, script, options=('--seed', str(seed))).stdout for seed in (1, 1, 2, 3)]
+    assert len(by_seed[0].split()) == 4
+    assert by_seed[0] == by_seed[1]
+    assert len(set(by_seed)) > 1
+
+
+def test_missing_script() -> None:
+    ran = called('run', 'no_such_script.py')
+    assert (ran.returncode, ran.stderr) == (2, "capturekit: there is no file 'no_such_script.py'\n")
+
+
+def test_a_folder_and_no_script(tmp_path: Path) -> None:
+    ran = called('run', str(tmp_path))
+    assert (ran.returncode, ran.stderr) == (2, f"capturekit: '{tmp_path}' is a folder without a __main__.py\n")
+    ran = called('run', '--simulate')
+    assert ran.returncode == 2 and 'script, -m module or -c code' in ran.stderr
+
+
+SHOWS = 'import sys, os; print(sys.argv[1:], __name__, sys.path[0] == os.getcwd()); import beside\n'
+
+
+def test_modules_and_packages_are_run(tmp_path: Path) -> None:
+    (tmp_path / 'beside.py').write_text('')
+    (tmp_path / 'one.py').write_text(SHOWS)
+    (tmp_path / 'many').mkdir()
+    (tmp_path / 'many' / '__main__.py').write_text(SHOWS)
+    for name in ('one', 'many'):
+        ran = started('run', '--simulate', '-m', name, '--save', 'x', '-m', cwd=tmp_path)
+        assert (ran.returncode, ran.stdout) == (0, "['--save', 'x', '-m'] __main__ True\n"), ran.stderr
+    (tmp_path / 'empty').mkdir()
+    (tmp_path / 'empty' / '__init__.py').write_text('')
+    for name, said in (('no_such', "there is no module 'no_such'"), ('empty', "'empty' is a package without")):
+        ran = called('run', '--simulate', '-m', name, cwd=tmp_path)
+        assert ran.returncode == 2 and errors(ran)[0].startswith(f'capturekit: {said}') and len(errors(ran)) == 1
+
+
+def test_code_is_run(tmp_path: Path) -> None:
+    (tmp_path / 'beside.py').write_text('')
+    ran = started('run', '--simulate', '-c', SHOWS, 'a', '-c', cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (0, "['a', '-c'] __main__ True\n"), ran.stderr
+    code = 'import cupy, capturekit as ck\nx = cupy.ones(3)\nwith ck.capture():\n    float((x * 2)[0])'
+    ran = called('run', '--simulate', '-c', code)
+    assert errors(ran)[:3] == [
+        'Traceback (most recent call last):',
+        '  File "<string>", line 4, in <module>',
+        '    float((x * 2)[0])',
+    ]
+    assert called('run', '-c').returncode == called('run', '-m').returncode == 2
+
+
+@pytest.mark.parametrize('option', ['--save', '--report'])
+def test_paths_are_tried_before_the_script_runs(tmp_path: Path, option: str) -> None:
+    ran = run(tmp_path, 'print("ran")', options=(option, str(tmp_path / 'no' / 'file')))
+    assert (ran.returncode, ran.stdout) == (2, '')
+    assert ran.stderr.endswith('can not be written: No such file or directory. Nothing was run.\n')
+    ran = run(tmp_path, 'print("ran")', options=(option, str(tmp_path / 'file')))
+    assert (ran.returncode, ran.stdout) == (0, 'ran\n') and not (tmp_path / 'file').exists()
+
+
+# -- terminals and pipes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('command', [['rules'], ['run', '--simulate', '-c', 'for n in range(99999): print(n)']])
+def test_a_pipe_that_closes_early_is_no_traceback(command: list[str]) -> None:
+    line = shlex.join([sys.executable, '-m', 'capturekit', *command]) + ' | head -c 1'
+    ran = subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert len(ran.stdout) == 1
+    assert 'Traceback' not in ran.stderr and 'BrokenPipe' not in ran.stderr
+
+
+def test_a_terminal_that_knows_ascii_only(tmp_path: Path) -> None:
+    ran = run(tmp_path, 'print("\u2192 x")', way=lambda *args: started(*args, PYTHONIOENCODING='ascii'))
+    assert (ran.returncode, ran.stdout) == (0, '? x\n')
+
+
+def test_colour_is_for_terminals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ('NO_COLOR', 'FORCE_COLOR'):
+        monkeypatch.delenv(name, raising=False)
+    script = BY_HAND.format(line='stream.done')
+    assert '\033' not in run(tmp_path, script).stderr
+    monkeypatch.setenv('FORCE_COLOR', '1')
+    assert '\033[1;31mSynchronizationError\033[0m: ' in run(tmp_path, script).stderr
+    monkeypatch.setenv('NO_COLOR', '1')
+    assert '\033' not in run(tmp_path, script).stderr
+
+
+def test_a_shell_is_told_what_may_come_next(tmp_path: Path) -> None:
+    """By argcomplete, an optional dependency; without it nothing is said, and nothing fails."""
+    asked = {'_ARGCOMPLETE': '1', 'COMP_LINE': 'capturekit li', 'COMP_POINT': '13', '_ARGCOMPLETE_STDOUT_FILENAME': ''}
+    answer = tmp_path / 'answer'
+    ran = started('rules', **{**asked, '_ARGCOMPLETE_STDOUT_FILENAME': str(answer)})
+    assert 'Traceback' not in ran.stderr
+    pytest.importorskip('argcomplete')
+    assert answer.read_text().strip() == 'lint'
+
+
+def test_no_command_shows_the_usage() -> None:
+    ran = called()
+    assert ran.returncode == 2
+    assert ran.stderr.startswith('usage: python -m capturekit')
+
+
+# -- which device ---------------------------------------------------------------------------------------------
+
+
+def fake_cupy(tmp_path: Path, count: str, bindings: bool = False) -> str:
+    """A folder with a ``cupy`` whose device count is the expression ``count``, and maybe no cuda-bindings."""
+    (tmp_path / 'cupy.py').write_text(
+        f'class cuda:\n    class runtime:\n        def getDeviceCount():\n            return {count}\n'
+        "__version__ = '14.0.0'\n"
+    )
+    (tmp_path / 'cuda.py').write_text('' if bindings else 'raise ImportError("no bindings here")')
+    return f'{tmp_path}{os.pathsep}{ROOT}'
+
+
+@pytest.mark.parametrize(('count', 'why'), [('0', 'CuPy counts none'), ('1 / 0', 'division by zero')])
+def test_without_a_gpu_the_simulated_device_is_used(tmp_path: Path, count: str, why: str) -> None:
+    ran = started('run', 'samples/first_graph.py', PYTHONPATH=fake_cupy(tmp_path, count))
+    assert ran.stderr == f'capturekit: on the simulated device, seed 0 (no GPU: {why})\n'
+    assert ran.returncode == 0
+
+
+def test_a_gpu_without_bindings_is_not_simulated(tmp_path: Path) -> None:
+    path = fake_cupy(tmp_path, '1')
+    ran = started('run', 'samples/first_graph.py', PYTHONPATH=path)
+    assert ran.returncode == 1
+    assert ran.stdout == ''
+    assert 'cuda-bindings' in ran.stderr
+    assert 'run --simulate samples/first_graph.py' in ran.stderr
+
+    ran = started('run', '--simulate', 'samples/first_graph.py', PYTHONPATH=path)
+    assert ran.returncode == 0
+    assert '(--simulate was given)' in ran.stderr
+
+
+@pytest.mark.gpu
+def test_with_a_gpu_it_is_used() -> None:
+    ran = started('run', 'samples/first_graph.py')
+    assert ran.returncode == 0
+    assert ran.stderr.startswith('capturekit: on the GPU (')
+
+
+# -- called from Python ---------------------------------------------------------------------------------------
+
+
+def test_main_leaves_the_process_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / 'script.py'
+    script.write_text('import sys, cupy\nsys.path.append("mine")\ncupy.cuda.Stream().begin_capture()\nraise OSError')
+    argv, path, real = sys.argv, sys.path[:], sys.modules.get('cupy')
+    assert main.main(['run', '--simulate', str(script)]) == 1
+    assert sys.argv is argv
+    assert sys.path == path
+    assert sys.modules.get('cupy') is real
+    assert capsys.readouterr().err.endswith('OSError\n')
+
+
+# -- help -----------------------------------------------------------------------------------------------------
+
+
+def test_examples_of_the_help_are_commands() -> None:
+    examples = [line for line in (main._EPILOG + main._RUN_EPILOG).splitlines() if 'python -m' in line]
+    assert len(examples) >= 5
+    for line in examples:
+        command = shlex.split(line.strip().split('    ')[0])
+        assert command[:3] == ['python', '-m', 'capturekit']
+        if command[-1] == '--help':
+            continue
+        given: Any = main._parser().parse_args(command[3:])
+        if given.module or given.code:
+            continue
+        assert given.script.endswith('.py')
+        if given.script.startswith('samples'):
+            assert (ROOT / given.script).exists()
+
+
+@pytest.mark.parametrize('args', [['--help'], ['run', '--help']])
+def test_help_fits_a_terminal(args: list[str]) -> None:
+    ran = called(*args, COLUMNS='120')
+    assert ran.returncode == 0
+    assert 'examples:' in ran.stdout
+    assert max(map(len, ran.stdout.splitlines())) <= 120
+
+
+def test_console_script_is_main() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / 'setup.cfg')
+    name, _, target = config['options.entry_points']['console_scripts'].strip().partition(' = ')
+    module, _, function = target.partition(':')
+    found: ModuleType = importlib.import_module(module)
+    assert (name, getattr(found, function)) == ('capturekit', main.main)
+
+
+CAPTURES = """
+import cupy as cp
+import capturekit as ck
+
+x = cp.arange(4.0)
+with ck.capture() as cap:
+    y = x * 2
+stream = cp.cuda.Stream(non_blocking=True)
+with stream:
+    stream.begin_capture()
+    z = x + 1
+    z = z + 1
+    graph = stream.end_capture()
+"""
+
+
+def test_recordings_are_saved(tmp_path: Path) -> None:
+    script = tmp_path / 'two.py'
+    script.write_text(CAPTURES)
+    kept = ['--save', str(tmp_path / 'r.json'), '--report', str(tmp_path / 'r.html')]
+    ran = called('run', '--simulate', *kept, str(script))
+    assert ran.returncode == 0, ran.stderr
+    first, second = Recording.load(tmp_path / 'r.json'), Recording.load(tmp_path / 'r-2.json')
+    assert (first.node_count, first.outcome, len(first.graph)) == (1, 'good', 1)
+    assert (second.node_count, second.edge_count, second.outcome) == (2, 1, 'good')
+    assert [(span.count, span.at[1]) for span in second.spans if span.at] == [(1, 11), (1, 12)]
+    assert 'capture' in (tmp_path / 'r.html').read_text()
+    assert errors(ran)[-1] == f'capturekit: report of a good capture written to {tmp_path / "r.html"}'
+
+
+def test_the_capture_that_failed_is_reported(tmp_path: Path) -> None:
+    script = tmp_path / 'fails.py'
+    script.write_text(CAPTURES + 'with ck.capture() as cap:\n    y = x * 3\n    float(y[0])\n')
+    ran = called('run', '--simulate', '--report', str(tmp_path / 'r.html'), str(script))
+    assert ran.returncode == 1
+    assert 'report of a failed capture' in ran.stderr
+    page = (tmp_path / 'r.html').read_text()
+    assert 'HostReadError' in page and 'fails.py:16' in page
+
+
+def test_nothing_to_report(tmp_path: Path) -> None:
+    script = tmp_path / 'none.py'
+    script.write_text('print(1)\n')
+    ran = called('run', '--simulate', '--report', str(tmp_path / 'r.html'), str(script))
+    assert ran.returncode == 0 and 'nothing to report' in ran.stderr and not (tmp_path / 'r.html').exists()

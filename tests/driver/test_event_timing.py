@@ -1,0 +1,437 @@
+"""Marks around the nodes of a driver's graph. The driver is a small one, compiled here: its graphs have edges, its
+launches a clock, and any of its calls can be made to fail."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from capturekit.driver import event_timing, node_reader
+from capturekit.driver.cuda import CudaDevice
+from capturekit.driver.event_timing import Times, measured
+from capturekit.driver.node_reader import Reader
+from capturekit.graph.measure import timeline
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import Code
+from tests.compiled import compiled
+
+DRIVER = """
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NODES = 512, EDGES = 1024, EVENT_RECORD = 7 };
+typedef struct { double at; int recorded; } Event;
+typedef struct Node { int kind; double cost; struct Node* of; Event* event; double end; int done, off; } Node;
+typedef struct {
+    int count, edges, running;
+    Node* nodes[NODES];
+    Node *from[EDGES], *to[EDGES];
+    unsigned long long data[EDGES];
+} Graph;
+
+double now, mark_cost, launch_cost;
+int events, graphs, executables, running, calls, fail_at, launches, enabled;
+size_t flags_seen;
+
+static int failing(void) { return ++calls == fail_at ? 2 : 0; }
+void begin(double mark, double launch)
+{
+    now = 1e6; mark_cost = mark; launch_cost = launch;
+    events = graphs = executables = running = calls = fail_at = launches = enabled = 0;
+}
+
+/* what a test makes */
+Graph* make(void) { return calloc(1, sizeof(Graph)); }
+Node* node(Graph* g, int kind, double cost)
+{
+    Node* n = calloc(1, sizeof(Node));
+    n->kind = kind; n->cost = cost;
+    return g->nodes[g->count++] = n;
+}
+void edge(Graph* g, Node* a, Node* b, unsigned long long data)
+{
+    g->from[g->edges] = a; g->to[g->edges] = b; g->data[g->edges++] = data;
+}
+
+/* what the device's verbs call */
+int clone(Graph* g, Graph** to)
+{
+    if (failing()) return 2;
+    Graph* c = make();
+    for (int i = 0; i < g->count; i++) node(c, g->nodes[i]->kind, g->nodes[i]->cost)->of = g->nodes[i];
+    for (int e = 0; e < g->edges; e++) {
+        int a = 0, b = 0;
+        while (g->nodes[a] != g->from[e]) a++;
+        while (g->nodes[b] != g->to[e]) b++;
+        edge(c, c->nodes[a], c->nodes[b], g->data[e]);
+    }
+    graphs++;
+    *to = c;
+    return 0;
+}
+int destroy(Graph* g) { graphs--; return failing(); }
+int instantiate(Graph* g, Graph** x) { if (failing()) return 2; executables++; *x = g; return 0; }
+int destroy_executable(Graph* x) { executables--; return failing(); }
+int enable(Graph* x, Node* n, int on) { if (failing()) return 2; n->off = !on; enabled++; return 0; }
+int upload(Graph* x) { return failing(); }
+int synchronize(void) { running = 0; return failing(); }
+int launch(Graph* x)
+{
+    if (failing()) return 2;
+    double start = now + launch_cost, last = start;
+    int left = x->count;
+    for (int i = 0; i < x->count; i++) x->nodes[i]->done = 0;
+    while (left)
+        for (int i = 0; i < x->count; i++) {
+            Node* n = x->nodes[i];
+            int ready = !n->done;
+            double at = start;
+            for (int e = 0; e < x->edges; e++)
+                if (x->to[e] == n) { ready &= x->from[e]->done; if (x->from[e]->end > at) at = x->from[e]->end; }
+            if (!ready) continue;
+            n->end = at + (n->off ? 0 : n->event ? mark_cost : n->cost);
+            if (n->event) { n->event->at = n->end; n->event->recorded = 1; }
+            if (n->end > last) last = n->end;
+            n->done = 1;
+            left--;
+        }
+    now = last;
+    running = 1;
+    launches++;
+    return 0;
+}
+
+/* the driver's own */
+int cuGraphKernelNodeGetParams_v2(Node* n, void* params) { return 1; }
+int cuGraphGetNodes(Graph* g, Node** to, size_t* count)
+{
+    if (to) memcpy(to, g->nodes, *count * sizeof *to);
+    *count = g->count;
+    return 0;
+}
+int cuGraphNodeGetType(Node* n, int* kind) { *kind = n->kind; return 0; }
+int cuGraphNodeFindInClone(Node** to, Node* n, Graph* c)
+{
+    if (failing()) return 2;
+    for (int i = 0; i < c->count; i++) if (c->nodes[i]->of == n) { *to = c->nodes[i]; return 0; }
+    return 1;
+}
+int cuGraphGetEdges_v2(Graph* g, Node** from, Node** to, unsigned long long* data, size_t* count)
+{
+    if (failing()) return 2;
+    if (from) {
+        memcpy(from, g->from, *count * sizeof *from);
+        memcpy(to, g->to, *count * sizeof *to);
+        memcpy(data, g->data, *count * sizeof *data);
+    }
+    *count = g->edges;
+    return 0;
+}
+int cuGraphRemoveDependencies_v2(Graph* g, Node** from, Node** to, const unsigned long long* data, size_t count)
+{
+    if (failing()) return 2;
+    for (size_t i = 0; i < count; i++) {
+        int e = 0;
+        while (e < g->edges && (g->from[e] != from[i] || g->to[e] != to[i] || g->data[e] != data[i])) e++;
+        if (e == g->edges) return 1;
+        g->edges--;
+        g->from[e] = g->from[g->edges]; g->to[e] = g->to[g->edges]; g->data[e] = g->data[g->edges];
+    }
+    return 0;
+}
+int cuGraphAddDependencies_v2(Graph* g, Node** from, Node** to, const unsigned long long* data, size_t count)
+{
+    if (failing()) return 2;
+    for (size_t i = 0; i < count; i++) {
+        for (int e = 0; e < g->edges; e++) if (g->from[e] == from[i] && g->to[e] == to[i]) return 1;
+        edge(g, from[i], to[i], data[i]);
+    }
+    return 0;
+}
+int cuGraphAddEventRecordNode(Node** to, Graph* g, Node* const* after, size_t count, Event* e)
+{
+    if (failing()) return 2;
+    Node* n = node(g, EVENT_RECORD, 0);
+    n->event = e;
+    for (size_t i = 0; i < count; i++) edge(g, after[i], n, 0);
+    *to = n;
+    return 0;
+}
+int cuEventCreate(Event** to, unsigned int flags)
+{
+    if (failing()) return 2;
+    if (flags) return 1;
+    events++;
+    *to = calloc(1, sizeof(Event));
+    return 0;
+}
+int cuEventDestroy_v2(Event* e) { events--; return failing(); }
+int cuEventRecord(Event* e, size_t stream)
+{
+    if (failing()) return 2;
+    if (stream != 0x1100) return 400;
+    e->at = now; e->recorded = 1;
+    return 0;
+}
+int cuEventElapsedTime(float* to, Event* a, Event* b)
+{
+    if (failing()) return 2;
+    if (running) return 600;
+    if (!a->recorded || !b->recorded) return 400;
+    *to = (b->at - a->at) / 1e3;
+    return 0;
+}
+"""
+KERNEL, COPY, EMPTY = 0, 1, 5
+STREAM = 0x1100
+#: Data of an edge that lets a kernel begin before the one before it has ended: from_port 1, type programmatic.
+EARLY = 1 | 1 << 16
+
+
+class Device:
+    """The verbs that measuring needs, of the small driver."""
+
+    def __init__(self, library: str) -> None:
+        self.lib = ctypes.CDLL(library)
+        for name in ('make', 'node'):
+            getattr(self.lib, name).restype = ctypes.c_void_p
+        self.reader = Reader()
+        self.interrupt_at = 0
+        self.heeding: list[bool] = []
+        self.begin()
+
+    def begin(self, mark: float = 1.5, launch: float = 6.0) -> None:
+        self.lib.begin(ctypes.c_double(mark), ctypes.c_double(launch))
+
+    def number(self, name: str) -> int:
+        return ctypes.c_int.in_dll(self.lib, name).value
+
+    def fail_at(self, call: int) -> None:
+        ctypes.c_int.in_dll(self.lib, 'fail_at').value = call
+
+    def _call(self, name: str, *args: Any) -> None:
+        code = getattr(self.lib, name)(*args)
+        if code:
+            raise CudaCallError(Code(code), name)
+
+    def _made(self, name: str, of: int) -> int:
+        made = ctypes.c_void_p()
+        self._call(name, ctypes.c_void_p(of), ctypes.byref(made))
+        return made.value or 0
+
+    def graph_clone(self, g: int) -> int:
+        return self._made('clone', g)
+
+    def graph_instantiate(self, g: int, by_node_priority: bool = False) -> int:
+        self.heeding.append(by_node_priority)
+        return self._made('instantiate', g)
+
+    def graph_destroy(self, g: int) -> None:
+        self._call('destroy', ctypes.c_void_p(g))
+
+    def graph_exec_destroy(self, x: int) -> None:
+        self._call('destroy_executable', ctypes.c_void_p(x))
+
+    def graph_upload(self, x: int, s: int) -> None:
+        self._call('upload', ctypes.c_void_p(x))
+
+    def graph_launch(self, x: int, s: int) -> None:
+        self._call('launch', ctypes.c_void_p(x))
+        if self.interrupt_at and self.number('launches') == self.interrupt_at:
+            raise KeyboardInterrupt
+
+    def stream_synchronize(self, s: int) -> None:
+        self._call('synchronize')
+
+    def node_enable(self, x: int, node: int, on: bool) -> None:
+        self._call('enable', ctypes.c_void_p(x), ctypes.c_void_p(node), int(on))
+
+    # -- graphs -------------------------------------------------------------------------------------------------
+
+    def graph(self, costs: list[tuple[int, float]], edges: list[tuple[int, ...]]) -> tuple[int, list[int]]:
+        """A graph of nodes of a kind and a cost, and their handles; edges are (from, to) or (from, to, data)."""
+        g = self.lib.make()
+        made = [self.lib.node(ctypes.c_void_p(g), kind, ctypes.c_double(cost)) for kind, cost in costs]
+        for a, b, *data in edges:
+            how = ctypes.c_ulonglong(data[0] if data else 0)
+            self.lib.edge(ctypes.c_void_p(g), ctypes.c_void_p(made[a]), ctypes.c_void_p(made[b]), how)
+        return g, made
+
+    def measured(self, g: int, launches: int = 3, warmup: int = 1, off: tuple[int, ...] = ()) -> Times:
+        return measured(self, self.reader, g, g, STREAM, launches, warmup, off)
+
+    def left(self) -> list[int]:
+        """What was made and not destroyed."""
+        return [self.number(name) for name in ('events', 'graphs', 'executables', 'running')]
+
+
+@pytest.fixture(scope='module')
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return compiled(tmp_path_factory.mktemp('driver') / 'libcuda.so.1', DRIVER)
+
+
+@pytest.fixture
+def device(library: str, monkeypatch: pytest.MonkeyPatch) -> Device:
+    monkeypatch.setattr(node_reader, 'loaded', lambda part: {'libcuda.so': library}[part])
+    return Device(library)
+
+
+@pytest.fixture(params=['mark', 'node'])
+def followers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(event_timing, 'FOLLOWERS', request.param)
+    return str(request.param)
+
+
+#: A root, two lanes of which one has an empty node in it, a join; and a node that nothing orders.
+DIAMOND = [(KERNEL, 10.0), (KERNEL, 20.0), (COPY, 7.0), (EMPTY, 0.0), (KERNEL, 8.0), (KERNEL, 5.0), (KERNEL, 40.0)]
+EDGES: list[tuple[int, ...]] = [(0, 1), (0, 2), (2, 3), (3, 4, 0), (1, 5), (4, 5)]
+RAN = [(0, 10), (10, 30), (10, 17), None, (17, 25), (30, 35), (0, 40)]
+
+
+def found(times: Times, handles: list[int], edges: list[tuple[int, ...]]) -> Any:
+    numbers = {handle: number for number, handle in enumerate(handles)}
+    return timeline(times, numbers, [(a, b) for a, b, *_ in edges], len(handles))
+
+
+def close(got: list[Any], want: list[Any]) -> bool:
+    return [None if one is None else pytest.approx(one, abs=0.02) for one in want] == got
+
+
+def test_start_and_end_of_each_node(device: Device, followers: str) -> None:
+    g, handles = device.graph(DIAMOND, EDGES)
+    line = found(device.measured(g), handles, EDGES)
+    assert close(line.nodes, RAN)
+    assert (line.source, line.launches) == ('measured', 3)
+    assert line.mark_us == pytest.approx(1.5, abs=0.01)
+    assert line.span_us == pytest.approx(40, abs=0.02)
+    assert line.plain_us == pytest.approx(40 + 6, abs=0.1)
+    assert line.marked_us > 40 + 2
+    assert line.spread_us == pytest.approx([0] * 7, abs=0.02)
+    assert device.number('launches') == 2 * 4
+    assert device.left() == [0, 0, 0, 0]
+
+
+def test_a_long_row_keeps_its_ends(device: Device, followers: str) -> None:
+    edges = [(n, n + 1) for n in range(59)]
+    g, handles = device.graph([(KERNEL, 2.0)] * 60, list(edges))
+    times = device.measured(g, 2)
+    line = found(times, handles, list(edges))
+    assert close(line.nodes, [(2.0 * n, 2.0 * n + 2) for n in range(60)])
+    assert line.marked_us >= 120 + 60 * 1.5
+
+
+def test_the_clone_heeds_priorities_where_the_graph_does(device: Device) -> None:
+    g, _handles = device.graph(DIAMOND, EDGES)
+    for by_node_priority in (False, True):
+        measured(device, device.reader, g, g, STREAM, 1, 0, (), by_node_priority)
+    assert device.heeding == [False, True]
+
+
+def test_a_graph_without_nodes(device: Device) -> None:
+    g, handles = device.graph([], [])
+    times = device.measured(g)
+    assert times.nodes == {} and len(times.plain) == len(times.marked) == 3
+    line = found(times, handles, [])
+    assert (line.nodes, line.span_us) == ([], 0)
+    assert device.left() == [0, 0, 0, 0]
+
+
+def test_edges_that_let_a_kernel_begin_early_are_removed_with_their_data(device: Device) -> None:
+    g, handles = device.graph([(KERNEL, 3.0), (KERNEL, 4.0)], [(0, 1, EARLY)])
+    assert close(found(device.measured(g), handles, [(0, 1)]).nodes, [(0, 3), (3, 7)])
+    assert Reader().edges(g) == [(handles[0], handles[1])], 'the graph itself stays as it is'
+
+
+def test_what_is_disabled_is_so_in_the_clone_and_has_no_time(device: Device, followers: str) -> None:
+    g, handles = device.graph([(KERNEL, 3.0), (KERNEL, 50.0), (KERNEL, 4.0)], [(0, 1), (1, 2)])
+    line = found(device.measured(g, off=(handles[1],)), handles, [(0, 1), (1, 2)])
+    assert close(line.nodes, [(0, 3), None, (3, 7)])
+    assert device.number('enabled') == 1
+
+
+def test_drivers_without_data_at_edges(device: Device) -> None:
+    """Before CUDA 12.3: the same functions, without the data."""
+
+    class Old:
+        def __init__(self, new: Any) -> None:
+            self._new = new
+            self.asked: list[str] = []
+
+        def __getattr__(self, name: str) -> Any:
+            if name.endswith('Dependencies_v2') or name == 'cuGraphGetEdges_v2':
+                raise AttributeError(name)
+            if name.endswith('Dependencies') or name == 'cuGraphGetEdges':
+                self.asked.append(name)
+                return lambda g, a, b, count: getattr(self._new, f'{name}_v2')(g, a, b, self._data(count), count)
+            return getattr(self._new, name)
+
+        def _data(self, count: Any) -> Any:
+            size = count.value if isinstance(count, ctypes.c_size_t) else 64
+            return (ctypes.c_ulonglong * size)()
+
+    old = device.reader._cuda = Old(device.reader._cuda)
+    g, handles = device.graph(DIAMOND, EDGES)
+    assert close(found(device.measured(g), handles, EDGES).nodes, RAN)
+    assert set(old.asked) == {'cuGraphGetEdges', 'cuGraphRemoveDependencies', 'cuGraphAddDependencies'}
+
+
+# -- the way out ------------------------------------------------------------------------------------------------
+
+
+def calls_of(device: Device, work: Callable[[], Any]) -> int:
+    device.begin()
+    work()
+    return device.number('calls')
+
+
+def test_whatever_fails_all_is_destroyed(device: Device, followers: str) -> None:
+    g, handles = device.graph(DIAMOND[:3], EDGES[:2])
+    work = lambda: device.measured(g, 1, 1, (handles[2],))  # noqa: E731
+    total = calls_of(device, work)
+    assert total > 100
+    for call in range(1, total + 1):
+        device.begin()
+        device.fail_at(call)
+        with pytest.raises(CudaCallError) as info:
+            work()
+        assert info.value.code is Code.cudaErrorMemoryAllocation
+        assert device.left() == [0, 0, 0, 0], f'call {call} of {total}'
+    assert device.reader.edges(g) == [(handles[0], handles[1]), (handles[0], handles[2])]
+
+
+@pytest.mark.parametrize('launch', [1, 2, 3, 4])
+def test_an_interrupt_waits_for_what_runs_and_destroys_all(device: Device, launch: int) -> None:
+    g, _handles = device.graph(DIAMOND, EDGES)
+    device.interrupt_at = launch
+    with pytest.raises(KeyboardInterrupt):
+        device.measured(g, 1, 1)
+    assert device.left() == [0, 0, 0, 0]
+
+
+def test_a_refusal_on_the_way_out_does_not_hide_the_first_one(device: Device) -> None:
+    g, _handles = device.graph(DIAMOND, EDGES)
+    device.interrupt_at = 3
+    with pytest.raises(KeyboardInterrupt):
+        device.measured(g, 1, 1)
+    last = device.number('calls')
+    device.begin()
+    device.fail_at(last)  # the last of the destructions
+    with pytest.raises(KeyboardInterrupt):
+        device.measured(g, 1, 1)
+    assert device.left() == [0, 0, 0, 0]
+
+
+def test_without_the_driver_s_library_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_part: str) -> str:
+        raise LookupError('not loaded')
+
+    monkeypatch.setattr(node_reader, 'loaded', fails)
+    device = object.__new__(CudaDevice)
+    device._reader = None
+    with pytest.raises(CudaCallError) as info:
+        device.graph_measure(1, 2, 3, 4, 5)
+    assert info.value.code is Code.cudaErrorNotSupported

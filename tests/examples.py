@@ -1,0 +1,13 @@
+"""How many examples Hypothesis tries: a quarter by default, all of them where the profile ``ci`` is loaded."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+#: Of a hundred.
+QUICK = 25
+
+
+def examples(number: int) -> int:
+    """Return how many of so many are tried here."""
+    return max(number * settings().max_examples // 100, 1)

@@ -1,0 +1,414 @@
+"""What a graphed function does besides CuPy's work, and what it is to Python: as eagerly, or eager with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import copy
+import functools
+import io
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from tests.twins import twins
+
+Make = Callable[[Any], Any]
+NOTHING: dict[str, float] = {}
+
+
+def seq(*values: float, n: int = 3) -> list[Make]:
+    return [lambda cp, v=v: cp.arange(n, dtype='f8') + v for v in values]  # type: ignore[misc]
+
+
+def states(fn: ck.Graphed) -> set[str]:
+    return {variant.state for variant in fn.variants}
+
+
+# -- refusals that are caught -----------------------------------------------------------------------------------------
+
+
+def caught(_cp: Any) -> Any:
+    def fn(x: Any) -> Any:
+        y = x * 2
+        try:
+            y.set(np.full(3, 5.0))
+        except Exception:
+            y = x * 100
+        return y
+
+    return fn
+
+
+def caught_in_a_helper(cp: Any) -> Any:
+    def attempt(y: Any) -> bool:
+        try:
+            cp.cuda.get_current_stream().done  # noqa: B018
+            y.set(np.full(3, 5.0))
+        except RuntimeError:
+            return False
+        return True
+
+    return lambda x: x * 2 if attempt(x * 1) else x * 100
+
+
+def left_by_finally(_cp: Any) -> Any:
+    def fn(x: Any) -> Any:
+        y = x * 2
+        try:
+            y.set(np.full(3, 5.0))
+        finally:
+            return y  # noqa: B012
+
+    return fn
+
+
+def an_allocators_refusal(cp: Any) -> Any:
+    pool = cp.cuda.MemoryPool()
+
+    def fn(x: Any) -> Any:
+        try:
+            with cp.cuda.using_allocator(pool.malloc):
+                return x * 2
+        except RuntimeError:
+            return x * 100
+
+    return fn
+
+
+@pytest.mark.parametrize('make', [caught, caught_in_a_helper, left_by_finally, an_allocators_refusal])
+def test_a_refusal_that_is_caught(sim: Any, make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    fn = twins(sim, make, seq(0, 1, 2, 3))
+    assert states(fn) == {'eager'}
+    assert sum('runs eagerly' in one.message for one in caplog.records) == 1
+
+
+def test_the_functions_own_exceptions_are_its_own(sim: Any) -> None:
+    def make(_cp: Any) -> Any:
+        def fn(x: Any) -> Any:
+            try:
+                return x * NOTHING['factor']
+            except KeyError:
+                return x * 3
+
+        return fn
+
+    assert states(twins(sim, make, seq(0, 1, 2))) == {'recorded'}
+
+
+# -- memory that is not the graph's -----------------------------------------------------------------------------------
+
+
+def from_a_pool(cp: Any) -> Any:
+    pool = cp.cuda.MemoryPool()
+
+    def fn(x: Any) -> Any:
+        y = cp.ndarray(x.shape, x.dtype, pool.malloc(x.nbytes))
+        cp.multiply(x, 2, out=y)
+        return y
+
+    return fn
+
+
+def under_an_allocator(cp: Any) -> Any:
+    pool = cp.cuda.MemoryPool()
+
+    def fn(x: Any) -> Any:
+        with cp.cuda.using_allocator(pool.malloc):
+            y = x * 2
+        return y + 1
+
+    return fn
+
+
+def managed(cp: Any) -> Any:
+    def fn(x: Any) -> Any:
+        y = cp.ndarray(x.shape, x.dtype, cp.cuda.malloc_managed(x.nbytes))
+        cp.multiply(x, 2, out=y)
+        return y
+
+    return fn
+
+
+@pytest.mark.parametrize('make', [from_a_pool, under_an_allocator, managed])
+def test_memory_of_other_allocators(sim: Any, make: Make) -> None:
+    assert states(twins(sim, make, seq(0, 1, 2, 3))) == {'eager'}
+
+
+# -- checks that nobody has waited for --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('how', ['clear', 'evict'])
+def test_later_checks_are_told_before_a_graph_goes(sim: Any, how: str) -> None:
+    total = sim.zeros(3)
+
+    @ck.graphed(checks='later', limit=1)
+    def fn(x: Any) -> Any:
+        total[...] = total + x
+        return x * 2 if float(x[0]) > 5 else x
+
+    for _ in range(3):
+        fn(sim.ones(3))
+    held = total.get().tolist()
+    fn(sim.full(3, 9.0))
+    call = fn.last
+    assert call is not None
+    if how == 'clear':
+        fn.clear()
+    else:
+        fn(sim.ones(5)[:3] * 1)
+        fn(sim.ones((1, 3))[0])
+        fn.clear()
+    assert not call.holds()
+    if how == 'clear':
+        assert total.get().tolist() == held
+
+
+def test_the_last_call_is_none_where_a_call_ran_eagerly(sim: Any) -> None:
+    over: Any = ck.graphed(checks='later')
+    fn = over(lambda x: x * 2 if float(x[0]) > 5 else x)
+    for _ in range(3):
+        fn(sim.ones(3))
+    assert fn.last is not None and fn.last.holds()
+    fn(sim.ones(7))
+    assert fn.last is None
+
+
+# -- generators, masks, the host's memory -----------------------------------------------------------------------------
+
+
+def replaced_state(cp: Any) -> Any:
+    calls = [0]
+    states_ = [cp.random.RandomState(n) for n in (3, 4)]
+
+    def before() -> None:
+        calls[0] += 1
+        if calls[0] == 4:
+            cp.random.set_random_state(states_[0])
+        elif calls[0] == 8:
+            cp.random.reset_states()
+            cp.random.seed(5)
+        elif calls[0] > 10:
+            cp.random.set_random_state(states_[calls[0] % 2])
+
+    fn = lambda x: x + cp.random.random_sample(3)  # noqa: E731
+    return fn, before
+
+
+def test_a_generators_state_that_is_replaced(sim: Any) -> None:
+    found = []
+    overs: list[Any] = [lambda fn: fn, ck.graphed]
+    for over in overs:
+        sim.random.set_random_state(sim.random.RandomState(1))
+        fn, before = replaced_state(sim)
+        fn = over(fn)
+        told = []
+        for v in range(16):
+            before()
+            told.append((fn(sim.arange(3.0) + v).get().tolist(), sim.random.random_sample(2).tolist()))
+        found.append(told)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize('dtype', ['f8', 'i8', 'u1', '?'])
+@pytest.mark.parametrize('over', [1, 100])
+def test_values_for_a_mask(sim: Any, dtype: str, over: int) -> None:
+    def make(_cp: Any) -> Any:
+        def fn(x: Any, value: Any) -> Any:
+            x[x >= over] = value
+            return x * 2
+
+        return fn
+
+    values = [1, 2.5, True, 1j, 300, -1, float('nan'), 2**70, np.float32(2), np.complex64(1j)]
+    twins(sim, make, [lambda cp, v=v: (cp.arange(3).astype(dtype), v) for v in values for _ in range(3)])  # type: ignore[misc]
+
+
+def test_host_memory_that_is_filled(sim: Any) -> None:
+    host = np.zeros((2, 3))
+    fn = ck.graphed(lambda x: (x.get(out=host[1]), x + 1)[1])
+    for _ in range(4):
+        fn(sim.ones(3))
+        assert host[1].tolist() == [1.0] * 3
+        host[...] = 0
+    assert states(fn) == {'eager'}
+    own = twins(sim, lambda _cp: lambda x: x * x.get(out=np.zeros(3))[1], seq(1, 1, 1, 2, 2))
+    assert 'recorded' in states(own)
+
+
+# -- threads ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('how', ['start', 'submit', 'set'])
+def test_threads_that_the_function_starts_or_feeds(sim: Any, how: str) -> None:
+    done: list[int] = [0]
+    event = threading.Event()
+
+    def work() -> None:
+        done[0] += 1
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+
+        def fn(x: Any) -> Any:
+            if how == 'start':
+                thread = threading.Thread(target=work)
+                thread.start()
+                thread.join()
+            elif how == 'submit':
+                pool.submit(work).result()
+            else:
+                event.set()
+            return x * 2
+
+        graphed = ck.graphed(fn)
+        for call in range(1, 5):
+            graphed(sim.ones(3))
+            assert event.is_set() if how == 'set' else done[0] == call
+            event.clear()
+
+
+# -- what it is to Python ---------------------------------------------------------------------------------------------
+
+
+class Methods:
+    @ck.graphed
+    @staticmethod
+    def static(x: Any) -> Any:
+        return x * 2
+
+    @ck.graphed
+    @classmethod
+    def of_class(cls, x: Any) -> Any:
+        return x * 3, cls.__name__
+
+    part = ck.graphed(functools.partial(lambda x, k: x * k, k=4))
+
+
+class Derived(Methods):
+    pass
+
+
+@ck.graphed
+def doubled(x: Any) -> Any:
+    return x * 2
+
+
+@pytest.mark.filterwarnings('ignore:functools.partial:FutureWarning')
+def test_static_and_class_methods(sim: Any) -> None:
+    x = sim.arange(3.0)
+    for _ in range(4):
+        assert Methods.static(x).get().tolist() == Methods().static(x).get().tolist() == [0, 2, 4]
+        assert Methods.of_class(x)[1] == Methods().of_class(x)[1] == 'Methods'
+        assert Derived().of_class(x)[1] == 'Derived'
+        assert Methods().part(x).get().tolist() == [0, 4, 8]
+    for fn in (Methods.static, Methods.part):
+        fn.clear()
+    Methods.__dict__['of_class'].clear()
+
+
+def test_coroutines_and_generators(sim: Any) -> None:
+    @ck.graphed
+    async def later(x: Any) -> Any:
+        return x * 2
+
+    @ck.graphed
+    def each(x: Any) -> Any:
+        for n in range(3):
+            yield x * n
+
+    for v in range(4):
+        assert asyncio.run(later(sim.full(2, v))).get().tolist() == [2 * v] * 2
+        assert [one.get().tolist() for one in each(sim.full(2, v))] == [[v * n] * 2 for n in range(3)]
+    assert states(later) == states(each) == {'eager'}
+
+
+def test_copies_and_pickles_are_the_function(sim: Any) -> None:
+    doubled(sim.ones(3))
+    assert copy.deepcopy({'fn': doubled})['fn'] is doubled is copy.copy(doubled)
+    assert pickle.loads(pickle.dumps(doubled)) is doubled
+    doubled.clear()
+
+
+def test_defaults_are_the_functions(sim: Any) -> None:
+    def make(_cp: Any) -> Any:
+        def fn(x: Any, k: float = 2.0) -> Any:
+            return x * k
+
+        return fn
+
+    fn = ck.graphed(make(sim))
+    for k in (2.0, 5.0):
+        fn.__defaults__ = (k,)
+        for _ in range(3):
+            assert fn(sim.ones(2)).get().tolist() == [k, k]
+
+
+# -- not needlessly eager, and said -----------------------------------------------------------------------------------
+
+
+def columns(cp: Any, v: float) -> Any:
+    xy = cp.arange(12.0).reshape(6, 2) + v
+    return xy[:, 0], xy[:, 1]
+
+
+def neighbours(cp: Any, v: float) -> Any:
+    x = cp.arange(8.0) + v
+    return x[1:], x[:-1]
+
+
+@pytest.mark.parametrize('views', [columns, neighbours])
+@pytest.mark.parametrize('write', [False, True])
+def test_arguments_that_share_memory_are_recorded(sim: Any, views: Any, write: bool) -> None:
+    def make(_cp: Any) -> Any:
+        def fn(a: Any, b: Any) -> Any:
+            if write:
+                b += a
+            return a - 2 * b
+
+        return fn
+
+    fn = twins(sim, make, [lambda cp, v=v: views(cp, v) for v in range(5)])  # type: ignore[misc]
+    assert states(fn) == {'recorded'}
+
+
+def test_an_argument_that_is_reached_otherwise_is_told(sim: Any, caplog: pytest.LogCaptureFixture) -> None:
+    w = sim.arange(6.0)
+    fn = ck.graphed(lambda x: w * 2 + x.sum())
+    for _ in range(3):
+        fn(sim.ones(6))
+    for _ in range(3):
+        fn(w[1:][:6])
+        fn(w)
+    assert sum('also reaches otherwise' in one.message for one in caplog.records) == 1
+
+
+@pytest.mark.parametrize('what', [lambda n: n, lambda n: 0.1 * n, lambda n: [float(n)], lambda n: lambda v: v])
+def test_a_new_value_at_each_call_is_told_once(sim: Any, what: Any, caplog: pytest.LogCaptureFixture) -> None:
+    fn = ck.graphed(lambda x, step: x * (step if isinstance(step, (int, float)) else 2))
+    for n in range(60):
+        wanted = n if isinstance(what(n), int) else 0.1 * n if isinstance(what(n), float) else 2
+        assert fn(sim.ones(2), what(n)).get().tolist() == [wanted] * 2
+    said = [one.message for one in caplog.records]
+    assert len(said) == 1 and 'step is another one at nearly each call' in said[0], said
+
+
+def test_explain(sim: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    factor = [2.0]
+    fn = ck.graphed(lambda x: x * factor[0] if float(x[0]) < 5 else x)
+    for _ in range(3):
+        fn(sim.ones(3))
+    refused = ck.graphed(caught(sim))
+    for _ in range(3):
+        refused(sim.ones(3))
+    fn.explain()
+    told = capsys.readouterr().out
+    assert 'float64[3]' in told and 'recorded: 3 calls, 2 launches' in told and 'factor' in told
+    assert 'checked on the device' in told
+    out = io.StringIO()
+    refused.explain(out)
+    assert 'eager because' in out.getvalue() and 'what would change that' in out.getvalue()

@@ -1,0 +1,280 @@
+"""Graphs aimed at other arrays."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import capturekit as ck
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import Code
+from tests.examples import examples
+from tests.recorder.test_conditional import flag, launched, simulated, values
+
+
+def test_an_input_and_an_output(cp: Any) -> None:
+    x, out = cp.arange(8.0), cp.zeros(8)
+    with ck.capture() as cap:
+        y = x * 2
+        cp.add(y, x, out=out)
+    new_x, new_out = cp.arange(8.0) + 10, cp.zeros(8)
+    assert launched(cap, out) == [[3.0 * i for i in range(8)]]
+    assert cap.graph.rebind((x, new_x), (out, new_out)) == 2
+    out.fill(-1)
+    assert launched(cap, new_out, out) == [[3.0 * (i + 10) for i in range(8)], [-1.0] * 8]
+    assert cap.graph.rebind((new_x, x)) == 2
+    assert launched(cap, new_out) == [[3.0 * i for i in range(8)]]
+
+
+def test_views_copies_and_fills(cp: Any) -> None:
+    x, out = cp.arange(24.0).reshape(4, 6), cp.zeros((4, 6))
+    with ck.capture() as cap:
+        out.fill(0)
+        out[1:3, ::2] = x[2:, 1::2] * 10
+        out[0] = x[0]
+        out[3, :3] = x.T[:3, 1]
+    want = np.zeros((4, 6))
+    for start in (0.0, 100.0):
+        new_x, new_out = cp.arange(24.0).reshape(4, 6) + start, cp.full((4, 6), 7.0)
+        cap.graph.rebind((x, new_x), (out, new_out))
+        x, out = new_x, new_out
+        host = np.arange(24.0).reshape(4, 6) + start
+        want[...] = 0
+        want[1:3, ::2] = host[2:, 1::2] * 10
+        want[0] = host[0]
+        want[3, :3] = host.T[:3, 1]
+        assert launched(cap, out) == [want.reshape(-1).tolist()]
+
+
+def test_two_arrays_change_places(cp: Any) -> None:
+    """As the buffers of a scheme that goes to and fro."""
+    a, b = cp.full(4, 1.0), cp.full(4, 5.0)
+    with ck.capture() as cap:
+        cp.add(a, 1, out=b)
+    cap.graph.rebind((a, b), (b, a))
+    assert launched(cap, a, b) == [[6.0] * 4, [5.0] * 4]
+    a.fill(0)
+    b.fill(10)
+    assert launched(cap, a, b) == [[11.0] * 4, [10.0] * 4]
+
+
+def test_new_arrays_are_kept_and_the_last_ones_dropped(cp: Any) -> None:
+    x, out = cp.ones(1 << 14), cp.zeros(1 << 14)
+    with ck.capture() as cap:
+        cp.multiply(x, 3, out=out)
+    held = len(cap.graph._memory.held())
+    used = cp.get_default_memory_pool().used_bytes
+    x = cp.full(1 << 14, 1.0), x
+    before = used()
+    x = x[1]
+    gc.collect()
+    for number in range(5):
+        new = cp.full(1 << 14, float(number))
+        cap.graph.rebind((x, new))
+        x = new
+        del new
+        gc.collect()
+        junk = cp.full(1 << 14, 99.0)
+        assert launched(cap, out[:1]) == [[3.0 * number]]
+        assert values(junk[:1]) == [99.0]
+        del junk
+        gc.collect()
+        assert used() <= before
+    del x
+    gc.collect()
+    assert len(cap.graph._memory.held()) == held + 1
+    assert launched(cap, out[:1]) == [[12.0]]
+    now = used()
+    cap.graph.close()
+    gc.collect()
+    assert used() <= now - 8 * (1 << 14)
+
+
+def test_what_does_not_fit_is_refused_and_nothing_is_changed(cp: Any) -> None:
+    x, y, out = cp.ones(8), cp.full(8, 2.0), cp.zeros(8)
+    with ck.capture() as cap:
+        cp.add(x, y, out=out)
+    big = cp.zeros(16)
+    bad: list[tuple[tuple[Any, ...], type[Exception], str]] = [
+        (((x, cp.ones(8, 'f4')),), ValueError, 'dtype'),
+        (((x, cp.ones(9)),), ValueError, 'shape'),
+        (((x, big[::2]),), ValueError, 'strides'),
+        (((x, y),), ValueError, 'uses the memory of a new array already'),
+        (((cp.zeros(3), cp.zeros(3)),), ValueError, 'no node uses the first array of pair 0'),
+        (((x, big[:8]), (cp.zeros(3), cp.zeros(3))), ValueError, 'no node uses the first array of pair 1'),
+        (((x, big[:8]), (y, big[4:12])), ValueError, 'two of the new arrays overlap'),
+        (((x, big[:8]), (x[2:], big[8:14])), ValueError, 'two of the old arrays overlap'),
+        (((x, np.ones(8)),), TypeError, 'pairs of CuPy arrays'),
+        ((x, big[:8]), TypeError, 'pairs of CuPy arrays'),
+        (((x,),), TypeError, 'pairs of CuPy arrays'),
+    ]
+    for pairs, error, words in bad:
+        with pytest.raises(error, match=words):
+            cap.graph.rebind(*pairs)
+        assert launched(cap, out) == [[3.0] * 8]
+    assert cap.graph.rebind() == 0
+    assert launched(cap, out) == [[3.0] * 8]
+    cap.graph.close()
+    with pytest.raises(ck.ClosedError):
+        cap.graph.rebind((x, big[:8]))
+
+
+def test_a_part_of_an_array_that_is_used_as_a_whole(cp: Any) -> None:
+    if cp.cuda.runtime.is_hip or 'simulated' in cp.__version__:
+        pytest.skip('only the driver tells how far an argument reaches')
+    x, out = cp.arange(8.0), cp.zeros(8)
+    with ck.capture() as cap:
+        cp.multiply(x, 2, out=out)
+    with pytest.raises(ck.UpdateError, match='reaches beyond the end of the old array'):
+        cap.graph.rebind((x[:4], cp.zeros(4)))
+    with pytest.raises(ck.UpdateError, match='uses memory before the old array'):
+        cap.graph.rebind((x[4:], cp.zeros(4)))
+    assert launched(cap, out) == [[2.0 * i for i in range(8)]]
+
+
+def test_inside_of_child_graphs_and_bodies_nothing_is_changed(cp: Any) -> None:
+    x, out, other = cp.ones(4), cp.zeros(4), cp.ones(4)
+    with ck.capture() as child:
+        cp.multiply(x, 2, out=out)
+    with ck.capture() as cap:
+        cap.embed(child.graph)
+        other += 1
+    with ck.capture() as deciding, deciding.if_(flag(cp)):
+        cp.multiply(x, 2, out=out)
+    for one in (cap, deciding):
+        with pytest.raises(
+            ck.UpdateError, match='A child graph, or the body of a conditional node, uses the old array'
+        ):
+            one.graph.rebind((x, cp.zeros(4)))
+    assert cap.graph.rebind((other, cp.full(4, 5.0))) == 1
+    assert launched(cap, out, other) == [[2.0] * 4, [1.0] * 4]
+
+
+def test_another_child_graph_has_other_addresses(cp: Any) -> None:
+    x, z, out = cp.ones(4), cp.ones(4), cp.zeros(4)
+    children = []
+    for source in (x, z):
+        with ck.capture() as child:
+            cp.multiply(source, 2, out=out)
+        children.append(child.graph)
+    with ck.capture() as cap:
+        cap.embed(children[0])
+    with pytest.raises(ck.UpdateError, match='A child graph'):
+        cap.graph.rebind((x, cp.zeros(4)))
+    cap.graph.set_child(0, children[1])
+    with pytest.raises(ValueError, match='no node uses'):
+        cap.graph.rebind((x, cp.zeros(4)))
+    with pytest.raises(ck.UpdateError, match='A child graph'):
+        cap.graph.rebind((z, cp.zeros(4)))
+    assert launched(cap, out) == [[2.0] * 4]
+
+
+def test_a_refusal_of_cudas_leaves_all_as_it_was(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, out = sim.ones(4), sim.zeros(4)
+    with ck.capture() as cap:
+        y = x + 1
+        sim.multiply(y, x, out=out)
+    device = type(sim.__capturekit_simulated__)
+    original = device.node_take
+    calls: list[int] = []
+
+    def refuses(self: Any, *args: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'graphExecKernelNodeSetParams')
+        original(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(device, 'node_take', refuses)
+        with pytest.raises(ck.UpdateError, match='CUDA refuses this of node 1'):
+            cap.graph.rebind((x, sim.full(4, 50.0)))
+    assert launched(cap, out) == [[2.0] * 4]
+    assert cap.graph.rebind((x, sim.full(4, 2.0))) == 2
+    assert launched(cap, out) == [[6.0] * 4]
+
+
+@pytest.mark.gpu
+def test_kernels_of_ones_own_and_libraries() -> None:
+    cp = pytest.importorskip('cupy')
+    kernel = cp.RawKernel(
+        'extern "C" __global__ void twice(const double* a, double* b, long long n) '
+        '{ int i = threadIdx.x; if (i < n) b[i] = 2 * a[i]; }', 'twice',
+    )  # fmt: skip
+    x, out = cp.arange(8.0), cp.zeros(8)
+    with ck.capture() as cap:
+        kernel((1,), (32,), (x, out, 8))
+    new = cp.arange(8.0) + 1
+    cap.graph.rebind((x, new))
+    assert launched(cap, out) == [[2.0 * (i + 1) for i in range(8)]]
+    a, b = cp.random.random_sample((256, 256), 'f4'), cp.random.random_sample((256, 256), 'f4')
+    c = cp.zeros((256, 256), 'f4')
+    with ck.capture() as cap:
+        cp.matmul(a, b, out=c)
+    other = cp.random.random_sample((256, 256), 'f4')
+    try:
+        cap.graph.rebind((a, other))
+    except ck.UpdateError as error:
+        assert 'hide addresses' in str(error)
+        other = a
+    cap.graph.launch()
+    assert bool(cp.allclose(c, other @ b, rtol=1e-3))
+
+
+# -- any program ----------------------------------------------------------------------------------------------------
+
+SLOTS = 4
+_slices = st.tuples(st.integers(0, 3), st.integers(1, 3))
+_programs = st.lists(
+    st.tuples(st.sampled_from(['add', 'copy', 'fill', 'view']), st.integers(0, 3), st.integers(0, 3), _slices),
+    min_size=1,
+    max_size=6,
+)
+_moves = st.lists(st.permutations(range(SLOTS + 2)), min_size=1, max_size=4)
+
+
+def run(cp: Any, program: Any, arrays: list[Any]) -> None:
+    for kind, to, of, (start, step) in program:
+        if kind == 'add':
+            cp.add(arrays[of], 1, out=arrays[to])
+        elif kind == 'copy':
+            arrays[to][...] = arrays[of]
+        elif kind == 'fill':
+            arrays[to].fill(start)
+        else:
+            arrays[to][start::step] = arrays[of][start::step] * 2
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(program=_programs, moves=_moves)
+def test_any_rebinding_equals_a_fresh_recording(program: Any, moves: Any) -> None:
+    with simulated() as cp:
+        check(cp, program, moves)
+
+
+@pytest.mark.gpu
+@settings(max_examples=examples(40), deadline=None)
+@given(program=_programs, moves=_moves)
+def test_any_rebinding_equals_a_fresh_recording_on_a_gpu(program: Any, moves: Any) -> None:
+    check(pytest.importorskip('cupy'), program, moves)
+
+
+def check(cp: Any, program: Any, moves: Any) -> None:
+    """Slots are aimed at other arrays of a larger set, again and again; the last recording is always a fresh one's."""
+    arrays = [cp.arange(12.0) * (n + 1) for n in range(SLOTS + 2)]
+    now = list(range(SLOTS))
+    with ck.capture() as cap:
+        run(cp, program, [arrays[n] for n in now])
+    for permutation in moves:
+        to = list(permutation[:SLOTS])
+        cap.graph._rebind([(arrays[a], arrays[b]) for a, b in zip(now, to)], unused=True)
+        now = to
+        host = [array.get() for array in arrays]
+        run(np, program, [host[n] for n in now])
+        cap.graph.launch()
+        assert [values(array) for array in arrays] == [array.tolist() for array in host]
+    cap.graph.close()

@@ -1,0 +1,689 @@
+"""One graph in the place of another: what CUDA takes, why it refuses, and what becomes of both graphs' memory.
+
+The simulated half runs anywhere, the other one on a GPU.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import capturekit as ck
+from capturekit.analysis.graph_diff import STRUCTURE, GraphDifference, differences, edge_order, in_words, reasons
+from capturekit.analysis.node_view import Node
+from capturekit.driver.cuda import current
+from capturekit.model.source_line import Place
+from capturekit.recorder.capture import Capture
+from tests.examples import examples
+
+
+def recorded(fn: Callable[[], Any], **options: Any) -> tuple[ck.Graph, Any]:
+    with ck.capture(**options) as cap:
+        result = fn()
+    return cap.graph, result
+
+
+def two_lanes(cp: Any, x: Any, scale: float, *, swapped: bool = False, more: bool = False) -> Any:
+    """A fork behind a product: a kernel on one lane, a copy of arrays and a memset on the other, and a sum."""
+    y = x * scale
+    z = cp.empty_like(x)
+    cap = cp.cuda.get_current_stream()
+    side = cp.cuda.Stream(non_blocking=True)
+    side.wait_event(cap.record())
+
+    def left() -> Any:
+        return cp.sin(y)
+
+    def right() -> None:
+        with side:
+            z.data.memset_async(0, z.nbytes, side)
+            z.data.copy_from_device_async(y.data, y.nbytes // 2, side)
+
+    if swapped:
+        right()
+        a = left()
+    else:
+        a = left()
+        right()
+    cap.wait_event(side.record())
+    result = a + z
+    return result + 1 if more else result
+
+
+def wanted(x: Any, scale: float) -> Any:
+    y = x.get() * scale
+    z = np.where(np.arange(y.size) < y.size // 2, y, 0)
+    return np.sin(y) + z
+
+
+# -- updates --------------------------------------------------------------------------------------------------------
+
+
+def test_a_graph_does_what_another_recording_does(cp: Any) -> None:
+    x = cp.arange(8.0)
+    graph, first = recorded(lambda: two_lanes(cp, x, 2))
+    go, executable = graph.launch, graph.graphExec
+    go()
+    assert cp.allclose(first, cp.asarray(wanted(x, 2)))
+    other, second = recorded(lambda: two_lanes(cp, x, 3))
+    told = graph.update(other)
+    assert (told.how, told.why, told.differences) == ('updated', '', ())
+    assert 0 < told.seconds < 60
+    assert graph.graphExec == executable and graph.recording is other.recording
+    go()
+    assert cp.allclose(second, cp.asarray(wanted(x, 3)))
+    assert [node.number for node in graph.nodes] == list(range(5))
+    assert graph.nodes[0].at is not None and graph.nodes[0].at.function == 'two_lanes'
+
+
+def test_arrays_of_before_keep_their_memory_and_are_no_longer_written(cp: Any) -> None:
+    x = cp.arange(512.0)
+    graph, first = recorded(lambda: x * 2)
+    graph.launch()
+    other, second = recorded(lambda: x * 3)
+    graph.update(other)
+    x += 1
+    graph.launch()
+    assert cp.allclose(first, cp.arange(512.0) * 2)
+    assert cp.allclose(second, (cp.arange(512.0) + 1) * 3)
+    eager = [cp.full(512, 7.0) for _ in range(8)]
+    graph.launch()
+    assert all(bool((one == 7).all()) for one in eager)
+    assert cp.allclose(first, cp.arange(512.0) * 2)
+
+
+def test_the_other_graph_is_used_up(cp: Any) -> None:
+    x = cp.arange(8.0)
+    graph, _ = recorded(lambda: x * 2)
+    other, second = recorded(lambda: x * 3)
+    launch, nbytes = other.launch, other.memory_bytes
+    graph.update(other)
+    assert other.closed and other.memory_bytes == 0 and graph.memory_bytes == nbytes
+    for call in (launch, other.upload, other.describe, partial(graph.update, other)):
+        with pytest.raises(ck.ClosedError):
+            call()
+    other.close()
+    del other
+    gc.collect()
+    graph.launch()
+    assert cp.allclose(second, x * 3)
+    graph.close()
+    assert graph.memory_bytes == 0
+
+
+def test_many_updates_hold_no_more_than_one(cp: Any) -> None:
+    x = cp.arange(1 << 16, dtype='f8')
+    graph, y = recorded(lambda: x * 2 + 1)
+    held = set()
+    for n in range(20):
+        with ck.capture(update=graph) as cap:
+            y = x * n + n
+        assert cap.graph is graph and cap.update.how == 'updated'
+        graph.launch()
+        assert cp.allclose(y, x * n + n)
+        held.add(graph.memory_bytes)
+    assert len(held) == 1
+    free = current().device.mem_get_info()[0]
+    with ck.capture(update=graph) as cap:
+        y = x * 30 + 30
+    assert abs(current().device.mem_get_info()[0] - free) <= 4 << 20
+
+
+def test_the_loop_instantiates_anew_only_where_cuda_refuses(cp: Any) -> None:
+    x = cp.arange(8.0)
+    graph, y = recorded(lambda: x * 2)
+    go = graph.launch
+    told = []
+    for n in (1, 2, 2, 1):
+        with ck.capture(update=graph) as cap:
+            y = x
+            for _ in range(n):
+                y = y * 3
+        go()
+        assert cp.allclose(y, x * 3**n)
+        told.append((cap.update.how, bool(cap.update.why), len(cap.update.differences)))
+    assert told == [('updated', False, 0), ('instantiated', True, 1), ('updated', False, 0), ('instantiated', True, 1)]
+
+
+def test_large_graphs_are_compared_only_for_an_error(cp: Any) -> None:
+    x = cp.zeros(4)
+
+    def work(count: int) -> None:
+        for _ in range(count):
+            cp.add(x, 1, x)
+
+    graph, _ = recorded(lambda: work(1001))
+    other, _ = recorded(lambda: work(1002))
+    assert [one.kind for one in refusal(graph, other).differences] == ['added']
+    told = graph.update(other, instantiate=True)
+    assert (told.how, told.why, told.differences) == ('instantiated', 'topology changed', ())
+    graph.launch()
+    assert x.get().tolist() == [1002] * 4
+
+
+def test_a_block_that_fails_leaves_the_graph_as_it_was(cp: Any) -> None:
+    x = cp.arange(8.0)
+    graph, y = recorded(lambda: x * 2)
+    cap = ck.capture(update=graph)
+    with pytest.raises(ZeroDivisionError), cap:
+        x * 3
+        1 / 0  # noqa: B018
+    with pytest.raises(ck.ClosedError):
+        _ = cap.update
+    graph.launch()
+    assert cp.allclose(y, x * 2)
+
+
+def test_launches_under_way_are_not_touched(cp: Any) -> None:
+    x = cp.arange(1 << 18, dtype='f8')
+
+    def work(step: float) -> Any:
+        y = x * 1
+        for _ in range(50):
+            y += step
+        return y
+
+    graph, first = recorded(lambda: work(1))
+    total = cp.zeros_like(x)
+    for n in range(1, 4):
+        graph.launch()
+        total += first
+        with ck.capture(update=graph):
+            second = work(1 + n)
+        first = second
+    assert cp.allclose(total, 3 * x + 50 * (1 + 2 + 3))
+
+
+def test_host_functions_and_events_live_with_the_graph(cp: Any) -> None:
+    called: list[Any] = []
+
+    class Argument:
+        pass
+
+    def record(word: str) -> weakref.ref[Any]:
+        argument = Argument()
+        cp.cuda.get_current_stream().launch_host_func(lambda _: called.append(word), argument)
+        return weakref.ref(argument)
+
+    graph, _ = recorded(lambda: record('first'))
+    for n in range(3):
+        other, second = recorded(lambda n=n: record(f'update {n}'))
+        graph.update(other)
+        del other
+        gc.collect()
+        graph.launch()
+        cp.cuda.get_current_stream().synchronize()
+        assert second() is not None
+    assert called == ['update 0', 'update 1', 'update 2']
+    graph.close()
+    gc.collect()
+    assert second() is None
+
+
+def test_host_functions_and_streams_of_a_block_that_updates(cp: Any) -> None:
+    called: list[int] = []
+    stream = cp.cuda.Stream(non_blocking=True)
+    graph, _ = recorded(lambda: cp.cuda.get_current_stream().launch_host_func(called.append, 0))
+    for n in range(1, 4):
+        with ck.capture(stream, update=graph) as cap:
+            cap.stream.launch_host_func(called.append, n)
+        assert cap.update.how == 'updated'
+        gc.collect()
+        graph.launch(stream)
+        stream.synchronize()
+    del stream, cap
+    gc.collect()
+    graph.launch()
+    cp.cuda.get_current_stream().synchronize()
+    assert called == [1, 2, 3, 3]
+
+
+def test_parameters_that_cuda_takes(cp: Any) -> None:
+    """Another kernel, another grid, other addresses, another size of a copy."""
+    x, big = cp.arange(8.0), cp.arange(4096.0)
+    graph, _ = recorded(lambda: cp.sin(x))
+    other, y = recorded(lambda: cp.cos(big))
+    assert graph.update(other).how == 'updated'
+    graph.launch()
+    assert cp.allclose(y, cp.cos(big))
+
+
+def test_graphs_updated_from_updated_graphs(cp: Any) -> None:
+    x = cp.arange(8.0)
+    graphs = [recorded(lambda n=n: x * n) for n in range(4)]
+    one, two, three, four = (graph for graph, _ in graphs)
+    one.update(two)
+    three.update(one)
+    four.update(three)
+    assert one.closed and two.closed and three.closed
+    four.launch()
+    assert cp.allclose(graphs[1][1], x)
+
+
+def test_a_user_s_pool(cp: Any) -> None:
+    pool = cp.cuda.MemoryPool()
+    x = cp.arange(8.0)
+    graph, _ = recorded(lambda: x * 2, pool=pool)
+    other, y = recorded(lambda: x * 3, pool=pool)
+    graph.update(other)
+    graph.launch()
+    assert cp.allclose(y, x * 3)
+    del y, _
+    graph.close()
+    assert pool.used_bytes() == 0
+
+
+# -- refusals -------------------------------------------------------------------------------------------------------
+
+
+def refusal(graph: ck.Graph, other: ck.Graph) -> ck.UpdateError:
+    with pytest.raises(ck.UpdateError) as info:
+        graph.update(other)
+    return info.value
+
+
+def test_a_refusal_names_the_node_and_changes_nothing(cp: Any) -> None:
+    x = cp.arange(8.0)
+    graph, y = recorded(lambda: two_lanes(cp, x, 2))
+    other, z = recorded(lambda: two_lanes(cp, x, 2, more=True))
+    error = refusal(graph, other)
+    assert (error.reason, error.cuda_error) == ('topology changed', 'cudaErrorGraphExecUpdateFailure')
+    (added,) = error.differences
+    assert (added.kind, added.number) == ('added', 5)
+    assert 'node 5 (kernel cupy_add' in str(error) and 'test_update.py:' in added.text and 'is new' in added.text
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.differences) == (str(error), error.differences)
+    for one, result in ((graph, y), (other, z)):
+        one.launch()
+        assert cp.allclose(result, cp.asarray(wanted(x, 2) + (one is other)))
+    told = graph.update(other, instantiate=True)
+    assert (told.how, told.why, told.differences) == ('instantiated', 'topology changed', error.differences)
+    x += 1
+    graph.launch()
+    assert cp.allclose(z, cp.asarray(wanted(x, 2) + 1))
+
+
+def test_last_nodes_of_different_kinds_in_another_order(cp: Any) -> None:
+    """CUDA's guide says that their order matters; drivers pair a memset with a memset."""
+    x, z = cp.arange(8.0), cp.zeros(8)
+
+    def work(swapped: bool) -> None:
+        origin, side = cp.cuda.get_current_stream(), cp.cuda.Stream(non_blocking=True)
+        side.wait_event(origin.record())
+        for which in (1, 0) if swapped else (0, 1):
+            if which:
+                z.data.memset_async(0, z.nbytes, side)
+            else:
+                cp.add(x, 1, x)
+        origin.wait_event(side.record())
+
+    graph, _ = recorded(lambda: (cp.multiply(x, 1, x), work(False)))
+    other, _ = recorded(lambda: (cp.multiply(x, 1, x), work(True)))
+    assert graph.update(other).how == 'updated'
+    x.fill(1)
+    z.fill(5)
+    graph.launch()
+    assert x.get().tolist() == [2.0] * 8 and z.get().tolist() == [0.0] * 8
+
+
+def test_other_edges_are_told_by_the_node_they_lead_to(cp: Any) -> None:
+    x = cp.arange(8.0)
+
+    def work(forked: bool) -> None:
+        origin, side = cp.cuda.get_current_stream(), cp.cuda.Stream(non_blocking=True)
+        y = x * 2
+        side.wait_event(origin.record())
+        cp.add(y, 1, y)
+        with side if forked else origin:
+            cp.sin(x, x)
+        if forked:
+            origin.wait_event(side.record())
+        cp.add(y, x, y)
+        del y
+
+    graph, _ = recorded(lambda: work(True))
+    other, _ = recorded(lambda: work(False), strict=False)
+    error = refusal(graph, other)
+    assert {one.kind for one in error.differences} == {'edges'}
+    assert 'node 2 (kernel cupy_sin' in str(error) and 'comes after node 1, and came after node 0' in str(error)
+
+
+def test_what_can_not_be_updated(cp: Any) -> None:
+    x = cp.arange(8.0)
+    graph, _ = recorded(lambda: x * 2)
+    with pytest.raises(ValueError, match='itself'):
+        graph.update(graph)
+    with pytest.raises(TypeError, match=r'capturekit\.Graph, got int'):
+        graph.update(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r'capturekit\.Graph or None, got str'):
+        ck.capture(update='graph')  # type: ignore[arg-type]
+
+    def branching() -> Any:
+        return x * 2 if float(x.max()) > 1 else x
+
+    rehearsal = ck.rehearse(branching)
+    with pytest.raises(ValueError, match='rehearsal'):
+        ck.capture(update=graph, rehearsal=rehearsal)
+    with ck.capture(rehearsal=rehearsal) as cap:
+        branching()
+    for call in (
+        lambda: graph.update(cap.graph),
+        lambda: cap.graph.update(graph),
+        lambda: ck.capture(update=cap.graph),
+        cap.graph.clone,
+    ):
+        with pytest.raises(ck.UpdateError, match='several parts'):
+            call()
+    assert not graph.closed and not cap.graph.closed
+    graph.close()
+    for call in (lambda: graph.update(recorded(lambda: x + 1)[0]), lambda: ck.capture(update=graph)):
+        with pytest.raises(ck.ClosedError):
+            call()
+
+
+def test_conditional_nodes_are_updated_with_their_bodies(cp: Any) -> None:
+    x, flag = cp.arange(8.0), cp.zeros((), 'i4')
+
+    def record(scale: float, **options: Any) -> Capture:
+        with ck.capture(**options) as cap:
+            cp.multiply(x, 1, x)
+            with cap.if_(flag):
+                cp.multiply(x, scale, x)
+        return cap
+
+    graph = record(2).graph
+    told = record(3, update=graph).update
+    assert told.how == 'updated', told
+    for value, result in ((0, 1), (1, 3)):
+        x[...], flag[...] = 1, value
+        graph.launch()
+        assert cp.allclose(x, result)
+    with pytest.raises(ck.UpdateError, match='conditional'):
+        graph.clone()
+
+
+def test_updates_and_launches_of_several_threads_take_turns(cp: Any) -> None:
+    x = cp.arange(64.0)
+    total = cp.zeros(64)
+
+    def work() -> Any:
+        cp.add(total, x * 2, total)
+
+    graph, _ = recorded(work)
+    others = [recorded(work)[0] for _ in range(12)]
+    errors: list[BaseException] = []
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.Device().synchronize()
+
+    def run(call: Callable[[int], Any]) -> None:
+        try:
+            for n in range(12):
+                call(n)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=run, args=(lambda n: graph.update(others[n]),)),
+        threading.Thread(target=run, args=(lambda n: graph.launch(stream),)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    stream.synchronize()
+    assert cp.allclose(total, 12 * 2 * x)
+
+
+class Slow:
+    """A lock that gives others time to take theirs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        time.sleep(0.1)
+
+    def __exit__(self, *_exc: object) -> None:
+        self._lock.release()
+
+
+def test_two_graphs_that_take_each_other_over_do_not_hang(cp: Any) -> None:
+    x = cp.arange(8.0)
+    one, two = (recorded(lambda: x * 2)[0] for _ in range(2))
+    done: list[str] = []
+    for graph in (one, two):
+        graph._lock = Slow()  # type: ignore[assignment]
+
+    def run(a: ck.Graph, b: ck.Graph) -> None:
+        try:
+            a.update(b)
+            done.append('updated')
+        except ck.ClosedError:
+            done.append('closed')
+
+    threads = [threading.Thread(target=run, args=pair, daemon=True) for pair in ((one, two), (two, one))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(done) == ['closed', 'updated'] and one.closed != two.closed
+
+
+# -- the difference of two graphs, as data --------------------------------------------------------------------------
+
+
+@dataclass
+class Seen:
+    nodes: list[Node]
+    edges: list[tuple[int, int]]
+
+
+KINDS = ('kernel', 'memset', 'memcpy', 'host')
+
+
+@st.composite
+def graphs(draw: st.DrawFn, least: int = 0) -> Seen:
+    """Any graph whose edges lead to later nodes."""
+    count = draw(st.integers(least, 8))
+    nodes = []
+    for number in range(count):
+        kind = draw(st.sampled_from(KINDS))
+        name = draw(st.sampled_from(('sin', 'cos'))) if kind == 'kernel' else ''
+        detail = {'bytes': draw(st.sampled_from((64, 128)))} if kind.startswith('mem') else {}
+        nodes.append(Node(number, kind, name, 0, Place('f.py', number + 1, 'f'), detail))
+    pairs = [(a, b) for b in range(count) for a in range(b)]
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    return Seen(nodes, sorted(edges))
+
+
+def plain(seen: Seen) -> Any:
+    return [(n.kind, n.name, n.detail) for n in seen.nodes], set(seen.edges)
+
+
+@given(graphs(), graphs())
+def test_only_equal_graphs_have_no_difference(one: Seen, other: Seen) -> None:
+    found = differences(one, other)
+    assert (found == []) == (plain(one) == plain(other))
+    assert in_words(found) or not found
+    structure = [d for d in found if d.kind in STRUCTURE]
+    same = [n.kind for n in one.nodes] == [n.kind for n in other.nodes] and set(one.edges) == set(other.edges)
+    assert bool(structure) == (not same)
+    for d in found:
+        assert d.number is None or (other.nodes[d.number] and f'node {d.number} (' in d.text)
+        assert d.was is None or one.nodes[d.was]
+
+
+@given(graphs(least=1), st.data())
+def test_a_node_left_out_or_put_in_is_found(seen: Seen, data: st.DataObject) -> None:
+    gone = data.draw(st.integers(0, len(seen.nodes) - 1))
+    renumbered = {n.number: n.number - (n.number > gone) for n in seen.nodes if n.number != gone}
+    nodes = [replace(n, number=renumbered[n.number]) for n in seen.nodes if n.number != gone]
+    fewer = Seen(nodes, [(renumbered[a], renumbered[b]) for a, b in seen.edges if gone not in (a, b)])
+    (missing,) = differences(seen, fewer)
+    (added,) = differences(fewer, seen)
+    key = (seen.nodes[gone].kind, seen.nodes[gone].name)
+    assert missing.kind == 'missing' and missing.was is not None and missing.number is None
+    assert added.kind == 'added' and added.number is not None and added.was is None
+    for number in (missing.was, added.number):
+        assert (seen.nodes[number].kind, seen.nodes[number].name) == key
+
+
+@given(graphs(least=1), st.data())
+def test_an_edge_that_is_gone_is_found(seen: Seen, data: st.DataObject) -> None:
+    if not seen.edges:
+        return
+    gone = data.draw(st.sampled_from(seen.edges))
+    (found,) = differences(seen, Seen(seen.nodes, [edge for edge in seen.edges if edge != gone]))
+    assert (found.kind, found.number) == ('edges', gone[1])
+
+
+@given(graphs(least=1), st.data())
+def test_a_parameter_is_found_at_its_node(seen: Seen, data: st.DataObject) -> None:
+    number = data.draw(st.integers(0, len(seen.nodes) - 1))
+    nodes = list(seen.nodes)
+    nodes[number] = replace(nodes[number], detail={'dst': 16})
+    found = differences(seen, Seen(nodes, seen.edges))
+    assert [(d.kind, d.number) for d in found] == [('parameter', number)]
+    assert 'dst None -> 0x10' in found[0].text
+
+
+@given(graphs(), st.randoms())
+def test_another_order_of_the_same_is_found(seen: Seen, random: Any) -> None:
+    """The nodes in any other order that their edges allow."""
+    left, order = set(range(len(seen.nodes))), []
+    while left:
+        ready = [n for n in sorted(left) if not any(a in left for a, b in seen.edges if b == n)]
+        order.append(random.choice(ready))
+        left.discard(order[-1])
+    at = {old: new for new, old in enumerate(order)}
+    moved = Seen([replace(seen.nodes[n], number=at[n]) for n in order], [(at[a], at[b]) for a, b in seen.edges])
+    found = differences(seen, moved)
+    kinds = [[n.kind for n in one.nodes] for one in (seen, moved)]
+    if kinds[0] == kinds[1] and set(seen.edges) == set(moved.edges):
+        assert not [d for d in found if d.kind in STRUCTURE]
+    else:
+        (one,) = found
+        assert one.kind == 'order' and one.number is not None
+        assert all(seen.nodes[n].kind == moved.nodes[n].kind for n in range(one.number))
+
+
+def test_what_may_be_behind_a_refusal_comes_first() -> None:
+    kind, function, parameter = (GraphDifference(k, k, n) for n, k in enumerate(('kind', 'function', 'parameter')))
+    assert reasons([function, kind, parameter], 2) == [kind]
+    assert reasons([function, parameter], 2) == [parameter]
+    assert reasons([function, parameter], None) == reasons([function, parameter], 7) == [function, parameter]
+    assert in_words([kind] * 5) == 'kind; kind; kind; and 2 more'
+
+
+def test_the_order_of_edges_to_a_node_is_told_where_nothing_else_is() -> None:
+    nodes = [Node(n, kind, '') for n, kind in enumerate(('memset', 'memcpy', 'host', 'host'))]
+    old, new = Seen(nodes, [(0, 2), (1, 2), (2, 3)]), Seen(nodes, [(2, 3), (1, 2), (0, 2)])
+    assert differences(old, new) == [] == edge_order(old, old)
+    (found,) = edge_order(old, new)
+    assert (found.kind, found.number) == ('order', 2)
+    assert 'node 2 (host) comes after nodes 1, 0 in this order, and came after nodes 0, 1' in found.text
+
+
+def test_large_graphs_are_compared_quickly() -> None:
+    def chain(length: int, odd: int) -> Seen:
+        nodes = [Node(n, 'memset' if n == odd else 'kernel', 'sin') for n in range(length)]
+        return Seen(nodes, [(n, n + 1) for n in range(length - 1)])
+
+    found = differences(chain(20_000, 5), chain(20_000, 15_000))
+    assert [d.kind for d in found] == ['kind', 'kind']
+    (one,) = differences(chain(20_000, -1), chain(20_001, -1))
+    assert one.kind == 'added'
+
+
+# -- random programs ------------------------------------------------------------------------------------------------
+
+#: A program: lanes are forked and joined in turn, and each step does something on a lane to one of four arrays.
+steps = st.lists(
+    st.tuples(st.sampled_from(('fork', 'join', 'add', 'scale', 'clear', 'copy')), st.integers(0, 2), st.integers(0, 3)),
+    max_size=8,
+)
+
+
+def perform(cp: Any, program: list[tuple[str, int, int]], arrays: list[Any], factor: float) -> None:
+    """Do a program on lanes, each with arrays of its own, so that no order of lanes matters."""
+    origin = cp.cuda.get_current_stream()
+    lanes = [origin, cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)]
+    open_ = {0}
+    for what, lane, which in program:
+        if what == 'fork' and lane not in open_:
+            lanes[lane].wait_event(origin.record())
+            open_.add(lane)
+        elif what == 'join' and lane in open_ - {0}:
+            origin.wait_event(lanes[lane].record())
+            open_.discard(lane)
+        elif what in ('add', 'scale', 'clear', 'copy') and lane in open_:
+            array, other = arrays[4 * lane + which], arrays[4 * lane + (which + 1) % 4]
+            with lanes[lane]:
+                if what == 'add':
+                    cp.add(array, factor, array)
+                elif what == 'scale':
+                    cp.multiply(array, factor, array)
+                elif what == 'clear':
+                    array.data.memset_async(0, array.nbytes // 2, lanes[lane])
+                else:
+                    array.data.copy_from_device_async(other.data, array.nbytes, lanes[lane])
+    for lane in sorted(open_ - {0}):
+        origin.wait_event(lanes[lane].record())
+
+
+def changed(program: list[tuple[str, int, int]], how: str, at: int) -> list[tuple[str, int, int]]:
+    """A program like another one: the same, with other arrays, without a step, or with two steps in another order."""
+    at = at % len(program) if program else 0
+    if how == 'arrays':
+        return [(what, lane, (which + 1) % 4) for what, lane, which in program]
+    if how == 'shorter':
+        return program[:at] + program[at + 1 :]
+    if how == 'swapped':
+        return program[:at] + program[at : at + 2][::-1] + program[at + 2 :]
+    return program
+
+
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps, st.sampled_from(('same', 'arrays', 'shorter', 'swapped')), st.integers(0, 7), st.booleans())
+def test_an_update_equals_a_fresh_recording_or_leaves_the_old_graph_working(
+    cp: Any, program: list[tuple[str, int, int]], how: str, at: int, anew: bool
+) -> None:
+    arrays = [cp.zeros(4) for _ in range(12)]
+
+    def ran(graph: ck.Graph) -> list[list[float]]:
+        for n, array in enumerate(arrays):
+            array[...] = n + 1
+        graph.launch()
+        return [array.get().tolist() for array in arrays]
+
+    second = changed(program, how, at)
+    graph, _ = recorded(lambda: perform(cp, program, arrays, 2.0))
+    other, _ = recorded(lambda: perform(cp, second, arrays, 3.0))
+    before, fresh = ran(graph), ran(other)
+    nodes = [(n.kind, n.name, n.detail) for n in other.nodes]
+    try:
+        told = graph.update(other, instantiate=anew)
+    except ck.UpdateError as error:
+        assert not anew and how != 'same' and error.differences
+        assert ran(graph) == before and ran(other) == fresh
+    else:
+        assert how != 'same' or told.how == 'updated'
+        assert ran(graph) == fresh
+        assert [(n.kind, n.name, n.detail) for n in graph.nodes] == nodes
+        assert other.closed
+    for one in (graph, other):
+        one.close()

@@ -1,0 +1,727 @@
+"""Captures whose lanes are on several devices: on the simulated machine, and on GPUs where there are two or more."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import re
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.driver import cupti
+from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.test_import import BLOCK, ROOT
+
+
+@pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
+def cp(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """CuPy with at least two devices."""
+    if request.param == 'gpu':
+        cupy = pytest.importorskip('cupy')
+        count = cupy.cuda.runtime.getDeviceCount()
+        if count < 2:
+            pytest.skip(f'this needs two devices, and there are {count}')
+        yield cupy
+        assert cupy.cuda.Device().id == 0
+        return
+    install(SimulatedDevice(7, devices=3))
+    try:
+        yield sys.modules['cupy']
+        assert sys.modules['cupy'].cuda.Device().id == 0
+        assert ck.guard.GUARD.standing_in == {}  # type: ignore[attr-defined]
+    finally:
+        uninstall()
+
+
+def count(cp: Any) -> int:
+    return int(cp.cuda.runtime.getDeviceCount())
+
+
+def arrays(cp: Any, n: int = 1000) -> list[Any]:
+    """An array of each device: arange + 10 * device."""
+    found = []
+    for device in range(count(cp)):
+        with cp.cuda.Device(device):
+            found.append(cp.arange(n, dtype='f8') + 10 * device)
+            cp.cuda.Device().synchronize()
+    return found
+
+
+def value(cp: Any, array: Any) -> Any:
+    """An array on the host, when all that was launched is done: CuPy reads on the null stream of the array's device,
+    which does not come after a launch on another one's."""
+    for device in range(count(cp)):
+        cp.cuda.Device(device).synchronize()
+    return cp.asnumpy(array)
+
+
+def of(cp: Any, device: int, n: int = 1000) -> Any:
+    return np.arange(n) + 10.0 * device
+
+
+def side_of(cp: Any, device: int) -> Any:
+    with cp.cuda.Device(device):
+        return cp.cuda.Stream(non_blocking=True)
+
+
+# -- lanes ----------------------------------------------------------------------------------------------------
+
+
+def test_a_lane_on_each_device(cp: Any) -> None:
+    xs = arrays(cp)
+    found: list[Any] = [None] * len(xs)
+    with ck.capture() as cap, cap.fork(devices=range(len(xs))) as lanes:
+        for lane, x in zip(lanes, xs):
+            with lane:
+                assert cp.cuda.Device().id == lane.device
+                assert cp.cuda.get_current_stream().ptr == lane.ptr
+                found[lane.device] = x * 2 + 1
+        assert cp.cuda.Device().id == 0
+    assert [array.device.id for array in found] == list(range(len(xs)))
+    assert cap.recording.devices == list(range(len(xs)))
+    assert [lane.device for lane in cap.recording.lanes] == [0, *range(len(xs))]
+    assert 'device 1' in str(cap.recording)
+    for _ in range(2):
+        cap.graph.launch()
+        for device, array in enumerate(found):
+            np.testing.assert_array_equal(value(cp, array), of(cp, device) * 2 + 1)
+    assert cap.graph.memory_bytes >= len(xs) * 8000
+    cap.graph.close()
+
+
+def test_devices_may_be_named_twice_and_in_any_order(cp: Any) -> None:
+    xs = arrays(cp)
+    found = []
+    with ck.capture() as cap, cap.fork(3, devices=[1, cp.cuda.Device(0), 1], priority=(0, None, -1)) as lanes:
+        for lane in lanes:
+            with lane:
+                found.append(xs[lane.device] - 1)
+    assert [array.device.id for array in found] == [1, 0, 1]
+    cap.graph.launch()
+    for array in found:
+        np.testing.assert_array_equal(value(cp, array), of(cp, array.device.id) - 1)
+
+
+def test_the_same_scope_eagerly(cp: Any) -> None:
+    xs = arrays(cp)
+    found = []
+    with ck.fork(devices=[1, 0]) as lanes:
+        for lane in lanes:
+            with lane:
+                found.append(xs[lane.device] * 3)
+    assert [array.device.id for array in found] == [1, 0]
+    for array in found:
+        np.testing.assert_array_equal(value(cp, array), of(cp, array.device.id) * 3)
+
+
+@pytest.mark.parametrize(
+    ('options', 'error', 'words'),
+    [
+        ({'devices': 2}, TypeError, 'sequence'),
+        ({'devices': '01'}, TypeError, 'sequence'),
+        ({'devices': [0, 1.0]}, TypeError, 'number or a cupy.cuda.Device'),
+        ({'devices': [0, True]}, TypeError, 'number or a cupy.cuda.Device'),
+        ({'devices': []}, ValueError, 'at least one lane'),
+        ({'n': 3, 'devices': [0, 1]}, ValueError, 'one for each of 3 lanes, got 2'),
+        ({'devices': [0, 99]}, ValueError, 'no device 99'),
+        ({'devices': [0, -1]}, ValueError, 'no device -1'),
+        ({}, TypeError, 'number of lanes'),
+    ],
+)
+def test_devices_that_are_none(cp: Any, options: dict[str, Any], error: type, words: str) -> None:
+    with pytest.raises(error, match=words), ck.fork(**options):
+        pass
+    with ck.capture() as cap:
+        with pytest.raises(error, match=words), cap.fork(**options):
+            pass
+    cap.graph.close()
+
+
+def test_an_event_forks_a_stream_of_another_device(cp: Any) -> None:
+    xs, side = arrays(cp), side_of(cp, 1)
+    with ck.capture() as cap:
+        side.wait_event(cap.stream.record())
+        with cp.cuda.Device(1), side:
+            y = xs[1] + 1
+            done = side.record()
+        cap.stream.wait_event(done)
+        z = y.copy()
+        with pytest.raises(ck.UnsupportedCallError, match='An event belongs to the device'):
+            side.record()
+    assert (y.device.id, z.device.id) == (1, 0)
+    assert [(lane.device, lane.parent) for lane in cap.recording.lanes] == [(0, None), (1, 0)]
+    cap.graph.launch()
+    np.testing.assert_array_equal(value(cp, z), of(cp, 1) + 1)
+
+
+def test_join_of_another_devices_stream(cp: Any) -> None:
+    xs, side = arrays(cp), side_of(cp, 1)
+    with ck.capture() as cap:
+        side.wait_event(cap.stream.record())
+        with cp.cuda.Device(1), side:
+            y = xs[1] + 1
+        cap.join(side)
+        z = y.copy()
+    cap.graph.launch()
+    np.testing.assert_array_equal(value(cp, z), of(cp, 1) + 1)
+
+
+def test_a_stream_used_on_another_device_is_a_lane_there(cp: Any) -> None:
+    xs, side = arrays(cp), side_of(cp, 1)
+    with ck.capture() as cap:
+        side.wait_event(cap.stream.record())
+        with cp.cuda.Device(1):
+            side.use()
+            y = xs[1] + 1
+        x = xs[0] + 2
+        with cp.cuda.Device(1):
+            y += 1
+        cap.join(side)
+    assert cp.cuda.get_current_stream(1) == cp.cuda.Stream.null
+    cap.graph.launch()
+    np.testing.assert_array_equal(value(cp, y), of(cp, 1) + 2)
+    np.testing.assert_array_equal(value(cp, x), of(cp, 0) + 2)
+
+
+def test_a_capture_on_another_device_than_0(cp: Any) -> None:
+    xs = arrays(cp)
+    with cp.cuda.Device(1):
+        with ck.capture() as cap, cap.fork(devices=[0, 1]) as lanes:
+            found = []
+            for lane in lanes:
+                with lane:
+                    found.append(xs[lane.device] * 5)
+        assert cp.cuda.Device().id == 1
+        cap.graph.launch()
+    assert [array.device.id for array in found] == [0, 1]
+    with cp.cuda.Device(1):
+        np.testing.assert_array_equal(value(cp, found[0]), of(cp, 0) * 5)
+        np.testing.assert_array_equal(value(cp, found[1]), of(cp, 1) * 5)
+
+
+def test_a_graph_of_several_devices_is_launched_on_a_stream_of_any(cp: Any) -> None:
+    xs, side = arrays(cp), side_of(cp, 1)
+    with ck.capture() as cap, cap.fork(devices=[0, 1]) as lanes:
+        for lane in lanes:
+            with lane:
+                xs[lane.device] += 1
+    cap.graph.launch(side)
+    side.synchronize()
+    with cp.cuda.Device(1):
+        cap.graph.launch()
+        cp.cuda.Device().synchronize()
+    np.testing.assert_array_equal(value(cp, xs[0]), of(cp, 0) + 2)
+    np.testing.assert_array_equal(value(cp, xs[1]), of(cp, 1) + 2)
+
+
+def test_an_unjoined_lane_of_another_device_is_named(cp: Any) -> None:
+    xs, side = arrays(cp), side_of(cp, 1)
+    with pytest.raises(ck.UnjoinedError) as info:
+        with ck.capture() as cap:
+            side.wait_event(cap.stream.record())
+            with cp.cuda.Device(1), side:
+                xs[1] += 1
+    assert info.value.lane == 1
+    np.testing.assert_array_equal(value(cp, xs[1]), of(cp, 1))
+
+
+def test_an_exception_in_another_devices_lane_leaves_all_as_it_was(cp: Any) -> None:
+    xs = arrays(cp)
+    with pytest.raises(ZeroDivisionError):
+        with ck.capture() as cap, cap.fork(devices=[1]) as (lane,), lane:
+            xs[1] += 1
+            raise ZeroDivisionError
+    assert cp.cuda.get_current_stream() == cp.cuda.get_current_stream(1) == cp.cuda.Stream.null
+    np.testing.assert_array_equal(value(cp, xs[1]), of(cp, 1))
+
+
+# -- devices without a lane -----------------------------------------------------------------------------------
+
+
+def in_new_memory(cp: Any, x: Any) -> None:
+    x * 2
+
+
+def in_place(cp: Any, x: Any) -> None:
+    x *= 2
+
+
+@pytest.mark.parametrize('work', [in_new_memory, in_place])
+@pytest.mark.parametrize('how', ['with', 'use', 'set'])
+def test_work_on_a_device_without_a_lane_is_refused(cp: Any, work: Callable[..., None], how: str) -> None:
+    xs = arrays(cp)
+    with pytest.raises(ck.EscapedWorkError, match='on device 1') as info:
+        with ck.capture():
+            y = xs[0] + 1
+            if how == 'with':
+                with cp.cuda.Device(1):
+                    work(cp, xs[1])
+            else:
+                cp.cuda.Device(1).use() if how == 'use' else cp.cuda.runtime.setDevice(1)
+                work(cp, xs[1])
+    assert info.value.location is not None and info.value.location.file == __file__
+    assert 'cap.fork(devices=[0, 1])' in info.value.remedy
+    assert cp.cuda.Device().id == 0
+    assert cp.cuda.get_current_stream(1) == cp.cuda.Stream.null
+    np.testing.assert_array_equal(value(cp, xs[1]), of(cp, 1))  # it was held back
+    del y
+
+
+def test_work_after_a_stream_of_the_device_was_left(cp: Any) -> None:
+    """With the stream left, the device is still current: the legacy stream is, again."""
+    xs, side = arrays(cp), side_of(cp, 1)
+    with pytest.raises(ck.EscapedWorkError, match='on device 1'):
+        with ck.capture() as cap:
+            side.wait_event(cap.stream.record())
+            with cp.cuda.Device(1):
+                with side:
+                    xs[1] += 1
+                cap.stream.wait_event(side.record())
+                xs[1] *= 2
+    np.testing.assert_array_equal(value(cp, xs[1]), of(cp, 1))
+
+
+def test_a_device_without_a_lane_may_be_visited(cp: Any) -> None:
+    """Nothing is wrong as long as no work is sent: streams are made, arrays are made and not filled."""
+    xs = arrays(cp)
+    with ck.capture() as cap:
+        with cp.cuda.Device(1):
+            side = cp.cuda.Stream(non_blocking=True)
+            y = cp.empty_like(xs[1])
+        side.wait_event(cap.stream.record())
+        with cp.cuda.Device(1), side:
+            cp.multiply(xs[1], 2, out=y)
+        cap.join(side)
+    assert y.device.id == 1
+    cap.graph.launch()
+    np.testing.assert_array_equal(value(cp, y), of(cp, 1) * 2)
+
+
+def test_an_exception_on_a_visit_is_the_one_that_goes_on(cp: Any) -> None:
+    xs = arrays(cp)
+    with pytest.raises(ZeroDivisionError) as info:
+        with ck.capture(), cp.cuda.Device(1):
+            xs[1] *= 2
+            raise ZeroDivisionError
+    if sys.version_info >= (3, 11):
+        assert 'on device 1' in ''.join(info.value.__notes__)
+    np.testing.assert_array_equal(value(cp, xs[1]), of(cp, 1))
+
+
+def test_escaped_work_that_was_caught_is_told_at_the_end(cp: Any) -> None:
+    xs = arrays(cp)
+    with pytest.raises(ck.EscapedWorkError, match='on device 1'):
+        with ck.capture():
+            try:
+                with cp.cuda.Device(1):
+                    xs[1] *= 2
+                    raise ZeroDivisionError
+            except ZeroDivisionError:
+                pass
+
+
+def test_adapting_forks_a_lane_where_a_device_is_visited(cp: Any) -> None:
+    xs = arrays(cp)
+    with ck.capture(strict=False) as cap:
+        y = xs[0] + 1
+        with cp.cuda.Device(1):
+            z = xs[1] * 2
+            z += 1
+        with cp.cuda.Device(1):
+            z *= 3  # the same lane again, so behind what it has done
+    assert [lane.device for lane in cap.recording.lanes] == [0, 1]
+    assert any('forked' in step.text for step in cap.recording.adaptations)
+    assert cp.cuda.get_current_stream(1) == cp.cuda.Stream.null
+    cap.graph.launch()
+    np.testing.assert_array_equal(value(cp, z), (of(cp, 1) * 2 + 1) * 3)
+    np.testing.assert_array_equal(value(cp, y), of(cp, 0) + 1)
+    assert z.device.id == 1
+
+
+def test_adapting_takes_a_wait_for_the_other_device_for_a_join(cp: Any) -> None:
+    xs = arrays(cp)
+    with ck.capture(strict=False) as cap:
+        with cp.cuda.Device(1):
+            z = xs[1] * 2
+            cp.cuda.Device(1).synchronize()
+        y = z.copy()
+    cap.graph.launch()
+    np.testing.assert_array_equal(value(cp, y), of(cp, 1) * 2)
+
+
+def test_waiting_for_another_device_is_refused(cp: Any) -> None:
+    with pytest.raises(ck.SynchronizationError):
+        with ck.capture() as cap, cap.fork(devices=[1]):
+            cp.cuda.Device(1).synchronize()
+
+
+def test_the_legacy_stream_of_another_device_is_refused(cp: Any) -> None:
+    with pytest.raises(ck.LegacyStreamError):
+        with ck.capture() as cap, cap.fork(devices=[1]) as (lane,), lane:
+            with cp.cuda.Stream.null:
+                pass
+
+
+def test_a_device_that_takes_no_part_may_be_waited_for(cp: Any) -> None:
+    xs = arrays(cp)
+    with ck.capture() as cap:
+        xs[0] += 1
+        cp.cuda.Device(1).synchronize()
+        with cp.cuda.Device(1):
+            cp.cuda.Device().synchronize()
+        with pytest.raises(ck.SynchronizationError):
+            cp.cuda.Device(0).synchronize()
+    cap.graph.launch()
+    np.testing.assert_array_equal(value(cp, xs[0]), of(cp, 0) + 1)
+
+
+def test_another_thread_waits_for_its_own_device_and_not_for_the_capture(cp: Any) -> None:
+    done = threading.Event()
+
+    def elsewhere() -> None:
+        with cp.cuda.Device(1):
+            cp.arange(10) + 1
+            cp.cuda.Device().synchronize()
+        done.set()
+
+    thread = threading.Thread(target=elsewhere)
+    with ck.capture() as cap:
+        cp.arange(10) + 1
+        thread.start()
+        assert done.wait(20)
+    thread.join()
+    cap.graph.close()
+
+
+def test_graphs_of_several_devices_decide_on_the_host_alone(cp: Any) -> None:
+    """A conditional node beside work for another device: CUDA refuses some, and lets others fail as they run."""
+    xs, going = arrays(cp), cp.ones((), dtype=bool)
+    with pytest.raises(ck.UnsupportedCallError, match='A decision on the device'):
+        with ck.capture() as cap:
+            with cap.fork(devices=[1]) as (lane,), lane:
+                xs[1] += 1
+            with cap.if_(going):
+                xs[0] += 1
+    for work in (lambda: xs[1].copy(), lambda: cp.copyto(xs[0], xs[1])):
+        with pytest.raises(ck.UnsupportedCallError, match='A copy between two devices'):
+            with ck.capture() as cap, cap.if_(going):
+                work()
+
+    def read_then_copy() -> Any:
+        return xs[1].copy() if float(xs[0][1]) > 0 else xs[0]
+
+    rehearsal = ck.rehearse(read_then_copy)
+    with pytest.raises(ck.UnsupportedCallError, match='A copy between two devices'):
+        with ck.capture(rehearsal=rehearsal):
+            read_then_copy()
+
+    def read_then_fork() -> None:
+        if float(xs[0][1]) > 0:
+            with ck.fork(devices=[1]) as (lane,), lane:
+                xs[1] += 1
+
+    rehearsal = ck.rehearse(read_then_fork)
+    with pytest.raises(ck.UnsupportedCallError, match='A lane of another device'):
+        with ck.capture(rehearsal=rehearsal):
+            read_then_fork()
+
+
+def test_a_decision_has_no_lane_of_another_device(cp: Any) -> None:
+    xs, going = arrays(cp), cp.ones((), dtype=bool)
+    for strict in (True, False):
+        with pytest.raises(ck.UnsupportedCallError, match='another device'):
+            with ck.capture(strict=strict) as cap, cap.while_(going, limit=3):
+                if strict:
+                    with cap.fork(devices=[1]) as (lane,), lane:
+                        xs[1] += 1
+                else:
+                    with cp.cuda.Device(1):
+                        xs[1] += 1
+
+
+# -- copies ---------------------------------------------------------------------------------------------------
+
+
+COPIES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    'copyto': lambda cp, to, of: cp.copyto(to, of),
+    'setitem': lambda cp, to, of: to.__setitem__(Ellipsis, of),
+    'pointer': lambda cp, to, of: to.data.copy_from_device_async(of.data, of.nbytes),
+    'kernel': lambda cp, to, of: cp.multiply(of, 1, out=to),
+}
+
+
+@pytest.mark.parametrize('to', [0, 1])
+@pytest.mark.parametrize('on', [0, 1])
+@pytest.mark.parametrize('how', COPIES)
+def test_copies_between_devices_are_recorded(cp: Any, how: str, on: int, to: int) -> None:
+    xs = arrays(cp)
+    with cp.cuda.Device(to):
+        target = cp.zeros_like(xs[to])
+        cp.cuda.Device().synchronize()
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')  # CuPy's, of kernels that read another device
+        with ck.capture() as cap, cap.fork(devices=[on]) as (lane,), lane:
+            COPIES[how](cp, target, xs[1 - to])
+    np.testing.assert_array_equal(value(cp, target), 0)
+    cap.graph.launch()
+    np.testing.assert_array_equal(value(cp, target), of(cp, 1 - to))
+
+
+def test_a_copy_made_on_the_current_device(cp: Any) -> None:
+    xs = arrays(cp)
+    with ck.capture() as cap, cap.fork(devices=[1]) as (lane,), lane:
+        y, z = xs[0].copy(), cp.asarray(xs[0])
+    assert (y.device.id, z.device.id) == (1, 1)
+    assert [node.kind for node in cap.graph.nodes] == ['memcpy', 'memcpy']
+    xs[0] += 1
+    cap.graph.launch()
+    for one in (y, z):
+        np.testing.assert_array_equal(value(cp, one), of(cp, 0) + 1)
+
+
+def test_peer_copies_of_the_runtime_stay_refused(cp: Any) -> None:
+    xs = arrays(cp)
+    with pytest.raises(ck.UnsupportedCallError, match='memcpyPeerAsync'):
+        with ck.capture() as cap:
+            a, b = xs[1].data.ptr, xs[0].data.ptr
+            cp.cuda.runtime.memcpyPeerAsync(a, 1, b, 0, 80, cap.stream.ptr)
+
+
+@pytest.mark.parametrize('there', [True, False])
+def test_what_cupy_rearranges_over_there_is_refused(cp: Any, there: bool) -> None:
+    """CuPy goes to the other device by itself, to what is current there, in no order with anything."""
+    xs = arrays(cp)
+    devices = [1, 0] if there else [1]
+    for work in (lambda: xs[0][::2].copy(), lambda: cp.copyto(xs[0][::2], xs[1][:500])):
+        with pytest.raises(ck.EscapedWorkError, match='on device 0 by itself'):
+            with ck.capture() as cap, cap.fork(devices=devices) as lanes, lanes[0]:
+                work()
+    np.testing.assert_array_equal(value(cp, xs[0]), of(cp, 0))
+
+
+def test_constants_are_uploaded_to_the_current_device(cp: Any) -> None:
+    xs = arrays(cp, 3)
+    with ck.capture() as cap, cap.fork(devices=[0, 1]) as lanes:
+        found = []
+        for lane in lanes:
+            with lane:
+                found.append(xs[lane.device] + cp.asarray([1.0, 2.0, 3.0]))
+    cap.graph.launch()
+    for device, array in enumerate(found):
+        assert array.device.id == device
+        np.testing.assert_array_equal(value(cp, array), of(cp, device, 3) + np.arange(1, 4))
+    assert len(cap.recording.constants) == 2
+
+
+# -- memory ---------------------------------------------------------------------------------------------------
+
+
+def test_blocks_stay_on_their_device(cp: Any) -> None:
+    """What is dropped on one device is not handed out on another, though in order it might be."""
+    xs = arrays(cp)
+    with ck.capture() as cap:
+        for _ in range(3):
+            for device in (0, 1):
+                with cap.fork(devices=[device]) as (lane,), lane:
+                    y = xs[device] + 1
+                    assert y.device.id == cp.cuda.runtime.pointerGetAttributes(y.data.ptr).device == device
+                    del y
+    cap.graph.launch()
+
+
+@pytest.mark.serial
+def test_memory_of_all_devices_comes_back(cp: Any) -> None:
+    xs = arrays(cp)
+
+    def record() -> Any:
+        with ck.capture() as cap, cap.fork(devices=[0, 1]) as lanes:
+            for lane in lanes:
+                with lane:
+                    cp.sin(xs[lane.device]) + cp.empty(1 << 20)[:1000]
+        return cap.graph
+
+    def free() -> list[int]:
+        gc.collect()
+        if not hasattr(cp, '__capturekit_simulated__'):
+            return [0, 0]  # others on the same GPU change it, too
+        return [cp.cuda.Device(device).mem_info[0] for device in (0, 1)]
+
+    record().close()
+    before = free()
+    graph = record()
+    assert graph.memory_bytes > 2 * 8 << 20
+    assert all(now < was or not was for now, was in zip(free(), before))
+    memory = graph._memory
+    assert memory.devices == [0, 1]
+    graph.close()
+    assert free() == before
+    assert memory.used_bytes() == 0
+
+
+# -- what looks at graphs -------------------------------------------------------------------------------------
+
+
+def both(cp: Any) -> tuple[Any, list[Any]]:
+    xs = arrays(cp)
+    with ck.capture() as cap:
+        with cap.fork(devices=[0, 1]) as lanes:
+            made = []
+            for lane in lanes:
+                with lane:
+                    made.append(xs[lane.device] * 2)
+        total = made[0] + made[1].copy()
+    return cap, [*xs, *made, total]
+
+
+def test_pictures_show_the_device_of_each_lane(cp: Any) -> None:
+    cap, _ = both(cp)
+    recording = cap.graph.describe()
+    for render in (ck.render.to_text, ck.render.to_svg, ck.render.to_html):
+        assert 'lane 2, device 1' in render(recording)
+    assert ck.Recording.from_json(recording.to_json()).devices == [0, 1]
+    assert [node.lane for node in cap.graph.nodes] == [1, 2, 0, 0]
+
+
+def test_a_graph_of_one_device_says_nothing_of_it(cp: Any) -> None:
+    with ck.capture() as cap, cap.fork(2):
+        pass
+    assert 'lane 1, device' not in ck.render.to_text(cap.graph.describe())
+
+
+def test_races_are_found_across_devices(cp: Any) -> None:
+    xs = arrays(cp)
+    with ck.capture() as cap, cap.fork(devices=[0, 1]) as (here, there):
+        with here:
+            xs[0] += 1
+        with there:
+            y = xs[0].copy()  # before, or after?
+    report = cap.graph.races()
+    assert len(report.races) == 1 and report.races[0].certain
+    assert 'several devices' in ' '.join(cap.graph.races(observe=True).notes)
+    cap, _ = both(cp)
+    assert not cap.graph.races().races
+    del y
+
+
+@pytest.mark.serial
+def test_several_devices_are_measured_by_one_clock(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, 'active_count', lambda: 1)  # threads of pytest-xdist do not use the device
+    cap, _ = both(cp)
+    with pytest.raises(ck.UpdateError, match='no common clock'):
+        cap.graph.measure(by='events')
+    simulated = hasattr(cp, '__capturekit_simulated__')
+    if not simulated and isinstance(found := cupti.profiler(), str):
+        with pytest.raises(ck.UpdateError, match=re.escape(found)):
+            cap.graph.measure()
+        pytest.skip(found)
+    line = cap.graph.measure()
+    assert line.by == ('model' if simulated else 'profiler') and None not in line.nodes
+    spans = [span for span in line.nodes if span is not None]
+    assert all(spans[b][0] >= spans[a][1] - 2 for a, b in cap.graph.edges)
+    report = cap.graph.concurrency(line)
+    assert report.devices == {0: 0, 1: 0, 2: 1} and set(report.lanes) == {0, 1, 2}
+    assert 'lanes 1 and 2 (devices 0 and 1)' in str(report)
+
+
+def test_a_graph_of_several_devices_in_another_needs_lanes_there(cp: Any) -> None:
+    inner, (x, *_rest, total) = both(cp)
+    with ck.capture() as cap:
+        before = total + 1
+        with pytest.raises(ck.UnsupportedCallError, match='works on device 1, too') as info:
+            cap.embed(inner.graph)
+        assert 'test_devices.py' in str(info.value.location)
+        with cap.fork(devices=[0, 1]) as lanes, lanes[0]:
+            cap.embed(inner.graph)
+        after = total + 1
+    assert cap.recording.devices == [0, 1]
+    for step in range(3):
+        first = value(cp, total)
+        x += 1
+        cp.cuda.Device().synchronize()
+        cap.graph.launch()
+        wanted = (of(cp, 0) + of(cp, 1) + step + 1) * 2
+        np.testing.assert_array_equal(value(cp, total), wanted)
+        np.testing.assert_array_equal(value(cp, after), wanted + 1)
+        np.testing.assert_array_equal(value(cp, before), first + 1)
+
+
+def test_updating_and_copying_go_on(cp: Any) -> None:
+    cap, (x, *_rest) = both(cp)
+    other, values = both(cp)
+    total = values[-1]
+    cap.graph.update(other.graph)
+    cap.graph.launch()
+    np.testing.assert_array_equal(value(cp, total), (of(cp, 0) + of(cp, 1)) * 2)
+    copy = cap.graph.clone()
+    with pytest.warns(cp._util.PerformanceWarning, match='different from the current device'):
+        values[1] += 1
+    copy.launch()
+    np.testing.assert_array_equal(value(cp, total), (of(cp, 0) + of(cp, 1) + 1) * 2)
+    del x
+
+
+def test_the_warning_of_another_device_can_be_told_by_name_without_the_standin(sim: Any) -> None:
+    """As pytest-xdist's workers tell their controller of a warning, in a process that has no CuPy at all."""
+    kind = sim._util.PerformanceWarning
+    code = f'import importlib; print(importlib.import_module({kind.__module__!r}).{kind.__name__}.__mro__[1].__name__)'
+    ran = subprocess.run(
+        [sys.executable, '-c', BLOCK.format(blocked=('cupy',)) + code], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ran.stdout == 'RuntimeWarning\n', ran.stderr
+    assert pickle.loads(pickle.dumps(kind('slow'))).args == ('slow',)
+
+
+def test_a_rehearsed_read_after_other_devices_have_joined(cp: Any) -> None:
+    xs = arrays(cp)
+
+    def program() -> Any:
+        with ck.fork(devices=[1]) as (lane,), lane:
+            y = xs[1] + 1
+        return (y.copy() if float(xs[0][1]) > 0 else xs[0]) * 2
+
+    rehearsal = ck.rehearse(program)
+    with ck.capture(rehearsal=rehearsal) as cap:
+        z = program()
+    cap.graph.launch()
+    np.testing.assert_array_equal(value(cp, z), (of(cp, 1) + 1) * 2)
+
+
+def test_two_captures_at_once_one_on_each_device(cp: Any) -> None:
+    xs = arrays(cp)
+    with ck.capture() as first, cp.cuda.Device(1):
+        with ck.capture() as second:
+            y = xs[1] * 2
+            with cp.cuda.Device(0):
+                z = xs[0] * 3  # on the first one's origin, which is current there
+    with cp.cuda.Device(1):
+        second.graph.launch()
+        np.testing.assert_array_equal(value(cp, y), of(cp, 1) * 2)
+    first.graph.launch()
+    np.testing.assert_array_equal(value(cp, z), of(cp, 0) * 3)
+    assert first.recording.devices == [0] and second.recording.devices == [1]
+
+
+def test_streams_known_by_handle_alone(cp: Any) -> None:
+    """A stream's device can only be asked for before the stream is captured."""
+    xs, side, rt = arrays(cp), side_of(cp, 1), cp.cuda.runtime
+    with ck.capture() as cap:
+        rt.streamWaitEvent(side.ptr, cap.stream.record().ptr)
+        with cp.cuda.Device(1), side:
+            y = xs[1] + 1
+        cap.join(side)
+    assert cap.recording.devices == [0, 1]
+    cap.graph.launch()
+    np.testing.assert_array_equal(value(cp, y), of(cp, 1) + 1)
+    with ck.guard.watch(), cp.cuda.Device(1):  # type: ignore[attr-defined]
+        rt.streamBeginCapture(side.ptr, 2)
+        with side:
+            xs[1] += 1
+        rt.graphDestroy(rt.streamEndCapture(side.ptr))

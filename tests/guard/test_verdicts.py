@@ -1,0 +1,389 @@
+"""Refused means untouched: each illegal call raises its exception, the capture stays good and makes a good graph.
+
+Here on the simulated device; ``tests/gpu/test_entry_points.py`` asks the driver the same for every entry point.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.model.rules import CaptureStatus
+
+Call = Callable[[SimpleNamespace], Any]
+
+
+def scene(cp: Any) -> SimpleNamespace:
+    """What the calls below work with, all made before the capture."""
+    s = SimpleNamespace(cp=cp, x=cp.arange(8, dtype='f8'), w=cp.ones(8))
+    s.side = cp.cuda.Stream(non_blocking=True)
+    s.outside = cp.cuda.Stream(non_blocking=True)
+    s.old = s.outside.record()
+    s.never = cp.cuda.Event()
+    s.null = cp.cuda.Stream.null
+    with s.outside:
+        s.outside.begin_capture()
+        s.cupy_graph = s.outside.end_capture()
+    with ck.capture() as cap:
+        s.x * 2
+    s.graph = cap.graph
+    return s
+
+
+def escaping(s: SimpleNamespace) -> None:
+    with s.outside:
+        s.x * 2
+
+
+def escaping_in_place(s: SimpleNamespace) -> None:
+    with s.outside:
+        s.w += 1
+
+
+def null_block(s: SimpleNamespace) -> None:
+    with s.null:
+        s.w += 1
+
+
+class Foreign:
+    """An array of another library whose interface names a stream."""
+
+    def __init__(self, array: Any, stream: int) -> None:
+        self.keep = array
+        self.__cuda_array_interface__ = {**array.__cuda_array_interface__, 'stream': stream}
+
+
+REFUSED: dict[str, tuple[type[ck.CaptureError], Call]] = {
+    'lane.synchronize': (ck.SynchronizationError, lambda s: s.side.synchronize()),
+    'origin.synchronize': (ck.SynchronizationError, lambda s: s.cap.stream.synchronize()),
+    'lane.done': (ck.SynchronizationError, lambda s: s.side.done),
+    'event.done': (ck.SynchronizationError, lambda s: s.e.done),
+    'event.synchronize': (ck.SynchronizationError, lambda s: s.e.synchronize()),
+    'elapsed': (ck.SynchronizationError, lambda s: s.cp.cuda.get_elapsed_time(s.e, s.e)),
+    'Device.synchronize': (ck.SynchronizationError, lambda s: s.cp.cuda.Device().synchronize()),
+    'runtime.deviceSynchronize': (ck.SynchronizationError, lambda s: s.cp.cuda.runtime.deviceSynchronize()),
+    'runtime.streamSynchronize': (ck.SynchronizationError, lambda s: s.cp.cuda.runtime.streamSynchronize(s.side.ptr)),
+    'runtime.streamQuery': (ck.SynchronizationError, lambda s: s.cp.cuda.runtime.streamQuery(s.side.ptr)),
+    'runtime.eventQuery': (ck.SynchronizationError, lambda s: s.cp.cuda.runtime.eventQuery(s.e.ptr)),
+    'null.synchronize': (ck.LegacyStreamError, lambda s: s.null.synchronize()),
+    'null.use': (ck.LegacyStreamError, lambda s: s.null.use()),
+    'with null': (ck.LegacyStreamError, null_block),
+    'null.wait_event': (ck.LegacyStreamError, lambda s: s.null.wait_event(s.e)),
+    'memset on null': (ck.LegacyStreamError, lambda s: s.x.data.memset_async(0, 8, s.null)),
+    'memset, synchronous': (ck.LegacyStreamError, lambda s: s.x.data.memset(0, 8)),
+    'runtime.memset': (ck.LegacyStreamError, lambda s: s.cp.cuda.runtime.memset(s.x.data.ptr, 0, 8)),
+    'dlpack': (ck.LegacyStreamError, lambda s: s.a.__dlpack__()),
+    'float': (ck.HostReadError, lambda s: float(s.a.sum())),
+    'bool': (ck.HostReadError, lambda s: bool(s.a[0] > 0)),
+    'print': (ck.HostReadError, lambda s: str(s.a)),
+    'asnumpy': (ck.HostReadError, lambda s: s.cp.asnumpy(s.a)),
+    'get aside': (ck.HostReadError, lambda s: s.a.get(stream=s.outside)),
+    'boolean mask': (ck.HostReadError, lambda s: s.x[s.x > 3]),
+    'nonzero': (ck.HostReadError, lambda s: s.cp.nonzero(s.x)),
+    'set': (ck.UnsupportedCallError, lambda s: s.x.set(np.zeros(8))),
+    'outside event': (ck.IsolationError, lambda s: s.cap.stream.wait_event(s.old)),
+    'outside event on a lane': (ck.IsolationError, lambda s: s.side.wait_event(s.old)),
+    'add_callback': (ck.UnsupportedCallError, lambda s: s.side.add_callback(lambda *_: None, 1)),
+    'end on a lane': (ck.UnmatchedError, lambda s: s.side.end_capture()),
+    'end by hand': (ck.UnmatchedError, lambda s: s.cap.stream.end_capture()),
+    'end on a stream outside': (ck.UnmatchedError, lambda s: s.outside.end_capture()),
+    'begin on a lane': (ck.UnmatchedError, lambda s: s.side.begin_capture()),
+    'begin on the origin': (ck.UnmatchedError, lambda s: s.cap.stream.begin_capture()),
+    'capture on the origin': (ck.UnmatchedError, lambda s: ck.capture(s.cap.stream).__enter__()),
+    'join a stream outside': (ck.UnmatchedError, lambda s: s.cap.join(s.outside)),
+    'work outside': (ck.EscapedWorkError, escaping),
+    'work outside, in place': (ck.EscapedWorkError, escaping_in_place),
+    'memset outside': (ck.EscapedWorkError, lambda s: s.x.data.memset_async(0, 8, s.outside)),
+    'callback outside': (ck.EscapedWorkError, lambda s: s.outside.add_callback(lambda *_: None, 1)),
+    'host function outside': (ck.EscapedWorkError, lambda s: s.outside.launch_host_func(lambda _: None, 1)),
+    'graph.launch': (ck.UnsupportedCallError, lambda s: s.graph.launch()),
+    'graph.launch on a lane': (ck.UnsupportedCallError, lambda s: s.graph.launch(s.side)),
+    'graph.launch outside': (ck.EscapedWorkError, lambda s: s.graph.launch(s.outside)),
+    'graph.upload': (ck.UnsupportedCallError, lambda s: s.graph.upload()),
+    'cupy graph.launch': (ck.UnsupportedCallError, lambda s: s.cupy_graph.launch()),
+    'cupy graph.launch on null': (ck.LegacyStreamError, lambda s: s.cupy_graph.launch(s.null)),
+    'streamDestroy of a lane': (ck.UnsupportedCallError, lambda s: s.cp.cuda.runtime.streamDestroy(s.side.ptr)),
+    "exchange, another lane's": (ck.SynchronizationError, lambda s: s.cp.asarray(Foreign(s.b, s.side.ptr))),
+}
+
+ALLOWED: dict[str, Call] = {
+    'is_capturing': lambda s: (s.side.is_capturing(), s.cap.stream.is_capturing()) == (True, True),
+    'is_capturing outside': lambda s: s.outside.is_capturing() is False,
+    'is_non_blocking': lambda s: s.side.is_non_blocking is True,
+    'runtime.streamGetFlags': lambda s: s.cp.cuda.runtime.streamGetFlags(s.side.ptr) == 1,
+    'priority': lambda s: isinstance(s.side.priority, int),
+    'outside.synchronize': lambda s: s.outside.synchronize() is None,
+    'outside.done': lambda s: s.outside.done is True,
+    'outside event.done': lambda s: s.old.done is True,
+    'outside event.synchronize': lambda s: s.old.synchronize() is None,
+    'wait for a never recorded event': lambda s: s.cap.stream.wait_event(s.never) is None,
+    'allocation alone, outside': lambda s: allocate_outside(s).size == 3,
+    'an outside stream made current and left': lambda s: touch_outside(s),
+    'exchange on the same lane': lambda s: s.cp.asarray(Foreign(s.a, s.cap.stream.ptr)).size == 8,
+    'get of an empty array': lambda s: s.cp.empty(0).get().size == 0,
+    'pinned allocation': lambda s: s.cp.cuda.alloc_pinned_memory(64) is not None,
+    'default pool freed': lambda s: s.cp.get_default_memory_pool().free_all_blocks() is None,
+    'new stream and event': lambda s: s.cp.cuda.Stream() is not None and s.cp.cuda.Event() is not None,
+    'read of an outside array, aside': lambda s: float(s.w.get(stream=s.outside).sum()) == 8,
+}
+
+
+def allocate_outside(s: SimpleNamespace) -> Any:
+    with s.outside:
+        return s.cp.empty(3)
+
+
+def touch_outside(s: SimpleNamespace) -> bool:
+    with s.outside:
+        return s.cp.cuda.get_current_stream() is s.outside
+
+
+def record_around(s: SimpleNamespace, call: Callable[[], None]) -> None:
+    """Record a forked and joined step with ``call`` in its middle; then launch it and look at the numbers."""
+    with ck.capture() as s.cap:
+        s.a = s.x + 1
+        s.e = s.cap.stream.record()
+        s.side.wait_event(s.e)
+        with s.side:
+            s.b = s.a * 2
+        call()
+        assert ck.guard.GUARD.platform.device.stream_status(s.cap.stream.ptr) is CaptureStatus.ACTIVE
+        s.cap.stream.wait_event(s.side.record())
+        s.c = s.a + s.b
+    nodes = s.cap.recording.node_count
+    s.cap.graph.launch()
+    assert np.array_equal(s.c.get(), (np.arange(8) + 1) * 3)
+    assert np.array_equal(s.w.get(), np.ones(8))
+    assert nodes >= 3
+
+
+@pytest.mark.parametrize('name', REFUSED)
+def test_refused_and_untouched(sim: Any, name: str) -> None:
+    kind, call = REFUSED[name]
+    s = scene(sim)
+    caught: list[ck.CaptureError] = []
+
+    def attempt() -> None:
+        with pytest.raises(kind) as info:
+            call(s)
+        caught.append(info.value)
+
+    record_around(s, attempt)
+    error = caught[0]
+    assert type(error) is kind
+    assert error.operation and error.rule and error.remedy
+    assert error.location is not None and error.location.file == __file__, error.location
+    assert len(str(error).splitlines()) == 3
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.location) == (kind, str(error), error.location)
+
+
+@pytest.mark.parametrize('name', ALLOWED)
+def test_let_through(sim: Any, name: str) -> None:
+    s = scene(sim)
+    answers: list[Any] = []
+    record_around(s, lambda: answers.append(ALLOWED[name](s)))
+    assert answers == [True]
+
+
+@pytest.mark.parametrize('mode', ['global', 'thread_local'])
+def test_modes_keep_unsafe_calls_away(sim: Any, mode: str) -> None:
+    s = scene(sim)
+    unsafe: list[tuple[type[ck.CaptureError], Call]] = [
+        (ck.SynchronizationError, lambda s: s.outside.synchronize()),
+        (ck.SynchronizationError, lambda s: s.old.done),
+        (ck.UnsupportedCallError, lambda s: s.cp.cuda.runtime.malloc(512)),
+        (ck.UnsupportedCallError, lambda s: s.cp.cuda.alloc_pinned_memory(64)),
+        (ck.UnsupportedCallError, lambda s: s.cp.get_default_memory_pool().free_all_blocks()),
+    ]
+    with ck.capture(mode=mode) as s.cap:
+        y = s.x * 2  # the capture's own allocations are no matter of mode
+        for kind, call in unsafe:
+            with pytest.raises(kind, match=r"mode='relaxed'"):
+                call(s)
+        z = y + s.cp.asarray(np.arange(8.0))
+    s.cap.graph.launch()
+    assert np.array_equal(z.get(), np.arange(8) * 3)
+
+
+def test_merge_leaves_both_captures_good(sim: Any) -> None:
+    s = scene(sim)
+    with ck.capture() as outer:
+        y = s.x * 3
+        event = outer.stream.record()
+        with ck.capture() as inner:
+            z = s.x * 2
+            with pytest.raises(ck.MergeError):
+                inner.stream.wait_event(event)
+    outer.graph.launch()
+    inner.graph.launch()
+    assert np.array_equal(y.get(), np.arange(8) * 3)
+    assert np.array_equal(z.get(), np.arange(8) * 2)
+
+
+def test_dead_event_is_refused(sim: Any) -> None:
+    s = scene(sim)
+    with ck.capture() as cap:
+        event = cap.stream.record()
+    with ck.capture() as cap:
+        y = s.x + 1
+        with pytest.raises(ck.IsolationError):
+            cap.stream.wait_event(event)
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.arange(8) + 1)
+
+
+def test_escaped_work_did_not_run(sim: Any) -> None:
+    s = scene(sim)
+    with ck.capture():
+        with pytest.raises(ck.EscapedWorkError, match='1 piece of work'):
+            escaping_in_place(s)
+    assert np.array_equal(s.w.get(), np.ones(8))
+
+
+def test_escaped_work_left_to_the_end_is_reported_there(sim: Any) -> None:
+    s = scene(sim)
+    with pytest.raises(ck.EscapedWorkError), ck.capture():
+        s.outside.use()
+        s.w += 1
+    assert np.array_equal(s.w.get(), np.ones(8))
+    assert sim.cuda.get_current_stream() == sim.cuda.Stream.null
+
+
+def test_the_bodys_own_exception_is_not_replaced_by_escaped_work(sim: Any) -> None:
+    s = scene(sim)
+    with pytest.raises(ZeroDivisionError), ck.capture():
+        with s.outside:
+            s.w += 1
+            raise ZeroDivisionError
+
+
+def test_a_call_on_an_outside_stream_is_made_on_the_stream_itself(sim: Any) -> None:
+    """An outside stream that is current sits in a trap; calls on it must see it as it is."""
+    s = scene(sim)
+    with ck.capture() as cap:
+        y = s.x + 1
+        with s.outside:
+            assert s.outside.is_capturing() is False
+            s.outside.synchronize()
+            assert s.outside.done
+            s.outside.wait_event(cap.stream.record())  # and now it is a lane
+            z = y * 2
+        cap.join(s.outside)
+    cap.graph.launch()
+    assert np.array_equal(z.get(), (np.arange(8) + 1) * 2)
+
+
+def test_captures_by_hand_are_guarded(sim: Any) -> None:
+    s = scene(sim)
+    stream = sim.cuda.Stream(non_blocking=True)
+    with ck.guard.watch(), stream:
+        stream.begin_capture()
+        y = s.x * 2
+        with pytest.raises(ck.SynchronizationError):
+            stream.synchronize()
+        s.side.wait_event(stream.record())
+        with s.side:
+            z = s.x * 3
+        with pytest.raises(ck.UnjoinedError):
+            stream.end_capture()
+        stream.wait_event(s.side.record())
+        graph = stream.end_capture()
+    graph.launch(stream)
+    assert np.array_equal(y.get(), np.arange(8) * 2)
+    assert np.array_equal(z.get(), np.arange(8) * 3)
+
+
+def test_using_another_allocator_inside_is_held(sim: Any) -> None:
+    s = scene(sim)
+    pool = sim.cuda.MemoryPool()
+    with ck.capture() as cap:
+        with sim.cuda.using_allocator(pool.malloc):
+            y = s.x + 1
+            address = y.data.ptr
+        z = y * 2
+        del y
+    assert pool.used_bytes() > 0, 'the block must not go back to the pool while the graph lives'
+    with sim.cuda.using_allocator(pool.malloc):
+        assert sim.empty(8).data.ptr != address
+    cap.graph.launch()
+    assert np.array_equal(z.get(), (np.arange(8) + 1) * 2)
+    assert any('another allocator' in note.text for note in cap.recording.notes)
+
+
+def test_host_constants_are_uploaded_and_noted(sim: Any) -> None:
+    s = scene(sim)
+    with ck.capture() as cap:
+        k = sim.array([1.0, 2.0, 3.0])
+        z = s.x[[1, 2, 3]] * k
+        for _ in range(20):
+            sim.array([9.0, 9.0, 9.0])  # must not be given the memory of the first
+    cap.graph.launch()
+    assert np.array_equal(z.get(), [1, 4, 9])
+    first = cap.recording.constants[0]
+    assert first.nbytes == 24 and first.at is not None and first.at[0] == __file__
+    assert len(cap.recording.constants) == 22
+
+
+def test_scalars_and_device_arrays_are_no_constants(sim: Any) -> None:
+    s = scene(sim)
+    with ck.capture() as cap:
+        z = sim.array(s.x) + sim.array([s.x, s.x])[1]
+    cap.graph.launch()
+    assert np.array_equal(z.get(), np.arange(8) * 2)
+    assert cap.recording.constants == []
+
+
+def test_the_legacy_streams_flags_are_known(sim: Any) -> None:
+    """CUDA loses a capture with a blocking stream where the legacy stream is asked."""
+    x, blocking = sim.arange(4), sim.cuda.Stream()
+    with blocking, ck.capture(stream=blocking) as cap:
+        y = x + 1
+        assert sim.cuda.Stream.null.is_non_blocking is False
+        assert [sim.cuda.runtime.streamGetFlags(handle) for handle in (0, 1)] == [0, 0]
+        assert sim.cuda.Stream.null.priority == 0
+        assert [sim.cuda.runtime.streamGetPriority(handle) for handle in (0, 1)] == [0, 0]
+    cap.graph.launch()
+    assert y.get().tolist() == [1, 2, 3, 4]
+
+
+def test_priorities_of_other_streams_are_asked_for(sim: Any) -> None:
+    urgent, lane = (sim.cuda.Stream(non_blocking=True, priority=priority) for priority in (-3, -2))
+    with ck.capture(stream=urgent) as cap:
+        lane.wait_event(cap.stream.record())
+        assert [urgent.priority, lane.priority] == [-3, -2]
+        assert [sim.cuda.runtime.streamGetPriority(stream.ptr) for stream in (urgent, lane)] == [-3, -2]
+
+
+@pytest.mark.parametrize('mode', ['relaxed', 'thread_local', 'global'])
+def test_memory_from_a_pool_by_hand_is_as_that_from_the_default_one(
+    sim: Any, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The simulated device has no pools of the driver's: a pool is any number here."""
+    runtime = sim.cuda.runtime
+    plain = runtime.mallocAsync
+    monkeypatch.setattr(runtime, 'mallocFromPoolAsync', lambda size, pool, stream: plain(size, stream))
+    outside = sim.cuda.Stream(non_blocking=True)
+
+    def asked(allocate: Any, *pool: int) -> list[str]:
+        said = []
+        with ck.capture(mode=mode) as cap:
+            for stream in (cap.stream, outside):
+                try:
+                    allocate(64, *pool, stream.ptr)
+                    said.append('allowed')
+                except ck.UnsupportedCallError as error:
+                    said.append(error.operation)
+            assert cap.stream.is_capturing()
+        return [*said, str(cap.recording.node_count)]
+
+    of_pool = asked(lambda *args: runtime.mallocFromPoolAsync(*args), 7)
+    assert [text.replace('FromPool', '') for text in of_pool] == asked(lambda *args: runtime.mallocAsync(*args))
+    wanted = 'allowed' if mode == 'relaxed' else 'runtime.mallocFromPoolAsync()'
+    assert of_pool == ['allowed', wanted, '1']

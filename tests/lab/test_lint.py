@@ -1,0 +1,956 @@
+"""``ck.lint``: each kind of trouble is found by its rule at its line, all at once, and the eager run is unharmed.
+
+A run is linted rightly if a strict capture of the same code raises just where the first finding is: random programs.
+"""
+
+from __future__ import annotations
+
+import configparser
+import inspect
+import io
+import json
+import linecache
+import os
+import random
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.guard import GUARD
+from capturekit.guard.lint_guard import Shadow
+from tests.command import ROOT, called
+from tests.guard.test_verdicts import Foreign, escaping, null_block
+
+Call = Callable[[SimpleNamespace], Any]
+
+
+def scene(cp: Any) -> SimpleNamespace:
+    """What the calls below work with: ``side`` is a lane with work on it, to be joined; ``outside`` is none."""
+    s = SimpleNamespace(cp=cp, x=cp.arange(8, dtype='f8'), w=cp.ones(8), here=cp.cuda.get_current_stream)
+    s.side, s.outside = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
+    s.old = s.outside.record()
+    s.null = cp.cuda.Stream.null
+    s.eye, s.rt = cp.eye(3), cp.cuda.runtime
+    with ck.capture() as cap:
+        s.inner = s.x * 2
+    s.graph = cap.graph
+    with s.outside:
+        s.outside.begin_capture()
+        s.cupy_graph = s.outside.end_capture()
+    return s
+
+
+def around(s: SimpleNamespace, call: Call) -> Any:
+    """Forked and joined work, with a call in its middle."""
+    s.a = s.x + 1
+    s.e = s.here().record()
+    s.side.wait_event(s.e)
+    with s.side:
+        s.b = s.a * 2
+    call(s)
+    s.here().wait_event(s.side.record())
+    s.c = s.a + s.b
+    return s.c
+
+
+TROUBLES: dict[str, tuple[str, Call]] = {
+    'lane.synchronize': ('sync-captured', lambda s: s.side.synchronize()),
+    'current.synchronize': ('sync-captured', lambda s: s.here().synchronize()),
+    'runtime.streamSynchronize': ('sync-captured', lambda s: s.rt.streamSynchronize(s.here().ptr)),
+    'lane.done': ('query-captured', lambda s: s.side.done),
+    'runtime.streamQuery': ('query-captured', lambda s: s.rt.streamQuery(s.side.ptr)),
+    'event.done': ('query-captured-event', lambda s: s.e.done),
+    'event.synchronize': ('sync-captured-event', lambda s: s.e.synchronize()),
+    'elapsed': ('time-captured-event', lambda s: s.cp.cuda.get_elapsed_time(s.e, s.e)),
+    'Device.synchronize': ('device-sync', lambda s: s.cp.cuda.Device().synchronize()),
+    'runtime.deviceSynchronize': ('device-sync', lambda s: s.rt.deviceSynchronize()),
+    'null.synchronize': ('legacy-stream', lambda s: s.null.synchronize()),
+    'null.use': ('legacy-stream', lambda s: (s.null.use(), s.before.use())),
+    'with null': ('legacy-stream', lambda s: null_block(s)),
+    'null.wait_event': ('legacy-stream', lambda s: s.null.wait_event(s.e)),
+    'memset, synchronous': ('legacy-stream', lambda s: s.w.data.memset(0, 8)),
+    'runtime.memset': ('legacy-stream', lambda s: s.rt.memset(s.w.data.ptr, 0, 8)),
+    'memset on null': ('legacy-stream', lambda s: s.w.data.memset_async(0, 8, s.null)),
+    'dlpack': ('LegacyStreamError', lambda s: s.a.__dlpack__()),
+    'float': ('host-read', lambda s: float(s.a.sum())),
+    'if': ('host-read', lambda s: 1 if s.w[0] > 0 else 2),
+    'str': ('host-read', lambda s: str(s.w)),
+    'boolean mask': ('host-read', lambda s: s.x[s.x > 3]),
+    'nonzero': ('host-read', lambda s: s.cp.nonzero(s.x)),
+    'get of new work, aside': ('host-read', lambda s: s.a.get(stream=s.outside)),
+    'set': ('host-write', lambda s: s.w.set(np.zeros(8))),
+    'outside event': ('isolation', lambda s: s.here().wait_event(s.old)),
+    'outside event on a lane': ('isolation', lambda s: s.side.wait_event(s.old)),
+    'add_callback': ('callback', lambda s: s.side.add_callback(lambda *_: None, 1)),
+    'work outside': ('escaped-work', lambda s: escaping(s)),
+    'memset outside': ('escaped-work', lambda s: s.w.data.memset_async(0, 8, s.outside)),
+    'host function outside': ('escaped-work', lambda s: s.outside.launch_host_func(lambda _: None, 1)),
+    'graph.launch': ('graph-launch', lambda s: s.graph.launch()),
+    'graph.launch on a lane': ('graph-launch', lambda s: s.graph.launch(s.side)),
+    'graph.upload': ('graph-upload', lambda s: s.graph.upload()),
+    'cupy graph.launch': ('graph-launch', lambda s: s.cupy_graph.launch()),
+    'svd': ('seam', lambda s: s.cp.linalg.svd(s.eye)),
+    'eigh': ('seam', lambda s: s.cp.linalg.eigh(s.eye)),
+    "another lane's array": ('sync-captured', lambda s: s.cp.asarray(Foreign(s.b, s.side.ptr))),
+    'choice': ('UnsupportedCallError', lambda s: s.cp.random.choice(8, 2, replace=False)),
+    'a generator without a seed': ('UnsupportedCallError', lambda s: s.cp.random.default_rng()),
+}  # fmt: skip
+
+#: What is recorded, but not as it reads.
+NOTES: dict[str, tuple[str, Call]] = {
+    'cupy.array': ('constant', lambda s: s.cp.array([1, 2])),
+    'list index': ('constant', lambda s: s.x[[0, 2]]),
+    'list index, written': ('constant', lambda s: s.w.__setitem__([0, 2], 5)),
+    'random': ('drawn', lambda s: s.cp.random.rand(3)),
+    'seed': ('drawn', lambda s: s.cp.random.seed(3)),
+    'handle of a stream outside': ('outside-handle', lambda s: s.outside.ptr),
+}
+
+CLEAN: dict[str, Call] = {
+    'nothing': lambda s: None,
+    'fork': lambda s: forked(s),
+    'scalars': lambda s: s.cp.array(3) + s.x * 2.5,
+    'mask with one value': lambda s: s.w.__setitem__(s.w > 0, 3),
+    'where': lambda s: s.cp.where(s.x > 3, s.x, s.w),
+    'host function': lambda s: s.here().launch_host_func(lambda _: None, 1),
+    'outside.synchronize': lambda s: s.outside.synchronize(),
+    'outside event.done': lambda s: s.old.done,
+    'a stream outside, made current and left': lambda s: touched(s),
+    'is_capturing': lambda s: s.side.is_capturing(),
+    'flags': lambda s: (s.side.is_non_blocking, s.rt.streamGetFlags(s.side.ptr)),
+    'own exchange': lambda s: s.cp.asarray(Foreign(s.a, 1 if s.here().ptr in (0, 1) else s.here().ptr)),
+    'pool freed': lambda s: s.cp.get_default_memory_pool().free_all_blocks(),
+    'allocation': lambda s: s.cp.empty(3),
+    'a capture inside': lambda s: captured_inside(s),
+}
+
+
+def forked(s: SimpleNamespace) -> None:
+    with ck.fork(2) as (left, right):
+        with left:
+            s.x * 2
+        with right:
+            s.w += 1
+
+
+def touched(s: SimpleNamespace) -> None:
+    with s.outside:
+        s.cp.empty(3)
+
+
+def captured_inside(s: SimpleNamespace) -> None:
+    with ck.capture():
+        s.x * 2
+
+
+def values(s: SimpleNamespace) -> dict[str, Any]:
+    return {name: str(getattr(s, name).get()) for name in ('x', 'w', 'a', 'b', 'c', 'inner')}
+
+
+def first(report: ck.Report) -> ck.Finding:
+    return next(finding for finding in report.findings if finding.refused)
+
+
+@pytest.mark.parametrize('stream', ['legacy', 'own'])
+@pytest.mark.parametrize('name', [*TROUBLES, *NOTES, *CLEAN])
+def test_found_and_unharmed(sim: Any, name: str, stream: str) -> None:
+    rule, call = {**TROUBLES, **NOTES}.get(name) or (None, CLEAN[name])
+    plain, linted = scene(sim), scene(sim)
+    own = sim.cuda.Stream() if stream == 'own' else sim.cuda.Stream.null
+    with own:
+        plain.before = linted.before = own
+        around(plain, call)
+        report = ck.lint(around, linted, call)
+        assert sim.cuda.get_current_stream() is own
+    assert report.result is linted.c
+    assert values(linted) == values(plain)
+    if rule is None:
+        assert report.findings == []
+        assert str(report) == 'nothing found that a capture would refuse, lose or bake in'
+        return
+    found = first(report) if name in TROUBLES else report.findings[0]
+    assert (found.rule, found.refused, report.ok) == (rule, name in TROUBLES, name in NOTES)
+    assert found.at is not None
+    if found.at.function == '<lambda>':
+        assert (found.at.file, found.at.line) == (__file__, call.__code__.co_firstlineno)
+    else:
+        assert found.at.function in ('escaping', 'null_block')
+    assert found.says and found.remedy and found.call and found.adapting
+    for part in (found.rule, found.remedy, found.strict, found.source):
+        assert part in str(report)
+
+
+@pytest.mark.parametrize('name', TROUBLES)
+def test_strict_captures_raise_the_same(sim: Any, name: str) -> None:
+    """The table itself is held against captures."""
+    s = scene(sim)
+    found = first(ck.lint(around, scene(sim), TROUBLES[name][1])) if name != 'null.use' else None
+    with pytest.raises(ck.CaptureError) as info, ck.capture() as cap:
+        s.before = cap.stream
+        around(s, TROUBLES[name][1])
+    if found is not None:
+        assert found.strict == f'raises {type(info.value).__name__}'
+        assert found.at == info.value.location
+        assert found.remedy == info.value.remedy
+
+
+# -- all at once ----------------------------------------------------------------------------------------------
+
+
+def several(s: SimpleNamespace) -> Any:
+    y = s.x * 2
+    if float(y.sum()) > 1:  # 1 host-read
+        y += 1
+    with s.side:  # 2 escaped-work (in place: known where the stream became current)
+        y *= 2
+    s.side.synchronize()  # 3 sync-captured: the stream counts as forked by now
+    for _ in range(3):
+        print(y, file=s.sink)  # 4 host-read, three times
+    with s.null:  # 5 legacy-stream
+        y += 1
+    s.cp.cuda.Device().synchronize()  # 6 device-sync
+    k = s.cp.array([1.0, 2.0])  # 7 constant
+    s.cp.linalg.svd(s.eye)  # 8 seam
+    with s.side:  # 9 unjoined
+        s.z = y + 1
+    return y, k
+
+
+def test_all_are_found_at_once(sim: Any) -> None:
+    s = scene(sim)
+    s.sink = io.StringIO()
+    report = ck.lint(several, s)
+    lines = {line.split('# ')[1].split()[0]: n for n, line in enumerate(source(several), 1) if '# ' in line}
+    before = several.__code__.co_firstlineno - 1
+    expected = [
+        (1, 'host-read', 1, 'the same'),
+        (2, 'escaped-work', 1, 'was forked from lane 0'),
+        (3, 'sync-captured', 1, 'Stream.synchronize() of lane 1 became a join'),
+        (4, 'host-read', 3, 'the same'),
+        (5, 'legacy-stream', 1, 'with stream: of the legacy stream was moved to lane 0'),
+        (6, 'device-sync', 1, 'Device.synchronize() became a join of all lanes'),
+        (7, 'constant', 1, 'the same'),
+        (8, 'seam', 1, 'the same'),
+        (9, 'unjoined', 1, 'lane 1, left unjoined, is joined to the origin at the end'),
+    ]
+    assert len(report.findings) == len(expected)
+    for found, (number, rule, count, adapting) in zip(report.findings, expected):
+        assert found.at is not None
+        assert (found.at.line - before, found.rule, found.count) == (lines[str(number)], rule, count)
+        assert found.adapting.endswith(adapting)
+    assert not report.ok and not report.ok_adapting
+    assert [f.rule for f in report.findings if f.refused_adapting] == ['host-read', 'host-read', 'seam']
+    assert report.result[0].get().tolist() == (np.arange(8) * 4 + 3).tolist()
+    assert 'x: ' not in str(report) and '(3 times)' in str(report)
+    assert str(report).startswith('9 found: a strict capture refuses 8, one with strict=False 3\n')
+
+
+def source(fn: Callable[..., Any]) -> list[str]:
+    return inspect.getsource(fn).splitlines()
+
+
+def test_each_lane_left_unjoined_is_named(sim: Any) -> None:
+    s = scene(sim)
+
+    def forgetful() -> None:
+        event = s.here().record()
+        for stream in (s.side, s.outside):
+            stream.wait_event(event)
+        with s.side:
+            s.w += 1
+        with s.outside:
+            s.x += 1
+
+    report = ck.lint(forgetful)
+    assert [f.rule for f in report.findings] == ['unjoined', 'unjoined']
+    assert len({f.at for f in report.findings}) == 2
+    assert report.ok_adapting and not report.ok
+
+
+def test_a_callback_on_an_escaped_stream_is_two_findings(sim: Any) -> None:
+    s = scene(sim)
+    report = ck.lint(lambda: s.outside.add_callback(lambda *_: None, 1))
+    assert [f.rule for f in report.findings] == ['escaped-work', 'callback']
+    assert [f.refused_adapting for f in report.findings] == [False, True]
+
+
+def test_only_what_adapting_refuses_counts_for_ok_adapting(sim: Any) -> None:
+    s = scene(sim)
+    report = ck.lint(around, s, lambda s: s.side.synchronize())
+    assert (report.ok, report.ok_adapting) == (False, True)
+
+
+def test_report_as_json(sim: Any) -> None:
+    report = ck.lint(around, scene(sim), lambda s: float(s.a[0]))
+    data = json.loads(json.dumps(report.to_json()))
+    (found,) = data['findings']
+    assert (data['ok'], data['ok_adapting'], found['rule'], found['count']) == (False, False, 'host-read', 1)
+    assert found['at'][0] == __file__ and 'float' in found['source'] and found['refused']
+
+
+# -- nothing is changed ---------------------------------------------------------------------------------------
+
+
+def test_streams_and_allocators_are_as_before(sim: Any) -> None:
+    other = sim.cuda.Stream(non_blocking=True)
+    pool = sim.cuda.MemoryPool()
+
+    def leaves_things() -> Any:
+        other.use()
+        return sim.cuda.get_current_stream()
+
+    assert ck.lint(leaves_things).result is other
+    assert sim.cuda.get_current_stream() is sim.cuda.Stream.null
+    with sim.cuda.using_allocator(pool.malloc):
+        report = ck.lint(sim.ones, 100)
+        assert sim.cuda.memory._get_thread_local_allocator() == pool.malloc
+    assert report.ok and pool.used_bytes() > 0
+    kept = ck.lint(sim.cuda.get_current_stream).result
+    assert kept.ptr == 0 and type(kept.ptr) is int and kept == sim.cuda.Stream.null
+    assert not GUARD.installation.installed and GUARD.topology.captures == []
+
+
+def test_the_current_stream_is_not_the_legacy_one_by_name(sim: Any) -> None:
+    """In a capture it wouldn't be; the work still goes where it always went."""
+
+    def compare() -> tuple[bool, bool]:
+        here = sim.cuda.get_current_stream()
+        return here == sim.cuda.Stream.null, here == sim.cuda.get_current_stream()
+
+    report = ck.lint(compare)
+    assert report.result == (False, True) and report.findings == []
+
+
+def test_the_runs_exception_comes_through_with_the_report(sim: Any) -> None:
+    s = scene(sim)
+
+    def fails() -> None:
+        s.side.wait_event(s.here().record())
+        with s.side:
+            s.w += float(s.x[1])
+        raise LookupError('mine')
+
+    with pytest.raises(LookupError, match='mine') as info:
+        ck.lint(fails)
+    report = info.value.__dict__['capturekit_report']
+    assert [f.rule for f in report.findings] == ['host-read']  # not the lane: an aborted capture says nothing of it
+    assert any(note.startswith('capturekit lint, up to here: 1 found') for note in info.value.__notes__)
+    assert sim.cuda.get_current_stream() is sim.cuda.Stream.null
+
+
+def test_cupys_own_exception_comes_through(sim: Any) -> None:
+    with pytest.raises(ValueError):
+        ck.lint(lambda: sim.arange(4).reshape(3))
+
+
+def test_lints_nest_and_captures_inside_are_real(sim: Any) -> None:
+    x = sim.arange(4.0)
+
+    def outer() -> Any:
+        inner = ck.lint(lambda: float(x[1]))
+        with ck.capture() as cap:
+            y = x * 2
+            with pytest.raises(ck.HostReadError):
+                float(y[0])
+        cap.graph.launch()
+        return inner, y
+
+    report = ck.lint(outer)
+    inner, y = report.result
+    assert [f.rule for f in inner.findings] == ['host-read']
+    assert [f.rule for f in report.findings] == ['graph-launch']
+    assert y.get().tolist() == [0, 2, 4, 6]
+
+
+def test_captures_by_hand_inside_are_real(sim: Any) -> None:
+    x, stream = sim.arange(4.0), sim.cuda.Stream(non_blocking=True)
+
+    def by_hand() -> Any:
+        with stream:
+            stream.begin_capture()
+            y = x * 2
+            with pytest.raises(ck.SynchronizationError):
+                stream.synchronize()
+            graph = stream.end_capture()
+        graph.launch()
+        return y
+
+    report = ck.lint(by_hand)
+    assert [f.rule for f in report.findings] == ['graph-launch']
+    assert report.result.get().tolist() == [0, 2, 4, 6]
+
+
+def test_graphed_functions_are_linted_as_they_stand(sim: Any) -> None:
+    @ck.graphed
+    def step(x: Any) -> Any:
+        return x / x.max() if float(x.max()) > 1 else x
+
+    for _ in range(3):
+        report = ck.lint(step, sim.arange(4.0))
+        assert [f.rule for f in report.findings] == ['host-read']
+    assert step.variants == []
+
+
+def test_refused_in_a_capture(sim: Any) -> None:
+    with ck.capture():
+        with pytest.raises(ck.UnmatchedError):
+            ck.lint(print)
+    with pytest.raises(TypeError):
+        ck.lint(3)  # type: ignore[arg-type]
+
+
+def test_other_threads_are_left_alone(sim: Any) -> None:
+    x = sim.arange(4.0)
+    ready, go = threading.Event(), threading.Event()
+    box: list[Any] = []
+
+    def elsewhere() -> None:
+        ready.wait(10)
+        with ck.capture() as cap:
+            y = x * 3
+        sim.cuda.Device().synchronize()
+        cap.graph.launch()
+        box.append((float(y[1]), cap.recording.outcome))
+        go.set()
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+
+    def mine() -> bool:
+        ready.set()
+        return go.wait(10)
+
+    report = ck.lint(mine)
+    thread.join()
+    assert report.result and report.findings == []
+    assert box == [(3.0, 'good')]
+
+
+# -- against captures -----------------------------------------------------------------------------------------
+
+#: Lines of programs. Those before ``IDLE`` mean the same to ``lint`` and to a capture with ``strict=False``, too.
+LINES = """\
+y = x * 2
+w += 1
+y += 1
+y = w + 1
+with s1: y = x * 2
+with s1: w += 1
+with s2: y = x * 3
+with s2: w *= 2
+with s3: w *= 2
+with s3: y = w + 1
+with s1: y = x * 2; w += 1; s2.wait_event(s1.record())
+with s1: w += 1; y = x * 2
+e = here().record()
+s1.wait_event(here().record())
+s2.wait_event(here().record())
+s3.wait_event(here().record())
+s1.wait_event(here().record()); f = s1.record()
+here().wait_event(f)
+s2.wait_event(f)
+s1.synchronize()
+s2.synchronize()
+e.synchronize()
+f.synchronize()
+f.done
+cp.cuda.Device().synchronize()
+null.synchronize()
+with null: w += 1
+null.wait_event(e)
+float(w[0])
+x[x > 3]
+w[w > 3] = 0
+cp.array([1, 2])
+x[[0, 1]]
+print(y, file=sink)
+here().wait_event(old)
+s1.add_callback(lambda *a: None, 1)
+s1.launch_host_func(lambda a: None, 1)
+here().launch_host_func(lambda a: None, 1)
+x.data.memset(0, 8)
+x.data.memset_async(0, 8, s1)
+cp.random.rand(2)
+cp.linalg.svd(m)
+here().synchronize()
+here().done
+with ck.fork(2) as (a, b): exec('with a: y = x + 1', globals(), locals()); b.ptr
+s1.use(); w += 1; origin.use()
+w.set(host)
+cp.empty(3)
+rt.memsetAsync(w.data.ptr, 0, 8, here().ptr)
+rt.memsetAsync(w.data.ptr, 0, 8, s2.ptr)
+rt.streamSynchronize(here().ptr)
+rt.deviceSynchronize()
+y.__dlpack__()
+cp.random.permutation(4)
+null.record()
+IDLE
+s1.wait_event(e)
+s2.wait_event(e)
+f = s1.record()
+with s1: pass
+with s1: cp.empty(3)
+s1.done
+here().wait_event(s1.record())
+here().wait_event(s2.record())
+here().wait_event(s3.record())
+w.get(stream=s1)
+s1.wait_event(old)
+cp.cuda.get_elapsed_time(e, e)
+""".splitlines()
+IDLE = LINES.index('IDLE')
+
+
+def program(seed: int, lines: list[str]) -> Callable[..., Any]:
+    """A random program, whose lines can be looked up."""
+    rng = random.Random(seed)
+    body = rng.choices([line for line in lines if line != 'IDLE'], k=rng.randint(1, 7))
+    head = 'def program(ck, cp, rt, x, w, m, host, s1, s2, s3, old, null, here, sink, origin):'
+    start = '    e = cp.cuda.Event(); f = cp.cuda.Event(); y = x'
+    text = '\n'.join([head, start, *(f'    {line}' for line in body), '    return y, w', ''])
+    name = f'program{seed}.py'
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    names: dict[str, Any] = {}
+    exec(compile(text, name, 'exec'), names)
+    made: Callable[..., Any] = names['program']
+    return made
+
+
+def world(cp: Any) -> dict[str, Any]:
+    s1, s2 = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
+    arrays = {'x': cp.arange(4.0), 'w': cp.ones(4), 'm': cp.eye(2), 'host': np.ones(4)}
+    streams = {'s1': s1, 's2': s2, 's3': cp.cuda.Stream(), 'null': cp.cuda.Stream.null, 'old': s1.record()}
+    more = {'ck': ck, 'cp': cp, 'rt': cp.cuda.runtime, 'here': cp.cuda.get_current_stream, 'sink': io.StringIO()}
+    return {**arrays, **streams, **more}
+
+
+def in_capture(cp: Any, fn: Callable[..., Any], strict: bool) -> ck.CaptureError | None:
+    given = world(cp)  # streams live on until the end of the capture
+    try:
+        with ck.capture(strict=strict, check_races=False) as cap:  # an eager run has no edges that could be missing
+            fn(**given, origin=cap.stream)
+    except ck.CaptureError as error:
+        return error
+    return None
+
+
+def agree(cp: Any, seed: int, lines: list[str], modes: tuple[bool, ...]) -> bool | None:
+    """Hold a program's report against captures of it. None if the program fails by itself."""
+    fn = program(seed, lines)
+    try:
+        expected = [a.get().tolist() for a in fn(**world(cp), origin=cp.cuda.get_current_stream())]
+    except Exception:
+        return None
+    given = world(cp)
+    report = ck.lint(lambda: fn(**given, origin=cp.cuda.get_current_stream()))
+    assert [a.get().tolist() for a in report.result] == expected
+    text = ''.join(linecache.getlines(f'program{seed}.py'))
+    for strict in modes:
+        error = in_capture(cp, fn, strict)
+        found = [f for f in report.findings if (f.refused if strict else f.refused_adapting)]
+        assert bool(found) == (error is not None), f'strict={strict}: {error!r}\n{report}\n{text}'
+        if error is not None and error.location is not None and error.location.file == f'program{seed}.py':
+            assert found[0].at is not None, text
+            assert found[0].at.line == error.location.line, f'{error}\n{report}\n{text}'
+            assert found[0].strict == f'raises {type(error).__name__}', f'{error}\n{report}\n{text}'
+    return report.ok
+
+
+@pytest.mark.parametrize('part', range(6))
+def test_found_just_where_strict_captures_raise(sim: Any, part: int) -> None:
+    answers = [agree(sim, 1000 * part + seed, LINES, (True,)) for seed in range(70)]
+    assert answers.count(True) > 3 and answers.count(False) > 30 and answers.count(None) < 20
+
+
+@pytest.mark.parametrize('part', range(3))
+def test_and_where_adapting_captures_raise(sim: Any, part: int) -> None:
+    """Save for streams that are given nothing: adapting forks them all the same."""
+    answers = [agree(sim, 50_000 + 1000 * part + seed, LINES[:IDLE], (True, False)) for seed in range(70)]
+    assert answers.count(True) > 3 and answers.count(False) > 30 and answers.count(None) < 20
+
+
+def test_a_finalizer_in_the_middle_of_a_call_changes_nothing(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Garbage is collected anywhere: here while it is found out what adapting would do with a stream from outside."""
+    old, side = sim.cuda.get_current_stream().record(), sim.cuda.Stream(non_blocking=True)
+    fork = Shadow._adapt_fork
+
+    def collecting(self: Any, *args: Any) -> Any:
+        answer = fork(self, *args)
+        assert old.done
+        return answer
+
+    monkeypatch.setattr(Shadow, '_adapt_fork', collecting)
+    report = ck.lint(lambda: side.add_callback(lambda *_args: None, 1))
+    escaped, callback = report.findings
+    assert 'was forked from lane 0' in escaped.adapting
+    assert callback.strict == 'raises UnsupportedCallError'
+
+
+# -- the command ----------------------------------------------------------------------------------------------
+
+#: A script that reads and waits as scripts do, and has one function for captures.
+SCRIPT = """\
+import sys
+import cupy as cp
+import capturekit as ck
+import types
+pytest = types.SimpleNamespace(mark=types.SimpleNamespace(capture_safe=lambda fn: fn))
+capture_safe = pytest.mark.capture_safe
+x = cp.arange(4.0)
+print('here', sys.argv[1:])
+{mark}
+def step(x=x):
+    cp.cuda.Device().synchronize()
+    return x * 2
+if __name__ == '__main__':
+    y = step()
+    cp.cuda.Device().synchronize()
+    assert float(y[1]) == 2
+{lines}
+"""
+STEP = 11
+BODY = 17
+
+
+def lint(
+    tmp_path: Path, lines: str, *options: str, mark: str = '', args: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    path = tmp_path / 'script.py'
+    path.write_text(SCRIPT.format(lines=textwrap.indent(textwrap.dedent(lines), '    '), mark=mark))
+    return called('lint', '--simulate', *options, str(path), *args)
+
+
+def found_in(ran: subprocess.CompletedProcess[str]) -> list[tuple[int, str]]:
+    """Line and rule of each finding that was printed."""
+    lines = re.findall(r'^\S*script\.py:(\d+)[^\[\n]*: \[([\w-]+)\]', ran.stdout, re.MULTILINE)
+    return [(int(line), rule) for line, rule in lines]
+
+
+def test_what_no_capture_is_to_hold_is_not_judged(tmp_path: Path) -> None:
+    ran = lint(tmp_path, 'with ck.capture() as cap:\n    y = x * 3\ncap.graph.launch()\nfloat(y[1])')
+    assert (ran.returncode, found_in(ran)) == (0, [])
+    assert ran.stdout.splitlines()[-1] == 'nothing found: looked at 1 capture'
+
+
+@pytest.mark.parametrize('name', sorted(path.name for path in (ROOT / 'samples').glob('[fsw]*.py')))
+def test_samples_are_clean(name: str) -> None:
+    ran = called('lint', '--simulate', f'samples/{name}')
+    assert ran.returncode == 0, ran.stdout
+    assert 'nothing found' in ran.stdout.splitlines()[-1]
+
+
+def test_all_in_a_capture_is_told_up_to_what_ends_it(tmp_path: Path) -> None:
+    body = """
+        side = cp.cuda.Stream(non_blocking=True)
+        with ck.capture() as cap:
+            y = x * 3
+            cp.cuda.Device().synchronize()
+            side.synchronize()
+            with cp.cuda.Stream.null:
+                y += 1
+            y = y + cp.array([1.0, 2.0, 3.0, 4.0])
+            with side:
+                y += 1
+        print('not reached')
+    """
+    ran = lint(tmp_path, body)
+    assert ran.returncode == 1
+    assert found_in(ran) == [
+        (BODY + 4, 'device-sync'),
+        (BODY + 6, 'legacy-stream'),
+        (BODY + 8, 'constant'),
+        (BODY + 10, 'escaped-work'),
+    ]
+    assert ran.stdout.endswith(
+        '4 found: a strict capture refuses 3, one with strict=False 0\n'
+        f'not all was looked at: script.py ended at EscapedWorkError at script.py:{BODY + 9}; until then at 1 capture\n'
+    )
+    assert ran.stdout.count('Fork it first: ') == 1 and 'Traceback' not in ran.stderr
+    assert 'not reached' not in ran.stdout
+
+
+def test_what_is_refused_at_the_end_and_caught_is_told(tmp_path: Path) -> None:
+    body = """
+        side = cp.cuda.Stream(non_blocking=True)
+        try:
+            with ck.capture() as cap:
+                side.wait_event(cap.stream.record())
+                with side:
+                    y = x * 3
+        except ck.UnjoinedError:
+            pass
+    """
+    ran = lint(tmp_path, body)
+    assert (ran.returncode, found_in(ran)) == (1, [(BODY + 6, 'unjoined')])
+
+
+def test_captures_by_hand_are_judged(tmp_path: Path) -> None:
+    body = """
+        s = cp.cuda.Stream(non_blocking=True)
+        with s:
+            s.begin_capture()
+            y = x * 2
+            {}
+            graph = s.end_capture()
+        graph.launch(s)
+    """
+    ran = lint(tmp_path, body.format('pass'))
+    assert (ran.returncode, found_in(ran)) == (0, [])
+    ran = lint(tmp_path, body.format('s.synchronize()'))
+    assert (ran.returncode, found_in(ran)) == (1, [(BODY + 5, 'sync-captured')])
+
+
+def test_graphed_functions_are_judged_by_what_they_can(tmp_path: Path) -> None:
+    body = """
+        @ck.graphed
+        def f(x):
+            {}
+            return x * 2
+        for _ in range(4):
+            y = f(x)
+        assert y[1] == 2
+    """
+    ran = lint(tmp_path, body.format('x = x / max(1, float(x[1]))'))
+    assert (ran.returncode, found_in(ran)) == (0, [])
+    assert '1 function (f)' in ran.stdout
+    ran = lint(tmp_path, body.format('cp.random.default_rng()'))
+    assert ran.returncode == 1
+    assert {line for line, _rule in found_in(ran)} == {BODY + 3}
+
+
+@pytest.mark.parametrize(
+    ('mark', 'options'),
+    [('@capture_safe', ()), ('@pytest.mark.capture_safe', ()), ('@ck.graphed', ()), ('', ('--function', 'step'))],
+)
+def test_marked_and_named_functions_are_judged(tmp_path: Path, mark: str, options: tuple[str, ...]) -> None:
+    ran = lint(tmp_path, 'pass', *options, mark=mark)
+    if mark == '@ck.graphed':  # which waits for nothing in a graph: the wait becomes a join
+        assert (ran.returncode, found_in(ran)) == (0, [])
+    else:
+        assert (ran.returncode, found_in(ran)) == (1, [(STEP, 'device-sync')])
+    assert 'looked at 1 function (step)' in ran.stdout.splitlines()[-1]
+
+
+def test_nothing_looked_at_is_said(tmp_path: Path) -> None:
+    ran = lint(tmp_path, 'pass')
+    assert ran.returncode == 2
+    assert 'nothing was looked at: script.py records nothing' in ran.stdout and 'nothing found' not in ran.stdout
+    ran = lint(tmp_path, 'def never(): pass', '--function', 'never', '--function', 'step', '--no-strict')
+    assert ran.returncode == 2
+    assert ran.stdout.splitlines()[-1].endswith('; never called, and not looked at: never')
+    ran = lint(tmp_path, 'pass', '--function', 'stop')
+    assert (ran.returncode, ran.stdout) == (2, '')
+    assert "there is no function 'stop'" in ran.stderr and 'did you mean step?' in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ('line', 'status', 'said'),
+    [
+        ('raise LookupError(3)', 1, 'failed with LookupError at script.py:18'),
+        ('sys.exit(3)', 1, 'left with 3 at script.py:18'),
+        ('sys.exit()', 0, ''),
+        ('raise KeyboardInterrupt', 130, 'was interrupted at script.py:18'),
+    ],
+)
+def test_a_script_that_ends_early(tmp_path: Path, line: str, status: int, said: str) -> None:
+    for recorded in ('y * 2', 'pass'):
+        ran = lint(tmp_path, f'with ck.capture(): {recorded}\n{line}')
+        assert ran.returncode == status
+        assert said in ran.stdout.splitlines()[-1]
+        assert ('nothing found' in ran.stdout) is (status == 0)
+    assert ('LookupError: 3' in ran.stderr) is ('Lookup' in line)
+
+
+def test_a_syntax_error_is_shown(tmp_path: Path) -> None:
+    ran = lint(tmp_path, 'x = = 1')
+    assert ran.returncode == 1
+    assert 'SyntaxError' in ran.stderr and 'nothing was looked at' in ran.stdout
+
+
+NOTED = """
+with ck.capture(strict=False) as cap:
+    y = x + cp.array([1.0, 2.0, 3.0, 4.0]){}
+    try:
+        float(y[0]){}
+    except ck.HostReadError:
+        pass
+"""
+
+
+def test_rules_are_selected_and_lines_ignored(tmp_path: Path) -> None:
+    both = [(BODY + 2, 'constant'), (BODY + 4, 'host-read')]
+    assert found_in(lint(tmp_path, NOTED.format('', ''))) == both
+    assert found_in(lint(tmp_path, NOTED.format('', ''), '--select', 'constant')) == both[:1]
+    assert found_in(lint(tmp_path, NOTED.format('', ''), '--ignore', 'constant,host-write')) == both[1:]
+    ran = lint(tmp_path, NOTED.format('  # capturekit: ignore', '  # capturekit: ignore[host-read]'))
+    assert (ran.returncode, found_in(ran)) == (0, [])
+    assert ran.stdout.splitlines()[-1] == 'nothing found (2 ignored): looked at 1 capture'
+    assert found_in(lint(tmp_path, NOTED.format('', '  # capturekit: ignore[constant]'))) == both
+    ran = lint(tmp_path, 'pass', '--select', 'host-raed')
+    assert ran.returncode == 2 and 'did you mean host-read?' in ran.stderr
+
+
+def test_comments_count_in_python_too(sim: Any) -> None:
+    x = sim.arange(4.0)
+    report = ck.lint(lambda: float(x[1]))  # capturekit: ignore[host-read]
+    assert report.ok and report.ignored == 1 and '(1 ignored)' in str(report)
+
+
+def test_output_formats(tmp_path: Path) -> None:
+    ran = lint(tmp_path, NOTED.format('', ''), '--output-format', 'json')
+    data = json.loads(ran.stdout)
+    assert [f['rule'] for f in data['findings']] == ['constant', 'host-read']
+    assert data['complete'] is True and data['summary'] == 'looked at 1 capture'
+    assert 'here []' in ran.stderr
+    assert json.loads(lint(tmp_path, NOTED.format('', ''), '--json').stdout).keys() == data.keys()
+
+    ran = lint(tmp_path, NOTED.format('', ''), '--output-format', 'github')
+    second, first, last = ran.stdout.splitlines()
+    file = str(tmp_path / 'script.py')
+    assert first.startswith(f'::error file={file},line={BODY + 4},title=capturekit host-read::ndarray.get() on lane 0')
+    assert second.startswith(f'::notice file={file},line={BODY + 2},title=capturekit constant::')
+    assert last == '::notice title=capturekit lint::looked at 1 capture'
+
+
+def test_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv('NO_COLOR', raising=False)
+    monkeypatch.setenv('FORCE_COLOR', '1')
+    assert '\033[1;31m[host-read]\033[0m' in lint(tmp_path, NOTED.format('', '')).stdout
+    monkeypatch.setenv('NO_COLOR', '1')
+    assert '\033' not in lint(tmp_path, NOTED.format('', '')).stdout
+
+
+def test_command_takes_a_function(tmp_path: Path) -> None:
+    (tmp_path / 'model.py').write_text(SCRIPT.format(lines='', mark=''))
+    ran = called('lint', '--simulate', 'model:step', cwd=tmp_path)
+    assert ran.returncode == 1
+    assert ran.stdout.splitlines()[1].startswith(f'model.py:{STEP} in step: [device-sync] Device.synchronize(); strict')
+    ran = called('lint', '--simulate', '--no-strict', 'model:step', cwd=tmp_path)
+    assert ran.returncode == 0 and ran.stdout.endswith('looked at 1 function (model:step)\n')
+
+
+@pytest.mark.parametrize(
+    ('args', 'said'),
+    [
+        (('nothing.py',), "there is no file 'nothing.py'"),
+        (('--simulate', 'no_such_module:step'), "there is no module 'no_such_module'"),
+        (('--simulate', 'json:no_such'), "there is no function 'no_such' in json"),
+        (('json:dumps', '3'), 'takes no arguments'),
+        (('--simulate', 'json:dumps'), "'dumps' takes no arguments here"),
+        (('samples/fork_join.py:main',), 'lint --function main samples/fork_join.py'),
+        ((), 'the following arguments are required: target'),
+    ],
+)
+def test_command_usage(args: tuple[str, ...], said: str) -> None:
+    ran = called('lint', *args)
+    assert (ran.returncode, ran.stdout) == (2, '')
+    assert said in ran.stderr
+
+
+def test_command_help_fits_a_terminal() -> None:
+    ran = called('lint', '--help', COLUMNS='120')
+    assert ran.returncode == 0 and 'examples:' in ran.stdout
+    assert max(map(len, ran.stdout.splitlines())) <= 120
+
+
+# -- pytest's plugin ------------------------------------------------------------------------------------------
+
+TESTS = """\
+import sys
+import pytest
+from capturekit.simulated import SimulatedDevice, install, uninstall
+
+@pytest.fixture(autouse=True)
+def cp():
+    install(SimulatedDevice(0))
+    yield sys.modules['cupy']
+    uninstall()
+
+@pytest.mark.capture_safe
+def test_safe(cp):
+    cp.arange(4.0) * 2
+
+@pytest.mark.capture_safe
+def test_reads(cp):
+    float(cp.arange(4.0)[1])
+
+@pytest.mark.capture_safe(strict=False)
+def test_waits(cp):
+    cp.cuda.Device().synchronize()
+
+@pytest.mark.capture_safe
+def test_waits_strictly(cp):
+    cp.cuda.Device().synchronize()
+
+@pytest.mark.capture_safe
+def test_fails(cp):
+    assert cp.arange(4.0)[1] == 2
+
+@pytest.mark.capture_safe(3)
+def test_wrong(cp):
+    pass
+
+def test_fixture(cp, capture_lint):
+    report = capture_lint(lambda: float(cp.arange(4.0)[1]))
+    assert [f.rule for f in report.findings] == ['host-read'] and report.result == 1
+
+def test_unmarked(cp):
+    float(cp.arange(4.0)[1])
+"""
+
+
+def pytest_in(tmp_path: Path, tests: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / 'test_it.py').write_text(textwrap.dedent(tests))
+    return subprocess.run(
+        [sys.executable, '-m', 'pytest', '-p', 'capturekit.cli.pytest_plugin', '--strict-markers', '-rA', 'test_it.py'],
+        cwd=tmp_path,
+        env={**os.environ, 'PYTHONPATH': str(ROOT), 'PYTEST_DISABLE_PLUGIN_AUTOLOAD': '1'},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_plugin(tmp_path: Path) -> None:
+    ran = pytest_in(tmp_path, TESTS)
+    words = re.findall(r'^(PASSED|FAILED) test_it.py::(\w+)', ran.stdout, re.MULTILINE)
+    outcome = {test: word for word, test in words}
+    assert outcome == {
+        'test_safe': 'PASSED',
+        'test_reads': 'FAILED',
+        'test_waits': 'PASSED',
+        'test_waits_strictly': 'FAILED',
+        'test_fails': 'FAILED',
+        'test_wrong': 'FAILED',
+        'test_fixture': 'PASSED',
+        'test_unmarked': 'PASSED',
+    }
+    assert 'not capture-safe: 1 found' in ran.stdout
+    assert 'test_it.py:17 in test_reads: [host-read] ndarray.get() on lane 0, the origin' in ran.stdout
+    assert 'the marker is capture_safe or capture_safe(strict=False)' in ran.stdout
+
+
+def test_plugin_imports_no_cupy(tmp_path: Path) -> None:
+    tests = """
+        import sys
+        def test_it():
+            assert not [name for name in sys.modules if name.startswith(('cupy', 'capturekit.simulated'))]
+    """
+    assert pytest_in(tmp_path, tests).returncode == 0
+
+
+def test_plugin_is_registered() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / 'setup.cfg')
+    assert config['options.entry_points']['pytest11'].strip() == 'capturekit = capturekit.cli.pytest_plugin'

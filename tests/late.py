@@ -1,0 +1,120 @@
+"""Everybody is late: on a GPU, kernels that only spin stand before the work of each stream.
+
+``CAPTUREKIT_LATE=7 python -m pytest -m gpu tests`` runs the tests so; the number is the seed. A spin of up to half a
+millisecond is put, now and then, on a stream that is entered, recorded on or made to wait, before values are copied to
+the device, between the parts of a plan, before a launch and behind it. What was only right because the work before it
+had ended in time is wrong then. Streams that are being captured are left alone: their nodes are counted by tests.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+#: Microseconds that a spin takes at most, and one in how many places has none.
+_LONGEST, _WITHOUT = 500, 3
+_SOURCE = r"""
+extern "C" __global__ void late(unsigned long long nanoseconds)
+{
+    unsigned long long begun, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(begun));
+    do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - begun < nanoseconds);
+}
+"""
+
+
+def wanted() -> int | None:
+    """The seed, where the tests are to run late; else None."""
+    seed = os.environ.get('CAPTUREKIT_LATE')
+    return None if not seed else int(seed)
+
+
+class Late:
+    """Puts spins on streams. It calls the driver itself, so that neither CuPy nor the guard knows of them."""
+
+    def __init__(self, cupy: Any, seed: int) -> None:
+        from cuda.bindings import driver, runtime
+
+        self._driver, self._runtime = driver, runtime
+        self._random = random.Random(seed)
+        self._module = cupy.RawModule(code=_SOURCE)
+        self._function = self._module.get_function('late').kernel.ptr
+        self._undo: list[Callable[[], None]] = []
+        self.spins = 0
+
+    def spin(self, stream: int) -> None:
+        """Keep a stream busy for a while, unless it is being captured or beside a capture that it would lose."""
+        if self._random.randrange(_WITHOUT) == 0 or self._runtime.cudaGetDevice()[1] != 0:
+            return
+        code, status = self._runtime.cudaStreamIsCapturing(stream)
+        if int(code) or int(status):
+            self._runtime.cudaGetLastError()
+            return
+        nanoseconds = 1000 * self._random.randrange(_LONGEST)
+        arguments = ((nanoseconds,), (ctypes.c_uint64,))
+        (code,) = self._driver.cuLaunchKernel(self._function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, 0)
+        assert int(code) == 0, code
+        self.spins += 1
+
+    def around(self, owner: Any, name: str, stream_of: Callable[..., int], behind: bool = False) -> None:
+        """Spin before every call of ``owner.name`` (and behind it) on the stream that its arguments tell."""
+        original = owner.__dict__[name]
+
+        @functools.wraps(original)
+        def late(*args: Any, **kwargs: Any) -> Any:
+            self.spin(stream_of(*args, **kwargs))
+            answer = original(*args, **kwargs)
+            if behind:
+                self.spin(stream_of(*args, **kwargs))
+            return answer
+
+        setattr(owner, name, late)
+        self._undo.append(lambda: setattr(owner, name, original))
+
+    def install(self, cupy: Any) -> None:
+        """Be late from now on."""
+        from capturekit.driver.cuda import current as platform
+        from capturekit.functions import libraries
+        from capturekit.launch.plan import Plan
+        from capturekit.model import source_line
+
+        # What runs in this file is no part of the functions that `graphed` watches, and none of the user's lines.
+        source_line._foreign[__file__] = libraries._skipped[__file__] = True
+        current = cupy.cuda.get_current_stream
+        streams = cupy.cuda.stream._BaseStream
+        for name in ('__enter__', 'record', 'wait_event'):
+            self.around(streams, name, lambda stream, *_args, **_kwargs: stream.ptr)
+        self.around(cupy._core, 'array', lambda *_args, **_kwargs: current().ptr)
+        self.around(cupy.cuda.runtime, 'graphLaunch', lambda _executable, stream: stream, behind=True)
+        self._around_plain_launches(current)
+        self.around(Plan, 'go', lambda _plan, _step, stream: stream.ptr, behind=True)
+
+        platform().device.graph_launch = cupy.cuda.runtime.graphLaunch
+
+    def _around_plain_launches(self, current: Callable[[], Any]) -> None:
+        """CuPy's own launch can't be replaced on its type: what capturekit binds of it is wrapped."""
+        from capturekit.guard.stream_work import Work
+
+        original = Work.plain_launch
+
+        def plain_launch(guard: Any, graph: Any) -> Callable[[], None]:
+            launch = original(guard, graph)
+
+            def late() -> None:
+                self.spin(current().ptr)
+                launch()
+                self.spin(current().ptr)
+
+            return late
+
+        Work.plain_launch = plain_launch  # type: ignore[method-assign]
+        self._undo.append(lambda: setattr(Work, 'plain_launch', original))
+
+    def uninstall(self) -> None:
+        """Take every place back."""
+        while self._undo:
+            self._undo.pop()()

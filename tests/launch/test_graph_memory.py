@@ -1,0 +1,516 @@
+"""A graph's memory is its own; inside a capture a block goes out again only behind all that may have touched it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import capturekit as ck
+from capturekit.launch import graph_memory
+from tests.examples import examples
+
+
+def test_a_replay_does_not_write_into_later_arrays(sim: Any) -> None:
+    x = sim.arange(1024, dtype='f8')
+    with ck.capture() as cap:
+        t = x + 1
+        y = t * 2
+        del t
+    later = [sim.zeros(1024) for _ in range(8)]
+    for _ in range(2):
+        cap.graph.launch()
+        assert np.array_equal(y.get(), (np.arange(1024) + 1) * 2)
+        assert all(not a.get().any() for a in later)
+
+
+def test_bare_cupy_does_write_into_them(sim: Any) -> None:
+    """The fault that the test above guards against is there without capturekit, also on the simulated device."""
+    x = sim.arange(1024, dtype='f8')
+    stream = sim.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        t = x + 1
+        y = t * 2
+        del t
+        graph = stream.end_capture()
+        later = [sim.zeros(1024) for _ in range(8)]
+        graph.launch()
+        assert y.get()[0] == 2
+        assert any(a.get().any() for a in later)
+
+
+def two_lanes(sim: Any, cap: Any) -> tuple[int, int, Any]:
+    """A block of lane 1, read on lane 2, is dropped; then lane 1 allocates. Returns both addresses and the result."""
+    x = sim.arange(64, dtype='f8')
+    s1, s2 = (sim.cuda.Stream(non_blocking=True) for _ in range(2))
+    origin = cap.stream if hasattr(cap, 'stream') else cap
+    fork = origin.record()
+    s1.wait_event(fork)
+    s2.wait_event(fork)
+    with s1:
+        u = x + 1
+    s2.wait_event(s1.record())
+    with s2:
+        v = u * 2
+    first = u.data.ptr
+    del u
+    with s1:
+        w = x + 5
+    second = w.data.ptr
+    origin.wait_event(s1.record())
+    origin.wait_event(s2.record())
+    return first, second, (v, w, x)
+
+
+def test_a_block_another_lane_may_still_read_is_not_handed_out(sim: Any) -> None:
+    with ck.capture() as cap:
+        first, second, (v, w, _x) = two_lanes(sim, cap)
+    assert first != second
+    for _ in range(20):
+        cap.graph.launch()
+        assert np.array_equal(v.get(), (np.arange(64) + 1) * 2)
+        assert np.array_equal(w.get(), np.arange(64) + 5)
+
+
+def test_bare_cupy_hands_it_out(sim: Any) -> None:
+    stream = sim.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture()
+        first, second, (v, _w, _x) = two_lanes(sim, stream)
+        graph = stream.end_capture()
+        assert first == second
+        wrong = 0
+        for _ in range(50):
+            graph.launch()
+            wrong += not np.array_equal(v.get(), (np.arange(64) + 1) * 2)
+    assert wrong, 'some order that the edges allow must show the race'
+
+
+def test_a_chain_of_temporaries_uses_a_few_blocks(sim: Any) -> None:
+    x = sim.arange(1024, dtype='f8')
+    with ck.capture() as cap:
+        y = x + 0
+        for _ in range(500):
+            y = y * 1.0 + 1
+    assert cap.graph.memory_bytes <= 4 * 8192
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.arange(1024) + 500)
+
+
+def test_a_lane_uses_its_own_blocks_again_while_others_are_open(sim: Any) -> None:
+    x = sim.arange(1024, dtype='f8')
+    streams = [sim.cuda.Stream(non_blocking=True) for _ in range(3)]
+    with ck.capture() as cap:
+        for stream in streams:
+            stream.wait_event(cap.stream.record())
+        results = []
+        for n, stream in enumerate(streams):
+            with stream:
+                y = x + n
+                for _ in range(100):
+                    y = y * 1.0 + 1
+                results.append(y)
+        for stream in streams:
+            cap.join(stream)
+    assert cap.graph.memory_bytes <= 3 * 4 * 8192
+    cap.graph.launch()
+    assert all(np.array_equal(y.get(), np.arange(1024) + n + 100) for n, y in enumerate(results))
+
+
+def test_lanes_in_turn_use_again_what_no_other_was_active_during(sim: Any) -> None:
+    """What is alive while other lanes have their turn may be read by them: only temporaries of one turn come back."""
+    x = sim.arange(1024, dtype='f8')
+    with ck.capture() as cap, cap.fork(3) as lanes:
+        ys = [x] * 3
+        for _ in range(50):
+            for n, lane in enumerate(lanes):
+                with lane:
+                    ys[n] = ys[n] * 1.0 * 1.0 * 1.0 + n
+    assert cap.graph.memory_bytes <= 160 * 8192
+    cap.graph.launch()
+    assert all(np.array_equal(y.get(), np.arange(1024) + 50 * n) for n, y in enumerate(ys))
+
+
+def test_forked_lanes_reuse_after_their_join(sim: Any) -> None:
+    x = sim.arange(1024, dtype='f8')
+    with ck.capture() as cap:
+        for _ in range(100):
+            with cap.fork(2) as (a, b):
+                with a:
+                    u = x + 1
+                    for _ in range(5):
+                        u = u * 1.0
+                with b:
+                    v = x + 2
+                    for _ in range(5):
+                        v = v * 1.0
+            w = u + v
+    assert cap.graph.memory_bytes < 20 * 8192
+    cap.graph.launch()
+    assert np.array_equal(w.get(), np.arange(1024) * 2 + 3)
+
+
+def test_what_garbage_collection_drops_while_a_block_is_looked_for_waits(
+    sim: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block is dropped between looking at two that lie free: that one is not lost, and the others are looked at."""
+    garbage, looked = list[Any](), list[int]()
+
+    def collects(*_args: Any) -> bool:
+        garbage.clear()
+        looked.append(1)
+        return False
+
+    x = sim.arange(64, dtype='f8')
+    with ck.capture() as cap, cap.fork(2) as (left, right):
+        with right:
+            z = x * 5
+        with left:
+            lanes = cap._live.memory._lanes  # type: ignore[union-attr]
+            one, two, three = x + 1, x + 2, x + 3
+            clocks = itertools.count()
+            monkeypatch.setattr(graph_memory.GraphMemory, 'touched_since', lambda *_args: {0: next(clocks)})
+            addresses = {one.data.ptr, two.data.ptr, three.data.ptr}
+            garbage += [three]
+            del one, two, three
+            monkeypatch.setattr(graph_memory, 'covers', collects)
+            y = x * 2
+            monkeypatch.undo()
+        assert len(looked) == 2 and not garbage
+        assert addresses <= {free.ptr for free in lanes.spare()} and y.data.ptr not in addresses
+    for _ in range(2):
+        cap.graph.launch()
+        assert np.array_equal(y.get(), np.arange(64) * 2.0) and np.array_equal(z.get(), np.arange(64) * 5.0)
+
+
+def test_memory_goes_back_with_the_graph(sim: Any) -> None:
+    device = sim.__capturekit_simulated__
+    x = sim.arange(1 << 16, dtype='f8')
+    before = device.mem_get_info()[0]
+    with ck.capture() as cap:
+        x + 1
+    assert device.mem_get_info()[0] < before
+    cap.graph.close()
+    del cap
+    assert device.mem_get_info()[0] == before
+
+
+def test_pinned_memory_goes_back_when_the_device_has_waited(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy's pool of pinned memory hands a block out again at once, while a launch may still read its table."""
+    told: list[str] = []
+
+    class Pinned:
+        def __del__(self) -> None:
+            told.append('pinned')
+
+    memory = graph_memory.GraphMemory(sim)
+    memory.keep_pinned(Pinned())
+    memory.grow(1 << 20)
+    pool = type(memory.pool)
+    monkeypatch.setattr(pool, 'free_all_blocks', lambda _pool, stream=None: told.append('device'))
+    memory.hold().release()
+    assert told == ['device', 'device', 'pinned']
+
+
+def test_an_array_outlives_its_graph(sim: Any) -> None:
+    x = sim.arange(64, dtype='f8')
+    with ck.capture() as cap:
+        y = x + 1
+    cap.graph.launch()
+    cap.graph.close()
+    del cap
+    later = [sim.zeros(64) for _ in range(8)]
+    assert np.array_equal(y.get(), np.arange(64) + 1)
+    assert len(later) == 8
+
+
+def test_a_pool_of_the_callers_gives_and_keeps(sim: Any) -> None:
+    pool = sim.cuda.MemoryPool()
+    x = sim.arange(64, dtype='f8')
+    with ck.capture(pool=pool) as cap:
+        y = x + 1
+        for _ in range(10):
+            y = y * 1.0
+        with pytest.raises(ck.UnsupportedCallError, match='memory of an open capture'):
+            pool.free_all_blocks()
+    held = pool.used_bytes()
+    assert 0 < held <= 3 * 512
+    pool.free_all_blocks()
+    assert pool.used_bytes() == held
+    with sim.cuda.using_allocator(pool.malloc):
+        later = [sim.zeros(64) for _ in range(4)]
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.arange(64) + 1)
+    assert all(not a.get().any() for a in later)
+
+
+def test_graphs_of_one_pool_share_no_memory_while_they_live(sim: Any) -> None:
+    """They may run at once, and each keeps its results; what a closed one gave back is the pool's again."""
+    pool, x = sim.cuda.MemoryPool(), sim.arange(64, dtype='f8')
+
+    def recorded(factor: int) -> tuple[Any, Any]:
+        with ck.capture(pool=pool) as cap:
+            y = (x + 1) * factor - 1
+        return cap.graph, y
+
+    first, a = recorded(2)
+    alone = pool.used_bytes()
+    second, b = recorded(3)
+    assert pool.used_bytes() == 2 * alone == first.memory_bytes + second.memory_bytes
+    for graph in (first, second, first):
+        graph.launch()
+    assert np.array_equal(a.get(), np.arange(1, 65) * 2.0 - 1)
+    assert np.array_equal(b.get(), np.arange(1, 65) * 3.0 - 1)
+    del b
+    second.close()
+    assert (pool.used_bytes(), pool.free_bytes()) == (alone, alone)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(['make', 'make', 'combine', 'combine', 'drop', 'order', 'switch', 'handle', 'scratch']),
+        st.integers(0, 3),
+        st.integers(0, 7),
+        st.integers(0, 7),
+    ),
+    min_size=5,
+    max_size=60,
+)
+
+
+@contextlib.contextmanager
+def _forked(cap: ck.Capture, streams: list[Any], x: Any, arrays: dict[int, Any]) -> Iterator[None]:
+    """Four lanes; some arrays are there before the fork, and blocks lie free from before it."""
+    for i in range(4):
+        x + 100
+        arrays[i] = (x + i, np.arange(4) + float(i), i)
+    for stream in streams:
+        stream.wait_event(cap.stream.record())
+    yield
+    for stream in streams:
+        cap.stream.wait_event(stream.record())
+
+
+def _library(array: Any, expected: np.ndarray[Any, Any], found: list[Any]) -> tuple[Callable[[], Any], ...]:
+    """Work of a library's, which holds no array: it writes the memory that one lies in, and reads it."""
+    there = array._slot()
+
+    def write() -> None:
+        there.view()[...] = expected
+
+    return write, lambda: found.append((there.view().copy(), expected))
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(steps=STEPS, seed=st.integers(0, 2**16))
+def test_random_programs_on_four_lanes_give_the_eager_result_in_every_order(steps: Any, seed: int) -> None:
+    """Lanes make, combine and drop arrays; every read across lanes is ordered by an event, as correct code does.
+
+    Some of it is done by a library that was given the lanes' handles long ago, of which CuPy sees nothing. The result
+    must be the same in whatever order the launch runs what the edges leave open: a block handed out too early would
+    show.
+    """
+    import sys
+
+    from capturekit.simulated.cupy.assembly import install, uninstall
+    from capturekit.simulated.device.machine import SimulatedDevice
+
+    device = SimulatedDevice(seed)
+    install(device)
+    try:
+        cp = sys.modules['cupy']
+        x = cp.arange(4, dtype='f8')
+        arrays: dict[int, tuple[Any, np.ndarray[Any, Any], int]] = {}
+        found: list[tuple[Any, np.ndarray[Any, Any]]] = []
+        lanes = [cp.cuda.Stream(non_blocking=True) for _ in range(4)]
+        handles = [lane.ptr for lane in lanes]
+        with ck.capture() as cap, _forked(cap, lanes, x, arrays):
+            for k, (kind, n, i, j) in enumerate(steps):
+                lane = lanes[n]
+                if kind == 'drop':
+                    arrays.pop(i, None)
+                elif kind == 'order':
+                    lane.wait_event(lanes[i % 4].record())
+                elif kind == 'handle' and i in arrays:
+                    lane.wait_event(lanes[arrays[i][2]].record())
+                    device.submit(handles[n], _library(*arrays[i][:2], found)[1], 'library')
+                    if j % 2:
+                        del arrays[i]
+                elif kind == 'scratch':  # the library sees to the order, too
+                    with lanes[i % 4]:
+                        scratch = cp.empty(4)
+                    event = device.event_create()
+                    device.event_record(event, handles[i % 4])
+                    device.stream_wait_event(handles[n], event)
+                    for work in _library(scratch, np.full(4, float(k)), found):
+                        device.submit(handles[n], work, 'library')
+                    del scratch
+                elif kind == 'make':
+                    with lane:
+                        arrays[i] = (x + k, np.arange(4) + float(k), n)
+                elif kind == 'combine' and i in arrays and j in arrays:
+                    for other in (arrays[i][2], arrays[j][2]):
+                        lane.wait_event(lanes[other].record())
+                    with lane:
+                        value = arrays[i][0] - arrays[j][0] * 0.5
+                    arrays[(i + j) % 8] = (value, arrays[i][1] - arrays[j][1] * 0.5, n)
+                elif kind == 'switch':
+                    with lane:
+                        pass
+        for _ in range(3):
+            cap.graph.launch()
+            for value, expected, _n in arrays.values():
+                assert np.array_equal(value.get(), expected)
+            assert all(np.array_equal(value, expected) for value, expected in found)
+    finally:
+        uninstall()
+
+
+def test_work_given_to_a_lane_by_name_counts(sim: Any) -> None:
+    """A lane that is never current but named in a call reads a block: the block is not handed out behind its back."""
+    x = sim.arange(64, dtype='f8')
+    target = sim.zeros(64)
+    side = sim.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        u = x + 1
+        side.wait_event(cap.stream.record())
+        target.data.copy_from_device_async(u.data, u.nbytes, side)
+        first = u.data.ptr
+        del u
+        w = x + 5
+        assert w.data.ptr != first
+        cap.join(side)
+        del w
+        again = x + 6
+        assert again.data.ptr in (first, again.data.ptr)
+    for _ in range(20):
+        target[:] = 0
+        cap.graph.launch()
+        assert np.array_equal(target.get(), np.arange(64) + 1)
+
+
+def test_work_given_to_a_lane_by_its_handle_counts(sim: Any) -> None:
+    """Another library is given the handle of a lane that is not current: capturekit sees the handle being read."""
+    device = sim.__capturekit_simulated__
+    x = sim.arange(64, dtype='f8')
+    seen: list[Any] = []
+    side = sim.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        u = x + 1
+        first = u.data.ptr
+        view = sim.ndarray(
+            u.shape, u.dtype, sim.cuda.MemoryPointer(sim.cuda.UnownedMemory(first, u.nbytes, None, 0), 0)
+        )
+        side.wait_event(cap.stream.record())
+        device.submit(side.ptr, lambda: seen.append(view.get()), 'library')
+        del u
+        w = x + 5
+        assert w.data.ptr != first
+        cap.join(side)
+    for _ in range(20):
+        cap.graph.launch()
+    assert len(seen) == 20 and all(np.array_equal(a, np.arange(64) + 1) for a in seen)
+
+
+def test_work_by_a_handle_that_was_read_long_before_counts(sim: Any) -> None:
+    """A library orders its lane itself, and works on a block there. CuPy and the guard see nothing of it."""
+    device = sim.__capturekit_simulated__
+    x, found = sim.arange(64, dtype='f8'), list[Any]()
+    side, third = sim.cuda.Stream(non_blocking=True), sim.cuda.Stream(non_blocking=True)
+    handle = side.ptr
+    with ck.capture() as cap:
+        for stream in (side, third):
+            stream.wait_event(cap.stream.record())
+        u = sim.empty(64)
+        first = u.data.ptr
+        event = device.event_create()
+        device.event_record(event, cap.stream.ptr)
+        device.stream_wait_event(handle, event)
+        for work in _library(u, np.full(64, 7.0), found):
+            device.submit(handle, work, 'library')
+        del u
+        w = x + 5
+        assert w.data.ptr != first
+        device.submit(handle, lambda: None, 'library')
+        del w
+        again = x + 6  # what lay on the origin alone, before the lane went on
+        for stream in (side, third):
+            cap.join(stream)
+    for _ in range(20):
+        cap.graph.launch()
+        assert np.array_equal(again.get(), np.arange(64) + 6)
+    assert len(found) == 20 and all(np.array_equal(value, expected) for value, expected in found)
+
+
+def test_work_by_a_handle_that_nobody_could_see_coming_is_noted(sim: Any) -> None:
+    """Once all is joined, CuPy's own pool hands memory out: what a library does on a joined lane is found later."""
+    device = sim.__capturekit_simulated__
+    x, side = sim.arange(64, dtype='f8'), sim.cuda.Stream(non_blocking=True)
+    handle = side.ptr
+    with ck.capture() as cap:
+        for raw in (False, False, True, False):
+            if raw:
+                event = device.event_create()
+                device.event_record(event, cap.stream.ptr)
+                device.stream_wait_event(handle, event)
+                device.submit(handle, lambda: None, 'library')
+            else:
+                side.wait_event(cap.stream.record())
+                with side:
+                    x + 1
+            cap.join(side)
+            x + 1
+    notes = [str(step.text) for step in cap.recording.notes if 'by its handle' in step.text]
+    assert len(notes) == 1 and 'lane 1' in notes[0]
+
+
+def test_memory_allocated_outside_of_the_capture_is_not_handed_out_again(sim: Any) -> None:
+    outside = sim.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        with outside:
+            buffer = sim.empty(64)
+        first = buffer.data.ptr
+        buffer[:] = 1
+        y = buffer + 1
+        del buffer
+        with outside:
+            again = sim.empty(64)
+        assert again.data.ptr != first
+        cap.stream.record()
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.full(64, 2.0))
+
+
+def test_reading_handles_costs_no_memory(sim: Any) -> None:
+    x = sim.arange(1024, dtype='f8')
+    side = sim.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        side.wait_event(cap.stream.record())
+        with side:
+            x + 1
+        cap.join(side)
+        y = x + 0
+        for _ in range(200):
+            assert side != cap.stream and side.ptr
+            y = y * 1.0
+    assert cap.graph.memory_bytes < 12 * 8192
+
+
+@pytest.mark.parametrize('stream_ordered', [True, False])
+def test_users_of_the_stream_ordered_allocator_are_told(sim: Any, stream_ordered: bool) -> None:
+    x = sim.arange(4.0)
+    with sim.cuda.using_allocator(sim.cuda.malloc_async if stream_ordered else sim.cuda.MemoryPool().malloc):
+        with ck.capture() as cap:
+            y = x * 2
+    assert [note for note in cap.recording.notes if 'stream-ordered' in note.text] == cap.recording.notes
+    assert len(cap.recording.notes) == stream_ordered
+    assert {node.kind for node in cap.graph.nodes} == {'kernel'}
+    cap.graph.launch()
+    assert y.get().tolist() == [0.0, 2.0, 4.0, 6.0]

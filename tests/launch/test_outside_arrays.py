@@ -1,0 +1,459 @@
+"""Arrays from outside stay as long as the graph that uses them; one that is gone already is told before any launch.
+
+The simulated device's nodes can't be read, so these captures are given a reader that is told what the nodes hold.
+"""
+
+from __future__ import annotations
+
+import gc
+import struct
+import sys
+import weakref
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.driver.node_reader import Kernel
+from capturekit.launch.graph_memory import GraphMemory
+from capturekit.launch.outside_arrays import ArrayBlocks, held_by
+from capturekit.recorder import ending
+from tests.recorder.test_teardown import unchanged
+
+MULTIPLY = 'cupy_multiply__float64_float_float64'
+N = 1024
+
+
+class Reader:
+    """What the driver would tell: the words that each kernel's nodes hold."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self.told: list[tuple[str, list[int]]] = []
+        self.asked: list[list[int]] = []
+        self._kernels: dict[int, list[Kernel]] = {}
+
+    def tell(self, name: str, *arrays: Any) -> None:
+        """A kernel was recorded with these arrays, or addresses."""
+        self.told.append((name, [one if isinstance(one, int) else int(one.data.ptr) for one in arrays]))
+
+    def kernels(self, graph: int, first: int = 0) -> tuple[list[Kernel], list[int]]:
+        self.asked[-1].append(graph)
+        told, self.told = self.told, []
+        return [
+            Kernel(name, [(i * 8, 8) for i in range(len(held))], [struct.pack(f'<{len(held)}Q', *held)])
+            for name, held in told
+        ], []
+
+    def is_device_memory(self, address: int) -> bool:
+        return any(space.find(address) is not None for space in self._device.address_spaces)
+
+
+@pytest.fixture
+def reader(sim: Any, monkeypatch: pytest.MonkeyPatch) -> Reader:
+    """From now on captures end as they do on a GPU."""
+    found = Reader(sim.__capturekit_simulated__)
+    original = ending.keep_outside
+
+    def as_on_a_gpu(live: Any, graphs: list[int]) -> None:
+        real = live.platform
+        found.asked.append([])
+        live.platform = SimpleNamespace(simulated=False, cupy=real.cupy, device=SimpleNamespace(reader=found))
+        try:
+            original(live, graphs)
+        finally:
+            live.platform = real
+
+    monkeypatch.setattr(ending, 'keep_outside', as_on_a_gpu)
+    return found
+
+
+def hold(cap: ck.Capture, sim: Any) -> None:
+    """What entering the block does on a GPU."""
+    live = cap._live
+    assert live is not None
+    live.held = held_by(sys._getframe(1), sim.ndarray)
+
+
+def free_bytes(sim: Any) -> int:
+    gc.collect()
+    sim.get_default_memory_pool().free_all_blocks()
+    sim.get_default_pinned_memory_pool().free_all_blocks()
+    return int(sim.__capturekit_simulated__.mem_get_info()[0])
+
+
+# -- while the graph lives ----------------------------------------------------------------------------------------
+
+
+def overwritten(sim: Any) -> list[Any]:
+    """Arrays that take every place that is free."""
+    return [sim.full(N, -1.0) for _ in range(8)]
+
+
+def test_without_keeping_a_launch_reads_what_came_later(sim: Any) -> None:
+    """The fault that is guarded against is there on the simulated device, too."""
+    x = sim.arange(float(N))
+    with ck.capture() as cap:
+        y = x * 2
+    del x
+    later = overwritten(sim)
+    cap.graph.launch()
+    assert y.get().tolist() == [-2.0] * N
+    assert later
+
+
+def test_an_array_dropped_after_the_block_stays(sim: Any, reader: Reader) -> None:
+    x = sim.arange(float(N))
+    with ck.capture() as cap:
+        hold(cap, sim)
+        y = x * 2
+        reader.tell(MULTIPLY, x, y)
+    memory = weakref.ref(x.data.mem)
+    del x
+    later = overwritten(sim)
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.arange(N) * 2)
+    assert later and memory() is not None
+    cap.graph.close()
+    gc.collect()
+    assert memory() is None, 'and no longer than the graph'
+
+
+def test_an_array_dropped_in_the_block_stays(sim: Any, reader: Reader) -> None:
+    x = sim.arange(float(N))
+    with ck.capture() as cap:
+        hold(cap, sim)
+        before = int(x.data.ptr)
+        x = x * 2
+        reader.tell(MULTIPLY, before, x)
+    later = overwritten(sim)
+    cap.graph.launch()
+    assert np.array_equal(x.get(), np.arange(N) * 2)
+    assert later
+
+
+def test_a_view_stays_by_any_address_in_it(sim: Any, reader: Reader) -> None:
+    x = sim.arange(float(N))
+    with ck.capture() as cap:
+        hold(cap, sim)
+        y = x[::-1] * 2
+        reader.tell(MULTIPLY, int(x.data.ptr) + 8 * N - 8, y)
+    del x
+    later = overwritten(sim)
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.arange(N)[::-1] * 2)
+    assert later
+
+
+def test_arrays_that_no_frame_shows_are_found(sim: Any, reader: Reader) -> None:
+    """Three containers deep: found among all objects, as long as somebody has them at the end of the block."""
+    deep = {'a': [{'b': sim.arange(float(N))}]}
+
+    def block() -> Any:
+        with ck.capture() as cap:
+            hold(cap, sim)
+            array = deep['a'][0]['b']  # type: ignore[index]
+            y = array * 2
+            reader.tell(MULTIPLY, array, y)
+            del array
+        return cap, y
+
+    cap, y = block()
+    deep.clear()
+    later = overwritten(sim)
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.arange(N) * 2)
+    assert later
+
+
+def test_what_the_graph_does_not_use_is_not_kept(sim: Any, reader: Reader) -> None:
+    x, idle = sim.arange(float(N)), sim.arange(float(N))
+    with ck.capture() as cap:
+        hold(cap, sim)
+        y = x * 2
+        reader.tell(MULTIPLY, x, y)
+    memory = weakref.ref(idle.data.mem)
+    del idle
+    gc.collect()
+    assert memory() is None
+    cap.graph.launch()
+
+
+def test_a_pool_of_the_users_own(sim: Any, reader: Reader) -> None:
+    """Arrays from the same pool as the graph's are none of the graph's."""
+    pool = sim.cuda.MemoryPool()
+    with sim.cuda.using_allocator(pool.malloc):
+        x = sim.arange(float(N))
+    with ck.capture(pool=pool) as cap:
+        hold(cap, sim)
+        y = x * 2
+        reader.tell(MULTIPLY, x, y)
+    del x
+    with sim.cuda.using_allocator(pool.malloc):
+        later = overwritten(sim)
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.arange(N) * 2)
+    assert later
+
+
+# -- what is gone -------------------------------------------------------------------------------------------------
+
+
+def test_an_array_that_is_gone_is_an_error(sim: Any, reader: Reader) -> None:
+    """Nobody held it when the block began: it was made, and dropped, without a name that lasts."""
+    x = sim.arange(float(N))
+    before = free_bytes(sim)
+    with unchanged(sim):
+        address = 0
+        with pytest.raises(ck.FreedMemoryError) as info, ck.capture() as cap:
+            address = int(x.data.ptr)
+            y = x * 2
+            reader.tell(MULTIPLY, address, y)
+            del x
+        assert f'{MULTIPLY} uses memory at {address:#x}' in str(info.value)
+        assert info.value.location is not None and info.value.location.file == __file__
+        assert cap.recording.outcome == 'failed'
+        with pytest.raises(ck.ClosedError, match='made no graph'):
+            cap.graph  # noqa: B018
+        del y, cap, info
+    assert free_bytes(sim) >= before
+
+
+def test_when_adapting_it_is_noted(sim: Any, reader: Reader) -> None:
+    x = sim.arange(float(N))
+    with ck.capture(strict=False) as cap:
+        address = int(x.data.ptr)
+        y = x * 2
+        reader.tell(MULTIPLY, address, y)
+        reader.tell('cupy_negative__float64_float64', address, y)
+        del x
+    (note,) = [step for step in cap.recording.notes if 'gone already' in step.text]
+    assert f'at {address:#x}' in note.text and note.at is not None and note.at[0] == __file__
+    assert cap.recording.outcome == 'good'
+    cap.graph.launch()
+
+
+def test_each_array_that_is_gone_is_noted(sim: Any, reader: Reader) -> None:
+    arrays = [sim.arange(float(N)) for _ in range(3)]
+    addresses = [int(x.data.ptr) for x in arrays]
+    with ck.capture(strict=False) as cap:
+        reader.tell(MULTIPLY, *addresses)
+        del arrays[1:]
+    notes = [step.text for step in cap.recording.notes if 'gone already' in step.text]
+    assert len(notes) == 2 and all(f'{at:#x}' in text for at, text in zip(addresses[1:], notes))
+
+
+def test_no_false_alarm(sim: Any, reader: Reader) -> None:
+    """Not for numbers, nor for memory of the graph's own, nor for kernels of others, whose words may mean anything."""
+    x, gone = sim.arange(float(N)), sim.arange(float(N))
+    address = int(gone.data.ptr)
+    with ck.capture() as cap:
+        hold(cap, sim)
+        t = x * 2
+        y = t + 1
+        reader.tell(MULTIPLY, x, t, 0, 7, N, (1 << 32) - 1, 0x3FF0000000000000, 0xFFFFFFFFFFFFFFFF)
+        reader.tell('cupy_add__float64_float_float64', t, y)
+        reader.tell('somebodys_kernel', address)
+        cap._live.held.clear()  # type: ignore[union-attr]
+        del t, gone
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.arange(N) * 2 + 1)
+
+
+def test_no_false_alarm_by_words_that_are_never_written(sim: Any, reader: Reader) -> None:
+    """CuPy's index structure has room for what the kernel computes: it holds whatever lay there before."""
+    x, gone = sim.arange(float(N)), sim.arange(float(N))
+    stale = int(gone.data.ptr)
+    del gone
+    with ck.capture() as cap:
+        hold(cap, sim)
+        y = x * 2
+        words = (int(x.data.ptr), N, N, 8, int(y.data.ptr), N, N, 8, N, N, stale)
+        layout = [(0, 32), (32, 32), (64, 24)]
+        reader.kernels = lambda _graph, _first=0: ([Kernel(MULTIPLY, layout, [struct.pack('<11Q', *words)])], [])  # type: ignore[method-assign]
+    cap.graph.launch()
+    assert np.array_equal(y.get(), np.arange(N) * 2)
+
+
+def test_in_a_graph_of_several_parts_each_body_is_read(sim: Any, reader: Reader) -> None:
+    x = sim.arange(float(N))
+
+    def fn() -> Any:
+        y = x * 2
+        if float(y[1]) > 1:
+            y = y + 1
+        return y[y > 3]
+
+    rehearsal = ck.rehearse(fn)
+    with ck.capture(rehearsal=rehearsal) as cap:
+        fn()
+    (asked,) = reader.asked
+    assert asked[0] == cap.graph.graph
+    assert len(asked) == len(set(asked)) == 1 + len(rehearsal.reads)
+    gone = [sim.arange(float(N))]
+    before = free_bytes(sim)
+    with unchanged(sim):
+        with pytest.raises(ck.FreedMemoryError), ck.capture(rehearsal=rehearsal):
+            fn()
+            reader.tell(MULTIPLY, *gone)
+            gone.clear()
+    assert free_bytes(sim) >= before
+
+
+def test_where_nodes_can_not_be_read_nothing_is_kept(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    live: Any = SimpleNamespace(
+        platform=SimpleNamespace(simulated=False, cupy=sim, device=SimpleNamespace(reader=None)),
+        memory=object(),
+        named={},
+    )
+    ending.keep_outside(live, [1])
+
+
+# -- what frames hold ---------------------------------------------------------------------------------------------
+
+
+class Thing:
+    shared: Any = None
+
+    def __init__(self, inside: Any) -> None:
+        self.inside = inside
+
+
+class Slotted:
+    __slots__ = ('inside',)
+
+    def __init__(self, inside: Any) -> None:
+        self.inside = inside
+
+
+IN_THE_MODULE: list[Any] = []
+
+
+def frame_of(**names: Any) -> Any:
+    """A frame with these variables, called from nowhere."""
+    return SimpleNamespace(f_locals=names, f_globals={}, f_back=None, f_code=compile('', '', 'exec'))
+
+
+def numbers(sim: Any, frame: FrameType | None) -> list[int]:
+    """The first elements of the arrays that a frame holds."""
+    return sorted(int(one.get()[0]) for one in held_by(frame, sim.ndarray))
+
+
+def one(sim: Any, number: int) -> Any:
+    return sim.full(3, number)
+
+
+def test_frames_hold_what_their_variables_do(sim: Any) -> None:
+    made = {
+        'plain': one(sim, 1),
+        'a_list': [one(sim, 2), 3],
+        'a_tuple': (None, one(sim, 4)),
+        'a_dict': {'key': one(sim, 5), 'other': 'text'},
+        'a_thing': Thing(one(sim, 6)),
+        'number': 7,
+        'host': np.arange(3),
+    }
+    assert numbers(sim, frame_of(**made)) == [1, 2, 4, 5, 6]
+    again = made['plain']
+    assert numbers(sim, frame_of(a=again, b=again, c=[again])) == [1], 'each array once'
+
+
+def test_one_container_deep(sim: Any) -> None:
+    variables = {
+        'two_deep': [[one(sim, 1)]],
+        'in_a_thing_in_a_list': [Thing(one(sim, 2))],
+        'a_class': type('Class', (), {'array': one(sim, 3)}),
+        'slotted': Slotted(one(sim, 4)),
+        'long': [one(sim, 5)] * 1000,
+        'not_so_long': [one(sim, 6)] * 999,
+    }
+    assert numbers(sim, frame_of(**variables)) == [6]
+
+
+def test_callers_and_their_modules_count(sim: Any) -> None:
+    outer = one(sim, 1)
+    IN_THE_MODULE.append(one(sim, 2))
+
+    def inner() -> list[int]:
+        mine = one(sim, 3)
+        found = numbers(sim, sys._getframe())
+        assert mine is not None
+        return found
+
+    try:
+        assert inner() == [1, 2, 3]
+    finally:
+        IN_THE_MODULE.clear()
+    assert inner() == [1, 3]
+    assert outer is not None
+    assert held_by(None, sim.ndarray) == []
+
+
+def test_variables_of_every_kind(sim: Any) -> None:
+    """Arguments, variables of functions inside and outside of this one, ones not assigned yet; of classes as well."""
+    given = one(sim, 1)
+
+    def inner(argument: Any, *rest: Any, **more: Any) -> set[int]:
+        shared = one(sim, 5)
+
+        class Body:
+            own = one(sim, 6)
+            found = held_by(sys._getframe(), sim.ndarray)
+
+        if argument is None:
+            unknown = one(sim, 7)
+        assert (lambda: (given, shared, unknown, rest, more)) is not None
+        return {int(array.get()[0]) for array in Body.found}
+
+    assert inner(one(sim, 2), one(sim, 3), key=one(sim, 4)) >= {1, 2, 3, 4, 5, 6}
+
+
+def test_looking_leaves_no_trace(sim: Any) -> None:
+    """Neither in what locals() gave before, nor by keeping variables alive."""
+
+    def looked_at() -> tuple[list[str], Any]:
+        before = locals()
+        big = one(sim, 1)
+        memory = weakref.ref(big.data.mem)
+        found = held_by(sys._getframe(), sim.ndarray)
+        assert any(array.data.mem is memory() for array in found)
+        del big, found
+        gc.collect()
+        return sorted(before), memory()
+
+    assert looked_at() == (['sim'], None)
+
+
+# -- blocks -------------------------------------------------------------------------------------------------------
+
+
+def test_blocks_are_found_by_any_address_in_them(sim: Any) -> None:
+    pool = sim.cuda.MemoryPool()
+    with sim.cuda.using_allocator(pool.malloc):
+        arrays = [sim.zeros(64) for _ in range(3)]
+        empty = sim.zeros(0)
+        last = sim.zeros(3)
+    memory = GraphMemory(sim)
+    found = ArrayBlocks([*arrays, arrays[1][5:], empty, last], memory)
+    for array in (*arrays, last):
+        start, size = int(array.data.mem.ptr), int(array.data.mem.size)
+        for address in (start, start + 1, start + size - 1):
+            assert found.at(address).mem is array.data.mem
+    assert found.at(min(int(a.data.mem.ptr) for a in (*arrays, last)) - 1) is None
+    ends = {int(a.data.mem.ptr) + int(a.data.mem.size) for a in (*arrays, last)}
+    for end in ends - {int(a.data.mem.ptr) for a in (*arrays, last)}:
+        assert found.at(end) is None
+    assert found.at(0) is found.at(1 << 60) is None
+    assert ArrayBlocks([], memory).at(1 << 40) is None
+
+
+def test_blocks_of_the_graphs_own_are_none(sim: Any) -> None:
+    memory = GraphMemory(sim)
+    own = sim.ndarray((64,), 'f8', memory.grow(512))
+    other = sim.zeros(64)
+    found = ArrayBlocks([own, other], memory)
+    assert found.at(int(own.data.ptr)) is None
+    assert found.at(int(other.data.ptr)) is not None
+    memory.hold().release()

@@ -1,0 +1,197 @@
+"""The command that measures the driver, made to measure what answers otherwise, crashes, hangs and raises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capturekit.model import rules
+from tests import measured
+from tests.gpu import measure_rules
+
+pytestmark = pytest.mark.slow
+
+#: A driver that answers as the files say, but for what ``ODD`` does.
+FAKE = """
+import os, time
+from tests import measured
+
+KNOWN = {{measured.key(cell): cell for cell in measured.read(measured.files())}}
+OPERATIONS = list(dict.fromkeys(at[0] for at in KNOWN))
+
+
+def risky(name):
+    return name.startswith('profiler')
+
+
+def machine():
+    return {{'device': 'NVIDIA T0', 'driver': '1.2.3', 'driver_version': 13000, 'runtime_version': 13000,
+            'cuda_bindings': '13.0.0'}}
+
+
+def cell(name, mode, blocking):
+    found = dict(KNOWN[name, mode, 'blocking' if blocking else 'nonblocking'])
+    del found['driver_version']
+    if (name, mode, blocking) == {where!r}:
+        {odd}
+    return found
+"""
+#: Made odd: a cell in the middle of those that share a process.
+WHERE = ('streamSynchronize(perthread)', 'ThreadLocal', True)
+AT = 'streamSynchronize(perthread), ThreadLocal, blocking origin'
+
+Run = Callable[..., tuple[int, str, dict[str, Any]]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command on a fake driver; its status, what it printed, what it wrote."""
+
+    def go(odd: str = 'pass', only: str = 'stream', where: Any = WHERE, patience: float = 60) -> Any:
+        (tmp_path / 'fake_driver.py').write_text(FAKE.format(where=where, odd=odd))
+        root = str(Path(__file__).parents[2])
+        monkeypatch.setenv('PYTHONPATH', f'{tmp_path}:{root}')
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(measure_rules.sys.modules, 'fake_driver', raising=False)
+        out = tmp_path / 'out.json'
+        asked = ['--cells', 'fake_driver', '--out', str(out), '--jobs', '2', '--patience', str(patience)]
+        status = measure_rules.main([*asked, '--only', only])
+        return status, capsys.readouterr().out, json.loads(out.read_text()) if out.exists() else {}
+
+    return go
+
+
+def without_version(cell: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in cell.items() if name != 'driver_version'}
+
+
+def test_all_cells_are_written_and_none_differs(run: Run) -> None:
+    status, said, written = run(only='')
+    assert status == 0
+    assert said.splitlines() == [
+        'NVIDIA T0, driver 1.2.3, 1206 cells',
+        f'0 of 1206 differ from {" + ".join(path.name for path in measured.files())}',
+        '0 of 1206 differ from capturekit/model/rules.py',
+    ]
+    held = measured.read([measured.DATA / name for name in ('driver_rules.json', 'driver_rules_more.json')])
+    assert written['cells'] == [without_version(cell) for cell in held]
+    first = json.loads((measured.DATA / 'driver_rules.json').read_text())
+    assert first.keys() <= written.keys()
+    assert written['device'] in written['about'] and written['date'] in written['about']
+
+
+def test_what_was_written_can_be_compared_with(run: Run, tmp_path: Path) -> None:
+    run(odd="found['nodes'] = 7")
+    cells = measured.read([tmp_path / 'out.json'])
+    assert list(measured.differences(cells, cells)) == []
+    held = [cell for cell in measured.read(measured.files()) if 'stream' in cell['operation']]
+    assert list(measured.differences(held, cells)) == [f'{AT}: nodes was 7, is None']
+
+
+def test_one_cell_that_answers_otherwise_is_named(run: Run) -> None:
+    status, said, _written = run(odd="found.update(result='cudaSuccess', status_after='Active')")
+    assert status == 1
+    assert said.splitlines()[1].startswith('1 of 258 differ from driver_rules.json')
+    assert said.splitlines()[2:] == [
+        f'  {AT}: result was cudaErrorStreamCaptureUnsupported, is cudaSuccess; '
+        'status_after was Invalidated, is Active',
+        '1 of 258 differ from capturekit/model/rules.py',
+        f'  {AT}: the table says cudaErrorStreamCaptureUnsupported, Invalidated, cudaErrorStreamCaptureInvalidated; '
+        'it is cudaSuccess, Active, cudaErrorStreamCaptureInvalidated',
+    ]
+
+
+@pytest.mark.parametrize(
+    ('odd', 'why', 'patience'),
+    [
+        ('os.abort()', 'the process ended with status -6', 60),
+        ('raise RuntimeError("no more streams")', 'RuntimeError: no more streams', 60),
+        ('time.sleep(60)', 'the process did not end in 4 s', 4),
+    ],
+)
+def test_a_cell_that_ends_its_process_costs_no_other(run: Run, odd: str, why: str, patience: float) -> None:
+    status, _said, written = run(odd=odd, only='streamSync', patience=patience)
+    assert status == 1
+    failed = [cell for cell in written['cells'] if 'error' in cell]
+    assert [measured.key(cell) for cell in failed] == [(WHERE[0], WHERE[1], 'blocking')]
+    assert why in failed[0]['error']
+    good = [cell for cell in written['cells'] if 'error' not in cell]
+    held = {measured.key(cell): without_version(cell) for cell in measured.read(measured.files())}
+    assert good == [held[measured.key(cell)] for cell in good] and len(good) == len(written['cells']) - 1 > 60
+
+
+def test_risky_operations_have_processes_of_their_own() -> None:
+    class Cells:
+        @staticmethod
+        def risky(name: str) -> bool:
+            return name == 'b'
+
+    found = measure_rules.batches(['a', 'b', 'c'], Cells)
+    assert [{cell['operation'] for cell in batch} for batch in found] == [{'b'}, {'a', 'c'}]
+    assert [len(batch) for batch in found] == [6, 12]
+    assert max(map(len, measure_rules.batches([str(n) for n in range(99)], Cells))) == measure_rules._BATCH
+
+
+def test_nothing_to_measure_with_is_said(capsys: pytest.CaptureFixture[str], run: Run) -> None:
+    assert measure_rules.main(['--cells', 'no_such_driver']) == 2
+    assert 'no_such_driver' in capsys.readouterr().err
+    assert run(only='no such call')[0] == 2
+
+
+def test_a_machine_without_a_device_is_told_at_once(tmp_path: Path, run: Run, capsys: Any) -> None:
+    source = FAKE.format(where=WHERE, odd='pass') + '\n\ndef machine():\n    raise RuntimeError("no device")\n'
+    (tmp_path / 'no_device.py').write_text(source)
+    run(only='no such call')
+    assert measure_rules.main(['--cells', 'no_device', '--jobs', '2']) == 2
+    assert 'nothing can be measured here' in (said := capsys.readouterr().err) and 'no device' in said
+
+
+# -- the calls themselves -------------------------------------------------------------------------------------
+
+
+class Anything:
+    """Stands for each stream, event and address of a bench; handles are null."""
+
+    def __init__(self, rt: Any) -> None:
+        self.note, self.mode, self._rt = '', rt.cudaStreamCaptureMode(2), rt
+        self.relaxed = self.other = lambda call: call()
+        self.cubin = b''
+
+    def __getattr__(self, name: str) -> Any:
+        kinds = {
+            'cudaStream_t': ('origin', 'side', 'free', 'free_blocking', 'spare_stream'),
+            'cudaEvent_t': ('captured', 'outside', 'outside2', 'never', 'scratch', 'dead'),
+            'cudaGraph_t': ('graph', 'spare_graph'),
+            'cudaGraphExec_t': ('exec', 'spare_exec'),
+            'cudaMemPool_t': ('pool', 'spare_pool'),
+        }
+        kind = next((kind for kind, names in kinds.items() if name in names), None)
+        return 0 if kind is None else getattr(self._rt, kind)(0)
+
+
+def test_the_commands_operations_are_those_of_the_table_in_the_files_order() -> None:
+    cells = pytest.importorskip('tests.gpu.rule_cells')
+    held = measured.read([measured.DATA / name for name in ('driver_rules.json', 'driver_rules_more.json')])
+    assert list(cells.OPERATIONS) == list(dict.fromkeys(cell['operation'] for cell in held))
+    assert {row[0] for row in rules.ROWS} - set(cells.OPERATIONS) == {'memsetAsync(side captured)'}
+    assert 20 < sum(map(cells.risky, cells.OPERATIONS)) < 60
+
+
+def test_calls_fit_the_signatures_of_cuda_bindings() -> None:
+    """Without a driver every call is refused; one that is written wrongly is a TypeError or AttributeError."""
+    cells = pytest.importorskip('tests.gpu.rule_cells')
+    if int(cells.rt.cudaGetDeviceCount()[0]) == 0:
+        pytest.skip('there is a driver: null handles would be used')
+    bench, said = Anything(cells.rt), set()
+    for name, call in cells.OPERATIONS.items():
+        try:
+            said.add(call(bench)[0].name)
+        except RuntimeError as error:  # ok(): an answer that must be a success; or no libcuda to load
+            assert any(one in str(error) for one in ('InsufficientDriver', 'NoDevice', 'libcuda', 'driver library')), (
+                name
+            )
+    assert len(said) < 5

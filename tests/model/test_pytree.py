@@ -1,0 +1,496 @@
+"""Arrays inside nested containers: forms, round trips, and what a run changed around the arrays."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import enum
+import functools
+import math
+import threading
+import types
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capturekit.model.pytree import put_together, shape_of_change, snapshot, take_apart
+
+
+class Array:
+    """Stands for an array on the device: nothing but an identity, and comparing it is an error."""
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError('an array was compared')
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def is_array(value: object) -> bool:
+    return type(value) is Array
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any = 0
+
+
+@dataclasses.dataclass
+class Config:
+    weight: Any
+    lr: float = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    weight: Any
+    lr: float = 0.1
+
+
+class Slotted:
+    __slots__ = ('a', 'b')
+
+    def __init__(self, a: Any) -> None:
+        self.a = a  # b stays unset
+
+
+class Hostile:
+    """Everything that could be asked of it raises."""
+
+    def __init__(self, x: Any) -> None:
+        object.__setattr__(self, 'x', x)
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError(name)
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError('compared')
+
+    def __hash__(self) -> int:
+        raise AssertionError('hashed')
+
+    def __repr__(self) -> str:
+        raise AssertionError('shown')
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+
+
+class MyList(list):  # type: ignore[type-arg]
+    pass
+
+
+class MyInt(int):
+    pass
+
+
+A, B, C = Array(), Array(), Array()
+
+
+def form(value: object, **options: Any) -> Any:
+    return take_apart(value, is_array, **options)[1]
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Equal by the rules, worked out in another way than forms are."""
+    if type(one) is not type(other):
+        return False
+    if type(one) is Array:
+        return one is other
+    if type(one) is float:
+        return (math.isnan(one) and math.isnan(other)) or (
+            one == other and math.copysign(1, one) == math.copysign(1, other)
+        )
+    if type(one) is complex:
+        return alike(one.real, other.real) and alike(one.imag, other.imag)
+    if type(one) is np.ndarray:
+        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    if isinstance(one, dict):
+        return alike(list(one), list(other)) and alike(list(one.values()), list(other.values()))
+    if isinstance(one, np.generic):
+        return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    if isinstance(one, (list, tuple, collections.deque)):
+        return len(one) == len(other) and all(alike(a, b) for a, b in zip(one, other))
+    if isinstance(one, (set, frozenset)):
+        return len(one) == len(other) and all(any(alike(a, b) for b in other) for a in one)
+    if isinstance(one, slice):
+        return alike([one.start, one.stop, one.step], [other.start, other.stop, other.step])
+    if isinstance(one, (Config, Frozen)):
+        return alike([one.weight, one.lr], [other.weight, other.lr])
+    return bool(one == other)
+
+
+simple = st.one_of(
+    st.none(), st.booleans(), st.integers(-2, 2), st.sampled_from([0.0, -0.0, 1.0, math.nan, math.inf, 0.1]),
+    st.sampled_from([0j, complex(0.0, -0.0), 1 + 0j]), st.text('ab', max_size=2), st.binary(max_size=1),
+    st.sampled_from([Colour.RED, Colour.BLUE, Level.LOW, np.float32(1), np.float64(1), np.int32(1), np.float64(-0.0)]),
+    st.sampled_from([np.dtype('f4'), np.dtype('f8'), range(3), ..., slice(1, 2), slice(None, 2, None)]),
+)  # fmt: skip
+arrays = st.sampled_from([A, B, C])
+numpy_arrays = st.builds(
+    lambda items, kind: np.array(items, kind), st.lists(st.integers(0, 1), max_size=2), st.sampled_from(['f4', 'i8'])
+)
+keys = st.one_of(st.text('ab', max_size=2), st.integers(0, 2), st.booleans(), st.tuples(st.integers(0, 1)))
+hashable = st.one_of(st.integers(0, 2), st.text('ab', max_size=1), st.none(), st.sampled_from([1.0, 0.5]))
+values = st.recursive(
+    st.one_of(simple, arrays, numpy_arrays),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+        st.dictionaries(keys, inner, max_size=2),
+        st.dictionaries(keys, inner, max_size=2).map(collections.OrderedDict),
+        st.builds(Point, inner, inner),
+        st.builds(Config, inner),
+        st.builds(Frozen, inner),
+        st.frozensets(hashable, max_size=2),
+        st.sets(hashable, max_size=2),
+        st.lists(inner, max_size=2).map(collections.deque),
+        st.lists(inner, max_size=2).map(MyList),
+    ),
+    max_leaves=6,
+)
+
+
+@given(values)
+def test_what_is_put_together_is_what_was_taken_apart(value: Any) -> None:
+    leaves, made = take_apart(value, is_array)
+    again = put_together(made, leaves)
+    assert alike(value, again)
+    assert take_apart(again, is_array) == (leaves, made) or not leaves
+    assert hash(made) == hash(take_apart(again, is_array)[1])
+    assert len({id(leaf) for leaf in leaves}) == len(leaves)
+
+
+@given(values, values)
+def test_forms_with_their_leaves_are_equal_where_values_are(one: Any, other: Any) -> None:
+    leaves, made = take_apart(one, is_array)
+    others, another = take_apart(other, is_array)
+    same = made == another and len(leaves) == len(others) and all(a is b for a, b in zip(leaves, others))
+    assert same == alike(one, other)
+
+
+@given(values)
+def test_other_arrays_in_the_same_places_have_the_same_form(value: Any) -> None:
+    leaves, made = take_apart(value, is_array)
+    fresh = [Array() for _ in leaves]
+    found, another = take_apart(put_together(made, fresh), is_array)
+    assert all(a is b for a, b in zip(found, fresh))
+    assert another == made
+
+
+@given(values)
+def test_a_snapshot_of_what_was_not_touched_shows_no_change(value: Any) -> None:
+    before = snapshot(value, is_array)
+    assert shape_of_change(before, value, is_array) is None
+
+
+@given(values, values)
+def test_a_snapshot_tells_values_apart_as_forms_do(one: Any, other: Any) -> None:
+    holder = [one]
+    before = snapshot(holder, is_array)
+    holder[0] = other
+    changed = shape_of_change(before, holder, is_array) is not None
+    if not any(kind in repr((one, other)) for kind in ('Config', 'Frozen')):  # objects: there by identity
+        assert changed == (not alike(one, other))
+
+
+def test_an_array_met_twice_is_one_leaf() -> None:
+    leaves, made = take_apart((A, [B, A], {'x': B}), is_array)
+    assert [id(leaf) for leaf in leaves] == [id(A), id(B)]
+    again = put_together(made, [C, B])
+    assert again[0] is C and again[1][1] is C and again[2]['x'] is B
+    assert made != form((A, [B, B], {'x': B}))
+    assert take_apart((A, A), is_array)[1] != take_apart((A, B), is_array)[1]
+
+
+@pytest.mark.parametrize(
+    'one, other',
+    [
+        (1, 1.0),
+        (1, True),
+        (0, False),
+        (0.0, -0.0),
+        (1, np.int64(1)),
+        (np.float32(1), np.float64(1)),
+        (np.float64(0.0), np.float64(-0.0)),
+        ('a', b'a'),
+        ([1], (1,)),
+        ({'a': 1, 'b': 2}, {'b': 2, 'a': 1}),
+        ({1: 0}, {True: 0}),
+        ({}, collections.OrderedDict()),
+        ({1}, frozenset({1})),
+        ({1}, {1.0}),
+        (Point(1, 2), (1, 2)),
+        (Config(1), Frozen(1)),
+        (Colour.RED, Colour.BLUE),
+        (Level.LOW, 1),
+        (np.zeros(2), np.zeros(3)),
+        (np.zeros(2), np.zeros(2, 'f4')),
+        (np.zeros(2), np.zeros((1, 2))),
+        (np.zeros(2), -np.zeros(2)),
+        (slice(1), slice(1.0)),
+        (complex(0.0, 0.0), complex(0.0, -0.0)),
+        (np.datetime64(1, 's'), np.datetime64(1, 'ms')),
+        (collections.deque([1]), collections.deque([1], 5)),
+        (collections.defaultdict(list), collections.defaultdict(dict)),
+        (MyInt(1), 1),
+        (MyList([1]), [1]),
+        (datetime.timedelta(1), datetime.timedelta(2)),
+        (len, print),
+        (int, float),
+        (np, math),
+        (functools.partial(max, 1), functools.partial(max, 2)),
+        (types.SimpleNamespace(a=1), types.SimpleNamespace(a=2)),
+        (np.array([1, 'a'], object), np.array([1, 'b'], object)),
+    ],
+)
+def test_different_values_have_different_forms(one: object, other: object) -> None:
+    assert form(one) != form(other)
+    assert form((one, A)) != form((other, A))
+    assert form(one) == form(one)
+    assert hash(form(one)) == hash(form(one))
+    holder = [one]
+    before = snapshot(holder, is_array)
+    holder[0] = other
+    assert shape_of_change(before, holder, is_array) is not None
+
+
+@pytest.mark.parametrize(
+    'one, other',
+    [
+        (math.nan, float('nan')),
+        (np.float32('nan'), np.float32('nan')),
+        (np.longdouble('0.5'), np.longdouble('0.5')),
+        (np.dtype('float32'), np.dtype('f4')),
+        (np.arange(6).reshape(2, 3), np.arange(6).reshape(2, 3)),
+        (Path('a'), Path('a')),
+        (MyInt(3), MyInt(3)),
+        (range(1, 4), range(1, 4)),
+        ({1, 2, 3}, {3, 2, 1}),
+        (Config(A), Config(A)),
+        (Slotted(A), Slotted(A)),
+        (functools.partial(max, A), functools.partial(max, A)),
+    ],
+)
+def test_equal_values_have_equal_forms(one: object, other: object) -> None:
+    assert form(one) == form(other)
+    assert hash(form(one)) == hash(form(other))
+
+
+def test_types_and_contents_survive() -> None:
+    original = (
+        Point(A, 2),
+        collections.defaultdict(list, a=A),
+        collections.OrderedDict([('b', 1), ('a', A)]),
+        Frozen(A),
+        Slotted([A]),
+        collections.deque([A, 1], 3),
+        types.SimpleNamespace(x=A),
+        np.array([A, 1], object),
+        MyList([A]),
+        functools.partial(max, A, key=len),
+        slice(A, 2),
+    )
+    leaves, made = take_apart(original, is_array)
+    assert len(leaves) == 1
+    point, default, ordered, frozen, slotted, queue, space, objects, mine, part, cut = put_together(made, [B])
+    assert type(point) is Point and point.x is B
+    assert type(default) is collections.defaultdict and default.default_factory is list and default['a'] is B
+    assert type(ordered) is collections.OrderedDict and list(ordered) == ['b', 'a']
+    assert type(frozen) is Frozen and frozen.weight is B and frozen.lr == 0.1
+    assert type(slotted) is Slotted and slotted.a[0] is B and not hasattr(slotted, 'b')
+    assert queue.maxlen == 3 and queue[0] is B
+    assert space.x is B
+    assert objects.dtype == object and objects[0] is B
+    assert type(mine) is MyList and mine[0] is B
+    assert part.func is max and part.args[0] is B and part.keywords == {'key': len}
+    assert cut.start is B and cut.stop == 2
+
+
+def test_numpy_arrays_are_copied() -> None:
+    numbers = np.arange(3.0)
+    leaves, made = take_apart([numbers], is_array)
+    numbers[0] = 7
+    first, second = put_together(made, leaves)[0], put_together(made, leaves)[0]
+    assert first[0] == 0
+    first[1] = 9
+    assert second[1] == 1
+
+
+def test_a_flat_tuple_is_described_as_a_nested_one_is() -> None:
+    flat = take_apart((A, 0.5, None, 'x', A, math.nan), is_array)
+    assert flat[1] == form([(A, 0.5, None, 'x', A, math.nan)])[1]
+
+
+def test_opaque_objects_are_compared_by_identity() -> None:
+    one, other = Config(A), Config(A)
+
+    def opaque(value: object) -> bool:
+        return type(value) is Config
+
+    assert form(one) == form(other)
+    assert form(one, opaque=opaque) != form(other, opaque=opaque)
+    leaves, made = take_apart((one, B), is_array, opaque)
+    assert [id(leaf) for leaf in leaves] == [id(B)]
+    assert put_together(made, leaves)[0] is one
+
+
+def test_functions_and_bound_methods_by_identity() -> None:
+    one, other = Config(1), MyList()
+    assert form(other.append) == form(other.append)
+    assert form(other.append) != form(MyList().append)
+    assert form(threading.Thread.start) == form(threading.Thread.start)
+    assert form(one.__init__) == form(one.__init__)  # type: ignore[misc]
+    assert form(one.__init__) != form(Config(1).__init__)  # type: ignore[misc]
+    assert put_together(form(one.__eq__), [])(one)
+
+
+def test_no_code_of_the_objects_is_called() -> None:
+    one, other = Hostile(A), Hostile(A)
+    assert form([one]) == form([other])
+    assert hash(form([one])) == hash(form([other]))
+    assert object.__getattribute__(put_together(form(one), [B]), 'x') is B
+    before = snapshot([one], is_array)
+    assert shape_of_change(before, [one], is_array) is None
+    assert 'Hostile' in str(shape_of_change(before, [other], is_array))
+
+
+@pytest.mark.parametrize(
+    'value, text',
+    [
+        (([], {'x': (n for n in [])}), 'args[1]["x"] is a generator'),
+        ((threading.Lock(),), 'args[0] is a lock'),
+        (types.SimpleNamespace(lock=iter([])), 'args.lock is a list_iterator'),
+        (({1: iter([])},), 'args[0][1] is a list_iterator'),
+        ((memoryview(b''),), 'args[0] is a memoryview'),
+        ((ValueError(),), 'args[0] is a ValueError'),
+        ((np.ma.masked_array([1], [True]),), 'args[0] is a MaskedArray'),
+    ],
+)
+def test_what_cannot_be_described_is_named(value: Any, text: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        take_apart(value, is_array)
+    assert str(caught.value) == text
+
+
+def test_open_files_are_refused(tmp_path: Path) -> None:
+    with open(tmp_path / 'x', 'w') as file, pytest.raises(TypeError, match=r'^kwargs\["log"\] is a TextIOWrapper$'):
+        take_apart({'log': file}, is_array, name='kwargs')
+
+
+def test_arrays_in_sets_and_keys_are_refused() -> None:
+    class Hashed:
+        pass
+
+    array = Hashed()
+    for value in ({array}, {array: 1}, {(1, array): 1}):
+        with pytest.raises(TypeError, match='has an array in'):
+            take_apart(value, lambda found: type(found) is Hashed)
+
+
+def test_cycles_are_refused() -> None:
+    items: list[Any] = [1]
+    items.append(items)
+    with pytest.raises(TypeError, match=r'^args\[1\] holds itself: a list in a cycle$'):
+        take_apart(items, is_array)
+    config = Config(None)
+    config.weight = {'up': config}
+    with pytest.raises(TypeError, match=r'args\.weight\["up"\] holds itself: a Config'):
+        take_apart(config, is_array)
+
+
+def test_the_same_list_twice_is_refused() -> None:
+    twice = [1]
+    with pytest.raises(TypeError, match=r'^args\[1\] is a list that is there twice$'):
+        take_apart([twice, twice], is_array)
+    assert put_together(form([[1], [1]]), []) == [[1], [1]]
+    pair = (1, 2)
+    assert put_together(form([pair, pair]), []) == [pair, pair]
+
+
+@pytest.mark.parametrize(
+    'one, other',
+    [
+        (range(0, 3, 2), range(0, 4, 2)),
+        (range(0), range(1, 1)),
+        (np.arange(6).reshape(2, 3), np.asfortranarray(np.arange(6).reshape(2, 3))),
+        ([1, 8], [8, 1]),
+        (1, True),
+        (1, 1.0),
+        (0.0, -0.0),
+    ],
+)
+def test_what_can_be_told_apart_has_other_forms(one: object, other: object) -> None:
+    assert form(one) != form(other)
+    assert form([one]) != form([other])
+
+
+def test_sets_in_another_order_have_other_forms() -> None:
+    one, other = {8, 0}, {0, 8}
+    assert (list(one) == list(other)) == (form(one) == form(other))
+
+
+def test_depth_is_no_crash() -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(TypeError, match='nested too deeply'):
+        take_apart(deep, is_array)
+    snapshot(deep, is_array)
+    while deep:
+        deep = deep.pop()
+
+
+@pytest.mark.parametrize(
+    'change, text',
+    [
+        (lambda v: v[0].append(1), 'args[0] has 3 items and had 2 before'),
+        (lambda v: v[0].pop(), 'args[0] has 1 item and had 2 before'),
+        (lambda v: v[1].update(w=B), 'args[1]["w"] is not the Array that it was before'),
+        (lambda v: v[1].update(lr=0.2), 'args[1]["lr"] is 0.2 and was 0.1 before'),
+        (lambda v: v[1].update(new=0.2), 'args[1]["new"] is there and was not before'),
+        (lambda v: v[1].pop('lr'), 'args[1]["lr"] is gone and was there before'),
+        (
+            lambda v: v[1].update(w=v[1].pop('w')),
+            'args[1] does not have its keys in the order that they were in before',
+        ),
+        (lambda v: v[2].fill(3), 'args[2] does not hold the values that it held before'),
+        (lambda v: v[3].add(4), 'args[3] has 2 items and had 1 before'),
+        (lambda v: setattr(v[4], 'weight', B), 'args[4].weight is not the Array that it was before'),
+        (lambda v: setattr(v[4], 'cache', 1), 'args[4].cache is there and was not before'),
+        (lambda v: v[4].lr.append(1), 'args[4].lr has 1 item and had 0 before'),
+        (lambda v: setattr(v[5], 'b', 1), 'args[5].b is there and was not before'),
+        (lambda v: v[6].append(0), 'args[6] does not hold the values that it held before'),
+        (lambda v: v[7].__setitem__(0, B), 'args[7][0] is not the Array that it was before'),
+    ],
+)
+def test_changes_around_arrays_are_named(change: Any, text: str) -> None:
+    value: Any = (
+        [A, 1], {'w': A, 'lr': 0.1}, np.zeros(2), {3}, Config(A, []), Slotted(A), bytearray(2), np.array([A], object),
+    )  # fmt: skip
+    before = snapshot(value, is_array)
+    assert shape_of_change(before, value, is_array) is None
+    change(value)
+    assert shape_of_change(before, value, is_array) == text
+
+
+def test_snapshots_take_cycles_and_leave_opaque_objects_alone() -> None:
+    config = Config(None)
+    config.weight = [config, A]
+    before = snapshot(config, is_array)
+    assert shape_of_change(before, config, is_array) is None
+    config.weight.append(1)
+    assert shape_of_change(before, config, is_array) == 'args.weight has 3 items and had 2 before'
+    before = snapshot([config], is_array, lambda value: type(value) is Config)
+    config.lr = 7
+    assert shape_of_change(before, [config], is_array) is None

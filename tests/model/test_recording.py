@@ -1,0 +1,204 @@
+"""What a capture leaves behind: plain data that saves to JSON and loads again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.model.recording import VERSION, Recording
+
+
+def recorded(sim: Any) -> ck.Capture:
+    x = sim.arange(8, dtype='f8')
+    with ck.capture() as cap:
+        y = x + sim.asarray(np.ones(8))
+        with cap.fork(2) as (left, right):
+            with left:
+                a = y * 2
+            with right:
+                b = y * 3
+        a + b
+    return cap
+
+
+def test_the_story(sim: Any) -> None:
+    cap = recorded(sim)
+    story = cap.recording
+    assert (story.version, story.outcome, story.strict, story.mode) == (VERSION, 'good', True, 'relaxed')
+    assert story.node_count == 4 and story.edge_count == 5 and story.memory_bytes > 0
+    assert [lane.number for lane in story.lanes] == [0, 1, 2]
+    assert [lane.parent for lane in story.lanes] == [None, 0, 0]
+    assert all(lane.forked_at is not None and lane.forked_at[0] == __file__ for lane in story.lanes[1:])
+    kinds = [step.kind for step in story.steps]
+    assert kinds.count('fork') == 2 and kinds.count('join') == 2 and kinds.count('constant') == 1
+    text = str(story)
+    assert 'lane 2' in text and 'forked from lane 0 at test_recording.py' in text and 'uploaded while recording' in text
+
+
+def test_json_out_and_in(sim: Any, tmp_path: Path) -> None:
+    story = recorded(sim).recording
+    path = tmp_path / 'recording.json'
+    story.save(path)
+    assert Recording.load(path) == story
+    assert Recording.from_json(json.loads(json.dumps(story.to_json()))) == story
+
+
+@pytest.mark.parametrize(
+    ('data', 'says'),
+    [({'version': 99}, 'version 99'), ({}, 'has no version'), ([], 'not a capturekit recording')],
+)
+def test_what_is_no_recording(data: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Recording.from_json(data)
+
+
+def test_a_failed_capture_tells_its_story_too(sim: Any) -> None:
+    x = sim.arange(8)
+    with pytest.raises(ck.HostReadError), ck.capture() as cap:
+        float((x + 1).sum())
+    assert cap.recording.outcome == 'failed'
+    assert len(cap.recording.lanes) == 1
+
+
+def test_a_wait_that_orders_nothing_is_noted(sim: Any) -> None:
+    with ck.capture() as cap:
+        cap.stream.wait_event(sim.cuda.Event())
+    assert 'never recorded' in cap.recording.notes[0].text
+
+
+def test_dot(sim: Any) -> None:
+    cap = recorded(sim)
+    dot = cap.graph.debug_dot_str()
+    assert (
+        dot.startswith('digraph') and dot.count('->') == 5
+    )  # the origin's own last node stays a dependency behind the join
+
+
+def test_repr(sim: Any) -> None:
+    cap = recorded(sim)
+    assert repr(cap) == '<capturekit.Capture closed>'
+    assert repr(cap.graph) == '<capturekit.Graph 4 nodes, 3 lanes>'
+    cap.graph.close()
+    assert repr(cap.graph) == '<capturekit.Graph closed>'
+
+
+def test_host_functions_run_at_each_launch_on_every_lane(sim: Any) -> None:
+    seen: list[int] = []
+    with ck.capture() as cap:
+        cap.stream.launch_host_func(seen.append, 1)
+        with cap.fork(1) as (lane,):
+            lane.stream.launch_host_func(seen.append, 2)
+    assert seen == []
+    for _ in range(3):
+        cap.graph.launch()
+    assert sorted(seen) == [1, 1, 1, 2, 2, 2]
+
+
+def test_fork_outside_a_capture_is_the_same_eagerly(sim: Any) -> None:
+    def step(x: Any) -> Any:
+        with ck.fork(3) as lanes:
+            parts = []
+            for k, lane in enumerate(lanes):
+                with lane:
+                    parts.append(x * (k + 1))
+        return parts[0] + parts[1] + parts[2]
+
+    x = sim.arange(8, dtype='f8')
+    eager = step(x)
+    with ck.capture() as cap:
+        y = step(x)
+    cap.graph.launch()
+    assert np.array_equal(eager.get(), y.get())
+    assert np.array_equal(eager.get(), np.arange(8) * 6)
+    assert len(cap.recording.lanes) == 4
+
+
+def test_forks_nest_and_many_lanes(sim: Any) -> None:
+    x = sim.arange(8, dtype='f8')
+    with ck.capture() as cap:
+        total = x * 0
+        with cap.fork(4) as outer:
+            sums = []
+            for k, lane in enumerate(outer):
+                with lane, cap.fork(8) as inner:
+                    parts = []
+                    for j, sub in enumerate(inner):
+                        with sub:
+                            parts.append(x * (k * 8 + j))
+                with lane:
+                    s = parts[0]
+                    for part in parts[1:]:
+                        s = s + part
+                    sums.append(s)
+        for s in sums:
+            total = total + s
+    # not those of a sibling: what they did for it would come before what they do now
+    assert len(cap.recording.lanes) == 1 + 4 + 4 * 8
+    cap.graph.launch()
+    assert np.array_equal(total.get(), np.arange(8) * sum(range(32)))
+
+
+def test_an_exception_of_the_blocks_own_is_found_where_it_was_raised(sim: Any) -> None:
+    def fails() -> None:
+        sim.arange(4.0)
+        raise KeyError('of my own')
+
+    with pytest.raises(KeyError), ck.capture() as cap:
+        fails()
+    (step,) = [step for step in cap.recording.steps if step.kind == 'finding']
+    assert step.at is not None and step.at[1:] == [fails.__code__.co_firstlineno + 2, 'fails']
+    assert step.text == "KeyError: 'of my own'"
+
+
+def test_files_that_say_nodes_and_edges_are_read() -> None:
+    """What the two were called before."""
+    old = {'version': 1, 'nodes': 4, 'edges': 5, 'outcome': 'good'}
+    story = Recording.from_json(old)
+    assert (story.node_count, story.edge_count) == (4, 5)
+    saved = story.to_json()
+    assert (saved['node_count'], saved['edge_count']) == (4, 5)
+    assert 'nodes' not in saved and Recording.from_json(saved) == story
+
+
+def test_edges_of_a_lost_capture_are_not_said_to_be_none() -> None:
+    assert '3 nodes, 0 lanes' in str(Recording(node_count=3, outcome='lost'))
+    assert '3 nodes, 0 edges' in str(Recording(node_count=3, outcome='good'))
+
+
+BAD: dict[str, str] = {
+    'empty': '',
+    'no JSON': '{"version": ',
+    'a list': '[1, 2]',
+    'a number': '3',
+    'no version': '{"nodes": 3}',
+    'another version': '{"version": 99}',
+    'lanes are numbers': '{"version": VERSION, "lanes": [1]}',
+    'a lane without its number': '{"version": VERSION, "lanes": [{"stream": 4}]}',
+    'steps are no list': '{"version": VERSION, "steps": 4}',
+    'arrows of three': '{"version": VERSION, "arrows": [[1, 2, 3]]}',
+    'a timeline of one number': '{"version": VERSION, "timeline": 5}',
+    'nested too deep': '[' * 200_000,
+}
+
+
+@pytest.mark.parametrize('what', BAD)
+def test_a_bad_file_is_named(tmp_path: Path, what: str) -> None:
+    path = tmp_path / 'bad.json'
+    path.write_text(BAD[what].replace('VERSION', str(VERSION)))
+    with pytest.raises(ValueError, match=r'bad\.json: ') as found:
+        Recording.load(path)
+    assert type(found.value) is ValueError
+    assert found.value.__suppress_context__
+
+
+def test_a_file_of_other_bytes_is_named(tmp_path: Path) -> None:
+    path = tmp_path / 'bad.json'
+    path.write_bytes(bytes(range(256)))
+    with pytest.raises(ValueError, match=r'bad\.json: ') as found:
+        Recording.load(path)
+    assert type(found.value) is ValueError

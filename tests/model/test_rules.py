@@ -1,0 +1,404 @@
+"""The table of rules against every cell that was measured on a driver."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+
+from capturekit.guard import GUARD
+from capturekit.model import errors, rules
+from capturekit.model.ledger import Ledger
+from capturekit.model.rules import Answer, CaptureStatus, Code, Effect, Mode, Older, Operation, Target
+from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests import measured
+
+CELLS = measured.read(measured.files())
+ROWS = {r[0]: r for r in rules.ROWS}
+
+
+def test_every_measured_operation_has_a_row_and_every_row_was_measured() -> None:
+    seen = {cell['operation'] for cell in CELLS}
+    assert seen - set(ROWS) == set()
+    #: a memset on a lane is in every cell that forks one: it is recorded there before the operation itself
+    assert set(ROWS) - seen == {'memsetAsync(side captured)'}
+
+
+def test_all_492_cells_of_the_first_measurement_are_there() -> None:
+    first = measured.read([measured.DATA / 'driver_rules.json'])
+    assert len(first) == 492
+    assert len({(c['operation'], c['mode'], c['origin']) for c in first}) == 492
+
+
+@pytest.mark.parametrize('label', sorted({str(c['operation']) for c in CELLS}))
+def test_cells_agree(label: str) -> None:
+    cells = [c for c in CELLS if c['operation'] == label]
+    assert len(cells) >= 6
+    for cell in cells:
+        assert measured.told(cell) == measured.expected(cell), cell
+
+
+def test_recorded_cells_added_a_node_and_others_did_not() -> None:
+    for cell in CELLS:
+        if cell['nodes'] is None or '[join]' in str(cell['operation']):
+            continue  # the join cell's second node is the side stream's memset
+        answer = ROWS[str(cell['operation'])][3](measured.MODES[cell['mode']], cell['origin'] == 'blocking')
+        assert (cell['nodes'] == 2) == (answer.effect is Effect.RECORDED), cell
+
+
+def test_refusals_have_a_rule_with_an_exception_and_a_remedy() -> None:
+    for label, _operation, _target, pattern, name in rules.ROWS:
+        if any(a.refused or a.effect is Effect.ESCAPES for a in pattern.answers):
+            rule = rules.RULES[name]
+            assert rule.says and rule.remedy, label
+        else:
+            assert name == '', label
+
+
+def test_every_rule_is_used() -> None:
+    used = {r[4] for r in rules.ROWS} - {''}
+    assert set(rules.RULES) - used == {
+        'host-read', 'host-write',  # judged by what the host would see, not by CUDA
+        'invalidated', 'unjoined',  # judged from the capture's history: tests/agreement
+    }  # fmt: skip
+
+
+def test_an_unmeasured_call_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        rules.row(rules.Operation.EVENT_CREATE, rules.Target.LEGACY)
+
+
+def test_rows_of_one_call_say_one_thing() -> None:
+    """A look-up finds one of them: another that says something else would never be heard."""
+    said: dict[tuple[Operation, Target], set[tuple[rules.Pattern, str]]] = {}
+    for _label, operation, target, pattern, name in rules.ROWS:
+        said.setdefault((operation, target), set()).add((pattern, name))
+    assert [call for call, answers in said.items() if len(answers) > 1] == []
+    for (operation, target), answers in said.items():
+        found, rule = rules.row(operation, target)
+        assert {(found, '' if rule is None else rule.name)} == answers
+
+
+def test_two_rows_that_say_different_things_are_an_error() -> None:
+    label, operation, target, _pattern, name = ROWS['streamQuery(origin)']
+    same = ('the same again', operation, target, rules.CONFLICT, name)
+    assert rules.Table((*rules.ROWS, same)).row(operation, target) == rules.row(operation, target)
+    for other in ((rules.ALLOWED, name), (rules.CONFLICT, 'callback')):
+        with pytest.raises(ValueError, match=f"'{re.escape(label)}' and 'another' are one kind of call"):
+            rules.Table((*rules.ROWS, ('another', operation, target, *other)))
+
+
+def test_two_rules_of_one_name_are_an_error() -> None:
+    rule = rules.RULES['merge']
+    with pytest.raises(ValueError, match='two rules are called merge'):
+        rules._rules(rule, rule)
+
+
+def test_the_history_of_a_capture_changes_answers() -> None:
+    assert {operation for history, operation in rules.BY_HISTORY if history is rules.History.LOST} > {
+        Operation.WORK, Operation.END_CAPTURE,
+    }  # fmt: skip
+    for (history, operation), (answer, name) in rules.BY_HISTORY.items():
+        assert answer.refused
+        assert rules.after(history, operation) == (answer, rules.RULES.get(name))
+    with pytest.raises(KeyError):
+        rules.after(rules.History.UNJOINED, Operation.WORK)
+
+
+def test_a_variant_of_a_rule_raises_what_the_rule_raises() -> None:
+    for name, rule in rules.VARIANTS.items():
+        assert rule.says and rule.remedy and name not in rules.RULES
+        if rule.name in rules.RULES:
+            told = rules.RULES[rule.name]
+            assert rule != told and (rule.error, rule.from_elsewhere) == (told.error, told.from_elsewhere)
+
+
+def test_a_lane_is_told_as_the_origin_is() -> None:
+    told = {(r[1], r[2]): r[4] for r in rules.ROWS}
+    both = [call for call, target in told if target is Target.LANE and (call, Target.ORIGIN) in told]
+    assert len(both) > 15
+    for call in both:
+        if call is not Operation.END_CAPTURE:
+            assert told[call, Target.LANE] == told[call, Target.ORIGIN], call
+
+
+#: Measured calls whose row has another name for them.
+SPELLED = {
+    'memsetAsync': Operation.WORK,
+    'memcpyAsync': Operation.WORK,
+    'memcpy2DAsync': Operation.WORK,
+    'memcpy': Operation.LEGACY_WORK,
+    'memcpy2D': Operation.LEGACY_WORK,
+    'memcpyPeer': Operation.LEGACY_WORK,
+    'memset': Operation.LEGACY_WORK,
+    'streamCreateWithPriority': Operation.STREAM_CREATE,
+    'mallocFromPoolAsync': Operation.MALLOC_ASYNC,
+    'driverCtxSynchronize': Operation.DEVICE_SYNCHRONIZE,
+    'end': Operation.END_CAPTURE,
+    'memsetAsync(legacy) other thread': Operation.LEGACY_WORK,
+    'memsetAsync(legacy), blocking side captured': Operation.LEGACY_WORK,
+    'streamSynchronize(uncaptured) other thread, exchanged to relaxed': Operation.UNSAFE,
+}
+SPELLED |= {operation.value: operation for operation in Operation}
+STREAMS = {
+    'origin': Target.ORIGIN,
+    'side': Target.LANE,
+    'uncaptured': Target.OUTSIDE,
+    'perthread': Target.OUTSIDE,
+    'legacy': Target.LEGACY,
+}
+EVENTS = {
+    'captured': Target.CAPTURED_EVENT,
+    'captured,captured': Target.CAPTURED_EVENT,
+    'uncaptured,captured': Target.CAPTURED_EVENT,
+    'uncaptured,uncaptured': Target.OUTSIDE_EVENT,
+    'uncaptured': Target.OUTSIDE_EVENT,
+    'never recorded': Target.NEVER_RECORDED,
+    'event of an ended capture': Target.DEAD_EVENT,
+}
+ON_EVENTS = (
+    Operation.EVENT_QUERY,
+    Operation.EVENT_SYNCHRONIZE,
+    Operation.EVENT_ELAPSED_TIME,
+    Operation.EVENT_DESTROY,
+)
+#: (the waiting stream, the event) -> the pair's name
+PAIRS = {
+    (Target.ORIGIN, 'side event'): Target.CAPTURED_EVENT,
+    (Target.ORIGIN, 'never recorded'): Target.NEVER_RECORDED,
+    (Target.ORIGIN, 'uncaptured recorded'): Target.OUTSIDE_EVENT,
+    (Target.LANE, 'uncaptured recorded'): Target.OUTSIDE_EVENT,
+    (Target.ORIGIN, 'event of another capture'): Target.FOREIGN_EVENT,
+    (Target.ORIGIN, 'event of an ended capture'): Target.DEAD_EVENT,
+    (Target.OUTSIDE, 'captured'): Target.FORK,
+    (Target.OUTSIDE, 'uncaptured recorded'): Target.OUTSIDE_PAIR,
+    (Target.OUTSIDE, 'never recorded'): Target.OUTSIDE_PAIR,
+    (Target.OUTSIDE, 'event of an ended capture'): Target.DEAD_FORK,
+    (Target.LEGACY, 'captured'): Target.LEGACY_FORK,
+}
+
+
+ODD = {
+    'end (nothing illegal)': Target.ORIGIN,
+    'endCapture(origin, other thread)': Target.WRONG_THREAD,
+    'memsetAsync(legacy), blocking side captured': Target.LANE,
+}
+LABEL = re.compile(r'([A-Za-z0-9]+)([^(]*)(?:\(([^)]*)\))?(.*)')
+
+
+def addressed(operation: Operation, within: str, beyond: str) -> Target:
+    """What a measured call addressed, by what its label has in brackets and behind them."""
+    stream, _, rest = within.partition(',')
+    known = STREAMS.get(stream.partition(' ')[0])  # 'side captured', 'origin again'
+    if known not in (Target.ORIGIN, Target.LEGACY) and 'exchanged to relaxed' in beyond and 'other' not in beyond:
+        return Target.RELAXED_THREAD
+    if operation is Operation.DEVICE_SYNCHRONIZE:
+        return Target.OTHER_THREAD if 'other thread' in beyond else Target.NONE
+    if within in EVENTS and known in (None, Target.OUTSIDE) and operation in ON_EVENTS:
+        return Target.OTHER_THREAD if 'other thread' in beyond else EVENTS[within]
+    if known is None:
+        return Target.LEGACY if operation is Operation.LEGACY_WORK else Target.NONE
+    if operation is Operation.WAIT_EVENT:
+        return PAIRS.get((known, rest.strip()), known)
+    return known
+
+
+def by_thread(label: str) -> Target:
+    """What a call that addresses nothing was measured from."""
+    if 'exchanged to relaxed' in label:
+        return Target.RELAXED_THREAD
+    return Target.OTHER_THREAD if 'other thread' in label else Target.NONE
+
+
+def test_rows_stand_under_what_was_measured() -> None:
+    """The label says which call was made, on what: it is the measurement's, the row's key is ours."""
+    held = 0
+    for label, operation, target, pattern, _name in rules.ROWS:
+        name, between, within, beyond = LABEL.fullmatch(label).groups('')
+        called = SPELLED.get(label, SPELLED.get(name))
+        if called is None:
+            guarded = any(answer.refused for answer in pattern.answers) or 'relaxed' in label
+            assert operation is (Operation.UNSAFE if guarded else Operation.HARMLESS), label
+            assert target is by_thread(label), label
+            continue
+        held += 1
+        assert operation is called, label
+        if target in (Target.OTHER_THREAD, Target.LEGACY_OTHER_THREAD):
+            assert 'other thread' in label
+        elif operation is not Operation.UNSAFE:
+            assert target is (ODD.get(label) or addressed(operation, within, between + beyond)), label
+    assert held > 140
+
+
+def test_numbers_are_cudas_own() -> None:
+    """CUDA's runtime, which CuPy brings, says what each code is called."""
+    ask = (
+        'from cupy_backends.cuda.api import runtime as r\n'
+        f'for code in {[code.value for code in Code.__members__.values()]}:\n'
+        '    print(code, str(r.CUDARuntimeError(code)).partition(":")[0])\n'
+        'for name in ("ModeGlobal", "ModeThreadLocal", "ModeRelaxed", "StatusNone", "StatusActive",'
+        ' "StatusInvalidated"):\n'
+        '    print(getattr(r, "streamCapture" + name), name)\n'
+    )
+    asked = subprocess.run([sys.executable, '-c', ask], capture_output=True, text=True)
+    if asked.returncode and 'ModuleNotFoundError' in asked.stderr:
+        pytest.skip('CuPy is not installed')
+    ours = [(code.value, name) for name, code in Code.__members__.items()]
+    ours += [(mode.value, f'Mode{name.title().replace("_", "")}') for name, mode in Mode.__members__.items()]
+    ours += [(status.value, f'Status{name.title()}') for name, status in CaptureStatus.__members__.items()]
+    assert asked.stdout.splitlines() == [f'{number} {name}' for number, name in ours], asked.stderr
+
+
+#: Where CUDA's code names what was done wrong, the exception is of that name.
+BY_CODE = {
+    Code.cudaErrorStreamCaptureIsolation: errors.IsolationError,
+    Code.cudaErrorStreamCaptureMerge: errors.MergeError,
+    Code.cudaErrorStreamCaptureUnmatched: errors.UnmatchedError,
+    Code.cudaErrorStreamCaptureWrongThread: errors.WrongThreadError,
+    Code.cudaErrorStreamCaptureImplicit: errors.LegacyStreamError,
+    Code.cudaErrorCapturedEvent: errors.SynchronizationError,
+    Code.cudaErrorIllegalState: errors.UnmatchedError,
+}
+WAITING = re.compile(r'.*(Synchronize|Query)$')
+
+
+def test_exceptions_are_of_the_kind_that_cuda_names() -> None:
+    for label, operation, _target, pattern, name in rules.ROWS:
+        if not name or name == 'legacy-stream':
+            continue
+        kind = rules.RULES[name].error
+        for answer in pattern.answers:
+            if answer.code in BY_CODE:
+                assert kind is BY_CODE[answer.code], label
+            elif answer.code is Code.cudaErrorInvalidValue:
+                assert kind is (errors.UnsupportedCallError if name == 'outside-pointer' else errors.IsolationError), (
+                    label
+                )
+            elif answer.code is Code.cudaErrorStreamCaptureUnsupported:
+                waits = WAITING.match(operation.value)
+                assert kind is (errors.SynchronizationError if waits else errors.UnsupportedCallError), label
+            elif answer.effect is Effect.ESCAPES:
+                assert kind is errors.EscapedWorkError, label
+
+
+def test_rules_that_no_row_names_raise_what_they_are_called() -> None:
+    assert {rules.RULES[name].error for name in ('invalidated', 'unjoined', 'host-read', 'legacy-stream')} == {
+        errors.InvalidatedError, errors.UnjoinedError, errors.HostReadError, errors.LegacyStreamError,
+    }  # fmt: skip
+    assert rules.RULES['invalidated'].error is errors.InvalidatedError
+    assert rules.RULES['unjoined'].error is errors.UnjoinedError
+    assert rules.RULES['host-read'].error is errors.HostReadError
+
+
+@pytest.mark.parametrize('effect', Effect)
+def test_a_capture_is_lost_by_errors_only(effect: Effect) -> None:
+    assert not Answer(Code.cudaSuccess, effect).loses and not Answer(Code.cudaSuccess, effect).refused
+    failed = Answer(Code.cudaErrorStreamCaptureImplicit, effect)
+    assert failed.refused
+    assert failed.loses == (effect in (Effect.INVALIDATES, Effect.ENDS))
+
+
+def test_the_table_can_not_be_changed() -> None:
+    assert {len(r[3].answers) for r in rules.ROWS} == {6}
+    pattern, rule = rules.row(Operation.STREAM_QUERY, Target.ORIGIN)
+    for shared, name in ((pattern, 'answers'), (rule, 'error'), (pattern.answers[0], 'code')):
+        with pytest.raises(FrozenInstanceError):
+            setattr(shared, name, None)
+
+
+# -- by driver ------------------------------------------------------------------------------------------------
+
+QUERY = Operation.STREAM_QUERY, Target.ORIGIN
+ASKED = ('streamQuery(origin)', 'streamQuery(side captured)')
+
+
+@pytest.fixture
+def older(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if drivers before CUDA 12.4 had let a captured stream be asked, and those before 13.0 had lost it by 906."""
+    asked = [row for row in rules.ROWS if row[0] in ASKED]
+    lenient = [Older(12040, (*row[:3], rules.ALLOWED, '')) for row in asked]
+    implicit = [Older(13000, (*row[:3], rules.LEGACY_FORK, row[4])) for row in asked]
+    monkeypatch.setattr(rules, 'OLDER', (*lenient, *implicit))
+    rules.table.cache_clear()
+    yield
+    monkeypatch.undo()
+    rules.table.cache_clear()
+
+
+def test_every_driver_that_was_measured_is_named_and_every_one_that_is_named_was_measured() -> None:
+    assert {one.cuda for one in rules.MEASURED} == {cell['driver_version'] for cell in CELLS}
+    assert rules.NEWEST.cuda == max(one.cuda for one in rules.MEASURED)
+
+
+def test_drivers_without_a_difference_share_what_is_known() -> None:
+    assert rules.table(12000).rows == rules.table(99000).rows == rules.table().rows == rules.ROWS
+
+
+@pytest.mark.parametrize(
+    ('driver', 'pattern'),
+    [
+        (12030, rules.ALLOWED),
+        (12040, rules.LEGACY_FORK),
+        (12090, rules.LEGACY_FORK),
+        (13000, rules.CONFLICT),
+        (14000, rules.CONFLICT),
+        (None, rules.CONFLICT),
+    ],
+)
+def test_an_older_driver_has_rows_of_its_own(driver: int | None, pattern: rules.Pattern, older: None) -> None:
+    assert rules.table(driver).row(*QUERY)[0] is pattern
+    assert rules.row(*QUERY)[0] is rules.CONFLICT
+    others = [row for row in rules.table(driver).rows if row[0] not in ASKED]
+    assert others == [row for row in rules.ROWS if row[0] not in ASKED]
+
+
+def test_older_rows_take_the_place_of_rows() -> None:
+    labels = {row[0]: row for row in rules.ROWS}
+    assert all(one.row[:3] == labels[one.row[0]][:3] for one in rules.OLDER)
+
+
+def test_the_ledger_judges_by_its_drivers_rows(older: None) -> None:
+    codes = []
+    for driver in (12030, 12090, 13000):
+        topology = Ledger(rules.table(driver))
+        topology.begin(16, Mode.RELAXED, 0)
+        codes.append(topology.judge(Operation.STREAM_QUERY, thread=0, stream=16).answer.code)
+    assert codes == [
+        Code.cudaSuccess, Code.cudaErrorStreamCaptureImplicit, Code.cudaErrorStreamCaptureUnsupported,
+    ]  # fmt: skip
+
+
+def test_a_capture_is_guarded_by_the_rules_of_its_driver(older: None) -> None:
+    import capturekit as ck
+
+    for driver, table in ((12030, rules.table(12030)), (None, rules.table(13000))):
+        install(SimulatedDevice(driver=driver))
+        try:
+            with ck.capture() as cap:
+                assert GUARD.topology.table is table
+                if driver is None:
+                    with pytest.raises(ck.SynchronizationError):
+                        _ = cap.stream.done
+                answer = GUARD.topology.judge(Operation.STREAM_QUERY, thread=0, stream=cap.stream.ptr).answer
+                assert answer.refused == (driver is None)
+        finally:
+            uninstall()
+
+
+def test_the_simulated_device_answers_as_its_driver(older: None) -> None:
+    def asked(driver: int | None) -> Any:
+        device = SimulatedDevice(driver=driver)
+        stream = device.stream_create(non_blocking=True)
+        device.begin_capture(stream)
+        try:
+            return device.stream_query(stream)
+        except errors.CudaCallError as error:
+            return error.code
+
+    assert asked(12090) is Code.cudaErrorStreamCaptureImplicit
+    assert asked(None) is Code.cudaErrorStreamCaptureUnsupported

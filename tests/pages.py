@@ -1,0 +1,262 @@
+"""``python -m tests.pages`` brings README.md and docs/ up to date: what examples print, tables and pictures made of the
+code. ``--check`` changes nothing and says what would change; tests do the same.
+
+Every page is one script: its ``python`` blocks, in order, on the lines that they have in the page. A ``text`` block is
+what the ``python`` block before it prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import capturekit as ck
+from capturekit.cli.examples import LESSONS, MEANINGS, program
+from capturekit.model.progress import each
+from capturekit.model.rules import ROWS, RULES, Effect, Rule
+from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.command import ROOT, started
+
+DOCS = ROOT / 'docs'
+PICTURE = DOCS / 'pictures' / 'readme.svg'
+#: Ends what one block prints, and begins the next block's.
+_MARK = '\x1e'
+
+
+class Block(NamedTuple):
+    """A fenced block: its language, the number of its first line, and its text."""
+
+    language: str
+    line: int
+    text: str
+
+
+def pages() -> list[Path]:
+    """The README and all pages of docs/."""
+    return [ROOT / 'README.md', *sorted(DOCS.rglob('*.md'))]
+
+
+def examples() -> list[Path]:
+    """The pages that have examples."""
+    return [path for path in pages() if any(block.language == 'python' for block in blocks(path.read_text()))]
+
+
+def blocks(text: str) -> list[Block]:
+    """All fenced blocks of a page."""
+    found = re.finditer(r'^```(\w*)\n(.*?)^```$', text, re.MULTILINE | re.DOTALL)
+    return [Block(match[1], text.count('\n', 0, match.start(2)) + 1, match[2]) for match in found]
+
+
+def without_handles(text: str) -> str:
+    """A text in which handles and addresses are left out: they differ from run to run."""
+    return re.sub(r'0x[0-9a-f]+', '0x', text)
+
+
+# -- what examples print --------------------------------------------------------------------------------------
+
+
+def script(text: str, *, marked: bool) -> str:
+    """The python blocks of a page, each line where the page has it; ``marked``: each ends by printing a mark."""
+    lines: list[str] = []
+    for block in blocks(text):
+        if block.language == 'python':
+            lines += [''] * (block.line - 1 - len(lines))
+            lines += block.text.splitlines()
+            lines += [f'print({_MARK!r}, end="")'] * marked  # on the line of the fence
+    return '\n'.join(lines) + '\n'
+
+
+def ran(name: str, code: str) -> subprocess.CompletedProcess[str]:
+    """Run a script of that name on the simulated device, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        path.write_text(code)
+        return started('run', '--simulate', str(path))
+
+
+def printed(path: Path) -> list[tuple[Block, str]]:
+    """Each python block of a page and what it prints.
+
+    Raises:
+        RuntimeError: the script failed, or said something on standard error.
+    """
+    text = path.read_text()
+    done = ran(path.name, script(text, marked=True))
+    said = done.stderr.splitlines()[1:]  # the first line says the device
+    if done.returncode or said:
+        raise RuntimeError(f'{path.name}: {done.stdout}{done.stderr}')
+    return list(zip([one for one in blocks(text) if one.language == 'python'], done.stdout.split(_MARK)))
+
+
+def shown(path: Path) -> list[str]:
+    """What the page shows for each python block: the text block after it, or ''."""
+    found: list[str] = []
+    for block in blocks(path.read_text()):
+        if block.language == 'python':
+            found.append('')
+        elif block.language == 'text' and found and not block.text.startswith('usage: '):
+            found[-1] += block.text
+    return found
+
+
+def with_outputs(path: Path) -> str:
+    """The page, with its text blocks as its examples print them now. Handles that only differ stay as they are."""
+    text = path.read_text()
+    for (block, new), old in zip(printed(path), shown(path)):
+        if without_handles(new) != without_handles(old):
+            fence = f'```python\n{block.text}```\n```text\n'
+            assert f'{fence}{old}```' in text, f'{path.name}:{block.line} prints something, and no text block follows'
+            text = text.replace(f'{fence}{old}```', f'{fence}{new}```')
+    return text
+
+
+# -- what is made of the code ---------------------------------------------------------------------------------
+
+
+def exceptions() -> str:
+    """The table of exceptions: the first paragraph of each docstring, its rules, and CUDA's codes by these."""
+    rows = ['| exception | what happened | CUDA would say | rules, with examples |', '| --- | --- | --- | --- |']
+    for name in ck.__all__:
+        kind = getattr(ck, name)
+        if isinstance(kind, type) and issubclass(kind, ck.CaptureError) and kind is not ck.CaptureError:
+            says = ' '.join((kind.__doc__ or '').split('\n\n')[0].split()).replace('``', '`')
+            says = re.sub(r' [(](?:[0-9, ]+|[0-9]+, or .*?)[)]', '', says)
+            seen = ', '.join(link(rule) for rule in RULES.values() if rule.error is kind)
+            rows.append(f'| `{name}` | {says} | {codes(kind)} | {seen or "-"} |')
+    return '\n'.join(rows) + '\n'
+
+
+def link(rule: Rule) -> str:
+    return f'[{rule.name}](strict.md#{rule.name})'
+
+
+def by_code() -> str:
+    """The table of CUDA's codes: what each means, and what capturekit raises instead."""
+    rows = ['| code | name | what CUDA means | capturekit raises |', '| --- | --- | --- | --- |']
+    kinds = [getattr(ck, name) for name in ck.__all__ if name.endswith('Error')]
+    for code, meaning in MEANINGS.items():
+        raises = [f'`{kind.__name__}`' for kind in kinds if str(int(code)) in codes(kind).split(', ')]
+        rows.append(f'| {int(code)} | `{code.name}` | {meaning} | {", ".join(raises) or "-"} |')
+    return '\n'.join(rows) + '\n'
+
+
+#: What the driver says where the table has no row: a lane left unjoined, a capture lost before, an update refused.
+_BY_PAST = {'UnjoinedError': '904', 'InvalidatedError': '901', 'UpdateError': '910', 'HostReadError': '900'}
+
+
+def codes(kind: type) -> str:
+    """The codes with which the driver answers calls that this exception refuses; 'nothing' where it lets them run."""
+    names = {rule.name for rule in RULES.values() if rule.error is kind}
+    answers = [answer for row in ROWS if row[4] in names for answer in row[3].answers]
+    found = [str(code) for code in sorted({int(answer.code) for answer in answers if answer.refused})]
+    if any(answer.effect is Effect.ESCAPES for answer in answers):
+        found.append('or nothing' if found else 'nothing')
+    return ', '.join(found) or _BY_PAST.get(kind.__name__, 'nothing')
+
+
+def rules() -> str:
+    """A section for each rule: what it says, what is raised or adapted, a wrong and a right example."""
+    head = ['| rule | strict | `strict=False` |', '| --- | --- | --- |']
+    sections = []
+    for name, rule in RULES.items():
+        strict, adapting = attempt(rule, strict=True), attempt(rule, strict=False)
+        adapting = 'the same' if adapting == strict else adapting
+        head.append(f'| [{name}](#{name}) | {strict} | {adapting} |')
+        sections.append(section(rule, strict, adapting))
+    return '\n'.join(head) + '\n\n' + '\n'.join(sections)
+
+
+def section(rule: Rule, strict: str, adapting: str) -> str:
+    lesson = LESSONS[rule.name]
+    lines = [f'### {rule.name}', f'{rule.says}.', '']
+    lines += [f'- **Where it is met**: {lesson.met}', f'- **What to write instead**: {rule.remedy}']
+    lines += [f'- **Strict**: {strict}. **With `strict=False`**: {adapting}.']
+    lines += [f'- **On the simulated device**: {lesson.unshown}'] * bool(lesson.unshown)
+    for word, code in (('Wrong', lesson.wrong), ('Right', lesson.right)):
+        if code:
+            lines += ['', f'{word}:', '```py', program(code).rstrip(), '```']
+    return '\n'.join(lines) + '\n'
+
+
+def attempt(rule: Rule, *, strict: bool) -> str:
+    """Run the wrong example of a rule on the simulated device: what it raises, or how it is adapted."""
+    code = program(LESSONS[rule.name].wrong)
+    if not strict:
+        code = code.replace('ck.capture(', 'ck.capture(strict=False, ').replace('strict=False, )', 'strict=False)')
+    names: dict[str, Any] = {}
+    install(SimulatedDevice(0))
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(code, 'example.py', 'exec'), names)
+    except Exception as error:
+        return f'`{type(error).__name__}`'
+    finally:
+        uninstall()
+    steps = names['cap'].recording.adaptations
+    texts = [re.sub(r'stream 0x[0-9a-f]+', 'the stream', step.text) for step in steps]
+    return f'adapted: *{"; ".join(texts)}*' if texts else 'nothing is raised'
+
+
+def picture() -> str:
+    """The recording of the README's first example, as an SVG."""
+    readme = ROOT / 'README.md'
+    first = blocks(readme.read_text())[0]
+    code = '\n' * (first.line - 1) + first.text
+    install(SimulatedDevice(0))
+    try:
+        names: dict[str, Any] = {}
+        exec(compile(code, str(readme), 'exec'), names)
+        return ck.render.to_svg(names['cap'].graph.describe())
+    finally:
+        uninstall()
+
+
+_PARTS: dict[str, Callable[[], str]] = {'exceptions': exceptions, 'codes': by_code, 'rules': rules}
+
+
+def with_parts(text: str) -> str:
+    """A page, with what lies between its marks made anew."""
+    for name, make in _PARTS.items():
+        start = f'<!-- {name}: made by `python -m tests.pages` -->\n'
+        if start in text:
+            before, rest = text.split(start)
+            text = f'{before}{start}\n{make()}\n<!-- end -->{rest.split("<!-- end -->", 1)[1]}'
+    return text
+
+
+# -- the command ----------------------------------------------------------------------------------------------
+
+
+def stale() -> Iterator[tuple[Path, str]]:
+    """What is no longer as the code has it, and what it should be."""
+    for path in each('pages', pages()):
+        text = path.read_text()
+        new = with_parts(text) if '<!-- end -->' in text else text
+        if path in examples():
+            new = with_outputs(path)
+        if new != text:
+            yield path, new
+    drawn = picture()
+    if not PICTURE.exists() or without_handles(PICTURE.read_text()) != without_handles(drawn):
+        yield PICTURE, drawn
+
+
+def main(check: bool) -> int:
+    found = list(stale())
+    for path, new in found:
+        print(path.relative_to(ROOT))
+        if not check:
+            path.write_text(new)
+    # what is written moves the lines below it, which messages name
+    return int(bool(found)) if check or not found else main(check)
+
+
+if __name__ == '__main__':
+    sys.exit(main('--check' in sys.argv[1:]))

@@ -1,0 +1,640 @@
+"""Conditional nodes from ordinary code: loops, branches and switches that the device decides about."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import capturekit as ck
+from capturekit.driver.cuda import CudaDevice
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import Code
+from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.examples import examples
+
+DROPPED = 'an array from before the loop was dropped in its body'
+
+
+@contextlib.contextmanager
+def simulated(seed: int = 0) -> Iterator[Any]:
+    install(SimulatedDevice(seed))
+    try:
+        yield sys.modules['cupy']
+    finally:
+        uninstall()
+
+
+def values(array: Any) -> list[Any]:
+    return list(np.asarray(array.get()).reshape(-1).tolist())
+
+
+def launched(cap: Any, *arrays: Any) -> list[list[Any]]:
+    cap.graph.launch()
+    return [values(array) for array in arrays]
+
+
+def flag(cp: Any, value: bool = True) -> Any:
+    return cp.full((), value, '?')
+
+
+# -- loops ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_loop_runs_as_long_as_its_condition_holds(cp: Any) -> None:
+    x, n, going = cp.ones(4), cp.zeros((), 'i8'), flag(cp)
+    with ck.capture() as cap:
+        n.fill(0)
+        x.fill(1)
+        cp.less(n, 5, out=going)
+        with cap.while_(going) as loop:
+            x *= 2
+            n += 1
+            cp.less(n, 5, out=going)
+        y = x + 1
+    for _ in range(3):
+        assert launched(cap, y, n, loop.passes) == [[33.0] * 4, [5], [5]]
+
+
+def test_a_loop_may_make_no_pass_at_all(cp: Any) -> None:
+    x, going = cp.ones(4), flag(cp, False)
+    with ck.capture() as cap, cap.while_(going) as loop:
+        x *= 2
+        cp.less(x[0], 100, out=going)
+    assert launched(cap, x, loop.passes) == [[1.0] * 4, [0]]
+    going.fill(True)
+    with pytest.raises(ck.ClosedError), cap.while_(going):
+        pass
+
+
+def test_a_limit_ends_a_loop_that_would_not_end(cp: Any) -> None:
+    x, going = cp.zeros(2), flag(cp)
+    with ck.capture() as cap, cap.while_(going, limit=7) as loop:
+        x += 1
+    for times in (1, 2):
+        assert launched(cap, x, loop.passes) == [[7.0 * times] * 2, [7]]
+
+
+@pytest.mark.parametrize('dtype', ['?', 'i1', 'u1', 'i2', 'i4', 'u4', 'i8', 'u8'])
+def test_conditions_are_booleans_and_whole_numbers(cp: Any, dtype: str) -> None:
+    x, left = cp.zeros(2), cp.zeros((), dtype)
+    start = 1 if dtype == '?' else np.iinfo(dtype).min or np.iinfo(dtype).max  # its lowest bits are 0, or all are 1
+    with ck.capture() as cap:
+        left.fill(start)
+        with cap.while_(left):
+            x += 1
+            left.fill(0)
+    assert launched(cap, x, left) == [[1.0, 1.0], [0]]
+
+
+def test_loops_nest(cp: Any) -> None:
+    total, i, j = (cp.zeros((), 'i8') for _ in range(3))
+    more_i, more_j = flag(cp), flag(cp)
+    with ck.capture() as cap:
+        for array in (total, i):
+            array.fill(0)
+        more_i.fill(True)
+        with cap.while_(more_i) as outer:
+            j.fill(0)
+            cp.less(j, i, out=more_j)
+            with cap.while_(more_j) as inner:
+                total += 1
+                j += 1
+                cp.less(j, i, out=more_j)
+            i += 1
+            cp.less(i, 5, out=more_i)
+    for _ in range(2):
+        assert launched(cap, total, outer.passes, inner.passes) == [[0 + 1 + 2 + 3 + 4], [5], [4]]
+
+
+def test_bodies_fork_and_join(cp: Any) -> None:
+    a, b, n, going = cp.ones(4), cp.ones(4), cp.zeros((), 'i8'), flag(cp)
+    side = cp.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        with side_of(cap, side):
+            a.fill(1)
+        b.fill(1)
+        n.fill(0)
+        going.fill(True)
+        cap.join(side)
+        with cap.while_(going):
+            with cap.fork(2) as (left, right):
+                with left:
+                    a *= 2
+                with right:
+                    b *= 3
+            with side_of(cap, side):
+                a += b
+            n += 1
+            cp.less(n, 3, out=going)
+            cap.join(side)
+        with side_of(cap, side):
+            c = a + b
+        cap.join(side)
+    want_a, want_b = 1.0, 1.0
+    for _ in range(3):
+        want_a, want_b = want_a * 2, want_b * 3
+        want_a += want_b
+    for _ in range(2):
+        assert launched(cap, a, b, c) == [[want_a] * 4, [want_b] * 4, [want_a + want_b] * 4]
+
+
+@contextlib.contextmanager
+def side_of(cap: Any, side: Any) -> Iterator[None]:
+    side.wait_event(cap.stream.record())
+    with side:
+        yield
+
+
+def test_a_decision_on_a_lane(cp: Any) -> None:
+    """What is current goes on behind the node; the other lanes have to be joined."""
+    x, going = cp.ones(4), flag(cp)
+    side = cp.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        with side_of(cap, side):
+            x.fill(1)
+            with cap.while_(going):
+                x += 1
+                going.fill(False)
+            x *= 10
+        cap.join(side)
+    assert launched(cap, x) == [[20.0] * 4]
+
+
+def test_open_lanes_are_refused_and_the_capture_goes_on(cp: Any) -> None:
+    x, y, going = cp.ones(4), cp.ones(4), flag(cp)
+    side = cp.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        with side_of(cap, side):
+            y += 1
+        with pytest.raises(ck.UnjoinedError, match='all lanes have to be joined'), cap.while_(going):
+            pass
+        cap.join(side)
+        with cap.if_(going):
+            x += y
+    assert launched(cap, x, y) == [[3.0] * 4, [2.0] * 4]
+    with ck.capture(strict=False) as cap:
+        with side_of(cap, side):
+            y += 1
+        with cap.if_(going):
+            x += y
+    assert launched(cap, x) == [[6.0] * 4]
+
+
+# -- branches -------------------------------------------------------------------------------------------------------
+
+
+def test_branches(cp: Any) -> None:
+    x, n = cp.zeros(2), cp.zeros((), 'i4')
+    with ck.capture() as cap:
+        with cap.if_(n > 1):
+            x += 1
+        with cap.if_else(n > 2) as (then, otherwise):
+            with then:
+                x += 10
+            with otherwise:
+                x += 100
+        with cap.switch(n, 3) as cases:
+            with cases[0]:
+                x += 1000
+            with cases[2]:
+                x += 2000
+        y = x + 0.5
+    for number, want in ((0, 1100.5), (1, 100.5), (2, 2101.5), (3, 11.5), (-1, 100.5)):
+        x.fill(0)
+        n.fill(number)
+        assert launched(cap, y) == [[want] * 2]
+
+
+def test_work_between_branches_is_refused(cp: Any) -> None:
+    x, n = cp.zeros(2), cp.ones((), 'i4')
+    with ck.capture() as cap, cap.if_else(n) as (then, otherwise):
+        with then:
+            x += 1
+        x *= 10
+        with pytest.raises(ck.UnsupportedCallError, match='Work between the branches'), otherwise:
+            pass
+    assert launched(cap, x) == [[10.0] * 2]
+    with ck.capture() as cap, cap.if_else(n) as (then, _otherwise):
+        with then:
+            x += 1
+        with pytest.raises(ck.UnsupportedCallError, match='entered twice'), then:
+            pass
+    assert launched(cap, x) == [[11.0] * 2]
+
+
+def test_work_on_another_lane_between_branches_is_refused_as_well(cp: Any) -> None:
+    x, y, n = cp.zeros(2), cp.zeros(2), cp.ones((), 'i4')
+    side = cp.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        with side_of(cap, side), cap.if_else(n) as (then, otherwise):
+            with then:
+                x += 1
+            y += 5
+            with pytest.raises(ck.UnsupportedCallError, match='Work between the branches'), otherwise:
+                pass
+        cap.join(side)
+        z = x + y
+    assert launched(cap, z) == [[6.0] * 2]
+
+
+def test_a_loop_that_is_never_entered_is_no_graph(cp: Any) -> None:
+    """It would run for ever."""
+    x, going = cp.zeros(2), flag(cp)
+    with pytest.raises(ck.UnsupportedCallError, match='A loop without a body') as info, ck.capture() as cap:
+        cap.while_(going)
+        x += 1
+    assert info.value.location is not None and info.value.location.file == __file__
+    with pytest.raises(ck.UnsupportedCallError, match='A loop without a body'), ck.capture() as cap:
+        loop = cap.while_(going)
+        x += 1
+        with pytest.raises(ck.UnsupportedCallError, match='Work between'), loop:
+            pass
+    with ck.capture() as cap:
+        y = x + 2
+    assert launched(cap, y) == [[2.0] * 2]
+
+
+@pytest.mark.parametrize('resumes', [True, False])
+def test_a_capture_that_is_lost_in_a_body(sim: Any, monkeypatch: pytest.MonkeyPatch, resumes: bool) -> None:
+    """Whether or not the driver goes on behind the node then; afterwards all is as before."""
+    x = sim.zeros(2)
+    original = SimulatedDevice.begin_capture_to
+    calls: list[int] = []
+
+    def begins(self: Any, *args: Any) -> None:
+        calls.append(1)
+        if len(calls) == 2 and not resumes:
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'streamBeginCaptureToGraph')
+        original(self, *args)
+
+    monkeypatch.setattr(SimulatedDevice, 'begin_capture_to', begins)
+    with pytest.raises((ck.CaptureError, CudaCallError)), ck.capture() as cap, cap.if_(flag(sim)):
+        x += 1
+        with contextlib.suppress(CudaCallError):
+            sim.__capturekit_simulated__.device_synchronize()
+    assert cap.recording.outcome == 'failed' and not cap.stream.is_capturing()
+    calls[:] = [1, 1]
+    with ck.capture() as cap, cap.if_(flag(sim)):
+        x += 1
+    assert launched(cap, x) == [[1.0] * 2]
+
+
+@pytest.mark.parametrize('how', ['unjoined', 'an exception'])
+def test_lanes_left_open_behind_a_decision(cp: Any, how: str) -> None:
+    """The graph that goes on behind the node is destroyed once, and nothing else goes wrong."""
+    x = cp.zeros(2)
+    side = cp.cuda.Stream(non_blocking=True)
+    wanted: type[BaseException] = ck.UnjoinedError if how == 'unjoined' else KeyError
+    with pytest.raises(wanted) as info, ck.capture() as cap:
+        with cap.if_(flag(cp)):
+            x += 1
+        with side_of(cap, side):
+            x += 1
+        if how != 'unjoined':
+            raise KeyError
+    assert getattr(info.value, '__notes__', []) == []
+    with ck.capture() as cap:
+        y = x + 2
+    assert launched(cap, y) == [[2.0] * 2]
+
+
+def test_decisions_in_branches(cp: Any) -> None:
+    x, n, going = cp.zeros(2), cp.zeros((), 'i4'), flag(cp)
+    with ck.capture() as cap, cap.if_else(n) as (then, otherwise):
+        with then, cap.while_(going, limit=3):
+            x += 1
+        with otherwise, cap.if_(going):
+            x -= 1
+    assert launched(cap, x) == [[-1.0] * 2]
+    n.fill(5)
+    assert launched(cap, x) == [[2.0] * 2]
+
+
+# -- what no body can hold ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('call', ['host function', 'read', 'read rehearsed', 'numbers', 'external event'])
+def test_what_no_body_can_hold_is_refused_and_the_rest_is_a_good_graph(cp: Any, call: str) -> None:
+    x, n, going = cp.ones(4), cp.zeros((), 'i8'), flag(cp)
+    event = cp.cuda.Event()
+    calls: dict[str, Any] = {
+        'host function': lambda cap: cap.stream.launch_host_func(lambda _: None, None),
+        'read': lambda _cap: float(x.sum()),
+        'read rehearsed': lambda _cap: float(x.sum()),
+        'numbers': lambda _cap: cp.random.RandomState(3).random_sample(4),
+        'external event': lambda cap: cp.cuda.runtime.eventRecordWithFlags(event.ptr, cap.stream.ptr, 1),
+    }
+    if call == 'external event' and not hasattr(cp.cuda.runtime, 'eventRecordWithFlags'):
+        pytest.skip('this CuPy records no external events')
+    rehearsal = ck.rehearse(lambda: float(x.sum())) if call == 'read rehearsed' else None
+    with ck.capture(rehearsal=rehearsal) as cap:
+        n.fill(0)
+        going.fill(True)
+        with cap.while_(going):
+            n += 1
+            cp.less(n, 3, out=going)
+            with pytest.raises((ck.UnsupportedCallError, ck.HostReadError)) as info:
+                calls[call](cap)
+        y = n * 2
+    assert info.value.location is not None and info.value.location.file == __file__
+    assert launched(cap, y) == [[6]]
+
+
+def test_a_driver_that_is_too_old_says_so_and_the_capture_goes_on(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = sim.ones(4)
+    monkeypatch.setattr(SimulatedDevice, 'can_decide', lambda _device, decides, count: decides == 'if' and count == 1)
+    with ck.capture() as cap:
+        for call in (cap.while_, cap.if_else, lambda flag: cap.switch(flag, 2)):
+            with pytest.raises(ck.UnsupportedCallError, match='came to CUDA with 12'):
+                call(flag(sim))
+        with cap.if_(flag(sim)):
+            x += 1
+    assert launched(cap, x) == [[2.0] * 4]
+
+
+@pytest.mark.parametrize(('version', 'known'), [(12030, 0), (12040, 2), (12070, 2), (12080, 4), (13000, 4)])
+def test_which_drivers_decide(version: int, known: int) -> None:
+    d: Any = CudaDevice.__new__(CudaDevice)
+    kinds = SimpleNamespace(cudaGraphCondTypeIf=0, cudaGraphCondTypeWhile=1, cudaGraphCondTypeSwitch=2)
+    d._rt = SimpleNamespace(cudaGraphConditionalNodeType=kinds, cudaDriverGetVersion=lambda: (0, version))
+    asked = [('if', 1), ('while', 1), ('if', 2), ('switch', 3)]
+    assert [d.can_decide(*one) for one in asked] == [True] * known + [False] * (4 - known)
+    del kinds.cudaGraphCondTypeSwitch
+    assert not d.can_decide('switch', 2)
+    del d._rt.cudaGraphConditionalNodeType
+    assert not d.can_decide('if', 1)
+
+
+def test_host_nodes_that_came_past_the_guard_are_named(sim: Any) -> None:
+    device = sys.modules['cupy'].__capturekit_simulated__  # type: ignore[attr-defined]
+    x = sim.ones(4)
+    with pytest.raises(ck.UnsupportedCallError, match='A host node in the body'), ck.capture() as cap:
+        with cap.if_(flag(sim)):
+            x += 1
+            device.submit(cap.stream.ptr, lambda: None, 'callback', 'host')
+
+
+@pytest.mark.parametrize('caught', [False, True])
+def test_an_exception_in_a_body(cp: Any, caught: bool) -> None:
+    x, going = cp.ones(4), flag(cp)
+    wanted: type[BaseException] = ck.UnsupportedCallError if caught else KeyError
+    with pytest.raises(wanted) as info, ck.capture() as cap:
+        with contextlib.suppress(KeyError if caught else ()), cap.while_(going):
+            x *= 2
+            raise KeyError
+    if caught:
+        assert 'A body that an exception has left' in str(info.value)
+    assert getattr(info.value, '__notes__', []) == []
+    with ck.capture() as cap:
+        y = x + 1
+    assert launched(cap, y, x) == [[2.0] * 4, [1.0] * 4]
+
+
+# -- what a pass hands to the next ----------------------------------------------------------------------------------
+
+
+def test_a_condition_that_becomes_another_array_is_refused(cp: Any) -> None:
+    n, going = cp.zeros((), 'i8'), flag(cp)
+    with pytest.raises(ck.UnsupportedCallError, match='`going`, the condition of a loop, is another array'):
+        with ck.capture() as cap, cap.while_(going):
+            n += 1
+            going = n < 5
+    assert values(n) == [0]
+
+
+def test_a_condition_that_the_body_never_writes_is_refused(cp: Any) -> None:
+    x, going, other = cp.ones(4), flag(cp), flag(cp)
+    with pytest.raises(ck.UnsupportedCallError, match='never writes') as found:
+        with ck.capture() as cap:
+            at = sys._getframe().f_lineno + 1
+            with cap.while_(going):
+                x *= 2
+                cp.logical_and(going, x[0] < 9, out=other)  # read, and not written
+    assert found.value.location is not None
+    assert found.value.location.line == at
+    assert 'limit=n' in found.value.remedy
+    with ck.capture() as cap, cap.while_(going):
+        x *= 2
+        cp.logical_and(going, x[0] < 9, out=going)
+    assert launched(cap, x) == [[16.0] * 4]
+
+
+@pytest.mark.parametrize('how', ['view', 'copy', 'memset', 'limit', 'in a branch'])
+def test_conditions_that_are_written_in_other_ways(cp: Any, how: str) -> None:
+    flags, zero, x = cp.ones(3, 'i4'), cp.zeros((), 'i4'), cp.ones(4)
+    going = flags[1:2]
+    with ck.capture() as cap, cap.while_(going, limit=1 if how == 'limit' else None):
+        x *= 2
+        if how == 'view':
+            flags -= 1
+        elif how == 'copy':
+            going[0] = zero
+        elif how == 'memset':
+            going.data.memset_async(0, 4)
+        elif how == 'in a branch':
+            with cap.if_(going):
+                going -= 1
+    assert launched(cap, x) == [[2.0] * 4]
+
+
+def test_names_that_mean_another_array_are_noted(cp: Any) -> None:
+    x, y, n, going = cp.ones(4), cp.ones(4), cp.zeros((), 'i8'), flag(cp)
+    with ck.capture() as cap, cap.while_(going):
+        x = x * 2
+        y *= 2
+        n += 1
+        cp.less(n, 5, out=going)
+    told = [step.text for step in cap.recording.notes]
+    assert [text for text in told if '`x` is another array' in text] and not [text for text in told if '`y`' in text]
+    assert launched(cap, x, y) == [[2.0] * 4, [32.0] * 4]
+
+
+def test_memory_dropped_in_a_loop_is_read_again_by_the_next_pass(cp: Any) -> None:
+    """A block from before the loop must not be given to an array of the loop's."""
+    out, n, going = cp.zeros(1024), cp.zeros((), 'i8'), flag(cp)
+    with ck.capture() as cap:
+        n.fill(0)
+        going.fill(True)
+        box = [cp.full(1024, 3.0)]
+        with cap.while_(going):
+            box[0] = box[0] * 2
+            tmp = cp.full(1024, 77.0)
+            out[...] = box[0] + tmp
+            n += 1
+            cp.less(n, 4, out=going)
+    assert launched(cap, out) == [[83.0] * 1024]
+    assert DROPPED in ' '.join(step.text for step in cap.recording.notes)
+
+
+def test_memory_is_given_back(sim: Any) -> None:
+    x, going = sim.ones(1 << 16), flag(sim)
+    with ck.capture() as cap, cap.while_(going, limit=2):
+        sim.multiply(x + 1, 2, out=x)
+    assert cap.graph.memory_bytes >= x.nbytes
+    assert launched(cap, x[:2]) == [[10.0, 10.0]]
+    cap.graph.close()
+    assert cap.graph.memory_bytes == 0
+
+
+# -- beside the rest ------------------------------------------------------------------------------------------------
+
+
+def test_with_a_rehearsal_before_and_behind(cp: Any) -> None:
+    x, n, going = cp.ones(4), cp.zeros((), 'i8'), flag(cp)
+
+    def whole(cap: Any) -> Any:
+        y = x * 2
+        if float(y.sum()) > 4:
+            y += 1
+        n.fill(0)
+        going.fill(True)
+        if cap is None:
+            for _ in range(3):
+                y += n
+                n.__iadd__(1)
+        else:
+            with cap.while_(going):
+                y += n
+                n.__iadd__(1)
+                cp.less(n, 3, out=going)
+        if float(y.sum()) > 10:
+            y -= 1
+        return y
+
+    rehearsal = ck.rehearse(whole, None)
+    with ck.capture(rehearsal=rehearsal) as cap:
+        y = whole(cap)
+    for _ in range(2):
+        assert launched(cap, y) == [[5.0] * 4]
+    x.fill(0.25)
+    with pytest.raises(ck.AssumptionError):
+        cap.graph.launch()
+
+
+def test_nodes_lines_and_constants(cp: Any) -> None:
+    x, n = cp.zeros(2), cp.ones((), 'i4')
+    with ck.capture() as cap:
+        x += 1
+        with cap.if_else(n) as (then, otherwise):
+            with then:
+                x += 10
+            with otherwise:
+                x += 100
+        x += 1000
+    nodes, edges = cap.graph.nodes, cap.graph.edges
+    first = nodes[0].at
+    assert first is not None
+    adds = [node for node in nodes if 'add' in node.name]
+    assert [node.at.line - first.line for node in adds if node.at] == [0, 3, 5, 6]
+    (decision,) = [node for node in nodes if node.kind == 'conditional']
+    assert [inner.number for inner in decision.inner] == [adds[1].number, adds[2].number]
+    assert (decision.number, adds[3].number) in edges and (decision.number, adds[1].number) in edges
+    assert cap.recording.node_count == len(nodes)
+    assert cap.graph.debug_dot_str()
+
+
+@pytest.mark.parametrize('condition', [True, 1, np.ones(())])
+def test_bad_conditions(sim: Any, condition: Any) -> None:
+    x, good = sim.ones(3), flag(sim)
+    with ck.capture() as cap:
+        for bad, wrong in ((condition, TypeError), (x, ValueError), (x[0], TypeError)):
+            for call in (cap.while_, cap.if_, cap.if_else, lambda bad: cap.switch(bad, 2)):
+                with pytest.raises(wrong, match='condition'):
+                    call(bad)
+        for limit, wrong in ((0, ValueError), (-1, ValueError), (True, TypeError), (1.5, TypeError)):
+            with pytest.raises(wrong, match='limit'):
+                cap.while_(good, limit=limit)  # type: ignore[arg-type]
+        for count, wrong in ((0, ValueError), ('2', TypeError), (True, TypeError)):
+            with pytest.raises(wrong):
+                cap.switch(good, count)  # type: ignore[arg-type]
+        y = x + 1
+    assert cap.recording.node_count == 1
+    assert launched(cap, y) == [[2.0] * 3]
+
+
+# -- any program ----------------------------------------------------------------------------------------------------
+
+_leaf = st.tuples(st.just('work'), st.integers(0, 2), st.integers(1, 5))
+_programs = st.recursive(
+    st.lists(_leaf, min_size=1, max_size=3),
+    lambda inner: st.lists(
+        st.one_of(
+            _leaf,
+            st.tuples(st.just('while'), st.integers(0, 3), inner),
+            st.tuples(st.just('if'), st.integers(0, 2), inner),
+            st.tuples(st.just('else'), st.integers(0, 2), inner, inner),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    max_leaves=8,
+)
+
+
+def host(program: Any, state: list[float]) -> None:
+    """What the program does, in Python."""
+    for step in program:
+        if step[0] == 'work':
+            state[step[1]] = state[step[1]] * 2 + step[2]
+        elif step[0] == 'while':
+            for _ in range(step[1]):
+                host(step[2], state)
+        elif step[0] == 'if':
+            if step[1]:
+                host(step[2], state)
+        else:
+            host(step[2] if step[1] else step[3], state)
+
+
+def record(cp: Any, cap: Any, program: Any, arrays: list[Any]) -> None:
+    for step in program:
+        if step[0] == 'work':
+            array = arrays[step[1]]
+            cp.add(array * 2, step[2], out=array)
+        elif step[0] == 'while':
+            left = cp.full((), step[1], 'i4')
+            with cap.while_(left):
+                record(cp, cap, step[2], arrays)
+                cp.subtract(left, 1, out=left)
+        elif step[0] == 'if':
+            with cap.if_(cp.full((), step[1], 'i4')):
+                record(cp, cap, step[2], arrays)
+        else:
+            with cap.if_else(cp.full((), step[1], 'i4')) as (then, otherwise):
+                with then:
+                    record(cp, cap, step[2], arrays)
+                with otherwise:
+                    record(cp, cap, step[3], arrays)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(program=_programs, seed=st.integers(0, 5))
+def test_any_program_of_decisions_gives_what_the_host_gives(program: Any, seed: int) -> None:
+    with simulated(seed) as cp:
+        check_program(cp, program)
+
+
+@pytest.mark.gpu
+@settings(max_examples=examples(40), deadline=None)
+@given(program=_programs)
+def test_any_program_of_decisions_on_a_gpu(program: Any) -> None:
+    check_program(pytest.importorskip('cupy'), program)
+
+
+def check_program(cp: Any, program: Any) -> None:
+    arrays = [cp.zeros(8) for _ in range(3)]
+    with ck.capture() as cap:
+        record(cp, cap, program, arrays)
+    want = [0.0, 0.0, 0.0]
+    for _ in range(2):
+        host(program, want)
+        assert launched(cap, *arrays) == [[value] * 8 for value in want]
+    cap.graph.close()

@@ -1,0 +1,573 @@
+"""Priorities of lanes in graphs: when a graph heeds them, that it tells so, and that what is made of it does, too."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import capturekit as ck
+from capturekit.driver.cuda import CudaDevice, current
+from capturekit.model.errors import CudaCallError
+from capturekit.model.recording import LaneRecord, Recording
+from capturekit.model.rules import Code
+from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.examples import examples
+
+
+@pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
+def cp(request: pytest.FixtureRequest) -> Iterator[Any]:
+    if request.param == 'gpu':
+        runtime = pytest.importorskip('cuda.bindings.runtime')
+        code, least, greatest = runtime.cudaDeviceGetStreamPriorityRange()
+        if int(code) or least - greatest < 2:
+            pytest.skip('the device has fewer than three priorities of streams')
+        with pytest.MonkeyPatch.context() as patch:
+            _NOTED.clear()
+            patch.setattr(CudaDevice, 'graph_instantiate', _noting(CudaDevice.graph_instantiate))
+            yield pytest.importorskip('cupy')
+            _ASKED.clear()
+        return
+    install(SimulatedDevice(5))
+    try:
+        import cupy
+
+        yield cupy
+    finally:
+        uninstall()
+
+
+#: By executable graph that capturekit instantiated, not CuPy, whether with the priorities of its nodes.
+#: ``cudaGraphExecGetFlags`` does not
+#: tell: driver 580 with CUDA 13.0 answers 0 for both. That they are heeded is measured in tests/gpu.
+_NOTED: dict[int, bool] = {}
+#: The graphs that were asked about: while they live, CuPy makes no executable graph where one of them is noted.
+_ASKED: list[ck.Graph] = []
+
+
+def _noting(instantiate: Any) -> Any:
+    def noted(device: Any, g: int, by_node_priority: bool = False) -> int:
+        made: int = instantiate(device, g, by_node_priority)
+        _NOTED[made] = by_node_priority
+        return made
+
+    return noted
+
+
+def heeds(executable: int) -> bool:
+    """Whether an executable graph was instantiated with the priorities of its nodes."""
+    device = current().device
+    return bool(device._execs[executable].by_priority) if current().simulated else _NOTED.get(executable, False)
+
+
+def told(graph: ck.Graph) -> bool:
+    """What the recording tells, which must be so."""
+    if not current().simulated:
+        _ASKED.append(graph)
+    assert graph.recording.by_priority == heeds(graph.graphExec)
+    return graph.recording.by_priority
+
+
+def branches(cp: Any, x: Any, scale: float = 2.0, priority: Any = (None, -1)) -> Any:
+    """Two lanes, and their sum."""
+    with ck.fork(2, priority=priority) as (left, right):
+        with left:
+            a = x * scale
+        with right:
+            b = x + scale
+    return a + b
+
+
+def recorded(fn: Callable[[], Any], **options: Any) -> tuple[ck.Graph, Any]:
+    with ck.capture(**options) as cap:
+        result = fn()
+    return cap.graph, result
+
+
+def wanted(scale: float = 2.0) -> Any:
+    return np.arange(4) * scale + np.arange(4) + scale
+
+
+# -- which graphs heed them -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ('priority', 'heeded', 'lanes'),
+    [
+        (None, False, [0, 0, 0]),
+        (0, False, [0, 0, 0]),
+        ((0, None), False, [0, 0, 0]),
+        (7, False, [0, 0, 0]),
+        (-1, True, [0, -1, -1]),
+        ((None, -1), True, [0, 0, -1]),
+        ((-2, -1), True, [0, -2, -1]),
+    ],
+)
+def test_a_graph_heeds_them_where_its_lanes_differ(cp: Any, priority: Any, heeded: bool, lanes: list[int]) -> None:
+    x = cp.arange(4.0)
+    graph, y = recorded(lambda: branches(cp, x, priority=priority))
+    assert told(graph) == heeded
+    assert [lane.priority for lane in graph.recording.lanes] == lanes
+    graph.launch()
+    graph.launch(cp.cuda.Stream(non_blocking=True, priority=-1))
+    cp.cuda.Device().synchronize()
+    assert np.array_equal(y.get(), wanted())
+    graph.close()
+
+
+def test_streams_of_the_user_s_own_count(cp: Any) -> None:
+    x, side = cp.arange(4.0), cp.cuda.Stream(non_blocking=True, priority=-1)
+    with ck.capture() as cap:
+        side.wait_event(cap.stream.record())
+        with side:
+            y = x * 2
+        cap.join(side)
+        z = y + 1
+    assert told(cap.graph)
+    assert [lane.priority for lane in cap.recording.lanes] == [0, -1]
+    cap.graph.launch()
+    assert np.array_equal(z.get(), np.arange(4) * 2 + 1)
+
+
+def test_an_adapted_fork_counts(cp: Any) -> None:
+    x, side = cp.arange(4.0), cp.cuda.Stream(non_blocking=True, priority=-1)
+    with ck.capture(strict=False) as cap:
+        with side:
+            x * 2
+        x + 1
+    assert told(cap.graph)
+
+
+def test_where_all_lanes_have_one_priority_the_launch_decides(cp: Any) -> None:
+    x, origin = cp.arange(4.0), cp.cuda.Stream(non_blocking=True, priority=-1)
+    graph, _y = recorded(lambda: x + 1, stream=origin)
+    assert not told(graph)
+    assert graph.recording.lanes[0].priority == -1
+    graph, _y = recorded(lambda: branches(cp, x, priority=-1), stream=origin)
+    assert not told(graph)
+    graph, _y = recorded(lambda: branches(cp, x, priority=None), stream=origin)
+    assert told(graph)
+    assert [lane.priority for lane in graph.recording.lanes] == [-1, 0, 0]
+
+
+def test_lanes_of_branches(cp: Any) -> None:
+    x = cp.arange(4.0)
+    with ck.capture() as cap:
+        a, b = cap.parallel(lambda: x * 2, lambda: x + 2, priority=(0, -1))
+        c = a + b
+    assert told(cap.graph)
+    cap.graph.launch()
+    assert np.array_equal(c.get(), wanted())
+    with ck.capture() as cap:
+        cap.parallel(lambda: x * 2, lanes=1, priority=-1)
+    assert told(cap.graph)
+
+
+def test_the_bodies_of_decisions_count(cp: Any) -> None:
+    x, going = cp.arange(4.0), cp.ones((), bool)
+    with ck.capture() as cap, cap.if_(going):
+        y = branches(cp, x)
+    assert told(cap.graph)
+    cap.graph.launch()
+    assert np.array_equal(y.get(), wanted())
+
+
+def test_an_embedded_graph_keeps_its_priorities(cp: Any) -> None:
+    x = cp.arange(4.0)
+    inner, y = recorded(lambda: branches(cp, x))
+    with ck.capture() as cap:
+        cap.embed(inner)
+        z = y + 1
+    assert told(cap.graph)
+    assert len({lane.priority for lane in cap.recording.lanes}) == 1
+    cap.graph.launch()
+    assert np.array_equal(z.get(), wanted() + 1)
+    plain, _y = recorded(lambda: branches(cp, x, priority=None))
+    with ck.capture() as cap:
+        cap.embed(plain)
+    assert not told(cap.graph)
+
+
+def test_host_functions_are_kept(cp: Any) -> None:
+    x, called = cp.arange(4.0), []
+
+    def work() -> Any:
+        y = branches(cp, x)
+        cp.cuda.get_current_stream().launch_host_func(called.append, 1)
+        return y
+
+    graph, _y = recorded(work)
+    gc.collect()
+    graph.launch()
+    cp.cuda.Device().synchronize()
+    assert told(graph) and called == [1]
+
+
+# -- where somebody else instantiates -------------------------------------------------------------------------------
+
+
+def test_into_a_graph_of_somebody_else_s_says_what_to_do(cp: Any) -> None:
+    x, device = cp.arange(4.0), current().device
+    g = device.graph_create()
+    with ck.capture(into=g) as cap:
+        branches(cp, x)
+    assert not cap.recording.by_priority
+    assert any('cudaGraphInstantiateFlagUseNodePriority' in step.text for step in cap.recording.notes)
+    with ck.capture(into=g, after=cap.ends) as second:
+        branches(cp, x, priority=None)
+    assert second.recording.notes == []
+    device.graph_destroy(g)
+    cap.close()
+    second.close()
+
+
+def test_a_capture_begun_by_hand_says_that_cupy_does_not_heed_them(cp: Any) -> None:
+    from capturekit.guard.open_capture import HEARD
+
+    heard: list[Recording] = []
+    listen = lambda recording, graph: heard.append(recording)  # noqa: E731
+    HEARD.append(listen)
+    try:
+        with ck.capture() as cap:  # so that the guard is there
+            for priority in (-1, 0):
+                one, two = cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True, priority=priority)
+                one.begin_capture()
+                two.wait_event(one.record())
+                one.wait_event(two.record())
+                one.end_capture()
+    finally:
+        HEARD.remove(listen)
+    assert [len(recording.notes) for recording in heard] == [1, 0, 0]
+    assert 'CuPy instantiates graphs without them' in heard[0].notes[0].text
+    assert [lane.priority for lane in heard[0].lanes] == [0, -1]
+    assert not heard[0].by_priority
+    assert not told(cap.graph)
+
+
+# -- what is made of a graph ----------------------------------------------------------------------------------------
+
+
+def test_a_copy_and_a_changed_graph_heed_them(cp: Any) -> None:
+    x = cp.arange(4.0)
+    graph, _y = recorded(lambda: branches(cp, x))
+    copy = graph.clone()
+    assert told(copy)
+    other, y = recorded(lambda: branches(cp, x, 3.0))
+    assert graph.update(other).how == 'updated'
+    assert told(graph)
+    graph.disable(0)  # its nodes' names are found by instantiating anew
+    assert told(graph)
+    graph.enable(0)
+    graph.launch()
+    assert np.array_equal(y.get(), wanted(3.0))
+
+
+@pytest.mark.parametrize(('before', 'after'), [(None, (None, -1)), ((None, -1), None)])
+def test_graphs_of_which_one_heeds_them_are_instantiated_anew(cp: Any, before: Any, after: Any) -> None:
+    x = cp.arange(4.0)
+    graph, _y = recorded(lambda: branches(cp, x, priority=before))
+    other, y = recorded(lambda: branches(cp, x, 3.0, after))
+    with pytest.raises(ck.UpdateError, match='priorities') as info:
+        graph.update(other)
+    assert [one.kind for one in info.value.differences] == ['priority']
+    assert told(graph) == (before is not None) and told(other) == (after is not None)
+    done = graph.update(other, instantiate=True)
+    assert (done.how, done.why) == ('instantiated', 'priorities')
+    assert told(graph) == (after is not None)
+    graph.launch()
+    assert np.array_equal(y.get(), wanted(3.0))
+
+
+def test_a_lane_of_another_priority_is_instantiated_anew(cp: Any) -> None:
+    x = cp.arange(4.0)
+    graph, _y = recorded(lambda: branches(cp, x))
+    other, _y = recorded(lambda: branches(cp, x, priority=(None, -2)))
+    with pytest.raises(ck.UpdateError, match='has the priority -2, and had -1') as info:
+        graph.update(other)
+    assert info.value.reason == 'attributes changed'
+    assert [(one.kind, one.number) for one in info.value.differences] == [('priority', 1)]
+    done = graph.update(other, instantiate=True)
+    assert (done.how, done.why) == ('instantiated', 'attributes changed')
+    assert told(graph)
+
+
+def test_a_capture_for_a_graph_that_is_there(cp: Any) -> None:
+    x = cp.arange(4.0)
+    graph, _y = recorded(lambda: branches(cp, x, priority=None))
+    hows = []
+    for scale, priority in ((3.0, -1), (4.0, -1), (5.0, -2), (6.0, None)):
+        with ck.capture(update=graph) as cap:
+            y = branches(cp, x, scale, priority)
+        hows.append(cap.update.how)
+        assert told(graph) == (priority is not None)
+        graph.launch()
+        assert np.array_equal(y.get(), wanted(scale))
+    assert hows == ['instantiated', 'updated', 'instantiated', 'instantiated']
+
+
+@pytest.mark.serial
+def test_measuring_tells_of_the_graph_as_it_runs(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, device, given = cp.arange(4.0), current().device, []
+    measure = device.graph_measure
+    monkeypatch.setattr(device, 'graph_measure', lambda *args: given.append(args[7]) or measure(*args))
+    for priority in (None, -1):
+        graph, _y = recorded(lambda priority=priority: branches(cp, x, priority=priority))
+        assert len(graph.measure(2, 1).nodes) == 3
+    assert given == [False, True]
+
+
+# -- functions and plans --------------------------------------------------------------------------------------------
+
+
+def test_a_function_s_graph_heeds_them(cp: Any) -> None:
+    @ck.graphed
+    def step(x: Any) -> Any:
+        return branches(cp, x)
+
+    for n in range(5):
+        assert np.array_equal(step(cp.arange(4.0) + n).get(), wanted() + 3 * n)
+    (variant,) = step.variants
+    assert variant.graph is not None and told(variant.graph)
+
+
+def test_every_part_of_a_function_with_checks_heeds_them(cp: Any) -> None:
+    @ck.graphed
+    def step(x: Any) -> Any:
+        y = branches(cp, x)
+        return branches(cp, y) if y.sum() > 0 else y
+
+    for _ in range(4):
+        x = np.arange(4.0) * 3 + 2
+        assert np.array_equal(step(cp.arange(4.0)).get(), x * 3 + 2)
+    (variant,) = step.variants
+    assert variant.plan is not None and variant.graph is not None
+    assert all(heeds(part.executable) for part in variant.plan.parts)
+    assert variant.graph.recording.by_priority
+
+
+def test_parts_behind_the_first_such_lane_heed_them(cp: Any) -> None:
+    @ck.graphed
+    def step(x: Any) -> Any:
+        first = cp.linalg.svd(x.reshape(2, 2))[1]
+        y = branches(cp, x)
+        return cp.linalg.svd((y * 2).reshape(2, 2))[1] + first
+
+    x = np.arange(4.0)
+    svd = lambda a: np.linalg.svd(a.reshape(2, 2))[1]  # noqa: E731
+    for _ in range(4):
+        assert np.allclose(step(cp.asarray(x)).get(), svd((x * 3 + 2) * 2) + svd(x))
+    (variant,) = step.variants
+    assert variant.plan is not None and variant.graph is not None
+    assert [heeds(part.executable) for part in variant.plan.parts] == [False, True, True]
+    assert variant.graph.recording.by_priority
+
+
+# -- the way out ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sim() -> Iterator[Any]:
+    device = SimulatedDevice(3)
+    install(device)
+    try:
+        import cupy
+
+        yield cupy
+    finally:
+        uninstall()
+
+
+@pytest.mark.parametrize('verb', ['graph_instantiate', 'end_capture', 'stream_priority'])
+@pytest.mark.parametrize('kind', [RuntimeError, KeyboardInterrupt])
+def test_each_step_may_fail(sim: Any, monkeypatch: pytest.MonkeyPatch, verb: str, kind: type[BaseException]) -> None:
+    device, x = sim.__capturekit_simulated__, sim.arange(4.0)
+    branches(sim, x)  # streams are there, which stay
+    gc.collect()
+    graphs, executables = set(device._graphs), set(device._execs)
+    original, calls = getattr(device, verb), []
+
+    def once(*args: Any, **kwargs: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 1:
+            raise kind('made to fail')
+        return original(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(device, verb, once)
+        with pytest.raises(kind, match='made to fail'), ck.capture():
+            branches(sim, x)
+    gc.collect()
+    assert device._captures == []
+    assert (set(device._graphs), set(device._execs)) == (graphs, executables)
+    graph, y = recorded(lambda: branches(sim, x))
+    graph.launch()
+    assert told(graph) and np.array_equal(y.get(), wanted())
+
+
+def test_everything_is_given_back(sim: Any) -> None:
+    device, x = sim.__capturekit_simulated__, sim.arange(4.0)
+    left = []
+    for _ in range(4):
+        graph, _y = recorded(lambda: branches(sim, x))
+        graph.clone().close()
+        graph.update(recorded(lambda: branches(sim, x, priority=None))[0], instantiate=True)
+        graph.close()
+        gc.collect()
+        left.append((set(device._graphs), set(device._execs), len(device._streams)))
+    assert left[0][:2] == (set(), set())
+    assert left[1:] == left[:-1]  # streams of lanes stay, for the next fork
+
+
+def test_a_lost_capture_is_told_as_such(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its streams can not be asked for their priorities: that is not what is told."""
+    device, side = sim.__capturekit_simulated__, sim.cuda.Stream(non_blocking=True)
+    ask = device.stream_priority
+
+    def lost(s: int) -> int:
+        device._invalidate(device._captures)
+        return int(ask(s))
+
+    monkeypatch.setattr(device, 'stream_priority', lost)
+    with pytest.raises(ck.InvalidatedError), ck.capture() as cap:
+        side.wait_event(cap.stream.record())
+        cap.join(side)
+
+
+# -- told -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_recording_tells(sim: Any, tmp_path: Any) -> None:
+    x = sim.arange(4.0)
+    graph, _y = recorded(lambda: branches(sim, x))
+    text = str(graph.recording)
+    assert 'priorities heeded' in text and 'priority -1, forked from lane 0' in text
+    assert 'priority 0' not in text
+    graph.recording.save(tmp_path / 'one.json')
+    loaded = Recording.load(tmp_path / 'one.json')
+    assert loaded == graph.recording and loaded.by_priority
+    old = graph.recording.to_json()
+    del old['by_priority']
+    for lane in old['lanes']:
+        del lane['priority']
+    assert not Recording.from_json(old).by_priority
+    assert Recording.from_json(old).lanes[1] == LaneRecord(**{**old['lanes'][1], 'priority': 0})
+    for name in ('to_text', 'to_svg', 'to_html'):
+        drawn = getattr(ck.render, name)(graph.recording)
+        assert 'priorities heeded' in drawn and 'priority -1, forked from lane 0' in drawn
+    assert 'priorities heeded' not in str(recorded(lambda: branches(sim, x, priority=None))[0].recording)
+
+
+# -- the simulated device -------------------------------------------------------------------------------------------
+
+
+def orders(priorities: list[int], by_priority: bool, launches: int, seed: int) -> list[tuple[int, ...]]:
+    """In which order a graph of kernels that nothing orders ran, launch by launch."""
+    device = SimulatedDevice(seed)
+    origin, end, ran = device.stream_create(True), device.event_create(), []
+    device.begin_capture(origin)
+    device.event_record(end, origin)
+    for number, priority in enumerate(priorities):
+        s = device.stream_create(True, priority)
+        device.stream_wait_event(s, end)
+        device.submit(s, lambda number=number: ran.append(number), 'kernel')  # type: ignore[misc]
+        joined = device.event_create()
+        device.event_record(joined, s)
+        device.stream_wait_event(origin, joined)
+    x = device.graph_instantiate(device.end_capture(origin), by_priority)
+    found = []
+    for _ in range(launches):
+        ran.clear()
+        device.graph_launch(x, 0)
+        found.append(tuple(ran))
+    return found
+
+
+def test_higher_priorities_run_first_mostly_and_every_order_comes() -> None:
+    found = orders([0, -1, -2], True, 2000, 1)
+    assert len(set(found)) == 6
+    assert found.count((2, 1, 0)) > found.count((0, 1, 2)) * 5
+    first = sum(order.index(2) < order.index(0) for order in found)
+    assert 0.7 < first / len(found) < 1
+    plain = orders([0, -1, -2], False, 2000, 1)
+    assert len(set(plain)) == 6
+    assert 0.4 < sum(order.index(2) < order.index(0) for order in plain) / len(plain) < 0.6
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(st.lists(st.integers(-5, 0), min_size=1, max_size=6), st.booleans(), st.integers(0, 9))
+def test_each_node_runs_once_whatever_the_priorities(priorities: list[int], by_priority: bool, seed: int) -> None:
+    for order in orders(priorities, by_priority, 5, seed):
+        assert sorted(order) == list(range(len(priorities)))
+
+
+def test_a_missing_edge_still_shows(sim: Any) -> None:
+    """The lane of low priority reads what the other one writes, and does not wait for it."""
+    x, seen = sim.zeros(4), set()
+    with ck.capture() as cap:
+        with cap.fork(2, priority=(-1, 0)) as (left, right):
+            with left:
+                x += 1
+            with right:
+                y = x * 1
+        x.fill(0)
+    assert told(cap.graph)
+    for _ in range(100):
+        cap.graph.launch()
+        seen.add(float(y.get()[0]))
+    assert seen == {0.0, 1.0}
+
+
+def test_only_kernels_have_priorities() -> None:
+    device = SimulatedDevice(1)
+    s = device.stream_create(True, -3)
+    device.begin_capture(s)
+    for kind in ('kernel', 'memset', 'host'):
+        device.submit(s, lambda: None, kind, kind)
+    nodes = device._graph(device.end_capture(s)).nodes
+    assert [node.priority for node in nodes] == [-3, 0, 0]
+
+
+# -- CUDA -----------------------------------------------------------------------------------------------------------
+
+
+def test_cuda_is_given_the_flag() -> None:
+    given: list[tuple[Any, int]] = []
+    answers = iter([0, 0, 1])
+
+    def instantiate(graph: Any, flags: int) -> tuple[int, int]:
+        given.append((graph, flags))
+        return next(answers), 77
+
+    device = object.__new__(CudaDevice)
+    device._rt = SimpleNamespace(
+        cudaGraphInstantiate=instantiate, cudaGraph_t=lambda g: ('graph', g), cudaGetLastError=lambda: None
+    )
+    assert device.graph_instantiate(5) == device.graph_instantiate(5, by_node_priority=True) == 77
+    with pytest.raises(CudaCallError) as info:
+        device.graph_instantiate(6, True)
+    assert info.value.code is Code.cudaErrorInvalidValue
+    assert given == [(('graph', 5), 0), (('graph', 5), 8), (('graph', 6), 8)]
+
+
+def test_the_flag_is_cuda_s() -> None:
+    flags = pytest.importorskip('cuda.bindings.runtime').cudaGraphInstantiateFlags
+    assert int(flags.cudaGraphInstantiateFlagUseNodePriority) == 8
+
+
+def test_random_forks_heed_where_they_differ(sim: Any) -> None:
+    rng, x = random.Random(4), sim.arange(4.0)
+    for _ in range(40):
+        lanes = [rng.choice([None, 0, -1, -2]) for _ in range(rng.randint(2, 4))]
+        origin = sim.cuda.Stream(non_blocking=True, priority=rng.choice([0, -1]))
+        with ck.capture(origin) as cap:
+            results = cap.parallel(*[lambda n=n: x + n for n in range(len(lanes))], priority=lanes)
+        assert told(cap.graph) == (len({origin.priority, *(one or 0 for one in lanes)}) > 1)
+        cap.graph.launch()
+        assert [r.get()[0] for r in results] == list(range(len(lanes)))

@@ -1,0 +1,465 @@
+"""The way out: whatever happens in the block or on its edges, afterwards the world is as before."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.guard import GUARD
+from capturekit.guard.entry_points import ENTRIES, resolve
+from capturekit.guard.line_trace import TRACING, Trace
+from capturekit.launch.deferred_unload import UNLOADING
+from capturekit.launch.graph_memory import GraphMemory
+from capturekit.model.cleanup import GARBAGE, Undo
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import CaptureStatus, Code, Mode
+from capturekit.recorder import setup, teardown
+
+
+def view(cp: Any) -> dict[str, object]:
+    """All that a capture touches, by identity where it can be."""
+    device = cp.__capturekit_simulated__
+    mode = device.exchange_thread_mode(Mode.GLOBAL)
+    device.exchange_thread_mode(mode)
+    names = {
+        str(e): resolve(e.holder).__dict__.get(e.name, 'absent')
+        for e in ENTRIES
+        if not e.optional and hasattr(resolve(e.holder), e.name)
+    }
+    return {
+        **names,
+        'gc': gc.isenabled(),
+        'allocator': cp.cuda.memory._get_thread_local_allocator(),
+        'stream': cp.cuda.get_current_stream(),
+        'mode': mode,
+        'open captures': len(device._captures),
+        'lives': dict(GUARD.lives),
+        'allocators kept': dict(GUARD.allocators),
+        'topology': (list(GUARD.topology.captures), dict(GUARD.topology.lanes)),
+        'interception': GUARD.installation.installed,
+    }
+
+
+@contextmanager
+def unchanged(cp: Any) -> Iterator[None]:
+    """Whatever the block raises, afterwards all is as before and the next capture works."""
+    before = view(cp)
+    yield
+    assert view(cp) == before
+    x = cp.arange(4, dtype='f8')
+    with ck.capture() as cap:
+        y = x * 2
+    cap.graph.launch()
+    assert np.array_equal(y.get(), [0, 2, 4, 6])
+    assert view(cp) == before
+
+
+def fail(kind: type[BaseException]) -> Callable[..., Any]:
+    def failing(*_args: Any, **_kwargs: Any) -> Any:
+        raise kind('made to fail')
+
+    return failing
+
+
+@pytest.mark.parametrize('kind', [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError])
+def test_the_bodys_exception_arrives(sim: Any, kind: type[BaseException]) -> None:
+    x = sim.arange(4, dtype='f8')
+    side = sim.cuda.Stream(non_blocking=True)
+    with unchanged(sim):
+        error = kind('from the body')
+        with pytest.raises(kind) as info, ck.capture() as cap:
+            side.wait_event(cap.stream.record())
+            with side:
+                x + 1
+                raise error
+        assert info.value is error
+        assert cap.recording.outcome == 'failed'
+        with pytest.raises(ck.ClosedError, match='made no graph'):
+            cap.graph  # noqa: B018
+
+
+def test_the_bodys_exception_arrives_also_when_the_capture_is_lost(sim: Any) -> None:
+    with unchanged(sim):
+        with pytest.raises(ZeroDivisionError), ck.capture() as cap:
+            lose(sim)
+            1 / 0  # noqa: B018
+        assert cap.recording.outcome == 'failed'
+
+
+def lose(cp: Any) -> None:
+    """What a C library might do: the device is asked past every wrapper."""
+    with pytest.raises(CudaCallError):
+        cp.__capturekit_simulated__.device_synchronize()
+
+
+def test_lost_below_python(sim: Any) -> None:
+    x = sim.arange(4, dtype='f8')
+    with unchanged(sim):
+        with pytest.raises(ck.InvalidatedError) as info, ck.capture() as cap:
+            x * 2
+            cap.stream.record()
+            lose(sim)
+        assert info.value.active_at is not None
+        assert info.value.active_at.file == __file__
+        assert 'Active after test_teardown.py' in str(info.value)
+
+
+def test_lost_below_python_is_told_at_the_next_call(sim: Any) -> None:
+    with unchanged(sim):
+        with pytest.raises(ck.InvalidatedError), ck.capture() as cap:
+            lose(sim)
+            cap.stream.record()
+            raise AssertionError('the call before must not have returned')
+
+
+def test_unjoined_names_every_lane(sim: Any) -> None:
+    x = sim.arange(4, dtype='f8')
+    streams = [sim.cuda.Stream(non_blocking=True) for _ in range(5)]
+    with unchanged(sim):
+        with pytest.raises(ck.UnjoinedError) as info, ck.capture() as cap:
+            for i, s in enumerate(streams):
+                s.wait_event(cap.stream.record())
+                if i != 3:  # forked and never worked on: CUDA asks nothing of it
+                    with s:
+                        x * i
+            cap.join(streams[1])
+            cap.join(streams[2])
+            with streams[2]:
+                x * 7
+        lanes = info.value.lanes
+        assert [lane['stream'] for lane in lanes] == [streams[0].ptr, streams[2].ptr, streams[4].ptr]
+        assert all(lane['forked_at'].file == __file__ for lane in lanes)
+        assert 'joined at' in lanes[1]['text'] and 'worked on again' in lanes[1]['text']
+        assert '3 lanes left unjoined' in str(info.value)
+
+
+def work_on(stream: Any, x: Any) -> int:
+    with stream:
+        x + 1
+        line = sys._getframe().f_lineno
+        x * 2
+    return line + 1
+
+
+@pytest.mark.parametrize('count', [1, 2])
+def test_unjoined_says_where_each_lane_worked_last(sim: Any, count: int) -> None:
+    """Not where it was made current last."""
+    x = sim.arange(4, dtype='f8')
+    streams = [sim.cuda.Stream(non_blocking=True) for _ in range(count)]
+    with unchanged(sim):
+        with pytest.raises(ck.UnjoinedError) as info, ck.capture() as cap:
+            for s in streams:
+                forked = sys._getframe().f_lineno + 1
+                s.wait_event(cap.stream.record())
+                worked = work_on(s, x)
+            for s in streams:
+                with s:
+                    pass
+            y = x + 1
+        del y
+        name = Path(__file__).name
+        told = str(info.value).splitlines()[0]
+        assert [lane['last_use'].line for lane in info.value.lanes] == [worked] * count
+        assert told.count(f'at {name}:{forked} in') == told.count(f'last used at {name}:{worked} in work_on') == count
+        assert told.count(f'{name}:') == 2 * count, 'no place without a word'
+    with ck.capture() as cap:
+        s.wait_event(cap.stream.record())
+        work_on(s, x)
+        cap.join(s)
+    cap.graph.launch()
+
+
+def test_joined_through_a_third_lane(sim: Any) -> None:
+    x = sim.arange(4, dtype='f8')
+    a, b = (sim.cuda.Stream(non_blocking=True) for _ in range(2))
+    with ck.capture() as cap:
+        fork = cap.stream.record()
+        a.wait_event(fork)
+        b.wait_event(fork)
+        with a:
+            y = x * 2
+        with b:
+            z = x * 3
+        b.wait_event(a.record())
+        cap.stream.wait_event(b.record())
+        w = y + z
+    cap.graph.launch()
+    assert np.array_equal(w.get(), np.arange(4) * 5)
+
+
+def test_a_joined_lane_may_wait_again_without_work(sim: Any) -> None:
+    """What the lane's next work would depend on has changed, but there is no such work: nothing is unjoined."""
+    x = sim.arange(4, dtype='f8')
+    side = sim.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        side.wait_event(cap.stream.record())
+        with side:
+            y = x * 2
+        cap.join(side)
+        z = y + 1
+        side.wait_event(cap.stream.record())
+        w = z + 1
+    cap.graph.launch()
+    assert np.array_equal(w.get(), np.arange(4) * 2 + 2)
+
+
+DEVICE_STEPS = ['begin_capture', 'end_capture', 'graph_instantiate', 'exchange_thread_mode', 'stream_flags']
+
+
+@pytest.mark.parametrize('kind', [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize('verb', DEVICE_STEPS)
+def test_each_step_of_the_device_may_fail(
+    sim: Any, monkeypatch: pytest.MonkeyPatch, verb: str, kind: type[BaseException]
+) -> None:
+    device = sim.__capturekit_simulated__
+    x = sim.arange(4, dtype='f8')
+    with unchanged(sim):
+        original = getattr(device, verb)
+        calls = []
+
+        def once(*args: Any, **kwargs: Any) -> Any:
+            calls.append(args)
+            if len(calls) == 1:
+                raise kind('made to fail')
+            return original(*args, **kwargs)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(device, verb, once)
+            with pytest.raises(kind, match='made to fail'), ck.capture():
+                x * 2
+        assert calls
+
+
+OUR_STEPS: list[tuple[Any, str]] = [
+    (GUARD, 'install'),
+    (GUARD, 'opened'),
+    (GUARD, 'refresh'),
+    (GUARD, 'find_work'),
+    (GUARD, 'check'),
+    (GUARD, 'gone'),
+    (GUARD, 'restore_allocator'),
+    (GUARD.topology, 'begin'),
+    (GARBAGE, 'hold'),
+    (setup, 'new_recording'),
+    (teardown, 'close_recording'),
+    (setup, 'GraphMemory'),
+]
+
+
+@pytest.mark.parametrize('kind', [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize(('owner', 'name'), OUR_STEPS, ids=lambda v: v if isinstance(v, str) else '')
+def test_each_step_of_ours_may_be_interrupted(
+    sim: Any, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, kind: type[BaseException]
+) -> None:
+    """Before its work for steps of the way in; after its work for those of the way out, as an interrupt would."""
+    x = sim.arange(4, dtype='f8')
+    original = getattr(owner, name)
+    calls = []
+
+    def once(*args: Any, **kwargs: Any) -> Any:
+        calls.append(name)
+        if len(calls) > 1 or name not in ('gone', 'restore_allocator', 'close_recording'):
+            if len(calls) == 1:
+                raise kind('made to fail')
+            return original(*args, **kwargs)
+        original(*args, **kwargs)
+        raise kind('made to fail')
+
+    with unchanged(sim):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, once)
+            with pytest.raises(kind, match='made to fail'), ck.capture():
+                x * 2
+        assert calls
+
+
+@pytest.mark.parametrize('strict', [True, False])
+@pytest.mark.parametrize('fails', [True, False])
+def test_each_step_of_the_way_out_is_made_once(
+    sim: Any, monkeypatch: pytest.MonkeyPatch, strict: bool, fails: bool
+) -> None:
+    x = sim.arange(4, dtype='f8')
+    told: list[str] = []
+
+    def count(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            told.append(name)
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    for owner, name in (
+        (Trace, 'finish'),
+        (TRACING, 'close'),
+        (GUARD, 'settle'),
+        (GUARD, 'spring'),
+        (GUARD, 'gone'),
+        (GraphMemory, '_release'),
+        (UNLOADING, '_release'),
+    ):
+        count(owner, name)
+    side = sim.cuda.Stream(non_blocking=True)
+    try:
+        with ck.capture(strict=strict) as cap:
+            x * 2
+            if fails:
+                side.use()
+                told.clear()
+                raise ValueError
+            told.clear()
+    except ValueError:
+        pass
+    finally:
+        sim.cuda.Stream.null.use()
+    if not fails:
+        cap.graph.close()
+    trapped = ['spring'] if fails and strict else []
+    assert sorted(told) == sorted(['finish', 'close', 'settle', 'gone', '_release', '_release', *trapped])
+
+
+def test_a_graph_that_can_not_be_made_keeps_nothing(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = sim.arange(512, dtype='f8')
+    device = sim.__capturekit_simulated__
+    gc.collect()
+    before = device.mem_get_info()[0], UNLOADING._holders
+    with unchanged(sim):
+        with monkeypatch.context() as patch:
+            patch.setattr(teardown.Graph, '_make', fail(RuntimeError))
+            with pytest.raises(RuntimeError, match='made to fail'), ck.capture() as cap:
+                x * 2
+        with pytest.raises(ck.ClosedError, match='made no graph'):
+            cap.graph  # noqa: B018
+        assert (device.mem_get_info()[0], UNLOADING._holders) == before
+
+
+def test_undo_tries_every_step_and_an_interrupted_one_twice() -> None:
+    done: list[str] = []
+    undo = Undo()
+    state = {'interrupted': False}
+
+    def interrupted() -> None:
+        if not state['interrupted']:
+            state['interrupted'] = True
+            raise KeyboardInterrupt
+        done.append('second')
+
+    undo.push(lambda: done.append('first'))
+    undo.push(interrupted)
+    undo.push(fail(ValueError))
+    undo.push(lambda: done.append('fourth'))
+    failure = undo.run()
+    assert isinstance(failure, ValueError)
+    assert done == ['fourth', 'second', 'first']
+    assert undo.run() is None
+
+
+def test_garbage_collection_is_held_off_and_given_back(sim: Any) -> None:
+    with unchanged(sim):
+        with ck.capture():
+            assert not gc.isenabled()
+            with ck.capture():
+                assert not gc.isenabled()
+            assert not gc.isenabled()
+        assert gc.isenabled()
+    gc.disable()
+    try:
+        with ck.capture():
+            pass
+        assert not gc.isenabled(), 'it was off before'
+    finally:
+        gc.enable()
+
+
+def test_memory_runs_out(sim: Any) -> None:
+    pool = sim.cuda.MemoryPool()
+    pool.set_limit(size=4096)
+    with unchanged(sim):
+        with pytest.raises(sim.cuda.memory.OutOfMemoryError), ck.capture(pool=pool):
+            sim.empty(1 << 20)
+
+
+def test_the_stream_that_was_current_is_so_again(sim: Any) -> None:
+    mine = sim.cuda.Stream(non_blocking=True)
+    mine.use()
+    try:
+        with ck.capture() as cap:
+            assert sim.cuda.get_current_stream() is cap.stream
+        assert sim.cuda.get_current_stream() is mine
+    finally:
+        sim.cuda.Stream.null.use()
+
+
+def test_a_capture_nested_in_a_lane_comes_back_to_it(sim: Any) -> None:
+    x = sim.arange(4, dtype='f8')
+    with unchanged(sim):
+        with ck.capture() as outer:
+            with outer.fork(1) as (lane,), lane:
+                y = x * 2
+                with ck.capture() as inner:
+                    z = x * 3
+                assert sim.cuda.get_current_stream() == lane.stream
+                y += 1
+        for graph in (outer.graph, inner.graph):
+            graph.launch()
+        assert np.array_equal(y.get(), np.arange(4) * 2 + 1)
+        assert np.array_equal(z.get(), np.arange(4) * 3)
+
+
+def test_leaving_on_another_thread_is_refused(sim: Any) -> None:
+    import threading
+
+    cap = ck.capture()
+    cap.__enter__()
+    found: list[BaseException] = []
+
+    def leave() -> None:
+        try:
+            cap.__exit__(None, None, None)
+        except BaseException as error:
+            found.append(error)
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+    assert isinstance(found[0], ck.WrongThreadError)
+    cap.__exit__(None, None, None)
+    assert cap.graph is not None
+
+
+def test_thousands_of_captures_leave_nothing_behind(sim: Any) -> None:
+    device = sim.__capturekit_simulated__
+    x = sim.arange(4, dtype='f8')
+
+    def once() -> None:
+        with ck.capture() as cap, cap.fork(2) as (a, b):
+            with a:
+                x * 2
+            with b:
+                x * 3
+
+    once()
+    gc.collect()
+    before = (len(device._streams), len(device._events), len(device._graphs), len(device._execs), len(device._memory))
+    objects = len(gc.get_objects())
+    for _ in range(1000):
+        once()
+    gc.collect()
+    assert (
+        len(device._streams), len(device._events), len(device._graphs), len(device._execs), len(device._memory)
+    ) == before  # fmt: skip
+    assert len(gc.get_objects()) - objects < 500
+
+
+def test_status_constants_are_cudas() -> None:
+    assert [int(s) for s in CaptureStatus] == [0, 1, 2]
+    assert Code.cudaErrorStreamCaptureUnsupported == 900

@@ -1,0 +1,292 @@
+"""Pictures of measured recordings: a table, an SVG with an axis of time, the trace, the page's data, Matplotlib's."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import json
+import re
+import sys
+import time
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capturekit.cli import main
+from capturekit.model.recording import Recording, Timeline
+from capturekit.render import (
+    to_dot,
+    to_html,
+    to_svg,
+    to_text,
+    to_timeline_figure,
+    to_timeline_svg,
+    to_timeline_text,
+    to_trace,
+)
+from capturekit.render.layout import clean, lay_out
+from capturekit.render.timeline import busy, step_of, tick_words
+from tests.render.test_render import KEPT, Page, kept, large, recordings, refuse
+
+#: Two lanes side by side, one node that takes no time.
+TIMES: list[tuple[float, float] | None] = [
+    (0.0, 4.0), (4.5, 14.25), (14.5, 20.0), (20.5, 61.0), (61.0, 70.0), (20.25, 42.0), (42.5, 43.0), None, (70.5, 99.5),
+    (99.5, 100.0),
+]  # fmt: skip
+
+
+def line_of(times: list[tuple[float, float] | None]) -> Timeline:
+    span = max((one[1] for one in times if one is not None), default=0.0)
+    return Timeline('measured', 20, span + 2.5, span, 1.6 * span, 0.75, times, [0.25 if one else 0.0 for one in times])
+
+
+def measured(times: list[tuple[float, float] | None] = TIMES) -> Recording:
+    recording = Recording.load(KEPT / 'nodes.json')
+    recording.timeline = line_of(times)
+    return recording
+
+
+def ran(recording: Recording) -> Recording:
+    """Each node a microsecond after what it comes after, for two to nine microseconds."""
+    before: dict[int, list[int]] = {}
+    for a, b in recording.arrows:
+        before.setdefault(b, []).append(a)
+    times: list[tuple[float, float] | None] = []
+    for number in range(len(recording.graph)):
+        start = max((times[a][1] for a in before.get(number, []) if times[a]), default=-1.0) + 1  # type: ignore[index]
+        times.append((start, start + 2 + number % 8))
+    return replace(recording, timeline=line_of(times))
+
+
+# -- as they are kept -----------------------------------------------------------------------------------------
+
+
+def test_they_look_as_kept() -> None:
+    kept('timeline', 'txt', to_timeline_text(measured()))
+    kept('timeline', 'svg', to_timeline_svg(measured()))
+
+
+def test_text_has_the_table_at_its_end() -> None:
+    text = to_text(measured())
+    assert text.endswith('\n' + to_timeline_text(measured()))
+    assert text.startswith(to_text(Recording.load(KEPT / 'nodes.json')).split('\n')[0])
+    assert 'relaxed mode, strict=False, capturekit 0.1.0, CuPy 14.2.0, 100.00 us measured over 20 launches\n' in text
+
+
+def test_the_table_names_the_longest_nodes_with_their_lines() -> None:
+    rows = to_timeline_text(measured()).split('\nlongest')[1].splitlines()[1:]
+    assert [row.split()[0] for row in rows][:3] == ['#3', '#8', '#5']
+    assert rows[0].split() == ['#3', 'sin', 'kernel', '40.50', '20.50', '0.25', 'train.py:7']
+    assert len(rows) == 10
+
+
+def test_a_lane_is_busy_once_at_a_time() -> None:
+    boxes = lay_out(
+        measured([(0, 5), (3, 8), (8, 9), (20, 21), None, (1, 2), (0, 1), (0, 0), (4, 6), (20, 20.5)])
+    ).boxes
+    assert busy(boxes) == 10
+    assert busy([]) == 0
+
+
+@given(st.floats(0.01, 1e9), st.integers(1, 40))
+def test_ticks_are_round_and_few(span: float, count: int) -> None:
+    step = step_of(span, count)
+    assert span / step <= count * (1 + 1e-9)
+    assert f'{step:.3e}'[:5] in ('1.000', '2.000', '5.000')
+    assert step < 1.1e-2 or span / step > count / 3
+
+
+@pytest.mark.parametrize(
+    ('at', 'step', 'words'),
+    [(40, 20, '40 us'), (0, 0.5, '0 us'), (1.5, 0.5, '1.5 us'), (4000, 2000, '4 ms'), (3e6, 1e6, '3 s')],
+)
+def test_words_of_ticks(at: float, step: float, words: str) -> None:
+    assert tick_words(at, step) == words
+
+
+# -- whatever the recording holds -----------------------------------------------------------------------------
+
+
+@st.composite
+def with_times(draw: st.DrawFn) -> Recording:
+    recording = draw(recordings)
+    count = len(recording.graph) + draw(st.sampled_from([0, 0, 0, 1]))
+    ends = st.tuples(st.floats(0, 1e7), st.floats(0, 1e7)).map(sorted).map(tuple)
+    times = draw(st.lists(st.one_of(st.none(), ends), min_size=count, max_size=count))
+    line = line_of(times)
+    line.source = draw(st.sampled_from(['measured', 'modelled', '<b>\n\0"']))
+    return replace(recording, timeline=line)
+
+
+@given(with_times())
+@settings(deadline=None)
+def test_all_pictures_are_sound(recording: Recording) -> None:
+    picture = lay_out(recording)
+    text = to_text(recording)
+    assert all(line == clean(line) for line in text.split('\n'))
+    assert len(Page(to_html(recording)).tags) == len(Page(to_html(Recording())).tags)
+    ET.fromstring(to_svg(recording))
+    assert to_dot(recording)
+    data = json.loads(Page(to_html(recording)).scripts[0], parse_constant=refuse)
+    trace = json.loads(to_trace(recording), parse_constant=refuse)
+    slices = [event for event in trace['traceEvents'] if event['ph'] == 'X']
+    assert [event['args']['number'] for event in slices] == list(range(len(picture.boxes)))
+    if picture.timeline is None:
+        assert data['times'] is None
+        assert trace['otherData']['times'].startswith('none are known')
+        for make in (to_timeline_svg, to_timeline_text, to_timeline_figure):
+            with pytest.raises(ValueError, match=r'graph\.measure\(\)'):
+                make(recording)
+        return
+    assert data['times'] == [[box.time[0], round(box.time[1] - box.time[0], 3)] for box in picture.boxes]
+    assert [event['ts'] for event in slices] == [box.time[0] for box in picture.boxes]
+    assert trace['otherData']['times'].endswith('medians of 20 launches')
+
+
+@given(with_times())
+@settings(deadline=None)
+def test_the_svg_is_well_formed_and_has_every_box(recording: Recording) -> None:
+    picture = lay_out(recording)
+    if picture.timeline is None:
+        return
+    root = ET.fromstring(to_timeline_svg(recording))
+    titles = [each.text or '' for each in root.iter('{http://www.w3.org/2000/svg}title')]
+    for box in picture.boxes:
+        assert any(title.startswith(f'#{box.number} {clean(box.name)}'.rstrip()) for title in titles), box
+    assert {each.tag.partition('}')[2] for each in root.iter()} <= set('svg g title style rect text path'.split())
+    left, top, width, height = map(float, root.attrib['viewBox'].split())
+    for each in root.iter():
+        x, y = (float(each.get(name, 0)) for name in 'xy')
+        wide, high = (float(each.get(name, 0)) for name in ('width', 'height')) if 'x' in each.attrib else (0, 0)
+        assert left <= x <= x + wide <= width and top <= y <= y + high <= height, 'nothing lies outside'
+    corners = re.findall(r'[ML](-?[\d.]+) (-?[\d.]+)', ' '.join(each.get('d', '') for each in root.iter()))
+    assert all(left <= float(x) <= width and top <= float(y) <= height for x, y in corners)
+
+
+@pytest.mark.parametrize('nodes', [10, 400, 10_000])
+@pytest.mark.parametrize('make', [to_timeline_svg, to_timeline_text, to_html, to_trace])
+def test_ten_and_ten_thousand_nodes(make: Any, nodes: int) -> None:
+    recording = ran(large(nodes))
+    start = time.perf_counter()
+    made = make(recording)
+    assert time.perf_counter() - start < 20
+    assert len(made) < 10_000_000
+
+
+def test_long_timelines_go_on_in_bands() -> None:
+    """At least a pixel for each node of ten thousand in a row, and no more bands than that takes."""
+    row = ran(large(10_000, 1))
+    picture = ET.fromstring(to_timeline_svg(row))
+    lanes = [each for each in picture.iter('{http://www.w3.org/2000/svg}text') if each.text == 'lane 0']
+    assert 10 < len(lanes) <= 60
+    few = ET.fromstring(to_timeline_svg(measured([(0, 1), (1, 2), (2, 3), (3, 1e6), *[None] * 6])))
+    assert sum(each.text == 'lane 0' for each in few.iter('{http://www.w3.org/2000/svg}text')) == 1
+
+
+def test_nodes_without_times_lie_behind_what_they_come_after() -> None:
+    recording = measured()
+    (before,) = [a for a, b in recording.arrows if b == 7]
+    box = lay_out(recording).boxes[7]
+    assert box.time == (TIMES[before][1],) * 2  # type: ignore[index]
+    assert 'start' not in dict(box.detail)
+    assert dict(lay_out(recording).boxes[3].detail)['took'] == '40.50 us (spread 0.25 us)'
+
+
+def test_a_timeline_of_other_nodes_is_not_drawn() -> None:
+    recording = measured(TIMES[:5])
+    assert to_text(recording) == to_text(Recording.load(KEPT / 'nodes.json'))
+
+
+def test_times_that_are_given_go_before_those_of_the_recording() -> None:
+    trace = json.loads(to_trace(measured(), [(10.0 * n, 10.0 * n + 4) for n in range(10)]))
+    assert [event['ts'] for event in trace['traceEvents'] if event['ph'] == 'X'] == [10.0 * n for n in range(10)]
+
+
+def test_flows_of_a_trace_begin_and_end_inside_of_their_slices() -> None:
+    events = json.loads(to_trace(measured()))['traceEvents']
+    slices = {(event['tid'], event['ts'], event['ts'] + event['dur']) for event in events if event['ph'] == 'X'}
+    for event in events:
+        if event['ph'] in 'sf':
+            assert any(tid == event['tid'] and a <= event['ts'] <= b for tid, a, b in slices), event
+
+
+# -- Matplotlib -----------------------------------------------------------------------------------------------
+
+
+def test_a_figure(tmp_path: Path) -> None:
+    pytest.importorskip('matplotlib', reason='Matplotlib is not installed')
+    recording = measured()
+    recording.graph[1].name = 'a$_{x}$ <b>'
+    figure = to_timeline_figure(recording)
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ['lane 0', 'lane 1', 'lane 2']
+    bars = [path for bar in axes.collections for path in bar.get_paths()]
+    assert len(bars) == 10
+    assert max(path.vertices[:, 0].max() for path in bars) == 100
+    assert 'measured over 20 launches' in axes.get_xlabel()
+    for ending in ('svg', 'png'):
+        figure.savefig(tmp_path / f'times.{ending}')
+    to_timeline_figure(ran(large())).savefig(tmp_path / 'large.png')
+
+
+def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition('.')[0] == 'matplotlib']:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, 'matplotlib', None)
+    with pytest.raises(ImportError, match='pip install matplotlib'):
+        to_timeline_figure(measured())
+
+
+def test_importing_capturekit_imports_no_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def no_matplotlib(name: str, *args: Any) -> Any:
+        assert name.partition('.')[0] != 'matplotlib'
+        return real(name, *args)
+
+    monkeypatch.setattr(builtins, '__import__', no_matplotlib)
+    importlib.reload(importlib.import_module('capturekit.render.figure'))
+
+
+# -- capturekit view ------------------------------------------------------------------------------------------
+
+
+def test_view_draws_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recording = measured()
+    recording.save(tmp_path / 'measured.json')
+    for name, args, make in (
+        ('times.svg', ['--format', 'timeline'], to_timeline_svg),
+        ('lanes.svg', [], to_svg),
+        ('lanes.html', [], to_html),
+        ('trace.json', [], to_trace),
+        ('lanes.txt', [], to_text),
+    ):
+        assert main.main(['view', str(tmp_path / 'measured.json'), '-o', str(tmp_path / name), *args]) == 0
+        assert (tmp_path / name).read_text(encoding='utf-8') == make(recording)
+    capsys.readouterr()
+    assert main.main(['view', str(KEPT / 'nodes.json'), '--format', 'timeline']) == 2
+    assert capsys.readouterr().err == 'capturekit: this recording has no timeline: graph.measure() makes one\n'
+
+
+def test_a_measured_graph_of_the_simulated_device(sim: Any) -> None:
+    import capturekit as ck
+
+    x = sim.zeros(1000)
+    with ck.capture() as cap:
+        y = x + 1
+        with cap.fork(2) as (left, right):
+            with left:
+                a = y * 2
+            with right:
+                b = y * 3
+        a + b
+    cap.graph.measure(2, 0)
+    text = to_timeline_text(cap.recording)
+    assert text.startswith('modelled, medians of 2 launches, 4 nodes with times')
+    assert 'test_timeline.py:' in text
+    assert 'modelled over 2 launches' in to_timeline_svg(cap.recording)

@@ -1,0 +1,104 @@
+"""Blocks behind addresses, also while Python collects garbage in the middle of a look-up."""
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from capturekit.simulated.device.address_space import AddressSpace
+
+
+class Collecting(int):
+    """An address whose comparison does what a finalizer does when garbage is collected at that very moment."""
+
+    def __new__(cls, value: int, collect):
+        self = super().__new__(cls, value)
+        self.collect = collect
+        return self
+
+    def __lt__(self, other: int) -> bool:
+        self.collect()
+        return int(self) < int(other)
+
+
+def in_time(call):
+    """What the call returns, or a failure where it waits for a lock that it holds itself."""
+    returned = []
+    thread = threading.Thread(target=lambda: returned.append(call()), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert returned, 'the call waits for a lock that it holds itself'
+    return returned[0]
+
+
+def space(*starts: int) -> AddressSpace:
+    made = AddressSpace()
+    for start in starts:
+        made.add(start, np.full(16, start % 251, np.uint8))
+    return made
+
+
+def test_any_address_inside_a_block_is_found():
+    blocks = space(100, 200)
+    assert blocks.find(99) is None
+    assert blocks.find(107)[1] == 7
+    assert blocks.find(200, 16)[0][0] == 200
+    assert blocks.find(200, 17) is None
+    assert blocks.find(116) is None
+
+
+def test_what_was_removed_is_not_found():
+    blocks = space(100, 200)
+    blocks.remove(100)
+    blocks.remove(150)
+    assert blocks.find(100) is None
+    assert blocks.find(200) is not None
+
+
+def test_a_finalizer_during_a_look_up_neither_waits_nor_moves_what_is_looked_up():
+    blocks = space(100, 200, 300)
+    # every comparison of the search removes the block before, which would shift the list that is being searched
+    block, offset = in_time(lambda: blocks.find(Collecting(300, lambda: blocks.remove(100))))
+    assert (block[0], offset) == (300 % 251, 0)
+    assert blocks.find(100) is None
+
+
+def test_what_comes_to_the_address_of_a_removed_block_stays():
+    blocks = space(100)
+    in_time(lambda: blocks.find(Collecting(100, lambda: blocks.remove(100))))
+    blocks.add(100, np.full(16, 9, np.uint8))
+    assert blocks.find(100)[0][0] == 9
+
+
+class Interrupted(list[Any]):
+    """A list of free pieces; garbage collection gives one back whenever it is looked through."""
+
+    def __init__(self, items: Any, back: Any) -> None:
+        super().__init__(items)
+        self.back = back
+
+    def __iter__(self) -> Any:
+        yield from list(super().__iter__())
+        back, self.back = self.back, lambda: None
+        back()
+
+
+def test_what_garbage_collection_gives_back_to_a_pool_waits_until_it_is_not_looked_through(sim: Any) -> None:
+    pool = sim.cuda.MemoryPool()
+    whole = pool.malloc(4096)
+    del whole  # one free piece, of which the next ones are parts
+    parts = [pool.malloc(1024) for _ in range(4)]
+    (arena,) = (a for p in pool._pools.values() for a in p._arenas.values())
+    first, second, *rest = parts
+    del parts
+    held = [first, second]
+    del first, second
+    held.pop()  # the second part is free; the first is given back while the list is looked through, and joins it
+    arena.free = Interrupted(arena.free, held.clear)
+    taken = pool.malloc(1024)
+    assert taken.mem.size == 1024 and pool.free_bytes() == 1024
+    assert pool.used_bytes() == 3 * 1024
+    both = pool.malloc(1024)
+    assert pool.free_bytes() == 0 and {both.ptr, taken.ptr} | {one.ptr for one in rest} == {
+        rest[0].ptr + 1024 * k for k in (-2, -1, 0, 1)
+    }

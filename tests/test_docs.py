@@ -1,0 +1,145 @@
+"""The README, docs/ and the notebooks are checked against the code: examples run, what they print is so, tables and
+pictures are what the code makes, links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import notebooks, pages
+from tests.command import ROOT, called
+from tests.pages import DOCS, without_handles
+from tests.test_layers import LAYERS
+
+README = ROOT / 'README.md'
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# -- examples -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('path', pages.examples(), ids=name_of)
+def test_examples_run_and_print_what_is_shown(path: Path) -> None:
+    """All python blocks of a page, in order, as one script whose line numbers are the page's."""
+    printed = [text for _block, text in pages.printed(path)]
+    assert [without_handles(text) for text in printed] == [without_handles(text) for text in pages.shown(path)]
+
+
+def test_every_page_of_the_guide_has_an_example() -> None:
+    without = {path.stem for path in (DOCS / 'guide').glob('*.md')} - {path.stem for path in pages.examples()}
+    assert without == {'index', 'pictures'}
+
+
+def test_a_page_is_one_script_with_its_own_lines() -> None:
+    page = 'a\n```python\nx = 1\n```\nb\n```py\nnot run\n```\n```python\nprint(x)\n```\n```text\n1\n```\n'
+    assert pages.script(page, marked=False) == '\n\nx = 1\n\n\n\n\n\n\nprint(x)\n'
+
+
+def test_an_example_that_fails_is_named(tmp_path: Path) -> None:
+    path = tmp_path / 'page.md'
+    path.write_text('```python\n1 / 0\n```\n')
+    with pytest.raises(RuntimeError, match=r'(?s)^page\.md:.*ZeroDivisionError'):
+        pages.printed(path)
+
+
+def test_an_output_that_changed_is_written(tmp_path: Path) -> None:
+    path = tmp_path / 'page.md'
+    path.write_text('```python\nprint(1 + 1)\n```\n```text\n3\n```\n')
+    assert pages.with_outputs(path) == '```python\nprint(1 + 1)\n```\n```text\n2\n```\n'
+
+
+# -- what is made of the code ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('name', ['exceptions', 'strict'])
+def test_pages_made_of_the_code_are_up_to_date(name: str) -> None:
+    text = (DOCS / 'reference' / f'{name}.md').read_text()
+    assert text == pages.with_parts(text), 'python -m tests.pages'
+
+
+def test_the_readmes_picture_is_of_its_first_example() -> None:
+    assert without_handles(pages.PICTURE.read_text()) == without_handles(pages.picture()), 'python -m tests.pages'
+    assert name_of(pages.PICTURE) in README.read_text()
+
+
+def test_the_architecture_lists_and_draws_the_packages() -> None:
+    page = (DOCS / 'contributing' / 'architecture.md').read_text()
+    listed = re.findall(r'^\| `(\w+/)`', page, re.MULTILINE)
+    drawn = re.findall(r'class="name"[^>]*>(\w+/)<', (DOCS / 'pictures' / 'architecture.svg').read_text())
+    assert listed == [f'{name}/' for name in LAYERS]
+    assert sorted(drawn) == sorted(listed)
+
+
+# -- links ----------------------------------------------------------------------------------------------------
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    outside = re.sub(r'^```.*?^```$', '', path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r'^#+ (.+)$', outside, re.MULTILINE)
+    return {re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-') for heading in headings}
+
+
+@pytest.mark.parametrize('path', [*pages.pages(), *notebooks.NOTEBOOKS], ids=name_of)
+def test_links_lead_somewhere(path: Path) -> None:
+    text = path.read_text()
+    if path.suffix == '.ipynb':
+        cells = json.loads(text)['cells']
+        text = '\n'.join(''.join(cell['source']) for cell in cells if cell['cell_type'] == 'markdown')
+    text = re.sub(r'^```.*?^```$|`[^`\n]+`', '', text, flags=re.MULTILINE | re.DOTALL)
+    for link in re.findall(r'\]\(([^)\s]+)\)', text):
+        if not link.startswith('https://'):
+            file, _, anchor = link.partition('#')
+            target = (path.parent / file).resolve() if file else path
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(target), link
+
+
+def test_every_page_is_in_the_sites_contents() -> None:
+    listed = set(re.findall(r'^   ([\w/-]+)$', (DOCS / 'index.rst').read_text(), re.MULTILINE))
+    there = {str(path.relative_to(DOCS).with_suffix('')) for path in DOCS.rglob('*') if path.suffix in ('.md', '.rst')}
+    assert listed == there - {'README', 'index'}
+
+
+# -- commands -------------------------------------------------------------------------------------------------
+
+
+def usages() -> list[str]:
+    page = pages.blocks((DOCS / 'guide' / 'commands.md').read_text())
+    return [block.text.strip() for block in page if block.text.startswith('usage: ')]
+
+
+@pytest.mark.parametrize('usage', usages(), ids=lambda usage: usage.split()[4])
+def test_usage_is_shown_as_it_is(usage: str) -> None:
+    assert called(usage.split()[4], '--help', COLUMNS='200').stdout.split('\n\n')[0] == usage
+
+
+def test_all_commands_are_in_the_guide_and_in_the_readme() -> None:
+    table = called('--help').stdout.split('\n  command\n')[1].split('\n\n')[0]
+    commands = sorted(re.findall(r'^    (\w+)', table, re.MULTILINE))
+    assert sorted(usage.split()[4] for usage in usages()) == commands
+    shown = re.findall(r'^python -m capturekit (\w+)', README.read_text(), re.MULTILINE)
+    assert sorted(shown) == commands
+
+
+# -- notebooks ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('path', notebooks.NOTEBOOKS, ids=name_of)
+def test_notebooks_show_what_they_give(path: Path) -> None:
+    found = notebooks.saved(notebooks.run(path))
+    assert without_handles(path.read_text(encoding='utf-8')) == without_handles(found), 'python -m tests.notebooks'
+
+
+def test_a_cell_shows_what_it_prints_and_its_last_value() -> None:
+    names: dict[str, object] = {}
+    assert notebooks.outputs('print("a")\nx = 2', 'cell 1', names)[0]['text'] == ['a\n']
+    (shown,) = notebooks.outputs('x + 1', 'cell 2', names)
+    assert shown['data'] == {'text/plain': ['3']} and shown['execution_count'] == 2
+    assert notebooks.outputs('x = 1', 'cell 3', names) == []

@@ -1,0 +1,79 @@
+"""The packages import only from those before them: seen in the code as text, wherever in a file an import stands."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1] / 'capturekit'
+#: From the ground up. A package imports from itself and from those before it.
+LAYERS = (
+    'model', 'render', 'driver', 'simulated', 'launch', 'guard', 'analysis', 'graph', 'recorder', 'functions', 'lab',
+    'cli',
+)  # fmt: skip
+#: Belong to no package: the version, below all others, and the two doors from outside, above all others.
+BELOW, ABOVE = ('_version',), ('__init__', '__main__')
+MODULES = {
+    '.'.join(path.relative_to(ROOT.parent).with_suffix('').parts).removesuffix('.__init__'): path
+    for path in sorted(ROOT.rglob('*.py'))
+}
+
+
+def imports_of(name: str, path: Path) -> Iterator[tuple[str, int]]:
+    """What a file imports of capturekit, with the line: in functions, for type checkers, by a string as well."""
+    inside = name if path.name == '__init__.py' else name.rpartition('.')[0]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = inside.split('.')
+            base = '.'.join([*above[: len(above) - node.level + 1], node.module or '']).rstrip('.')
+            base = base if node.level else str(node.module)
+            for alias in node.names:
+                full = f'{base}.{alias.name}'
+                yield (full if full in MODULES else base), node.lineno
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and '.' in node.value:
+            yield node.value, node.lineno
+
+
+def found() -> dict[str, list[tuple[str, int]]]:
+    return {
+        name: [(other, line) for other, line in imports_of(name, path) if other in MODULES and other != name]
+        for name, path in MODULES.items()
+    }
+
+
+def layer(name: str) -> int:
+    """The number of a module's package; -1 below all, a high one above all."""
+    part = name.split('.')[1] if '.' in name else '__init__'
+    if part in BELOW:
+        return -1
+    return len(LAYERS) if part in ABOVE else LAYERS.index(part)
+
+
+def test_every_file_lies_in_a_package() -> None:
+    assert {p.stem for p in ROOT.glob('*.py')} == {*BELOW, *ABOVE}
+    assert {p.name for p in ROOT.iterdir() if p.is_dir() and p.name != '__pycache__'} == set(LAYERS)
+
+
+@pytest.mark.parametrize('package', LAYERS)
+def test_imports_go_down_only(package: str) -> None:
+    up = [
+        f'{name}:{line} imports {other}'
+        for name, others in found().items()
+        if name.split('.')[1:2] == [package]
+        for other, line in others
+        if layer(other) > layer(name)
+    ]
+    assert up == []
+
+
+def test_no_file_imports_itself_by_way_of_others() -> None:
+    try:
+        TopologicalSorter({name: {other for other, _ in others} for name, others in found().items()}).prepare()
+    except CycleError as error:
+        pytest.fail(' -> '.join(error.args[1]))
