@@ -27,11 +27,6 @@ _ADDRESSES = {'bcast': 1, 'send': 1, 'recv': 1}
 class Collectives(Work):
     """NCCL's collectives."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        #: How many groups each thread has open, one in the other.
-        self.groups: dict[int, int] = {}
-
     def collective(self, call: str, original: Callable[..., Any], comm: Any, *args: Any) -> Any:
         """A collective, or a send or receive, whose last argument is the stream."""
         ptr = int(args[-1])
@@ -57,7 +52,7 @@ class Collectives(Work):
             live.memory.to_close = True
         if live.trace is not None:
             live.trace.touch(lane.stream)
-        if self.groups.get(threading.get_ident()):
+        if live.groups:
             live.grouped.append(lane.stream)
         else:
             self._attributed(live, [lane.stream])
@@ -102,34 +97,30 @@ class Collectives(Work):
             )
 
     def group_started(self, original: Callable[..., Any]) -> Any:
-        me = threading.get_ident()
         answer = original()
-        self.groups[me] = self.groups.get(me, 0) + 1
+        for live in self.threads.get(threading.get_ident(), ()):
+            live.groups += 1
         return answer
 
     def group_ended(self, original: Callable[..., Any]) -> Any:
         """What the group was given is recorded now."""
-        me = threading.get_ident()
-        depth = self.groups.get(me, 0)
         try:
             return original()
         finally:
-            if depth > 1:
-                self.groups[me] = depth - 1
-            else:
-                self.groups.pop(me, None)
-                self._group_is_over(me)
+            for live in list(self.threads.get(threading.get_ident(), ())):
+                live.groups = max(live.groups - 1, 0)
+                if not live.groups:
+                    self._group_is_over(live)
 
-    def _group_is_over(self, thread: int) -> None:
+    def _group_is_over(self, live: Live) -> None:
         with self.lock:
-            for live in list(self.threads.get(thread, ())):
-                streams, live.grouped = list(dict.fromkeys(live.grouped)), []
-                if streams:
-                    self._attributed(live, streams)
-                for ptr in streams:
-                    self._has_collective(live, ptr)
-                if streams:
-                    self.refresh()
+            streams, live.grouped = list(dict.fromkeys(live.grouped)), []
+            if streams:
+                self._attributed(live, streams)
+            for ptr in streams:
+                self._has_collective(live, ptr)
+            if streams:
+                self.refresh()
 
     def _has_collective(self, live: Live, ptr: int) -> None:
         """A lane has got work from a group."""

@@ -78,6 +78,8 @@ class Live:
     #: in adapting mode, the streams that did so before.
     visits: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     visitors: dict[int, Any] = field(default_factory=dict)
+    #: How many groups of NCCL this thread has begun in the block, one in the other.
+    groups: int = 0
     #: Collectives given to NCCL in a group that has not ended: the handles of their streams.
     grouped: list[int] = field(default_factory=list)
     #: How many nodes there were before the group, or before the collective alone.

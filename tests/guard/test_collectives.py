@@ -302,6 +302,9 @@ def test_a_group_left_open_is_told_at_the_end_of_the_block(s: Any) -> None:
     refused(s, ck.UnsupportedCallError, 'group of NCCL was left open', left)
     with pytest.raises(s.nccl.NcclError):
         s.nccl.groupEnd()
+    cap = recorded(s, all_reduce(s))  # its own group ends, though that of the block before never did
+    cap.graph.launch()
+    assert [y[0] for y in results(s)] == [3.0, 3.0]
 
 
 def test_what_would_wait_for_ever_is_refused_by_the_stand_in(s: Any) -> None:
