@@ -106,7 +106,7 @@ def must_leave_nothing(live: Live) -> None:
     """Raise where the function leaves something of the recording behind: a current stream or device, a handle."""
     caller, cupy = live.caller, live.platform.cupy
     assert caller is not None
-    if cupy.cuda.get_current_stream().ptr != live.origin.ptr or GUARD.current_device() != live.home:
+    if cupy.cuda.get_current_stream().ptr != live.origin.ptr or GUARD.state.current_device() != live.home:
         raise errors.UnsupportedCallError(
             'The function makes another stream or device current, and leaves it so',
             rule=f'{_LEFT}.',

@@ -231,7 +231,7 @@ class VariantRecorder:
         with GUARD.inside():
             self.places = self._places(leaves, memory)
             columns = 2 * len(leaves) + 64
-            self.ports = Ports(self.platform, memory, lambda values: GUARD.aside(live, values), columns)
+            self.ports = Ports(self.platform, memory, lambda values: GUARD.uploads.upload(live, values), columns)
             live.state = self.ports.state
             self.ports.fetch([None if i in self.aims else place for i, place in enumerate(self.places)])
         live.opening = lambda launch: self._fill(launch, leaves, ())
@@ -239,7 +239,7 @@ class VariantRecorder:
         if self.variant.assumptions or self.variant.rehearsal.seams:
             assert self.variant.environment is not None
             for array in self.variant.environment.arrays():
-                GUARD.back_up(live, array)
+                GUARD.draws.back_up(live, array)
 
     def _places(self, leaves: Sequence[Any], memory: Any) -> list[Any]:
         if self.aim:
@@ -283,9 +283,9 @@ class VariantRecorder:
             if not any(value is one for one in held) and not isinstance(value, type):
                 raise TypeError(f'the result holds {type(value).__name__} {value!r}, another one at each call')
         with GUARD.lock:
-            GUARD.check(live)
-            GUARD.find_work(live)
-            GUARD.join_all(live)
+            GUARD.verdicts.check(live)
+            GUARD.joins.find_work(live)
+            GUARD.joins.join_all(live)
         known = {id(array) for array in self.variant.environment.arrays()} if self.variant.environment else set()
         fresh: list[tuple[int, Any]] = []
         for array in arrays:

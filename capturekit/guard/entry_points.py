@@ -1,9 +1,9 @@
 """The places where Python code enters CuPy, as a table; and their counted installation and exact restoring.
 
-Each row names a holder (a module or class by its dotted name), an attribute, and a verb: the method of the guard that
-is given the original and the call's arguments. Nothing is installed while no capture is open. The first
-:func:`install` puts all wrappers in place, or, if one fails, none; the last :func:`uninstall` puts back what was there:
-the same objects, and nothing where an attribute was inherited.
+Each row names a holder (a module or class by its dotted name), an attribute, and a verb: a component of the guard and
+its method, ``component.method``, which is given the original and the call's arguments. Nothing is installed while no
+capture is open. The first :func:`install` puts all wrappers in place, or, if one fails, none; the last
+:func:`uninstall` puts back what was there: the same objects, and nothing where an attribute was inherited.
 
 CuPy's extension types refuse ``setattr``. Their methods are looked up in a dictionary like any type's, which
 ``gc.get_referents`` reaches; writing there and telling the interpreter that the type was modified replaces a method for
@@ -21,6 +21,7 @@ import threading
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from capturekit.guard.signatures import in_order
@@ -55,6 +56,11 @@ class Entry:
     optional: bool = False
     also: str = ''
     loaded: str = ''
+
+    @property
+    def method(self) -> str:
+        """The name of the verb within its component."""
+        return self.verb.rpartition('.')[2]
 
     def __str__(self) -> str:
         return f'{self.holder}.{self.name}'
@@ -117,128 +123,132 @@ SEAMS = (
 )
 
 ENTRIES: tuple[Entry, ...] = (
-    Entry(_STREAM, 'synchronize', 'stream_synchronize'),
-    Entry(_STREAM, 'done', 'stream_done', 'property'),
-    Entry(_STREAM, 'record', 'stream_record'),
-    Entry(_STREAM, 'wait_event', 'stream_wait_event'),
-    Entry(_STREAM, 'use', 'stream_use'),
-    Entry(_STREAM, '__enter__', 'stream_enter'),
-    Entry(_STREAM, '__exit__', 'stream_exit'),
-    Entry(_STREAM, 'begin_capture', 'stream_begin_capture'),
-    Entry(_STREAM, 'end_capture', 'stream_end_capture'),
-    Entry(_STREAM, 'is_capturing', 'stream_is_capturing'),
-    Entry(_STREAM, 'is_non_blocking', 'stream_is_non_blocking', 'property'),
-    Entry(_STREAM, 'priority', 'stream_priority', 'property'),
-    Entry(_STREAM, 'add_callback', 'stream_add_callback'),
-    Entry(_STREAM, 'launch_host_func', 'stream_launch_host_func'),
-    Entry(_STREAM, '__eq__', 'stream_eq'),
-    Entry(_STREAM, '__hash__', 'stream_hash'),
-    Entry('cupy.cuda', 'get_current_stream', 'current_stream', 'function'),
-    Entry('cupy.cuda.stream', 'get_current_stream', 'current_stream', 'function'),
-    Entry(_STREAM, 'ptr', 'stream_handed_out', 'attribute'),
-    Entry('cupy.cuda.stream.Stream', '__init__', 'stream_made'),
-    Entry('cupy.cuda.stream.Stream', '__del__', 'stream_deleted'),
-    Entry(_EVENT, '__init__', 'event_made'),
-    Entry(_EVENT, 'record', 'event_record'),
-    Entry(_EVENT, 'synchronize', 'event_synchronize'),
-    Entry(_EVENT, 'done', 'event_done', 'property'),
-    Entry('cupy.cuda', 'get_elapsed_time', 'elapsed_time', 'function'),
-    Entry('cupy.cuda.stream', 'get_elapsed_time', 'elapsed_time', 'function'),
-    Entry('cupy.cuda.device.Device', 'synchronize', 'device_synchronize', 'sealed'),
-    Entry('cupy.cuda.device.Device', '__enter__', 'device_enter', 'sealed'),
-    Entry('cupy.cuda.device.Device', '__exit__', 'device_exit', 'sealed'),
-    Entry('cupy.cuda.device.Device', 'use', 'device_use', 'sealed'),
-    Entry('cupy._core.syncdetect', '_declare_synchronize', 'declared_synchronize', 'function'),
-    Entry('cupy.ndarray', 'get', 'array_get'),
-    Entry('cupy.ndarray', 'set', 'array_set'),
-    Entry('cupy.ndarray', '__getitem__', 'array_getitem'),
-    Entry('cupy.ndarray', '__setitem__', 'array_setitem'),
-    Entry('cupy.ndarray', '__dlpack__', 'array_dlpack'),
-    Entry('cupy._core', 'array', 'array_from', 'function'),
-    Entry('cupy.cuda.memory', 'UnownedMemory', 'memory_of_another', 'function'),
-    Entry('cupy._util', 'CUDA_ARRAY_INTERFACE_SYNC', 'exchange_waits', 'function'),
-    Entry('cupy._core', 'concatenate_method', 'arrays_joined', 'function'),
-    Entry('cupy.cuda.graph.Graph', 'launch', 'graph_launch', 'sealed'),
-    Entry('cupy.cuda.graph.Graph', 'upload', 'graph_upload', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPool', 'free_all_blocks', 'pool_free', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryAsyncPool', 'free_all_blocks', 'pool_free', 'sealed', optional=True),
-    Entry('cupy.cuda.pinned_memory.PinnedMemoryPool', 'free_all_blocks', 'pool_free', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_device_async', 'pointer_copy', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_host_async', 'pointer_copy', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_to_host_async', 'pointer_copy', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_async', 'pointer_copy', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'memset_async', 'pointer_copy', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_device', 'pointer_sync', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_host', 'pointer_sync', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_to_host', 'pointer_sync', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from', 'pointer_sync', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'memset', 'pointer_sync', 'sealed'),
-    Entry('cupy.cuda.memory', '_set_thread_local_allocator', 'allocator_set', 'function'),
-    Entry('cupy.cuda', 'set_allocator', 'allocator_chosen', 'function'),
-    Entry('cupy.cuda.memory.MemoryPool', 'malloc', 'pool_malloc', 'sealed'),
-    Entry('cupy.cuda', 'alloc_pinned_memory', 'unsafe', 'function'),
-    Entry('cupy.cuda.pinned_memory', 'alloc_pinned_memory', 'unsafe', 'function'),
-    *_functions('runtime_stream_synchronize', 'streamSynchronize'),
-    *_functions('runtime_stream_query', 'streamQuery'),
-    *_functions('runtime_stream_wait_event', 'streamWaitEvent'),
-    *_functions('runtime_begin_capture', 'streamBeginCapture'),
-    *_functions('runtime_end_capture', 'streamEndCapture'),
-    *_functions('runtime_stream_flags', 'streamGetFlags'),
-    *_functions('runtime_stream_priority', 'streamGetPriority'),
-    *_functions('runtime_add_callback', 'streamAddCallback'),
-    *_functions('runtime_stream_destroy', 'streamDestroy'),
-    *_functions('runtime_event_record', 'eventRecord'),
-    *_functions('runtime_event_query', 'eventQuery'),
-    *_functions('runtime_event_synchronize', 'eventSynchronize'),
-    *_functions('runtime_elapsed_time', 'eventElapsedTime'),
-    *_functions('runtime_event_made', 'eventCreate', 'eventCreateWithFlags'),
-    *_functions('runtime_device_synchronize', 'deviceSynchronize'),
-    *_functions('runtime_set_device', 'setDevice'),
-    *_functions('runtime_launch', 'graphLaunch'),
-    *_functions('runtime_upload', 'graphUpload'),
+    Entry(_STREAM, 'synchronize', 'waits.stream_synchronize'),
+    Entry(_STREAM, 'done', 'waits.stream_done', 'property'),
+    Entry(_STREAM, 'record', 'events.stream_record'),
+    Entry(_STREAM, 'wait_event', 'events.stream_wait_event'),
+    Entry(_STREAM, 'use', 'streams.stream_use'),
+    Entry(_STREAM, '__enter__', 'streams.stream_enter'),
+    Entry(_STREAM, '__exit__', 'streams.stream_exit'),
+    Entry(_STREAM, 'begin_capture', 'manual.stream_begin_capture'),
+    Entry(_STREAM, 'end_capture', 'manual.stream_end_capture'),
+    Entry(_STREAM, 'is_capturing', 'properties.stream_is_capturing'),
+    Entry(_STREAM, 'is_non_blocking', 'properties.stream_is_non_blocking', 'property'),
+    Entry(_STREAM, 'priority', 'properties.stream_priority', 'property'),
+    Entry(_STREAM, 'add_callback', 'work.stream_add_callback'),
+    Entry(_STREAM, 'launch_host_func', 'work.stream_launch_host_func'),
+    Entry(_STREAM, '__eq__', 'callers.stream_eq'),
+    Entry(_STREAM, '__hash__', 'callers.stream_hash'),
+    Entry('cupy.cuda', 'get_current_stream', 'callers.current_stream', 'function'),
+    Entry('cupy.cuda.stream', 'get_current_stream', 'callers.current_stream', 'function'),
+    Entry(_STREAM, 'ptr', 'properties.stream_handed_out', 'attribute'),
+    Entry('cupy.cuda.stream.Stream', '__init__', 'callers.stream_made'),
+    Entry('cupy.cuda.stream.Stream', '__del__', 'properties.stream_deleted'),
+    Entry(_EVENT, '__init__', 'events.event_made'),
+    Entry(_EVENT, 'record', 'events.event_record'),
+    Entry(_EVENT, 'synchronize', 'waits.event_synchronize'),
+    Entry(_EVENT, 'done', 'waits.event_done', 'property'),
+    Entry('cupy.cuda', 'get_elapsed_time', 'waits.elapsed_time', 'function'),
+    Entry('cupy.cuda.stream', 'get_elapsed_time', 'waits.elapsed_time', 'function'),
+    Entry('cupy.cuda.device.Device', 'synchronize', 'waits.device_synchronize', 'sealed'),
+    Entry('cupy.cuda.device.Device', '__enter__', 'devices.device_enter', 'sealed'),
+    Entry('cupy.cuda.device.Device', '__exit__', 'devices.device_exit', 'sealed'),
+    Entry('cupy.cuda.device.Device', 'use', 'devices.device_use', 'sealed'),
+    Entry('cupy._core.syncdetect', '_declare_synchronize', 'waits.declared_synchronize', 'function'),
+    Entry('cupy.ndarray', 'get', 'effects.array_get'),
+    Entry('cupy.ndarray', 'set', 'arrays.array_set'),
+    Entry('cupy.ndarray', '__getitem__', 'arrays.array_getitem'),
+    Entry('cupy.ndarray', '__setitem__', 'arrays.array_setitem'),
+    Entry('cupy.ndarray', '__dlpack__', 'exchange.array_dlpack'),
+    Entry('cupy._core', 'array', 'arrays.array_from', 'function'),
+    Entry('cupy.cuda.memory', 'UnownedMemory', 'exchange.memory_of_another', 'function'),
+    Entry('cupy._util', 'CUDA_ARRAY_INTERFACE_SYNC', 'exchange.exchange_waits', 'function'),
+    Entry('cupy._core', 'concatenate_method', 'arrays.arrays_joined', 'function'),
+    Entry('cupy.cuda.graph.Graph', 'launch', 'launches.graph_launch', 'sealed'),
+    Entry('cupy.cuda.graph.Graph', 'upload', 'launches.graph_upload', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPool', 'free_all_blocks', 'allocators.pool_free', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryAsyncPool', 'free_all_blocks', 'allocators.pool_free', 'sealed', optional=True),
+    Entry('cupy.cuda.pinned_memory.PinnedMemoryPool', 'free_all_blocks', 'allocators.pool_free', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_device_async', 'copies.pointer_copy', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_host_async', 'copies.pointer_copy', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_to_host_async', 'copies.pointer_copy', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_async', 'copies.pointer_copy', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'memset_async', 'copies.pointer_copy', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_device', 'copies.pointer_sync', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_host', 'copies.pointer_sync', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_to_host', 'copies.pointer_sync', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from', 'copies.pointer_sync', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'memset', 'copies.pointer_sync', 'sealed'),
+    Entry('cupy.cuda.memory', '_set_thread_local_allocator', 'allocators.allocator_set', 'function'),
+    Entry('cupy.cuda', 'set_allocator', 'allocators.allocator_chosen', 'function'),
+    Entry('cupy.cuda.memory.MemoryPool', 'malloc', 'allocators.pool_malloc', 'sealed'),
+    Entry('cupy.cuda', 'alloc_pinned_memory', 'verdicts.unsafe', 'function'),
+    Entry('cupy.cuda.pinned_memory', 'alloc_pinned_memory', 'verdicts.unsafe', 'function'),
+    *_functions('waits.runtime_stream_synchronize', 'streamSynchronize'),
+    *_functions('waits.runtime_stream_query', 'streamQuery'),
+    *_functions('events.runtime_stream_wait_event', 'streamWaitEvent'),
+    *_functions('manual.runtime_begin_capture', 'streamBeginCapture'),
+    *_functions('manual.runtime_end_capture', 'streamEndCapture'),
+    *_functions('properties.runtime_stream_flags', 'streamGetFlags'),
+    *_functions('properties.runtime_stream_priority', 'streamGetPriority'),
+    *_functions('work.runtime_add_callback', 'streamAddCallback'),
+    *_functions('properties.runtime_stream_destroy', 'streamDestroy'),
+    *_functions('events.runtime_event_record', 'eventRecord'),
+    *_functions('waits.runtime_event_query', 'eventQuery'),
+    *_functions('waits.runtime_event_synchronize', 'eventSynchronize'),
+    *_functions('waits.runtime_elapsed_time', 'eventElapsedTime'),
+    *_functions('events.runtime_event_made', 'eventCreate', 'eventCreateWithFlags'),
+    *_functions('waits.runtime_device_synchronize', 'deviceSynchronize'),
+    *_functions('devices.runtime_set_device', 'setDevice'),
+    *_functions('launches.runtime_launch', 'graphLaunch'),
+    *_functions('launches.runtime_upload', 'graphUpload'),
     *_functions(
-        'runtime_work_last', 'memcpyAsync', 'memsetAsync', 'memcpy2DAsync', 'memcpy3DAsync', 'memcpy2DFromArrayAsync',
-        'memcpy2DToArrayAsync',
+        'copies.runtime_work_last', 'memcpyAsync', 'memsetAsync', 'memcpy2DAsync', 'memcpy3DAsync',
+        'memcpy2DFromArrayAsync', 'memcpy2DToArrayAsync',
     ),
-    *_functions('runtime_host_func', 'launchHostFunc'),
-    *_functions('runtime_peer_copy', 'memcpyPeerAsync'),
-    *_functions('runtime_prefetch', 'memPrefetchAsync'),
+    *_functions('work.runtime_host_func', 'launchHostFunc'),
+    *_functions('work.runtime_peer_copy', 'memcpyPeerAsync'),
+    *_functions('work.runtime_prefetch', 'memPrefetchAsync'),
     *_functions(
-        'runtime_legacy', 'memcpy', 'memset', 'memcpy2D', 'memcpy3D', 'memcpyPeer', 'memcpy2DFromArray',
+        'copies.runtime_legacy', 'memcpy', 'memset', 'memcpy2D', 'memcpy3D', 'memcpyPeer', 'memcpy2DFromArray',
         'memcpy2DToArray',
     ),
     *_functions(
-        'unsafe', 'malloc', 'mallocManaged', 'mallocArray', 'malloc3DArray', 'hostAlloc', 'hostRegister',
+        'verdicts.unsafe', 'malloc', 'mallocManaged', 'mallocArray', 'malloc3DArray', 'hostAlloc', 'hostRegister',
         'hostUnregister', 'free', 'freeHost', 'freeArray', 'graphInstantiate', 'graphExecDestroy', 'profilerStart',
         'profilerStop', 'deviceSetLimit', 'deviceSetMemPool', 'memPoolTrimTo', 'memPoolCreate', 'memPoolDestroy',
         'memPoolGetAttribute', 'memPoolSetAttribute', 'memAdvise',
     ),
     *(
-        Entry('cupy_backends.cuda.libs.curand', f'generate{name}', 'curand_draw', 'function', optional=True)
+        Entry('cupy_backends.cuda.libs.curand', f'generate{name}', 'draws.curand_draw', 'function', optional=True)
         for name in (
             '', 'LongLong', 'Uniform', 'UniformDouble', 'Normal', 'NormalDouble', 'LogNormal', 'LogNormalDouble',
             'Poisson',
         )
     ),
-    Entry('cupy.random._generator.RandomState', '_get_seed', 'random_seed_given'),
-    Entry('cupy.random._generator.RandomState', 'seed', 'random_seeded'),
-    Entry('cupy.random._bit_generator.BitGenerator', '__init__', 'bit_generator_made', optional=True),
-    Entry('cupy.random._bit_generator._cuRANDGenerator', 'state', 'generator_state', optional=True),
-    *(Entry(name.rpartition('.')[0], name.rpartition('.')[2], 'seam', 'code', optional=True) for name in SEAMS),
-    *_nccl(
-        'collective', 'allReduce', 'reduce', 'broadcast', 'bcast', 'reduceScatter', 'allGather', 'send', 'recv',
+    Entry('cupy.random._generator.RandomState', '_get_seed', 'draws.random_seed_given'),
+    Entry('cupy.random._generator.RandomState', 'seed', 'draws.random_seeded'),
+    Entry('cupy.random._bit_generator.BitGenerator', '__init__', 'draws.bit_generator_made', optional=True),
+    Entry('cupy.random._bit_generator._cuRANDGenerator', 'state', 'draws.generator_state', optional=True),
+    *(
+        Entry(name.rpartition('.')[0], name.rpartition('.')[2], 'host_calls.seam', 'code', optional=True)
+        for name in SEAMS
     ),
-    *_nccl('communicator', 'initAll', 'commSplit', 'destroy', 'abort'),
-    Entry(_NCCL, 'groupStart', 'group_started', 'function', True, also='cupy.cuda.nccl', loaded=_NCCL),
-    Entry(_NCCL, 'groupEnd', 'group_ended', 'function', True, also='cupy.cuda.nccl', loaded=_NCCL),
-    Entry('cupy', 'copyto', 'copied_to', 'code'),
-    Entry('threading.Thread', 'start', 'thread_fed'),
-    Entry('threading.Condition', 'notify', 'thread_fed'),
-    Entry('queue.SimpleQueue', 'put', 'thread_fed', 'sealed'),
-    Entry('concurrent.futures.thread.ThreadPoolExecutor', 'submit', 'thread_fed'),
-    Entry('cupyx._ufunc_config', 'get_config_linalg', 'linalg_config', 'code', optional=True),
-    *_functions('runtime_malloc_async', 'mallocAsync', 'mallocFromPoolAsync'),
-    *_functions('runtime_free_async', 'freeAsync'),
+    *_nccl(
+        'collectives.collective', 'allReduce', 'reduce', 'broadcast', 'bcast', 'reduceScatter', 'allGather', 'send',
+        'recv',
+    ),
+    *_nccl('collectives.communicator', 'initAll', 'commSplit', 'destroy', 'abort'),
+    Entry(_NCCL, 'groupStart', 'collectives.group_started', 'function', True, also='cupy.cuda.nccl', loaded=_NCCL),
+    Entry(_NCCL, 'groupEnd', 'collectives.group_ended', 'function', True, also='cupy.cuda.nccl', loaded=_NCCL),
+    Entry('cupy', 'copyto', 'devices.copied_to', 'code'),
+    Entry('threading.Thread', 'start', 'effects.thread_fed'),
+    Entry('threading.Condition', 'notify', 'effects.thread_fed'),
+    Entry('queue.SimpleQueue', 'put', 'effects.thread_fed', 'sealed'),
+    Entry('concurrent.futures.thread.ThreadPoolExecutor', 'submit', 'effects.thread_fed'),
+    Entry('cupyx._ufunc_config', 'get_config_linalg', 'effects.linalg_config', 'code', optional=True),
+    *_functions('work.runtime_malloc_async', 'mallocAsync', 'mallocFromPoolAsync'),
+    *_functions('work.runtime_free_async', 'freeAsync'),
 )  # fmt: skip
 
 
@@ -566,8 +576,8 @@ class Installation:
             slots, told = [], getattr(guard, 'has_refused', lambda error: None)
             for entry in ENTRIES:
                 for slot in self._find(entry):
-                    verb = getattr(guard, entry.verb)
-                    if entry.verb.startswith(_TOLD_THEIR_NAME):
+                    verb = attrgetter(entry.verb)(guard)
+                    if entry.method.startswith(_TOLD_THEIR_NAME):
                         verb = functools.partial(verb, _spelled(entry))
                     slot.wrapper = _wrapper(entry, slot.original, verb, self.inside, told)
                     slots.append(slot)

@@ -95,6 +95,12 @@ class Live:
     caller: Caller | None = None
 
     @property
+    def graph_memory(self) -> GraphMemory:
+        """The memory of the graph. A capture that was begun by hand has none, and never asks."""
+        assert self.memory is not None
+        return self.memory
+
+    @property
     def drawn(self) -> list[Feed]:
         """What the parts that ran while recording were given."""
         return [] if self.plan is None else self.plan.drawn()

@@ -43,7 +43,7 @@ def embed(live: Live, graph: Any) -> None:
     with uninterrupted(), GUARD.lock:
         lane = _lane(live)
         _one_at_a_time(live, lane, graph)
-        GUARD.work_on(lane.stream, 'Capture.embed()', lambda: _add(live, lane.stream, graph))
+        GUARD.work.work_on(lane.stream, 'Capture.embed()', lambda: _add(live, lane.stream, graph))
         live.embedded.append((graph.graph, lane.capture, lane.number, lane.segment))
         assert live.memory is not None
         graph._lend(live.memory)

@@ -18,22 +18,22 @@ _WHOEVER = (
 
 def check(live: Live) -> None:
     """Raise what stands against a graph. In adapting mode lanes that are open are joined instead."""
-    GUARD.check(live)
-    escaped, live.escaped = live.escaped or GUARD.open_group(live), None
+    GUARD.verdicts.check(live)
+    escaped, live.escaped = live.escaped or GUARD.collectives.open_group(live), None
     try:
         if escaped is not None:
             raise escaped
     finally:
         del escaped  # its traceback holds this frame
-    GUARD.find_work(live)
+    GUARD.joins.find_work(live)
     if live.broken is not None:
         raise _half_a_body(live.broken)
     if live.awaited:
         raise _empty_loop(live.awaited[0].at)
     if live.capture.unjoined():
         if live.strict:
-            raise GUARD.unjoined(live)
-        GUARD.join_all(live)
+            raise GUARD.joins.unjoined(live)
+        GUARD.joins.join_all(live)
 
 
 def end(live: Live, into: EmbedTarget | None) -> ExecutableGraph | EmbedTarget | None:
@@ -100,7 +100,7 @@ def _end_into(live: Live, into: EmbedTarget) -> EmbedTarget:
 
 def _end_parts(live: Live) -> ExecutableGraph:
     """End the last part, and instantiate every part."""
-    GUARD.end_part(live)
+    GUARD.parts.end_part(live)
     assert live.plan is not None
     if live.plan.checks is not None:
         live.plan.checks.complete()

@@ -168,7 +168,7 @@ class Fork:
         if self._check is not None:
             self._check('fork()')
         self._parent = platform.cupy.cuda.get_current_stream()
-        lane = GUARD.topology.lane(self._parent.ptr)
+        lane = GUARD.ledger.lane(self._parent.ptr)
         self._live = None if lane is None else GUARD.lives.get(lane.capture)
         streams: list[Any] = []
         devices = self._places(platform)

@@ -59,13 +59,13 @@ class WayIn(WayOut):
             live = self._begin(platform, origin, memory, here(frame))
             self._note_surroundings(live, frame)
             memory.opened(live.capture)
-            GUARD.opened(live)
+            GUARD.captures.opened(live)
             _note_allocator(live)
             if self._lines:
-                live.trace = Trace(device.last_nodes(), origin.ptr, GUARD.lane_number, live.at)
+                live.trace = Trace(device.last_nodes(), origin.ptr, GUARD.lanes.lane_number, live.at)
                 TRACING.open(live.trace, frame)
-            undo.push(GUARD.restore_allocator)
-            GUARD.refresh()
+            undo.push(GUARD.allocators.restore)
+            GUARD.allocators.refresh()
 
     def _origin(self, platform: Platform) -> Any:
         if self._given is None:
@@ -81,9 +81,9 @@ class WayIn(WayOut):
 
     @staticmethod
     def _refuse_captured(origin: Any) -> None:
-        verdict = GUARD.topology.judge(Operation.BEGIN_CAPTURE, thread=threading.get_ident(), stream=origin.ptr)
+        verdict = GUARD.ledger.judge(Operation.BEGIN_CAPTURE, thread=threading.get_ident(), stream=origin.ptr)
         if verdict.answer.refused:
-            GUARD.refuse(verdict, 'ck.capture()', origin.ptr)
+            GUARD.verdicts.refuse(verdict, 'ck.capture()', origin.ptr)
         with GUARD.inside():
             status = GUARD.platform.device.stream_status(origin.ptr)
         if status is not CaptureStatus.NONE:
@@ -99,8 +99,8 @@ class WayIn(WayOut):
     def _make_current(self, platform: Platform, origin: Any) -> None:
         """The origin becomes current; afterwards the stream that was current is so again."""
         stream = platform.cupy.cuda.get_current_stream()
-        if GUARD.topology.lane(stream.ptr) is not None:
-            GUARD.leave(stream)
+        if GUARD.ledger.lane(stream.ptr) is not None:
+            GUARD.lanes.leave(stream)
             self._undo.push(lambda: _resume(stream))
         self._undo.push(lambda: _make_current_again(platform, stream))
         GUARD.own('cupy.cuda.stream._BaseStream.__enter__', origin)
@@ -121,8 +121,8 @@ class WayIn(WayOut):
         else:
             check(device, self._into)
             device.begin_capture_to(origin.ptr, self._into.handle, self._mode, self._into.after)
-        number = GUARD.current_device()
-        capture = GUARD.topology.begin(origin.ptr, self._mode, me, blocking=blocking, at=at, device=number)
+        number = GUARD.state.current_device()
+        capture = GUARD.ledger.begin(origin.ptr, self._mode, me, blocking=blocking, at=at, device=number)
         capture.origin.current, capture.origin.priority = 1, priority
         if getattr(origin, '_graph_host_funcargs', None) is None:
             origin._graph_host_funcargs = []
@@ -143,7 +143,7 @@ class WayIn(WayOut):
         count = platform.cupy.cuda.runtime.getDeviceCount()
         if count > 1:
             live.outer = [platform.cupy.cuda.get_current_stream(device) for device in range(count)]
-            self._undo.push(lambda: GUARD.go_home(live))
+            self._undo.push(lambda: GUARD.devices.restore(live))
 
 
 def _note_allocator(live: Live) -> None:
@@ -169,7 +169,7 @@ def _make_current_again(platform: Platform, stream: Any) -> None:
 
 def _resume(stream: Any) -> None:
     """A lane of an outer capture is current again."""
-    lane = GUARD.topology.lane(stream.ptr)
+    lane = GUARD.ledger.lane(stream.ptr)
     if lane is not None:
         lane.current += 1
-        GUARD.refresh()
+        GUARD.allocators.refresh()

@@ -95,7 +95,7 @@ class WayOut:
             self._come_home(live, outcome)
             if outcome.good:
                 outcome.attempt(lambda: check(live))
-            outcome.attempt(lambda: GUARD.settle(live))
+            outcome.attempt(lambda: GUARD.captures.settle(live))
             if outcome.good:
                 outcome.ended = outcome.attempt(lambda: end(live, self._into))
         if outcome.good and outcome.ended is None:
@@ -114,9 +114,9 @@ class WayOut:
 
     def _come_home(self, live: Live, outcome: Outcome) -> None:
         """What the block has left behind is put in order: devices, trapped streams, captures begun by hand."""
-        outcome.attempt(lambda: GUARD.go_home(live))
+        outcome.attempt(lambda: GUARD.devices.restore(live))
         for ptr in list(live.trapped):
-            escaped = outcome.attempt(partial(GUARD.spring, ptr, silent=True))
+            escaped = outcome.attempt(partial(GUARD.outside.release, ptr, silent=True))
             live.escaped = escaped or live.escaped
         outcome.attempt(lambda: _close_inner(live))
         live.poll()
@@ -146,8 +146,8 @@ class WayOut:
             live.memory,
             self._lease,
             live.recording,
-            GUARD.topology,
-            GUARD.launching,
+            GUARD.ledger,
+            GUARD.launches.launching,
             GUARD.inside,
             live.plan,
         )
@@ -164,7 +164,7 @@ class WayOut:
     def _launch_of(self, live: Live, ended: ExecutableGraph) -> Callable[[], None]:
         if self._renewed is not None or (live.plan is not None and not live.plan.plain):
             return _no_launch
-        return GUARD.plain_launch(ended.executable) if ended.by_cupy else _plain(live, ended)
+        return GUARD.launches.plain_launch(ended.executable) if ended.by_cupy else _plain(live, ended)
 
     def _give_back(self, live: Live, outcome: Outcome) -> None:
         """Give back what a capture that failed has taken; what goes wrong here is told if nothing did before."""
@@ -223,20 +223,20 @@ class WayOut:
 
     def _forget(self, origin: Any) -> None:
         """The ledger and the guard know nothing of the capture any more."""
-        if self._live is not None and self._live in GUARD.threads.get(self._live.thread, ()):
+        if self._live is not None and self._live in GUARD.state.threads.get(self._live.thread, ()):
             GUARD.gone(self._live)
-        lane = GUARD.topology.lane(origin.ptr)
+        lane = GUARD.ledger.lane(origin.ptr)
         if lane is not None:
             live = GUARD.lives.get(lane.capture)
             if live is None:
-                GUARD.topology.end(lane.capture)
+                GUARD.ledger.end(lane.capture)
             else:
                 GUARD.gone(live)
 
 
 def _close_inner(live: Live) -> None:
     """Captures that the block began by hand and left open are ended here; the error names the outermost."""
-    stack = GUARD.threads.get(live.thread, [])
+    stack = GUARD.state.threads.get(live.thread, [])
     found: BaseException | None = None
     for inner in reversed(stack[stack.index(live) + 1 :] if live in stack else []):
         if inner.memory is None:
@@ -312,7 +312,7 @@ def _add_cause(live: Live, fault: BaseException | None, error: BaseException) ->
     if fault is not None:
         add_note(error, f'capturekit: {fault}')
     elif live.trace is not None and live.trace.lost is not None and not isinstance(error, CaptureError):
-        add_note(error, f'capturekit: {GUARD.invalidated(live)}')
+        add_note(error, f'capturekit: {GUARD.verdicts.invalidated(live)}')
     elif isinstance(error, RuntimeError) and 'the current stream is capturing' in str(error):
         add_note(error, 'capturekit: a copy between host and device was tried in the block: make it outside')
     elif isinstance(error, NotImplementedError) and 'stream capture' in str(error):

@@ -12,6 +12,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -133,8 +134,8 @@ def signatures() -> dict[str, Any]:
             if told is None:
                 untold.append(str(entry))
                 continue
-            verb = getattr(GUARD, entry.verb)
-            before = ('call', slot.original) if entry.verb.startswith(_TOLD_THEIR_NAME) else (slot.original,)
+            verb = attrgetter(entry.verb)(GUARD)
+            before = ('call', slot.original) if entry.method.startswith(_TOLD_THEIR_NAME) else (slot.original,)
             why = _refused(verb, slot.original, told, before, entry.name.startswith('__'))
             if why:
                 wrong[str(entry)] = why
