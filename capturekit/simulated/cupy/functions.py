@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 import warnings
 from collections.abc import Callable
 from types import ModuleType
@@ -17,7 +16,7 @@ import numpy as np
 
 from capturekit.simulated.cupy.signatures import declarations
 
-from . import creation, launches, runtime, vendor
+from . import creation, launches, operators, runtime, vendor
 from .current import get_current_stream_ptr
 from .layout import Layout
 from .surface import CUBLAS, FFT, HOST, LINALG, PLAIN, SAME_AS, VIEWS, WAITING
@@ -233,7 +232,8 @@ def _matrix_transpose(x: Any, /) -> Any:
 
 def _singular_values(x: Any) -> Any:
     """What ``norm()`` asks of the public ``svd()``, as CuPy does: whoever guards that sees the call."""
-    return sys.modules['cupy'].linalg.svd(x, compute_uv=False)
+    namespace: Any = operators.namespace
+    return namespace.linalg.svd(x, compute_uv=False)
 
 
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
