@@ -83,7 +83,7 @@ def must_not_refuse(live: Live, made: int) -> None:
 
 def must_reach_known_arrays(live: Live, known: list[Any]) -> None:
     """Raise where a launch that may be stopped half way works on arrays that nobody puts back then."""
-    plan, memory, device = live.plan, live.memory, live.platform.device
+    plan, memory, device = live.parts.plan, live.memory, live.platform.device
     if plan is None or memory is None or (plan.checks is None and not plan.seams):
         return
     words: set[int] = set()

@@ -49,7 +49,7 @@ class Allocators:
                 wanted = live.memory.allocator(lane)
                 if live.caller is not None:
                     wanted = self._homed(live.caller, lane.stream, wanted)
-                wanted = self._followed(live, lane.device, wanted) if live.outer else _Ours(wanted)
+                wanted = self._followed(live, lane.device, wanted) if live.devices.before else _Ours(wanted)
                 if live.thread != me:
                     wanted = self._for_another_thread(live, wanted)
         elif mine is not None and mine.memory is not None and mine.strict and stream.ptr not in LEGACY_HANDLES:

@@ -77,7 +77,7 @@ class Arrays:
             lane = self.state.ledger.lane(where.ptr)
             captured = lane is not None and lane.capture in self.state.lives
             ours = mine is not None and mine.memory is not None and self._in_graph(mine, array)
-            if mine is not None and mine.given is not None:
+            if mine is not None and mine.parts.answers is not None:
                 return self._given_back(mine, array, order, out)
             if array.size and (captured or ours):
                 self.verdicts.refuse_read(where.ptr if captured else None)
@@ -99,10 +99,10 @@ class Arrays:
 
     def _given_back(self, live: Live, array: Any, order: str, out: Any) -> Any:
         """What the rehearsal read here; a check of it is recorded, and all that follows runs only if it holds."""
-        assert live.given is not None
+        assert live.parts.answers is not None
         self.bodies.not_in_body(live, 'ndarray.get()', 'Read before the decision, or behind it.')
         at = here()
-        found = live.given.answer(array.shape, array.dtype, signature())
+        found = live.parts.answers.answer(array.shape, array.dtype, signature())
         if found is None:
             raise errors.HostReadError(
                 'ndarray.get()',
@@ -166,7 +166,7 @@ class Arrays:
             if _is_scalar(obj):
                 return original(obj, *args, **kwargs)
             array = self.constant(mine, lambda: original(obj, *args, **kwargs), 'cupy.array()')
-            if mine.given is None:
+            if mine.parts.answers is None:
                 return array
         return array.copy(order='K')  # the work may change it, and every launch is to start from what was uploaded
 

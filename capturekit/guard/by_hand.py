@@ -41,8 +41,8 @@ class ByHand:
 
     def keep_out(self, live: Live) -> None:
         """A capture was begun by hand: what is current in this thread, and not in it, is kept out."""
-        live.hook = _hook(self, self.state.platform.cupy, live)
-        live.hook.__enter__()
+        live.pool_hook = _hook(self, self.state.platform.cupy, live)
+        live.pool_hook.__enter__()
         stream = self.state.platform.cupy.cuda.get_current_stream()
         if stream.ptr in LEGACY_HANDLES:
             self.placeholders.put(live, live.capture.origin)
@@ -51,9 +51,9 @@ class ByHand:
 
     def kept_out(self, live: Live) -> CaptureError | None:
         """At the end of a capture begun by hand: what was sent to streams that it has kept out."""
-        found = live.escaped if isinstance(live.escaped, CaptureError) else None
-        live.escaped = None
-        for ptr in list(live.trapped):
+        found = live.outside.escaped if isinstance(live.outside.escaped, CaptureError) else None
+        live.outside.escaped = None
+        for ptr in list(live.outside.held):
             error = self.outside.release(ptr, silent=True)
             found = found or error
         if found is not None:
@@ -65,13 +65,13 @@ class ByHand:
         if live.memory is not None:
             return
         mine = live.thread == threading.get_ident()
-        if live.hook is not None and mine:
-            hook, live.hook = live.hook, None
+        if live.pool_hook is not None and mine:
+            hook, live.pool_hook = live.pool_hook, None
             hook.__exit__(None, None, None)
-        for ptr in list(live.trapped):
+        for ptr in list(live.outside.held):
             self.outside.release(ptr, silent=True)
         use = 'cupy.cuda.stream._BaseStream.use'
-        for device, (stream, legacy) in live.visits.items():
+        for device, (stream, legacy) in live.devices.placeholders.items():
             self.state.placeholders.pop(stream.ptr, None)
             if mine and self.state.platform.cupy.cuda.get_current_stream(device).ptr == stream.ptr:
                 with self.state.on(device):
@@ -82,8 +82,8 @@ class ByHand:
         """A capture begun by hand is over: another one of this thread, which goes on, keeps the legacy stream out."""
         if live.memory is not None:
             return
-        mine, visited = self.state.mine(), bool(live.visits)
-        live.visits.clear()
+        mine, visited = self.state.mine(), bool(live.devices.placeholders)
+        live.devices.placeholders.clear()
         if mine is None or mine.memory is not None or not visited:
             return
         if self.state.platform.cupy.cuda.get_current_stream().ptr in LEGACY_HANDLES:
@@ -92,7 +92,7 @@ class ByHand:
     def pool_asked(self, live: Live) -> None:
         """The pool is asked for memory: work will follow, unless the array is to be empty."""
         stream = self.state.platform.cupy.cuda.get_current_stream()
-        if self.state.installation.inside.depth or stream.ptr not in live.trapped or called() in ALLOCATE_ONLY:
+        if self.state.installation.inside.depth or stream.ptr not in live.outside.held or called() in ALLOCATE_ONLY:
             return
         with self.state.lock:
             verdict = self.verdicts.judge(Operation.WORK, stream=stream.ptr)

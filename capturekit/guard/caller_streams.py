@@ -131,7 +131,7 @@ class CallerStreams:
         assert live.caller is not None
         if device == live.home:
             return live.capture.origin if live.caller.legacy else None
-        visitor = live.visitors.get(device)
+        visitor = live.devices.forked.get(device)
         return None if visitor is None else live.lane_of(visitor)
 
     def unordered(self, live: Live, lane: Lane) -> bool:

@@ -45,8 +45,8 @@ class Captures:
         ):  # a lost capture's nodes can't be read: what is known will do
             info = device.capture_info(live.origin.ptr)
             if info.status is CaptureStatus.ACTIVE:
-                order = device.graph_nodes(info.graph)[live.numbered.get(info.graph, 0) :]
-                live.edges = device.graph_edge_count(info.graph)
+                order = device.graph_nodes(info.graph)[live.parts.numbered.get(info.graph, 0) :]
+                live.parts.edges = device.graph_edge_count(info.graph)
         live.trace.finish(order)
 
     def gone(self, live: Live) -> None:

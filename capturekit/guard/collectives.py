@@ -43,7 +43,7 @@ class Collectives:
             return original(comm, *args)
         self._one_device(call, comm, ptr)
         lane = self.state.ledger.lane(ptr)
-        if lane is not None and lane.capture in self.state.lives and not self.state.live_of(lane).grouped:
+        if lane is not None and lane.capture in self.state.lives and not self.state.live_of(lane).collectives.grouped:
             self._counted(self.state.live_of(lane))
         answer = self.work.on_stream(Operation.WORK, call, ptr, lambda: original(comm, *args))
         lane = self.state.ledger.lane(ptr)
@@ -54,15 +54,15 @@ class Collectives:
 
     def _noted(self, live: Live, lane: Lane, call: str, comm: Any, args: tuple[Any, ...]) -> None:
         name = call.rpartition('.')[2].rstrip('()')
-        live.named.update((int(address), call) for address in args[: _ADDRESSES.get(name, 2)])
-        if live.memory is not None and comm not in live.communicators:
-            live.communicators.append(comm)
+        live.collectives.addresses.update((int(address), call) for address in args[: _ADDRESSES.get(name, 2)])
+        if live.memory is not None and comm not in live.collectives.communicators:
+            live.collectives.communicators.append(comm)
             live.memory.keep(comm)
             live.memory.to_close = True
         if live.trace is not None:
             live.trace.touch(lane.stream)
-        if live.groups:
-            live.grouped.append(lane.stream)
+        if live.collectives.depth:
+            live.collectives.grouped.append(lane.stream)
         else:
             self._attributed(live, [lane.stream])
 
@@ -75,7 +75,7 @@ class Collectives:
                 suppress(CudaCallError),
             ):  # a lost capture: its loss is what will be told
                 graph = self.state.platform.device.capture_info(live.origin.ptr).graph
-                live.ungrouped = self.state.platform.device.graph_node_count(graph)
+                live.collectives.nodes_before = self.state.platform.device.graph_node_count(graph)
 
     def _attributed(self, live: Live, streams: list[int]) -> None:
         """Which lane made which of the new nodes: NCCL makes those of all ranks together, some beside the lanes."""
@@ -84,7 +84,7 @@ class Collectives:
         device = self.state.platform.device
         with self.state.inside(), suppress(CudaCallError):
             graph = device.capture_info(live.origin.ptr).graph
-            new = device.graph_nodes(graph)[live.ungrouped :]
+            new = device.graph_nodes(graph)[live.collectives.nodes_before :]
             owner = {node: ptr for ptr in streams for node in device.capture_info(ptr).dependencies}
             edges = [(a, b) for a, b in device.graph_edges(graph) if a in owner or b in owner]
             for a, b in edges:
@@ -112,7 +112,7 @@ class Collectives:
     def group_started(self, original: Callable[..., Any]) -> Any:
         answer = original()
         for live in self.state.threads.get(threading.get_ident(), ()):
-            live.groups += 1
+            live.collectives.depth += 1
         return answer
 
     def group_ended(self, original: Callable[..., Any]) -> Any:
@@ -121,13 +121,13 @@ class Collectives:
             return original()
         finally:
             for live in list(self.state.threads.get(threading.get_ident(), ())):
-                live.groups = max(live.groups - 1, 0)
-                if not live.groups:
+                live.collectives.depth = max(live.collectives.depth - 1, 0)
+                if not live.collectives.depth:
                     self._group_is_over(live)
 
     def _group_is_over(self, live: Live) -> None:
         with self.state.lock:
-            streams, live.grouped = list(dict.fromkeys(live.grouped)), []
+            streams, live.collectives.grouped = list(dict.fromkeys(live.collectives.grouped)), []
             if streams:
                 self._attributed(live, streams)
             for ptr in streams:
@@ -160,9 +160,9 @@ class Collectives:
 
     def open_group(self, live: Live) -> errors.CaptureError | None:
         """At the end of a capture: the error that says a group was left open."""
-        if not live.grouped:
+        if not live.collectives.grouped:
             return None
-        live.grouped.clear()
+        live.collectives.grouped.clear()
         return errors.UnsupportedCallError(
             'A group of NCCL was left open',
             location=here(),

@@ -67,13 +67,13 @@ class Bodies:
                 remedy='Decide on the host, between two graphs; or update the driver and cuda-bindings.',
                 cuda_error=Code.cudaErrorNotSupported.name,
             )
-        part = Part() if live.into else self.parts.part_of(live)
+        part = Part() if live.recorder.into else self.parts.part_of(live)
         before = self._one_line(live, decision.at)
         assert live.memory is not None
         memory = live.memory
         with self.state.inside():
             decision.graph = device.capture_info(live.origin.ptr).graph
-            part.graph = live.into or part.graph or decision.graph
+            part.graph = live.recorder.into or part.graph or decision.graph
             decision.handle = device.condition_create(part.graph)
             decision.passes = live.platform.cupy.ndarray((1,), 'u8', memory.grow(8))
             with live.origin:
@@ -83,11 +83,11 @@ class Bodies:
             decision.node, decision.bodies = device.add_conditional(
                 decision.graph, after, decision.handle, decision.decides, count
             )
-            part.decided[decision.node] = live.decided[decision.node] = list(decision.bodies)
-            live.numbered[decision.graph] = device.graph_node_count(decision.graph)
+            part.decided[decision.node] = live.decisions.bodies[decision.node] = list(decision.bodies)
+            live.parts.numbered[decision.graph] = device.graph_node_count(decision.graph)
             device.set_dependencies(live.origin.ptr, [decision.node])
         if decision.decides == 'while':
-            live.awaited.append(decision)
+            live.decisions.empty_loops.append(decision)
         self._back_on(live, before, decision.node)
         live.note('decision', self.lanes.current_lane(live), f'{decision.decides}: the device decides', decision.at)
 
@@ -126,9 +126,9 @@ class Bodies:
             self._suspend(live, decision.graph)
             device.begin_capture_to(live.origin.ptr, decision.bodies[number], live.capture.mode)
         decision.inside = number
-        live.decisions.append(decision)
-        if decision in live.awaited:
-            live.awaited.remove(decision)
+        live.decisions.open.append(decision)
+        if decision in live.decisions.empty_loops:
+            live.decisions.empty_loops.remove(decision)
         assert live.memory is not None
         if decision.decides == 'while':
             live.memory.enter_loop()
@@ -150,7 +150,7 @@ class Bodies:
         self._number(live, graph)
         live.platform.device.end_capture(live.origin.ptr)
         with self.state.lock:
-            live.past.append(live.capture)
+            live.parts.past.append(live.capture)
             self.state.ledger.end(live.capture)
 
     def leave_body(self, live: Live, decision: Decision, at: Place | None, *, failed: bool) -> None:
@@ -165,7 +165,7 @@ class Bodies:
             fault = error
         with self.state.inside():
             self._end_body(live, body)
-            live.decisions.pop()
+            live.decisions.open.pop()
             decision.inside = None
             if decision.decides == 'while' and live.memory is not None and live.memory.leave_loop():
                 text = 'an array from before the loop was dropped in its body: each pass reads it as it was'
@@ -175,7 +175,7 @@ class Bodies:
         if fault is None and not failed:
             fault = self._unfit(live, body, at) or self.parts.unfit_copies(live, body) or _endless(live, decision, body)
         if fault is not None or failed:
-            live.broken = live.broken or at or decision.at
+            live.decisions.broken = live.decisions.broken or at or decision.at
         try:
             if fault is not None:
                 raise fault
@@ -198,9 +198,9 @@ class Bodies:
         try:
             device.end_capture(live.origin.ptr)
         except CudaCallError:
-            live.broken = live.broken or here()
+            live.decisions.broken = live.decisions.broken or here()
         with self.state.lock:
-            live.past.append(live.capture)
+            live.parts.past.append(live.capture)
             self.state.ledger.end(live.capture)
 
     @staticmethod
@@ -219,12 +219,13 @@ class Bodies:
 
     def not_in_body(self, live: Live | None, what: str, remedy: str) -> None:
         """Refuse what the body of a decision can't hold."""
-        if live is not None and live.decisions:
+        if live is not None and live.decisions.open:
+            decision = live.decisions.open[-1]
             raise errors.UnsupportedCallError(
                 what,
                 location=here(),
-                rule=f'The body of `{live.decisions[-1].decides}` (at {live.decisions[-1].at}) runs on the device as '
-                'often as the device decides: nothing in it can come from the host.',
+                rule=f'The body of `{decision.decides}` (at {decision.at}) runs on the device as often as the device '
+                'decides: nothing in it can come from the host.',
                 remedy=remedy,
                 cuda_error=Code.cudaErrorNotSupported.name,
             )
@@ -258,8 +259,8 @@ def _touched(live: Live, body: int) -> Iterator[Touched]:
     """What the nodes of a body touch, and of the bodies in it, but for the kernels that ask the conditions."""
     accesses = live.platform.device.graph_accesses(body)
     for info in live.platform.device.node_infos(body):
-        if info.handle in live.decided:
-            for inner in live.decided[info.handle]:
+        if info.handle in live.decisions.bodies:
+            for inner in live.decisions.bodies[info.handle]:
                 yield from _touched(live, inner)
         elif info.name != KERNEL:
             yield Touched((), False) if info.kind == 'conditional' else accesses[info.handle]

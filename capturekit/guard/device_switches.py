@@ -90,7 +90,7 @@ class DeviceSwitches:
                 del escaped
         if exc[1] is not None:
             add_note(exc[1], f'capturekit: {escaped}')
-        live.escaped = escaped
+        live.outside.escaped = escaped
 
     def _land(self, live: Live, parent: Lane) -> None:
         """Another device has become current in this thread."""
@@ -107,19 +107,16 @@ class DeviceSwitches:
         if lane is not None and lane.capture in self.state.lives:
             at = here()
             lane.last_use = at
-            owner = self.state.live_of(lane)
-            if owner.memory is not None:
-                owner.memory.active(lane)
-            owner.note('switch', lane, f'lane {lane.number} made current, with device {lane.device}', at)
-        if live.trace is not None:
-            live.trace.stream = stream.ptr
+            text = f'lane {lane.number} made current, with device {lane.device}'
+            self.state.live_of(lane).note('switch', lane, text, at)
+        self.lanes.make_current(live, stream.ptr, anew=False)
         self.callers.in_order(live)
         self.allocators.refresh()
 
     def _depart(self, live: Live, device: int) -> CaptureError | None:
         """A device is current no more: what stood in there goes, and work found in its trap is told."""
         stream = self.state.platform.cupy.cuda.get_current_stream(device)
-        visit = live.visits.pop(device, None)
+        visit = live.devices.placeholders.pop(device, None)
         if visit is None:
             return self.outside.release(stream.ptr, silent=True)
         try:
@@ -142,22 +139,22 @@ class DeviceSwitches:
         Every step is tried. Where one fails, the next call tries them again; once all were done, it does nothing.
         """
         with self.state.lock:
-            if not live.outer or live.at_home:
+            if not live.devices.before or live.devices.restored:
                 return
             steps = Undo()
-            for device, stream in enumerate(live.outer):
+            for device, stream in enumerate(live.devices.before):
                 if device != live.home:
                     steps.push(partial(self._as_before, device, stream))
             steps.push(partial(self._go_to, live.home))
-            for device in list(live.visits):
+            for device in list(live.devices.placeholders):
                 steps.push(partial(self._end_visit, live, device))
             steps.push(self.state.poll)
             steps.close()
-            live.at_home = True
+            live.devices.restored = True
 
     def _end_visit(self, live: Live, device: int) -> None:
         escaped = self._depart(live, device)
-        live.escaped = live.escaped if escaped is None else escaped
+        live.outside.escaped = live.outside.escaped if escaped is None else escaped
 
     def _go_to(self, device: int) -> None:
         with self.state.inside():
@@ -173,7 +170,13 @@ class DeviceSwitches:
     def copied_to(self, original: Callable[..., Any], dst: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
         """``copyto``: what can't be copied byte by byte to another device, CuPy does over there."""
         mine = self.state.mine()
-        if mine is not None and mine.outer and not args and kwargs.get('where') is None and hasattr(src, 'data'):
+        if (
+            mine is not None
+            and mine.devices.before
+            and not args
+            and kwargs.get('where') is None
+            and hasattr(src, 'data')
+        ):
             device = int(getattr(getattr(dst, 'data', None), 'device_id', -1))
             if device >= 0 and device != self.state.current_device() and dst.size and not _byte_by_byte(dst, src):
                 self.allocators.refuse_other_device(device)

@@ -206,7 +206,7 @@ class Events:
         return answer
 
     def _one_device_in_body(self, mine: Live | None, device: int) -> None:
-        if mine is not None and mine.outer and device != mine.home:
+        if mine is not None and mine.devices.before and device != mine.home:
             self.parts.refuse_second_device(mine)
 
     def _waited(self, ptr: int, event: int, blocking: bool, device: int, stream: Any) -> None:

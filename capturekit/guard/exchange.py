@@ -61,7 +61,7 @@ class Exchange:
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
             if verdict.answer.refused:
                 self.verdicts.refuse(verdict, call, stream, _EXCHANGE if lane is not None else None)
-            if stream == named and stream not in live.trapped:
+            if stream == named and stream not in live.outside.held:
                 return obj
             self.outside.release(stream)
             self.state.own('cupy.cuda.runtime.streamSynchronize', stream)  # as CuPy would, where nothing is in its way

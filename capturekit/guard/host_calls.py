@@ -52,7 +52,7 @@ class HostCalls:
                 rehearsal.seams.append(name)
             return original(*args, **kwargs)
         at = here()
-        if live.seams_on is None:
+        if live.host_calls.stream is None:
             self.verdicts.check(live)
             raise errors.UnsupportedCallError(
                 f'{name}()',
@@ -75,14 +75,14 @@ class HostCalls:
             with self._outside_capture(live):
                 for part in plan.parts:
                     plan.complete(part, live.by_priority)
-                if live.launch is None:
-                    live.launch = plan.start()
-                    if live.opening is not None:
-                        live.opening(live.launch)
-                plan.follow(live.launch, live.done, live.seams_on)
+                if live.host_calls.launch is None:
+                    live.host_calls.launch = plan.start()
+                    if live.host_calls.opening is not None:
+                        live.host_calls.opening(live.host_calls.launch)
+                plan.follow(live.host_calls.launch, live.host_calls.done, live.host_calls.stream)
                 result, seam = self._joint(live, name, at, original, given)
                 plan.steps.append(seam)
-                live.done = len(plan.steps)
+                live.host_calls.done = len(plan.steps)
         finally:
             with self.state.inside():
                 live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
@@ -173,11 +173,11 @@ class _Outside:
             state.threads[threading.get_ident()].remove(live)
             self._allocators.restore()
             state.installation.inside.depth += 1
-        live.seams_on.__enter__()
+        live.host_calls.stream.__enter__()
 
     def __exit__(self, *_exc: object) -> None:
         state, live = self._state, self._live
-        live.seams_on.__exit__(None, None, None)
+        live.host_calls.stream.__exit__(None, None, None)
         with state.lock:
             state.installation.inside.depth -= 1
             state.threads.setdefault(threading.get_ident(), []).append(live)

@@ -133,9 +133,9 @@ class HostWaits:
         device = self.state.current_device() if device is None else device
         with self.state.lock:
             mine = self.verdicts.start()
-            if mine is not None and device in mine.visits:
+            if mine is not None and device in mine.devices.placeholders:
                 # what stands in there is no lane, and must not be in the way
-                self.outside.release(mine.visits[device][0].ptr)
+                self.outside.release(mine.devices.placeholders[device][0].ptr)
             verdict = self._judged_wait(device)
             if mine is not None and mine.caller is not None:
                 mine.caller.everywhere = True
@@ -157,7 +157,7 @@ class HostWaits:
     def threads_visiting(self, device: int) -> list[Live]:
         """Captures of other threads in which a stream stands in on a device."""
         me = threading.get_ident()
-        return [live for live in self.state.lives.values() if live.thread != me and device in live.visits]
+        return [live for live in self.state.lives.values() if live.thread != me and device in live.devices.placeholders]
 
     def event_synchronize(self, original: Callable[..., Any], event: Any) -> Any:
         return self._event_wait(_O.EVENT_SYNCHRONIZE, 'Event.synchronize()', event.ptr, lambda: original(event), event)

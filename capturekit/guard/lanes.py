@@ -102,9 +102,7 @@ class Lanes:
             stream._graph_host_funcargs = []  # CuPy sets it on origins alone, and launch_host_func needs it
         live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at, other=lane.parent)
         if self.is_current(lane):
-            lane.current += 1
-            if live.memory is not None:
-                live.memory.active(lane)
+            self.make_current(live, ptr, here=lane.device == self.state.current_device())
         self.rests(lane)
         if live.floor is not None:
             self.wait_on(live, lane, live.floor, at)
@@ -121,6 +119,22 @@ class Lanes:
         if lane is not None:
             self.entered(live, lane, stream, at)
             live.note('adapted', lane, f'stream {stream.ptr:#x} was forked from lane {parent.number}', at)
+
+    def make_current(self, live: Live, ptr: int, *, anew: bool = True, here: bool = True) -> None:
+        """Note that a stream is CuPy's current one. This is the one place that tells all who keep it in mind.
+
+        They are the ledger, which counts how often a lane is current (not where ``anew`` is False: it is counted
+        already), the memory of the lane's graph, and the trace of the lines of ``live`` (not where ``here`` is False:
+        the stream is current on a device that is not). What was recorded before is to be polled first.
+        """
+        lane = self.state.ledger.lane(ptr)
+        owner = None if lane is None else self.state.lives.get(lane.capture)
+        if lane is not None and owner is not None:
+            lane.current += anew
+            if owner.memory is not None:
+                owner.memory.active(lane)
+        if live.trace is not None and here:
+            live.trace.stream = ptr
 
     def leave(self, stream: Any) -> None:
         """The current stream of this thread is no longer current."""
@@ -144,8 +158,8 @@ class _Handle:
 def _note_callers_stream(live: Live, lane: Lane, stream: Any) -> None:
     """A stream has become a lane: if it is the caller's, launches are ordered with it."""
     caller = live.caller
-    if caller is None or lane.stream in caller.streams or any(s.ptr == lane.stream for s in live.lane_streams):
+    if caller is None or lane.stream in caller.streams or any(s.ptr == lane.stream for s in live.recorder.lane_streams):
         return
-    if any(visitor.ptr == lane.stream for visitor in live.visitors.values()):
+    if any(visitor.ptr == lane.stream for visitor in live.devices.forked.values()):
         return
     caller.outside[lane.device, lane.stream] = stream

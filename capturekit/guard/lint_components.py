@@ -91,7 +91,7 @@ class LintLanes(Lanes):
         self._run.look_at(lane.stream)
         live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at)
         if self.state.platform.cupy.cuda.get_current_stream().ptr == lane.stream:
-            lane.current += 1
+            self.make_current(live, lane.stream)
         if live.floor is not None:
             self.wait_on(live, lane, live.floor, at)
 
@@ -100,7 +100,7 @@ class LintLanes(Lanes):
         event = self.record_on(live, parent, at)
         with self.state.inside():
             blocking = not self.state.platform.device.stream_flags(stream.ptr) & 1
-        live.trapped.pop(stream.ptr, None)
+        live.outside.held.pop(stream.ptr, None)
         device = self.device_of(stream)
         lane = self.state.ledger.wait(stream.ptr, event.ptr, blocking=blocking, at=at, device=device)
         if lane is not None:
@@ -116,13 +116,13 @@ class LintOutsideStreams(OutsideStreams):
         self._run = run
 
     def hold(self, live: Live, stream: Any) -> None:
-        live.trapped[stream.ptr] = (stream, here())
+        live.outside.held[stream.ptr] = (stream, here())
         self._run.look_at(stream.ptr)
 
     def release(self, ptr: int, silent: bool = False) -> CaptureError | None:
         live = self._run.live
-        if ptr in live.trapped:
-            stream, since = live.trapped.pop(ptr)
+        if ptr in live.outside.held:
+            stream, since = live.outside.held.pop(ptr)
             if self._run.has_worked(ptr, True):
                 self.has_escaped(stream, self.escaped(live, ptr, 1, None, since))
         return None
@@ -198,7 +198,7 @@ class LintStreamProperties(StreamProperties):
         lane = self.state.ledger.lane(ptr)
         if reads_for_itself(frame.f_globals.get('__name__', '')) or ptr in LEGACY_HANDLES or lane is not None:
             return
-        if ptr not in self._run.live.trapped:
+        if ptr not in self._run.live.outside.held:
             self._run.note('outside-handle', f'the handle of {self.verdicts.subject(ptr)}, was read', here())
 
 

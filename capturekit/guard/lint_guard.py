@@ -108,12 +108,12 @@ class Shadow:
         memory: Any = self._memory_of_run
         live = Live(state.platform, capture, True, stream, memory, recording, self._me, at)
         self._components.captures.opened(live)
-        capture.origin.current = 1
+        self._components.lanes.make_current(live, stream.ptr)
         return live
 
     def look_back(self, aborted: bool) -> None:
         """Tell what would have been said at the end of the capture; if the run was ``aborted``, of lanes nothing."""
-        for ptr in list(self._live.trapped):
+        for ptr in list(self._live.outside.held):
             self._components.outside.release(ptr)
         if not aborted:
             self._unjoined()

@@ -80,7 +80,7 @@ class ManualCaptures:
                 stream._graph_host_funcargs = []
             self.captures.opened(live)
             if self.lanes.is_current(capture.origin):
-                capture.origin.current += 1
+                self.lanes.make_current(live, ptr)
             self.by_hand.keep_out(live)
             TRACING.open(live.trace, sys._getframe(1))
         return answer

@@ -47,16 +47,15 @@ class OutsideStreams:
             except CudaCallError:
                 self._let_go(ptr)
                 raise
-        live.trapped[ptr] = (stream, here())
-        if live.trace is not None:
-            live.trace.poll()
-            live.trace.stream = ptr
+        live.outside.held[ptr] = (stream, here())
+        live.poll()
+        self.lanes.make_current(live, ptr)
 
     def release(self, ptr: int, silent: bool = False) -> CaptureError | None:
         """Take a stream out of its trap; work found in it has escaped the capture."""
         for live in self.state.lives.values():
-            if ptr in live.trapped:
-                _stream, at = live.trapped.pop(ptr)
+            if ptr in live.outside.held:
+                _stream, at = live.outside.held.pop(ptr)
                 seen = (
                     live.trace.taken(ptr) if live.trace is not None and live.thread == threading.get_ident() else None
                 )
@@ -84,7 +83,7 @@ class OutsideStreams:
     def _tell(self, live: Live, error: CaptureError, silent: bool) -> CaptureError | None:
         """Raise, or hand back, what was found in a trap; another thread than the capture's is not bothered with it."""
         if live.thread != threading.get_ident():
-            live.escaped = error
+            live.outside.escaped = error
             return None
         if silent:
             return error
@@ -124,6 +123,6 @@ class OutsideStreams:
             if mine is None or not mine.strict:
                 return
             stream = self.state.platform.cupy.cuda.get_current_stream()
-            if self.lanes.is_outside(stream.ptr) and stream.ptr not in mine.trapped:
+            if self.lanes.is_outside(stream.ptr) and stream.ptr not in mine.outside.held:
                 self.hold(mine, stream)
                 self.allocators.refresh()

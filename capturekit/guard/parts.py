@@ -46,7 +46,7 @@ class Parts:
 
     def plan_of(self, live: Live) -> Plan:
         """The plan that the capture's graph will follow; made when it is first needed."""
-        if live.into:
+        if live.recorder.into:
             raise errors.UnsupportedCallError(
                 'A launch of more than one graph',
                 location=here(),
@@ -54,17 +54,17 @@ class Parts:
                 remedy='Record this in a capture of its own: checked host reads, random numbers of the host, and calls '
                 'between two graphs need a launch of capturekit.',
             )
-        if live.plan is None:
-            live.plan = Plan(live.platform)
-            live.plan.state = live.state
-            live.part = live.plan.first = Part()
-        return live.plan
+        if live.parts.plan is None:
+            live.parts.plan = Plan(live.platform)
+            live.parts.plan.state = live.parts.state
+            live.parts.current = live.parts.plan.first = Part()
+        return live.parts.plan
 
     def part_of(self, live: Live) -> Part:
         """The part being recorded."""
         self.plan_of(live)
-        assert live.part is not None
-        return live.part
+        assert live.parts.current is not None
+        return live.parts.current
 
     def checks_of(self, live: Live) -> Checks:
         """The checks of the capture's graph."""
@@ -73,7 +73,7 @@ class Parts:
             assert live.memory is not None
             with self.state.inside():
                 plan.checks = Checks(
-                    live.platform, live.memory, lambda values: self.uploads.upload(live, values), live.state
+                    live.platform, live.memory, lambda values: self.uploads.upload(live, values), live.parts.state
                 )
             plan.state = plan.checks.state
         return plan.checks
@@ -90,9 +90,9 @@ class Parts:
             with live.origin:
                 checks.record(array, value, at, condition)
             part.checks = len(checks.made)
-            after = device.capture_info(live.origin.ptr).dependencies if not live.node else (live.node,)
+            after = device.capture_info(live.origin.ptr).dependencies if not live.parts.gate else (live.parts.gate,)
             self._end_segment(live)
-            live.node, body = device.add_if(part.graph, after, condition)
+            live.parts.gate, body = device.add_if(part.graph, after, condition)
             part.bodies.append(body)
             device.begin_capture_to(live.origin.ptr, body, live.capture.mode)
         self.begin_segment(live, before, at)
@@ -125,7 +125,7 @@ class Parts:
         part.graph = part.graph or graph
         part.checks = len(plan.checks.made) if plan.checks is not None else 0
         plan.steps.append(part)
-        live.part, live.node = Part(), 0
+        live.parts.current, live.parts.gate = Part(), 0
         return part
 
     def leave_lanes(
@@ -147,21 +147,21 @@ class Parts:
 
     def checked_by(self, live: Live) -> str:
         """Who checks what was read, at launches: the device, or, in graphs of several devices, the host."""
-        return 'host' if self.device_count(live) > 1 else live.gates
+        return 'host' if self.device_count(live) > 1 else live.parts.checked_by
 
     @staticmethod
     def device_count(live: Live) -> int:
         """How many devices lanes have been on so far."""
-        return len({lane.device for capture in (*live.past, live.capture) for lane in capture.lanes})
+        return len({lane.device for capture in (*live.parts.past, live.capture) for lane in capture.lanes})
 
     def refuse_second_device(self, live: Live) -> None:
         """Before a lane on another device: not in a graph that decides on the device."""
-        if live.decided or live.node:
+        if live.decisions.bodies or live.parts.gate:
             raise decided_here('A lane of another device')
 
     def unfit_copies(self, live: Live, body: int) -> errors.CaptureError | None:
         """The error for a body that copies from one device to another: such launches fail, and end the context."""
-        if not live.outer:
+        if not live.devices.before:
             return None
         infos = live.platform.device.node_infos(body)
         ends = [(i.detail.get('src'), i.detail.get('dst')) for i in infos if i.kind == 'memcpy']
@@ -177,7 +177,11 @@ class Parts:
         return int(found.device) if found.type in _OF_DEVICES else None
 
     def _end_segment(self, live: Live) -> int:
-        fault = self.unfit_copies(live, live.part.bodies[-1]) if live.node and live.part is not None else None
+        fault = (
+            self.unfit_copies(live, live.parts.current.bodies[-1])
+            if live.parts.gate and live.parts.current is not None
+            else None
+        )
         if fault is not None:
             raise fault
         device, capture = live.platform.device, live.capture
@@ -189,14 +193,14 @@ class Parts:
             live.trace.next_part(self.order_of(live, info.graph))
         graph = int(device.end_capture(live.origin.ptr))
         with self.state.lock:
-            live.past.append(capture)
+            live.parts.past.append(capture)
             self.state.ledger.end(capture)
         return graph
 
     def order_of(self, live: Live, graph: int) -> list[int]:
         """The nodes of a graph in the order in which they were made, without those that have their numbers already."""
         found: list[int] = live.platform.device.graph_nodes(graph)
-        return found[live.numbered.get(graph, 0) :]
+        return found[live.parts.numbered.get(graph, 0) :]
 
     def begin_segment(self, live: Live, before: Any, at: Place | None) -> None:
         """The driver's next capture on the origin has begun: so has the ledger's."""
@@ -213,16 +217,16 @@ class Parts:
             capture.origin.priority = old.origin.priority
             assert live.memory is not None
             live.memory.opened(capture)
-            live.note('cut', capture.origin, f'part {len(live.past) + 1} begins', at)
+            live.note('cut', capture.origin, f'part {len(live.parts.past) + 1} begins', at)
             if before.ptr == live.origin.ptr:
-                capture.origin.current = 1
+                self.lanes.make_current(live, before.ptr)
             elif before.ptr in {lane.stream for lane in old.lanes}:
                 self.lanes.adapt_fork(live, before, at, capture.origin)
             self.allocators.refresh()
 
     def is_past(self, live: Live | None, mark: EventMark | None) -> bool:
         """True for an event of an earlier part of this capture: all it stands for lies before."""
-        return live is not None and mark is not None and mark.capture in live.past
+        return live is not None and mark is not None and mark.capture in live.parts.past
 
 
 def decided_here(what: str) -> errors.CaptureError:

@@ -37,24 +37,18 @@ class Placeholders:
         legacy = self.state.platform.cupy.cuda.get_current_stream()
         if live.caller is not None:
             live.caller.outside.setdefault((device, 0), legacy)
-        visit = live.visits.get(device)
-        stream = visit[0] if visit is not None else live.visitors.get(device) or self._spare(device)
+        visit = live.devices.placeholders.get(device)
+        stream = visit[0] if visit is not None else live.devices.forked.get(device) or self._spare(device)
         if live.strict:
             self.outside.hold(live, stream)
         else:
-            live.visitors[device] = stream
+            live.devices.forked[device] = stream
             if self.lanes.is_outside(stream.ptr):
                 self.lanes.adapt_fork(live, stream, here(), parent)
         self.state.own('cupy.cuda.stream._BaseStream.use', stream)
         self.state.placeholders[stream.ptr] = device
-        live.visits[device] = stream, legacy
-        lane = self.state.ledger.lane(stream.ptr)
-        if lane is not None:
-            lane.current += 1
-            if live.memory is not None:
-                live.memory.active(lane)
-            if live.trace is not None:
-                live.trace.stream = stream.ptr
+        live.devices.placeholders[device] = stream, legacy
+        self.lanes.make_current(live, stream.ptr)
 
     def _spare(self, device: int) -> Any:
         """A stream of the current device that nobody uses."""
@@ -70,7 +64,7 @@ class Placeholders:
         """The stream that a call means: the legacy one, where a stream of the guard's own stands in for it."""
         device = self.state.placeholders.get(int(getattr(stream, 'ptr', stream)))
         for live in self.state.lives.values() if device is not None else ():
-            if live.memory is None and device in live.visits:
-                legacy = live.visits[device][1]
+            if live.memory is None and device in live.devices.placeholders:
+                legacy = live.devices.placeholders[device][1]
                 return legacy.ptr if isinstance(stream, int) else legacy
         return stream

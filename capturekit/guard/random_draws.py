@@ -144,18 +144,22 @@ class RandomDraws:
     def generator_state(self, original: Callable[..., Any], generator: Any) -> Any:
         """A generator on the device is about to draw, and to write its state: it is kept, should a check fail later."""
         live = self.state.mine()
-        if live is not None and live.opening is not None:  # only such a launch is taken back
+        if live is not None and live.host_calls.opening is not None:  # only such a launch is taken back
             self.back_up(live, generator._state)
         return original(generator)
 
     def back_up(self, live: Live, array: Any) -> None:
         """Record, once for each array, a copy of it as it is, so that a launch that fails a check leaves no trace."""
         memory = live.graph_memory
-        if memory.owns(array.data.mem) or any(kept.array is array for kept in live.backups):
+        if memory.owns(array.data.mem) or any(kept.array is array for kept in live.host_calls.backups):
             return
-        made = len(live.plan.checks.made) if live.plan is not None and live.plan.checks is not None else 0
+        made = (
+            len(live.parts.plan.checks.made)
+            if live.parts.plan is not None and live.parts.plan.checks is not None
+            else 0
+        )
         kept = memory.place_for(array)
-        live.backups.append(Backup(array, kept, made, live.part))
+        live.host_calls.backups.append(Backup(array, kept, made, live.parts.current))
         with self.state.inside():
             kept[...] = array
 
@@ -169,7 +173,7 @@ class RandomDraws:
         """What the host gives a part is given before the part is launched: no check may lie open in it."""
         remedy = 'Draw before the decision, or write a kernel with a generator of its own.'
         self.bodies.not_in_body(live, 'Random numbers drawn by the host', remedy)
-        if live.node:
+        if live.parts.gate:
             self.parts.cut_on_host(live, here())
 
     def _feed(self, live: Live, feed: Feed, text: str) -> None:

@@ -83,7 +83,7 @@ class StreamProperties:
             original(stream, *args)
 
     def _note_outside(self, live: Live, ptr: int) -> None:
-        if ptr in live.trapped:
+        if ptr in live.outside.held:
             return
         what = 'the legacy default stream' if ptr in LEGACY_HANDLES else f'stream {ptr:#x}, outside of the capture,'
         text = f'the handle of {what} was read: work given to it directly is not recorded'
@@ -91,7 +91,7 @@ class StreamProperties:
             live.note('note', None, text, here())
 
     def stream_is_capturing(self, original: Callable[..., Any], stream: Any) -> Any:
-        if any(stream.ptr in live.trapped for live in self.state.lives.values()):
+        if any(stream.ptr in live.outside.held for live in self.state.lives.values()):
             return False
         return original(stream)
 

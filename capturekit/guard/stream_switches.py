@@ -74,7 +74,7 @@ class StreamSwitches:
                 if exc[1] is not None:
                     add_note(exc[1], f'capturekit: {escaped}')  # the block's own exception goes on
                 if mine is not None:
-                    mine.escaped = escaped  # and where it is caught, the end of the capture will tell
+                    mine.outside.escaped = escaped  # and where it is caught, the end of the capture will tell
             elif escaped is not None:
                 raise escaped
         return answer
@@ -101,19 +101,11 @@ class StreamSwitches:
         mine = self.state.mine()
         if lane is not None and lane.capture in self.state.lives:
             live = self.state.live_of(lane)
-            at = here()
-            lane.current += 1
-            lane.last_use = at
-            if live.memory is not None:
-                live.memory.active(lane)
-            live.note('switch', lane, f'lane {lane.number} made current', at)
-            if live.trace is not None:
-                live.trace.stream = stream.ptr
+            lane.last_use = here()
+            self.lanes.make_current(live, stream.ptr)
+            live.note('switch', lane, f'lane {lane.number} made current', lane.last_use)
         elif mine is not None and not mine.strict and not _legacy(stream):
-            lane = mine.lane_of(before) or mine.capture.origin
-            self.lanes.adapt_fork(mine, stream, here(), lane)
-            if mine.trace is not None:
-                mine.trace.stream = stream.ptr
+            self.lanes.adapt_fork(mine, stream, here(), mine.lane_of(before) or mine.capture.origin)
         elif mine is not None and not _legacy(stream):
             self.outside.hold(mine, stream)
         elif mine is not None:

@@ -53,7 +53,7 @@ class Branch:
         wrong = self._rebound(now) if error is None and decision.decides == 'while' else None
         self._names = {}
         with uninterrupted(), GUARD.lock:
-            if not live.decisions or live.decisions[-1] is not decision:
+            if not live.decisions.open or live.decisions.open[-1] is not decision:
                 return  # the capture around it is over
             try:
                 GUARD.bodies.leave_body(live, decision, at, failed=error is not None or wrong is not None)

@@ -57,10 +57,10 @@ class LaneStreams:
         return stream
 
     def _found(self, platform: Platform, key: Key, source: tuple[int, int], live: Live | None) -> Any:
-        for stream in live.lane_streams if live is not None else ():
+        for stream in live.recorder.lane_streams if live is not None else ():
             # joined into another lane, its next work would wait for what it has done there
             if stream.capturekit_key == key and stream.capturekit_source == source:
-                live.lane_streams.remove(stream)  # type: ignore[union-attr]
+                live.recorder.lane_streams.remove(stream)  # type: ignore[union-attr]
                 return stream
         free = self._free(platform, key)
         return free.pop(0) if free else None
@@ -231,7 +231,7 @@ class Fork:
         assert self._platform is not None
         live = self._live
         if live is not None and live.capture in GUARD.lives:
-            live.lane_streams.extend(streams)
+            live.recorder.lane_streams.extend(streams)
         else:
             LANE_STREAMS.give(self._platform, streams)
 

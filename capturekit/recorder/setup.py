@@ -60,6 +60,7 @@ class WayIn(WayOut):
             self._note_surroundings(live, frame)
             memory.opened(live.capture)
             GUARD.captures.opened(live)
+            GUARD.lanes.make_current(live, origin.ptr)
             _note_allocator(live)
             if self._lines:
                 live.trace = Trace(device.last_nodes(), origin.ptr, GUARD.lanes.lane_number, live.at)
@@ -123,7 +124,7 @@ class WayIn(WayOut):
             device.begin_capture_to(origin.ptr, self._into.handle, self._mode, self._into.after)
         number = GUARD.state.current_device()
         capture = GUARD.ledger.begin(origin.ptr, self._mode, me, blocking=blocking, at=at, device=number)
-        capture.origin.current, capture.origin.priority = 1, priority
+        capture.origin.priority = priority
         if getattr(origin, '_graph_host_funcargs', None) is None:
             origin._graph_host_funcargs = []
         self._live = Live(platform, capture, self._strict, origin, memory, recording, me, at, active_at=at)
@@ -132,17 +133,17 @@ class WayIn(WayOut):
     def _note_surroundings(self, live: Live, frame: FrameType) -> None:
         """Tell the capture what it was given, and what was there before it."""
         platform = live.platform
-        live.gates, live.seams_on = self._gates, self._seams_on
+        live.parts.checked_by, live.host_calls.stream = self._gates, self._seams_on
         if self._into is not None:
-            live.into = self._into.handle
-            live.numbered[live.into] = self._into.count
+            live.recorder.into = self._into.handle
+            live.parts.numbered[live.recorder.into] = self._into.count
         if self._rehearsal is not None:
-            live.given = Answers(self._rehearsal.reads)
+            live.parts.answers = Answers(self._rehearsal.reads)
         if not platform.simulated:
-            live.held = held_by(frame, platform.cupy.ndarray)
+            live.recorder.arrays = held_by(frame, platform.cupy.ndarray)
         count = platform.cupy.cuda.runtime.getDeviceCount()
         if count > 1:
-            live.outer = [platform.cupy.cuda.get_current_stream(device) for device in range(count)]
+            live.devices.before = [platform.cupy.cuda.get_current_stream(device) for device in range(count)]
             self._undo.push(lambda: GUARD.devices.restore(live))
 
 
@@ -170,6 +171,7 @@ def _make_current_again(platform: Platform, stream: Any) -> None:
 def _resume(stream: Any) -> None:
     """A lane of an outer capture is current again."""
     lane = GUARD.ledger.lane(stream.ptr)
-    if lane is not None:
-        lane.current += 1
+    live = None if lane is None else GUARD.lives.get(lane.capture)
+    if live is not None:
+        GUARD.lanes.make_current(live, stream.ptr)
         GUARD.allocators.refresh()

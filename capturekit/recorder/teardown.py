@@ -103,7 +103,7 @@ class WayOut:
         outcome.unwind(self._undo)
         if outcome.good and self._checked:
             outcome.attempt(lambda: self._check_races(live, outcome.ended))
-        outcome.attempt(lambda: LANE_STREAMS.give(live.platform, live.lane_streams))
+        outcome.attempt(lambda: LANE_STREAMS.give(live.platform, live.recorder.lane_streams))
         outcome.attempt(lambda: close_recording(live, 'good' if outcome.good else 'failed'))
         if outcome.good:
             outcome.attempt(lambda: self._build(live, outcome.ended))
@@ -115,9 +115,9 @@ class WayOut:
     def _come_home(self, live: Live, outcome: Outcome) -> None:
         """What the block has left behind is put in order: devices, trapped streams, captures begun by hand."""
         outcome.attempt(lambda: GUARD.devices.restore(live))
-        for ptr in list(live.trapped):
+        for ptr in list(live.outside.held):
             escaped = outcome.attempt(partial(GUARD.outside.release, ptr, silent=True))
-            live.escaped = escaped or live.escaped
+            live.outside.escaped = escaped or live.outside.escaped
         outcome.attempt(lambda: _close_inner(live))
         live.poll()
 
@@ -149,7 +149,7 @@ class WayOut:
             GUARD.ledger,
             GUARD.launches.launching,
             GUARD.inside,
-            live.plan,
+            live.parts.plan,
         )
         if self._renewed is None:
             self._graph = graph
@@ -162,7 +162,7 @@ class WayOut:
         self._graph = self._renewed
 
     def _launch_of(self, live: Live, ended: ExecutableGraph) -> Callable[[], None]:
-        if self._renewed is not None or (live.plan is not None and not live.plan.plain):
+        if self._renewed is not None or (live.parts.plan is not None and not live.parts.plan.plain):
             return _no_launch
         return GUARD.launches.plain_launch(ended.executable) if ended.by_cupy else _plain(live, ended)
 
@@ -173,7 +173,7 @@ class WayOut:
             outcome.attempt(self._lease.release)
             if self._into is not None and not live.lost:
                 into = self._into
-                outcome.attempt(lambda: take_out(live.platform.device, into, live.decided))
+                outcome.attempt(lambda: take_out(live.platform.device, into, live.decisions.bodies))
         if self._into is not None and live.lost and outcome.error is not None:
             add_note(outcome.error, 'capturekit: CUDA has destroyed the graph of into=: make it anew')
         if outcome.body_error is not None:
@@ -191,14 +191,14 @@ class WayOut:
                 known = self._join_for_good(device, origin)
                 graph = device.end_capture(origin.ptr)
                 # what it has added to is somebody else's; the body of a node goes with the graph around it
-                if known and self._into is None and not (live is not None and live.node):
+                if known and self._into is None and not (live is not None and live.parts.gate):
                     device.graph_destroy(graph)
                     self._is_gone(graph)
             except CudaCallError:
                 if live is not None:
-                    live.lost = True
+                    live.capture.status = CaptureStatus.INVALIDATED
                     if _went_on(live):
-                        live.part.graph = 0  # type: ignore[union-attr]  # CUDA has destroyed it
+                        live.parts.current.graph = 0  # type: ignore[union-attr]  # CUDA has destroyed it
                 if device.stream_status(origin.ptr) is not CaptureStatus.NONE:
                     raise
 
@@ -211,15 +211,15 @@ class WayOut:
             if self._into is not None:
                 join_for_good(device, origin.ptr, self._into.handle, self._into.count)
             elif _went_on(live):
-                join_for_good(device, origin.ptr, live.part.graph)  # type: ignore[union-attr]
+                join_for_good(device, origin.ptr, live.parts.current.graph)  # type: ignore[union-attr]
         except CudaCallError:
             return False
         return True
 
     def _is_gone(self, graph: int) -> None:
         """A graph that went on behind a decision is known to the plan: it must not be destroyed twice."""
-        if self._live is not None and self._live.part is not None and self._live.part.graph == graph:
-            self._live.part.graph = 0
+        if self._live is not None and self._live.parts.current is not None and self._live.parts.current.graph == graph:
+            self._live.parts.current.graph = 0
 
     def _forget(self, origin: Any) -> None:
         """The ledger and the guard know nothing of the capture any more."""
@@ -268,16 +268,21 @@ def _discard(inner: Live) -> None:
 
 def _went_on(live: Live) -> bool:
     """Whether the driver's capture goes on in a graph of ours, behind a decision."""
-    return bool(live.decided) and live.part is not None and bool(live.part.graph) and not live.node
+    return (
+        bool(live.decisions.bodies)
+        and live.parts.current is not None
+        and bool(live.parts.current.graph)
+        and not live.parts.gate
+    )
 
 
 def _drop_parts(live: Live) -> None:
     """Destroy the parts of a capture that failed; one whose end was not reached has been abandoned already."""
-    plan = live.plan
+    plan = live.parts.plan
     if plan is None:
         return
-    if live.part is not None and live.part.graph and live.part not in plan.steps:
-        live.platform.device.graph_destroy(live.part.graph)
+    if live.parts.current is not None and live.parts.current.graph and live.parts.current not in plan.steps:
+        live.platform.device.graph_destroy(live.parts.current.graph)
     plan.given = plan.drawn()
     plan.close()
 
