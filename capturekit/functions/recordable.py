@@ -116,7 +116,7 @@ def must_leave_nothing(live: Live) -> None:
         thing = reference()
         if thing is None:
             continue
-        ours = [*live.events, *live.streams.values(), live.floor]
+        ours = [*live.events, *live.streams.values(), live.awaited_event]
         if sys.getrefcount(thing) > 2 + sum(one is thing for one in ours) * 2:
             raise errors.UnsupportedCallError(
                 f'The function makes a {type(thing).__name__} and keeps it',

@@ -1,11 +1,11 @@
 """What becomes of a call that reaches CuPy while a capture is open: refused, given another meaning, or let through.
 
-Every intercepted entry point has a row in :mod:`capturekit.guard.entry_points`, which names a component and its method,
-the *verb*. The ledger says what the driver would answer. What would cost the capture, or be silently left out of the
-graph, raises before the driver is asked; with ``strict=False`` what has an equal meaning inside a graph is given it,
-and noted. Then CuPy's original runs, and the ledger is told. Patches are process-wide, judgement is per thread and per
-stream: a thread without a capture goes on as always, except that calls which would cost somebody's capture wait until
-it is closed.
+Every entry point that is guarded has a row in :mod:`capturekit.guard.entry_points`, which names a component and its
+method, the *verb*. The ledger says what the driver would answer. What would cost the capture, or be silently left out
+of the graph, raises before the driver is asked; with ``strict=False`` what has an equal meaning inside a graph is given
+it, and noted. Then CuPy's original runs, and the ledger follows. Patches are process-wide, judgement is per thread and
+per stream: a thread without a capture goes on as always, except that calls which would cost somebody's capture wait
+until it is closed.
 
 Streams that are not in the capture but are made current inside it are *held*: put into a capture of their own that is
 thrown away, so that work sent to them neither runs nor goes missing unseen. It is reported when the stream is left, and
@@ -25,9 +25,9 @@ from typing import Any
 
 from capturekit.driver.cuda import Platform, current
 from capturekit.guard.components import Components, assemble
-from capturekit.guard.entry_points import Installation
 from capturekit.guard.lint_guard import Shadow
 from capturekit.guard.open_capture import HEARD, Live, close_recording, new_recording, tell
+from capturekit.guard.patching import Installation
 from capturekit.guard.state import State
 from capturekit.launch.plan import Feed
 from capturekit.model import errors

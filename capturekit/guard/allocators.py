@@ -168,7 +168,7 @@ class Allocators:
             verdict = self.verdicts.judge(_O.WORK, stream=stream.ptr)
             device = self.state.placeholders.get(stream.ptr)
             if device is not None:
-                # what stands in there is no stream of the user's, who has to be told of the device
+                # a placeholder is no stream of the user's: the message names the device
                 self.verdicts.refuse(verdict, f'Work on device {device}', None, VARIANTS['work-on-another-device'])
             self.verdicts.refuse(verdict, 'Work', stream.ptr, RULES['escaped-work'])
 
@@ -184,7 +184,7 @@ def _own_memory(call: str) -> errors.UnsupportedCallError:
 
 
 class _Ours:
-    """An allocator of the guard's own making, told from a user's by its type."""
+    """An allocator of the guard's own making, which its type tells from a user's."""
 
     __slots__ = ('malloc',)
 

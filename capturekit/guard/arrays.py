@@ -1,4 +1,4 @@
-"""Values going between host and device: reads refused, constants uploaded aside, exchange with other libraries."""
+"""Values going between host and device: reads refused, constants uploaded at once, past the capture."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _JOINED, _SMALL = 8, 2 << 20
 
 
 class Arrays:
-    """Values going between host and device: reads refused, constants uploaded aside, exchange with other libraries."""
+    """Values going between host and device: reads refused, constants uploaded at once, past the capture."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Arrays:
         return original(array, arr, stream)
 
     def array_from(self, original: Callable[..., Any], obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """``cupy.array`` and its kin: values of the host are uploaded aside, at once, and kept with the graph."""
+        """``cupy.array`` and its kin: values of the host are uploaded at once, and kept with the graph."""
         mine = self.state.mine()
         if mine is None or mine.memory is None or isinstance(obj, self.state.platform.cupy.ndarray):
             return original(obj, *args, **kwargs)

@@ -2,8 +2,8 @@
 
 ``stream.begin_capture()`` makes nothing current. ``y = x + 1`` on the next line, without ``with stream:`` around it,
 goes to whatever stream was current before: it runs at once and is missing from the graph; beside a blocking stream the
-legacy one loses the capture. So what is current then is kept out: a stream is trapped, as others from outside are, and
-a stream of the guard's own stands in for the legacy one. Calls that name the stand-in mean the legacy stream.
+legacy one loses the capture. So what is current then is kept out: a stream is held, as others from outside are, and
+a placeholder takes the place of the legacy one. Calls that name the placeholder mean the legacy stream.
 
 A capture whose mode keeps allocations away loses itself when CuPy's pool asks the device for more; the pool tells hooks
 before it asks.
@@ -82,9 +82,9 @@ class ByHand:
         """A capture begun by hand is over: another one of this thread, which goes on, keeps the legacy stream out."""
         if live.memory is not None:
             return
-        mine, visited = self.state.mine(), bool(live.devices.placeholders)
+        mine, had_placeholder = self.state.mine(), bool(live.devices.placeholders)
         live.devices.placeholders.clear()
-        if mine is None or mine.memory is not None or not visited:
+        if mine is None or mine.memory is not None or not had_placeholder:
             return
         if self.state.platform.cupy.cuda.get_current_stream().ptr in LEGACY_HANDLES:
             self.placeholders.put(mine, mine.capture.origin)
@@ -96,7 +96,7 @@ class ByHand:
             return
         with self.state.lock:
             verdict = self.verdicts.judge(Operation.WORK, stream=stream.ptr)
-            rule, of = self.outside.outside_of(live, stream.ptr)
+            rule, of = self.outside.rule_for(live, stream.ptr)
             self._refused_to_pool(self.verdicts.refusal(verdict, 'Work', of, rule))
 
     def pool_grows(self, live: Live) -> None:

@@ -2,7 +2,7 @@
 
 CUDA orders the null stream with all blocking streams of its device, without events: work on the one comes after all
 earlier work of the others, and before their later work. Inside a capture nothing does that, so that the edges are made
-here, whenever another stream gets its turn. What stands in for the null stream of another device is ordered with the
+here, whenever another stream gets its turn. The placeholder of another device's null stream is ordered with the
 null stream of this one, too: copies between the two are so in eager code.
 """
 
@@ -131,8 +131,8 @@ class CallerStreams:
         assert live.caller is not None
         if device == live.home:
             return live.capture.origin if live.caller.legacy else None
-        visitor = live.devices.forked.get(device)
-        return None if visitor is None else live.lane_of(visitor)
+        placeholder = live.devices.forked.get(device)
+        return None if placeholder is None else live.lane_of(placeholder)
 
     def unordered(self, live: Live, lane: Lane) -> bool:
         """Whether CUDA orders a lane with others by itself, which nobody sees where it is worked on by its handle."""

@@ -2,8 +2,8 @@
 
 CuPy's current stream is another one on each device. ``with cp.cuda.Device(1):`` in a capture on device 0 leads, unless
 a lane of device 1 is current there, to the legacy stream of device 1, whose work would run at once and be missing from
-the graph. Nothing is wrong yet: the next line may enter a lane. So a stream of the guard's own stands in for the legacy
-one: trapped, as streams from outside are; in adapting mode a lane, forked from what was current before.
+the graph. Nothing is wrong yet: the next line may enter a lane. So a placeholder takes the place of the legacy stream:
+held, as streams from outside are; in adapting mode a lane, forked from what was current before.
 """
 
 from __future__ import annotations
@@ -114,23 +114,23 @@ class DeviceSwitches:
         self.allocators.refresh()
 
     def _depart(self, live: Live, device: int) -> CaptureError | None:
-        """A device is current no more: what stood in there goes, and work found in its trap is told."""
+        """A device is current no more: its placeholder goes, and work that was found there is returned as an error."""
         stream = self.state.platform.cupy.cuda.get_current_stream(device)
-        visit = live.devices.placeholders.pop(device, None)
-        if visit is None:
+        if device not in live.devices.placeholders:
             return self.outside.release(stream.ptr, silent=True)
+        placeholder, legacy = live.devices.placeholders.pop(device)
         try:
             escaped = self.outside.release(stream.ptr, silent=True)
-            found = self.outside.release(visit[0].ptr, silent=True)
-            if stream.ptr == visit[0].ptr:
+            found = self.outside.release(placeholder.ptr, silent=True)
+            if stream.ptr == placeholder.ptr:
                 with self.state.on(device):
-                    self.state.own('cupy.cuda.stream._BaseStream.use', visit[1])
+                    self.state.own('cupy.cuda.stream._BaseStream.use', legacy)
         finally:
-            self.state.placeholders.pop(visit[0].ptr, None)
+            self.state.placeholders.pop(placeholder.ptr, None)
         if live.strict:
-            self.placeholders.give_back(device, visit[0])
+            self.placeholders.give_back(device, placeholder)
         else:
-            self.lanes.leave(visit[0])
+            self.lanes.leave(placeholder)
         return found or escaped
 
     def restore(self, live: Live) -> None:
@@ -147,12 +147,12 @@ class DeviceSwitches:
                     steps.push(partial(self._as_before, device, stream))
             steps.push(partial(self._go_to, live.home))
             for device in list(live.devices.placeholders):
-                steps.push(partial(self._end_visit, live, device))
+                steps.push(partial(self._leave_device, live, device))
             steps.push(self.state.poll)
             steps.close()
             live.devices.restored = True
 
-    def _end_visit(self, live: Live, device: int) -> None:
+    def _leave_device(self, live: Live, device: int) -> None:
         escaped = self._depart(live, device)
         live.outside.escaped = live.outside.escaped if escaped is None else escaped
 

@@ -110,8 +110,7 @@ class HostWaits:
         for lane in list(live.capture.lanes):
             for event in events:
                 self.lanes.wait_on(live, lane, event, at)
-        floor = self.lanes.record_on(live, live.capture.origin, at)
-        live.floor = floor
+        live.awaited_event = self.lanes.record_on(live, live.capture.origin, at)
         live.note('adapted', None, text, at)
         self.allocators.refresh()
 
@@ -134,7 +133,7 @@ class HostWaits:
         with self.state.lock:
             mine = self.verdicts.start()
             if mine is not None and device in mine.devices.placeholders:
-                # what stands in there is no lane, and must not be in the way
+                # the placeholder there is no lane, and must not be in the way
                 self.outside.release(mine.devices.placeholders[device][0].ptr)
             verdict = self._judged_wait(device)
             if mine is not None and mine.caller is not None:
@@ -150,12 +149,12 @@ class HostWaits:
             self.outside.hold_again()
 
     def _judged_wait(self, device: int) -> Verdict:
-        """The verdict on a wait for a device: visited ones are as if their visitors had a lane there."""
-        visitors = [one for one in self.threads_visiting(device) if device not in one.capture.devices]
-        return self.verdicts.judge(_O.DEVICE_SYNCHRONIZE, device=None if visitors else device)
+        """The verdict on a wait for a device: a capture with a placeholder there counts as if it had a lane there."""
+        others = [one for one in self._with_placeholder_on(device) if device not in one.capture.devices]
+        return self.verdicts.judge(_O.DEVICE_SYNCHRONIZE, device=None if others else device)
 
-    def threads_visiting(self, device: int) -> list[Live]:
-        """Captures of other threads in which a stream stands in on a device."""
+    def _with_placeholder_on(self, device: int) -> list[Live]:
+        """Captures of other threads that have a placeholder on a device."""
         me = threading.get_ident()
         return [live for live in self.state.lives.values() if live.thread != me and device in live.devices.placeholders]
 
@@ -196,7 +195,7 @@ class HostWaits:
                 at = here()
                 for lane in list(mine.capture.lanes):
                     self.lanes.wait_on(mine, lane, event, at)
-                mine.floor = self.lanes.record_on(mine, mine.capture.origin, at)
+                mine.awaited_event = self.lanes.record_on(mine, mine.capture.origin, at)
                 mine.note('adapted', None, f'{call} became a join: every lane waits for it', at)
                 self.allocators.refresh()
                 return None

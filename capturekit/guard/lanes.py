@@ -104,8 +104,8 @@ class Lanes:
         if self.is_current(lane):
             self.make_current(live, ptr, here=lane.device == self.state.current_device())
         self.rests(lane)
-        if live.floor is not None:
-            self.wait_on(live, lane, live.floor, at)
+        if live.awaited_event is not None:
+            self.wait_on(live, lane, live.awaited_event, at)
 
     def adapt_fork(self, live: Live, stream: Any, at: Place | None, parent: Lane | None = None) -> None:
         """Adapting mode: a stream that never entered the capture is forked from the current lane."""
@@ -160,6 +160,6 @@ def _note_callers_stream(live: Live, lane: Lane, stream: Any) -> None:
     caller = live.caller
     if caller is None or lane.stream in caller.streams or any(s.ptr == lane.stream for s in live.recorder.lane_streams):
         return
-    if any(visitor.ptr == lane.stream for visitor in live.devices.forked.values()):
+    if any(placeholder.ptr == lane.stream for placeholder in live.devices.forked.values()):
         return
     caller.outside[lane.device, lane.stream] = stream

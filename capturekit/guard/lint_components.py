@@ -92,8 +92,8 @@ class LintLanes(Lanes):
         live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at)
         if self.state.platform.cupy.cuda.get_current_stream().ptr == lane.stream:
             self.make_current(live, lane.stream)
-        if live.floor is not None:
-            self.wait_on(live, lane, live.floor, at)
+        if live.awaited_event is not None:
+            self.wait_on(live, lane, live.awaited_event, at)
 
     def adapt_fork(self, live: Live, stream: Any, at: Place | None, parent: Lane | None = None) -> None:
         parent = parent or self.current_lane(live)
@@ -193,7 +193,7 @@ class LintStreamProperties(StreamProperties):
 
     def stream_handed_out(self, stream: Any, ptr: int) -> None:
         frame = sys._getframe(1)
-        while frame.f_back is not None and frame.f_globals.get('__name__', '') == 'capturekit.guard.entry_points':
+        while frame.f_back is not None and frame.f_globals.get('__name__', '') == 'capturekit.guard.patching':
             frame = frame.f_back
         lane = self.state.ledger.lane(ptr)
         if reads_for_itself(frame.f_globals.get('__name__', '')) or ptr in LEGACY_HANDLES or lane is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from capturekit.guard.components import Components
-from capturekit.guard.entry_points import Inside
+from capturekit.guard.patching import Inside
 from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError
 

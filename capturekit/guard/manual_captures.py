@@ -23,7 +23,9 @@ from capturekit.model.rules import VARIANTS, CaptureStatus, Code, Mode, Operatio
 from capturekit.model.source_line import here
 
 _O = Operation
-_UNHEEDED = 'lanes have different priorities, and CuPy instantiates graphs without them: `with ck.capture()` heeds them'
+_WITHOUT_PRIORITIES = (
+    'lanes have different priorities, and CuPy instantiates graphs without them: `with ck.capture()` heeds them'
+)
 
 
 class ManualCaptures:
@@ -110,7 +112,7 @@ class ManualCaptures:
             finally:
                 self.captures.gone(live)
                 if live.by_priority:
-                    live.note('note', None, _UNHEEDED, live.at)
+                    live.note('note', None, _WITHOUT_PRIORITIES, live.at)
                 close_recording(live, outcome)
                 afterwards.callback(tell, live, None)  # those who listen may wait for threads that wait for us
 

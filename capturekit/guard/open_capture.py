@@ -49,7 +49,7 @@ class Live:
     #: Events that the ledger knows: no handle of these may be given to a new one.
     events: list[Any] = field(default_factory=list)
     #: An event that every lane to come waits for, since the host has waited for what comes before.
-    floor: Any = None
+    awaited_event: Any = None
     #: The last line at which the driver was asked and the capture was good, where no trace knows better.
     active_at: Place | None = None
     #: By device: the stream on which values of the host go there at once.

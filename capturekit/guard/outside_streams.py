@@ -52,7 +52,7 @@ class OutsideStreams:
         self.lanes.make_current(live, ptr)
 
     def release(self, ptr: int, silent: bool = False) -> CaptureError | None:
-        """Take a stream out of its trap; work found in it has escaped the capture."""
+        """Let a stream go that was held; work found on it has escaped the capture."""
         for live in self.state.lives.values():
             if ptr in live.outside.held:
                 _stream, at = live.outside.held.pop(ptr)
@@ -64,24 +64,24 @@ class OutsideStreams:
                     try:
                         graph = device.end_capture(ptr)
                     except CudaCallError:
-                        count = 1  # something was done on it that lost the trap: no less escaped
+                        count = 1  # something was done on it that lost the capture it was held in: no less escaped
                         self._let_go(ptr)
                     else:
                         count = device.graph_node_count(graph)
                         device.graph_destroy(graph)
                 if count:
-                    return self._tell(live, self.escaped(live, ptr, count, seen, at), silent)
+                    return self._raise_found(live, self.escaped(live, ptr, count, seen, at), silent)
         return None
 
     def _let_go(self, ptr: int) -> None:
-        """A trap was not made, or not taken away, as it should have been: no stream may be left capturing."""
+        """A stream was not held, or not released, as it should have been: none may be left capturing."""
         device = self.state.platform.device
-        with suppress(CudaCallError):  # the failure that led here is what is told
+        with suppress(CudaCallError):  # the failure that led here is the one that is raised
             if device.stream_status(ptr) is not CaptureStatus.NONE:
                 device.graph_destroy(device.end_capture(ptr))
 
-    def _tell(self, live: Live, error: CaptureError, silent: bool) -> CaptureError | None:
-        """Raise, or hand back, what was found in a trap; another thread than the capture's is not bothered with it."""
+    def _raise_found(self, live: Live, error: CaptureError, silent: bool) -> CaptureError | None:
+        """Raise, or return, what was found on a held stream; in another thread it waits for the end of the capture."""
         if live.thread != threading.get_ident():
             live.outside.escaped = error
             return None
@@ -94,7 +94,7 @@ class OutsideStreams:
             del error  # its traceback holds this frame
 
     def escaped(self, live: Live, ptr: int, count: int, seen: Place | None, since: Place | None) -> CaptureError:
-        rule, of = self.outside_of(live, ptr)
+        rule, of = self.rule_for(live, ptr)
         device = self.state.placeholders.get(ptr) if rule is VARIANTS['work-on-another-device'] else None
         current = 'the stream' if rule is not VARIANTS['work-on-another-device'] else 'the device'
         held = '' if seen is not None else f', from the line where {current} became current on'
@@ -107,8 +107,8 @@ class OutsideStreams:
             remedy=rule.remedy,
         )
 
-    def outside_of(self, live: Live, ptr: int) -> tuple[Rule, int | None]:
-        """What a person is told of a stream that is kept out of a capture, and the stream to name."""
+    def rule_for(self, live: Live, ptr: int) -> tuple[Rule, int | None]:
+        """The rule for a stream that is kept out of a capture, and the stream that its message names."""
         device = self.state.placeholders.get(ptr)
         if device is None:
             return RULES['escaped-work'], ptr
@@ -117,7 +117,7 @@ class OutsideStreams:
         return VARIANTS['work-on-another-device'], None
 
     def hold_again(self) -> None:
-        """After a call on it: an outside stream that is still current goes back into its trap."""
+        """After a call on it: an outside stream that is still current is held again."""
         with self.state.lock:
             mine = self.state.mine()
             if mine is None or not mine.strict:

@@ -90,9 +90,13 @@ class Parts:
             with live.origin:
                 checks.record(array, value, at, condition)
             part.checks = len(checks.made)
-            after = device.capture_info(live.origin.ptr).dependencies if not live.parts.gate else (live.parts.gate,)
+            after = (
+                device.capture_info(live.origin.ptr).dependencies
+                if not live.parts.check_node
+                else (live.parts.check_node,)
+            )
             self._end_segment(live)
-            live.parts.gate, body = device.add_if(part.graph, after, condition)
+            live.parts.check_node, body = device.add_if(part.graph, after, condition)
             part.bodies.append(body)
             device.begin_capture_to(live.origin.ptr, body, live.capture.mode)
         self.begin_segment(live, before, at)
@@ -125,7 +129,7 @@ class Parts:
         part.graph = part.graph or graph
         part.checks = len(plan.checks.made) if plan.checks is not None else 0
         plan.steps.append(part)
-        live.parts.current, live.parts.gate = Part(), 0
+        live.parts.current, live.parts.check_node = Part(), 0
         return part
 
     def leave_lanes(
@@ -156,7 +160,7 @@ class Parts:
 
     def refuse_second_device(self, live: Live) -> None:
         """Before a lane on another device: not in a graph that decides on the device."""
-        if live.decisions.bodies or live.parts.gate:
+        if live.decisions.bodies or live.parts.check_node:
             raise decided_here('A lane of another device')
 
     def unfit_copies(self, live: Live, body: int) -> errors.CaptureError | None:
@@ -179,7 +183,7 @@ class Parts:
     def _end_segment(self, live: Live) -> int:
         fault = (
             self.unfit_copies(live, live.parts.current.bodies[-1])
-            if live.parts.gate and live.parts.current is not None
+            if live.parts.check_node and live.parts.current is not None
             else None
         )
         if fault is not None:
@@ -213,7 +217,7 @@ class Parts:
             )
             self.state.lives.pop(old, None)
             self.state.lives[capture] = live
-            live.capture, live.floor = capture, None
+            live.capture, live.awaited_event = capture, None
             capture.origin.priority = old.origin.priority
             assert live.memory is not None
             live.memory.opened(capture)

@@ -1,4 +1,8 @@
-"""Streams of the guard's own in the place of the legacy stream."""
+"""Placeholders: streams of the guard's own that are current where the legacy stream would be.
+
+The legacy stream can not be captured, and its work would run at once. A placeholder is held, as streams from outside
+are, so that work sent to it is found; in adapting mode it is a lane.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +30,10 @@ class Placeholders:
         self.outside = outside
 
     def put(self, live: Live, parent: Lane) -> None:
-        """The legacy stream has become current: on another device than the capture's, and beside one begun by hand,
-        something stands in for it.
+        """The legacy stream has become current: a placeholder becomes so instead.
+
+        Not on the device of a capture of capturekit's own, which has made its origin current there. In adapting mode
+        the placeholder is a lane, forked from ``parent``.
         """
         device = self.state.current_device()
         if device == live.home and live.memory is not None:
@@ -37,8 +43,8 @@ class Placeholders:
         legacy = self.state.platform.cupy.cuda.get_current_stream()
         if live.caller is not None:
             live.caller.outside.setdefault((device, 0), legacy)
-        visit = live.devices.placeholders.get(device)
-        stream = visit[0] if visit is not None else live.devices.forked.get(device) or self._spare(device)
+        known = live.devices.placeholders.get(device)
+        stream = known[0] if known is not None else live.devices.forked.get(device) or self._spare(device)
         if live.strict:
             self.outside.hold(live, stream)
         else:
@@ -57,11 +63,11 @@ class Placeholders:
             return stock.pop() if stock else self.state.platform.cupy.cuda.Stream(non_blocking=True)
 
     def give_back(self, device: int, stream: Any) -> None:
-        """A stream that stood in on a device is nobody's again."""
+        """A stream that was a placeholder on a device is nobody's again."""
         self.state.platform.device.spare_streams.setdefault((device, _STOCK), []).append(stream)
 
     def meant(self, stream: Any) -> Any:
-        """The stream that a call means: the legacy one, where a stream of the guard's own stands in for it."""
+        """The stream that a call means: the legacy one, where a placeholder has its place."""
         device = self.state.placeholders.get(int(getattr(stream, 'ptr', stream)))
         for live in self.state.lives.values() if device is not None else ():
             if live.memory is None and device in live.devices.placeholders:

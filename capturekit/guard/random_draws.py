@@ -173,7 +173,7 @@ class RandomDraws:
         """What the host gives a part is given before the part is launched: no check may lie open in it."""
         remedy = 'Draw before the decision, or write a kernel with a generator of its own.'
         self.bodies.not_in_body(live, 'Random numbers drawn by the host', remedy)
-        if live.parts.gate:
+        if live.parts.check_node:
             self.parts.cut_on_host(live, here())
 
     def _feed(self, live: Live, feed: Feed, text: str) -> None:

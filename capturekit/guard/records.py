@@ -46,7 +46,7 @@ class PartsRecord:
     #: The part that is being recorded.
     current: Part | None = None
     #: The conditional node in whose body that part goes on, since a check stands before it; 0 for none.
-    gate: int = 0
+    check_node: int = 0
     #: By graph: how many of its nodes have their numbers already.
     numbered: dict[int, int] = field(default_factory=dict)
     #: How many edges the graph had when that could last be asked.

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from capturekit.driver.cuda import Platform, current
-from capturekit.guard.entry_points import Installation
 from capturekit.guard.open_capture import Live
+from capturekit.guard.patching import Installation
 from capturekit.launch.plan import Feed
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.ledger import Lane, Ledger, LedgerCapture

@@ -1,4 +1,4 @@
-"""Streams becoming current; and the trap for those that are not in the capture."""
+"""Streams becoming current."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class StreamWork:
         """Before work that the body of a conditional node can't hold: go on in a part of its own."""
         mine = self.state.mine()
         self.bodies.not_in_body(mine, 'A host function', 'Launch it before the decision, or behind it.')
-        if mine is not None and mine.parts.gate and (not mine.strict or self.state.ledger.lane(ptr) is not None):
+        if mine is not None and mine.parts.check_node and (not mine.strict or self.state.ledger.lane(ptr) is not None):
             with self.state.lock:
                 self.parts.cut_on_host(mine, here())
 

@@ -20,7 +20,7 @@ class Joins:
         self.lanes = lanes
 
     def find_work(self, live: Live) -> None:
-        """Ask the driver which lanes hold work that the origin does not come after, and tell the topology."""
+        """Ask the driver which lanes hold work that the origin does not come after, and tell the ledger."""
         capture = live.capture
         if len(capture.lanes) == 1:
             return

@@ -1,4 +1,4 @@
-"""Values of the host put on the device at once, aside from the capture."""
+"""Values of the host, put on the device at once, past the capture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from capturekit.model.rules import Mode
 
 
 class Uploads:
-    """Values of the host put on the device at once, aside from the capture."""
+    """Values of the host, put on the device at once, past the capture."""
 
     def __init__(self, state: State) -> None:
         self.state = state

@@ -41,14 +41,14 @@ class Verdicts:
         return self.state.ledger.judge(operation, thread=threading.get_ident(), **ids)
 
     def _meet(self, event: int) -> None:
-        topology = self.state.ledger
-        if event not in topology.marks and event not in topology.outside:
+        ledger = self.state.ledger
+        if event not in ledger.marks and event not in ledger.outside:
             with self.state.inside():
                 state = self.state.platform.device.event_state(event)
             if state is EventState.DEAD:
-                topology.dead_event(event)
+                ledger.dead_event(event)
             elif state is not EventState.NEVER:
-                topology.outside_event(event)  # or foreign: as little to be waited for
+                ledger.outside_event(event)  # or foreign: as little to be waited for
 
     def has_refused(self, error: CaptureError) -> None:
         """A verb has raised: the capture of this thread keeps it in mind, should the block go on."""
@@ -83,19 +83,19 @@ class Verdicts:
         trace = live.trace
         good = trace.good if trace is not None else live.active_at
         lost = trace.lost if trace is not None else None
-        told = f'Active after {good}' if good else 'Active when begun'
+        status = f'Active after {good}' if good else 'Active when begun'
         if lost is not None:
             thread = next((t.name for t in threading.enumerate() if t.ident == live.thread), str(live.thread))
-            told += f', Invalidated after {lost} (thread {thread}){_source(lost)}'
+            status += f', Invalidated after {lost} (thread {thread}){_source(lost)}'
         else:
-            told += ', Invalidated now'
+            status += ', Invalidated now'
         error = errors.InvalidatedError(
             'The capture was lost by a call that capturekit did not see',
             stream=live.origin.ptr,
             lane=0,
             location=lost or here(),
-            rule=f'{told}. Something below Python made a call that no capture can hold: a C library, another library, '
-            'a destructor, or meanwhile another thread.',
+            rule=f'{status}. Something below Python made a call that no capture can hold: a C library, another '
+            'library, a destructor, or meanwhile another thread.',
             remedy='Move that call out of the block: most often it waits for the device, allocates, or uses the legacy '
             'stream.',
             cuda_error=Code.cudaErrorStreamCaptureInvalidated.name,

@@ -92,7 +92,7 @@ class WayOut:
         self._state = 'ending'
         outcome = Outcome(error)
         with GUARD.lock:
-            self._come_home(live, outcome)
+            self._put_in_order(live, outcome)
             if outcome.good:
                 outcome.attempt(lambda: check(live))
             outcome.attempt(lambda: GUARD.captures.settle(live))
@@ -112,8 +112,8 @@ class WayOut:
         self._state = 'closed' if outcome.good else 'failed'
         return outcome
 
-    def _come_home(self, live: Live, outcome: Outcome) -> None:
-        """What the block has left behind is put in order: devices, trapped streams, captures begun by hand."""
+    def _put_in_order(self, live: Live, outcome: Outcome) -> None:
+        """What the block has left behind is put in order: devices, streams that are held, captures begun by hand."""
         outcome.attempt(lambda: GUARD.devices.restore(live))
         for ptr in list(live.outside.held):
             escaped = outcome.attempt(partial(GUARD.outside.release, ptr, silent=True))
@@ -191,7 +191,7 @@ class WayOut:
                 known = self._join_for_good(device, origin)
                 graph = device.end_capture(origin.ptr)
                 # what it has added to is somebody else's; the body of a node goes with the graph around it
-                if known and self._into is None and not (live is not None and live.parts.gate):
+                if known and self._into is None and not (live is not None and live.parts.check_node):
                     device.graph_destroy(graph)
                     self._is_gone(graph)
             except CudaCallError:
@@ -272,7 +272,7 @@ def _went_on(live: Live) -> bool:
         bool(live.decisions.bodies)
         and live.parts.current is not None
         and bool(live.parts.current.graph)
-        and not live.parts.gate
+        and not live.parts.check_node
     )
 
 

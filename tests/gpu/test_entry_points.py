@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.guard.entry_points import ENTRIES, SEAMS, Entry, resolve
+from capturekit.guard.entry_points import ENTRIES, SEAMS, Entry
+from capturekit.guard.patching import resolve
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.gpu.guarded import arrays, callers, draws, events, memory, modes, no_capture, runtime, streams
 from tests.gpu.guarded.scene import (

@@ -98,7 +98,8 @@ def world() -> World:
     import cupy as cp
 
     from capturekit.guard import GUARD
-    from capturekit.guard.entry_points import ENTRIES, resolve
+    from capturekit.guard.entry_points import ENTRIES
+    from capturekit.guard.patching import resolve
 
     def there(holder: str, name: str) -> int:
         try:

@@ -19,7 +19,8 @@ import pytest
 
 from capturekit.cli import doctor
 from capturekit.guard import GUARD
-from capturekit.guard.entry_points import ENTRIES, Entry, Installation
+from capturekit.guard.entry_points import ENTRIES, Entry
+from capturekit.guard.patching import Installation
 from capturekit.guard.signatures import signature_of
 from capturekit.model.versions import BINDINGS, CUPY, FEATURES, PYTHON, Known, dotted, numbers
 from tests.cli.test_doctor import about, judged
@@ -372,7 +373,7 @@ def test_a_newer_cupy_that_lacks_something(sim: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sim, '__version__', '15.0.0')
     monkeypatch.setattr(importlib.metadata, 'distributions', lambda: [distribution('cupy-cuda13x', '15.0.0')])
     monkeypatch.setattr(
-        'capturekit.guard.entry_points.ENTRIES', (*ENTRIES, Entry('cupy.cuda.stream.Event', 'wait', 'waits.event_done'))
+        'capturekit.guard.patching.ENTRIES', (*ENTRIES, Entry('cupy.cuda.stream.Event', 'wait', 'waits.event_done'))
     )
     with pytest.raises(ImportError) as raised:
         Installation().install(GUARD)

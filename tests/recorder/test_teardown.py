@@ -14,8 +14,9 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import GUARD
-from capturekit.guard.entry_points import ENTRIES, resolve
+from capturekit.guard.entry_points import ENTRIES
 from capturekit.guard.line_trace import TRACING, Trace
+from capturekit.guard.patching import resolve
 from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.model.cleanup import GARBAGE, Undo

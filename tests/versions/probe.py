@@ -123,7 +123,8 @@ def replaced() -> dict[str, Any]:
 def signatures() -> dict[str, Any]:
     """Whether the guard takes what CuPy's functions take, in every way of giving it, where these tell."""
     from capturekit.guard import GUARD
-    from capturekit.guard.entry_points import _TOLD_THEIR_NAME, ENTRIES, Installation
+    from capturekit.guard.entry_points import ENTRIES
+    from capturekit.guard.patching import Installation
     from capturekit.guard.signatures import signature_of
 
     agreeing, untold, wrong = 0, [], {}
@@ -135,7 +136,7 @@ def signatures() -> dict[str, Any]:
                 untold.append(str(entry))
                 continue
             verb = attrgetter(entry.verb)(GUARD)
-            before = ('call', slot.original) if entry.method.startswith(_TOLD_THEIR_NAME) else (slot.original,)
+            before = ('call', slot.original) if entry.named else (slot.original,)
             why = _refused(verb, slot.original, told, before, entry.name.startswith('__'))
             if why:
                 wrong[str(entry)] = why
