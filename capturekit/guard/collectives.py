@@ -68,14 +68,12 @@ class Collectives:
 
     def _counted(self, live: Live) -> None:
         """Before a collective: how many nodes there are."""
-        if live.trace is not None:
-            with (
-                self.state.lock,
-                self.state.inside(),
-                suppress(CudaCallError),
-            ):  # a lost capture: its loss is what will be told
-                graph = self.state.platform.device.capture_info(live.origin.ptr).graph
-                live.collectives.nodes_before = self.state.platform.device.graph_node_count(graph)
+        if live.trace is None:
+            return
+        device = self.state.platform.device
+        with self.state.lock, self.state.inside(), suppress(CudaCallError):  # a lost capture is told of later
+            graph = device.capture_info(live.origin.ptr).graph
+            live.collectives.nodes_before = device.graph_node_count(graph)
 
     def _attributed(self, live: Live, streams: list[int]) -> None:
         """Which lane made which of the new nodes: NCCL makes those of all ranks together, some beside the lanes."""
