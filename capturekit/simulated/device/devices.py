@@ -11,7 +11,7 @@ from capturekit.model.rules import Code
 _INVALID, _ENABLED = 101, 704
 
 
-class Several:
+class Devices:
     """``devices`` devices; each thread begins on device 0."""
 
     def __init__(self, devices: int) -> None:
