@@ -15,7 +15,7 @@ from typing import Any
 from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import MemoryBlocks, Open, Search
 from capturekit.driver.cuda import Platform, current
-from capturekit.driver.node_accesses import Touched, covers, linear, overlap
+from capturekit.driver.node_accesses import Access, Touched, covers, linear, overlap
 from capturekit.driver.node_reader import shortened
 from capturekit.launch.plan import Part
 from capturekit.model.counted import counted
@@ -262,18 +262,27 @@ class Study:
         self._spans = timeline.nodes
         self._took = [0.0 if span is None else span[1] - span[0] for span in timeline.nodes]
         self._waits = [step for step in steps if step.other is not None and step.nodes is not None]
-        ends, path = self._order.longest(self._took)
-        by_data = Order(len(nodes), self._data())
-        free, _path = by_data.longest(self._took)
-        self._path = path
         lanes = sorted({node.lane for node in nodes if node.lane is not None})
         self._busy = {
             lane: merged(span for node, span in zip(nodes, self._spans) if node.lane == lane and span is not None)
             for lane in lanes
         }
-        self.report = Concurrency(
+        ends, self._path = self._order.longest(self._took)
+        self.report = self._summed(timeline, ends)
+        self.report.devices = {lane: (devices or {}).get(lane, 0) for lane in lanes}
+        pairs = [(a, b) for a in self.report.lanes for b in self.report.lanes if a < b]
+        self.report.overlap_us = {(a, b): shared(self._busy[a], self._busy[b]) for a, b in pairs}
+        self._found = [*self._needless(), *self._standing()]
+        self._found += [*self._crowded(), *self._full(), *self._short(), *self._apart(), *self._redundant()]
+        self.report.obstacles = sorted(self._found, key=lambda one: -one.gain_us)
+
+    def _summed(self, timeline: Timeline, ends: Sequence[float]) -> Concurrency:
+        """The report's numbers. ``ends``: when each node ends that starts as soon as its edges allow."""
+        by_data = Order(len(self._nodes), self._data())
+        free, _path = by_data.longest(self._took)
+        return Concurrency(
             timeline.source,
-            len(nodes),
+            len(self._nodes),
             len(self._edges),
             most_at_once(_spans(self._order, ends)),
             sum(self._took),
@@ -282,14 +291,8 @@ class Study:
             most_at_once(_spans(by_data, free)),
             timeline.span_us,
             {lane: sum(end - start for start, end in busy) for lane, busy in self._busy.items() if busy},
-            [nodes[n] for n in path],
-            devices={lane: (devices or {}).get(lane, 0) for lane in lanes},
+            [self._nodes[n] for n in self._path],
         )
-        pairs = [(a, b) for a in self.report.lanes for b in self.report.lanes if a < b]
-        self.report.overlap_us = {(a, b): shared(self._busy[a], self._busy[b]) for a, b in pairs}
-        self._found = [*self._needless(), *self._standing()]
-        self._found += [*self._crowded(), *self._full(), *self._short(), *self._apart(), *self._redundant()]
-        self.report.obstacles = sorted(self._found, key=lambda one: -one.gain_us)
 
     def _words(self, number: int) -> str:
         node = self._nodes[number]
@@ -313,15 +316,20 @@ class Study:
             touched = self._touched[number]
             mine = list(touched.accesses) if touched.complete else [_EVERYTHING]
             for access in mine:
-                for key, other, earlier in seen.touching(access):
-                    if other == number or (access.writes is False and earlier.writes is False):
-                        continue
-                    if overlap(earlier, access) is not False:
-                        yield other, number
-                        if access.writes and covers(access, earlier):
-                            seen.drop(key)
+                yield from ((other, number) for other in self._met(seen, number, access))
             for access in mine:
                 seen.add(number, access)
+
+    @staticmethod
+    def _met(seen: Open, number: int, access: Access) -> Iterator[int]:
+        """The earlier nodes that an access has to come after. What it overwrites whole is seen no more."""
+        for key, other, earlier in seen.touching(access):
+            if other == number or (access.writes is False and earlier.writes is False):
+                continue
+            if overlap(earlier, access) is not False:
+                yield other
+                if access.writes and covers(access, earlier):
+                    seen.drop(key)
 
     # -- edges --------------------------------------------------------------------------------------------------
 

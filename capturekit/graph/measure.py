@@ -98,17 +98,8 @@ class Measurable(Changeable):
         ``torch.profiler``'s: CUPTI serves one at a time. CUDA Driver API, "Graph Management"; CUPTI User's Guide.
         """
         counts = _positive('launches', launches, 1), _positive('warmup', warmup, 0)
-        if by is not None and not isinstance(by, str):
-            raise TypeError(f"by: 'profiler', 'events' or None, not {by!r}")
-        if by not in (None, *_WAYS):
-            raise ValueError(f"by: 'profiler', 'events' or None, not {by!r}")
-        if GUARD.occupied():
-            rule = 'It launches the graph and waits for it, and this thread has a capture or a rehearsal open.'
-            raise UnmatchedError(_CALL, location=here(), rule=rule, remedy='Measure outside of it.')
         several = len(self.recording.devices) > 1
-        if several and by == 'events':
-            rule = f'The graph is of devices {self.recording.devices}, and their events have no common clock.'
-            raise _failure(_CALL, rule, "Measure it by='profiler', whose clock is one for all.")
+        self._must_be_measurable(by, several)
         with self._lock:
             self._must_be_whole(_CALL)
             with self._relaxed():
@@ -125,6 +116,19 @@ class Measurable(Changeable):
             fill(self.recording, look)
             self.recording.timeline = found
             return found
+
+    def _must_be_measurable(self, by: str | None, several: bool) -> None:
+        """Refuse a way of measuring that there is not, an open capture, and events of several devices."""
+        if by is not None and not isinstance(by, str):
+            raise TypeError(f"by: 'profiler', 'events' or None, not {by!r}")
+        if by not in (None, *_WAYS):
+            raise ValueError(f"by: 'profiler', 'events' or None, not {by!r}")
+        if GUARD.occupied():
+            rule = 'It launches the graph and waits for it, and this thread has a capture or a rehearsal open.'
+            raise UnmatchedError(_CALL, location=here(), rule=rule, remedy='Measure outside of it.')
+        if several and by == 'events':
+            rule = f'The graph is of devices {self.recording.devices}, and their events have no common clock.'
+            raise _failure(_CALL, rule, "Measure it by='profiler', whose clock is one for all.")
 
     @staticmethod
     def _must_be_copied(look: Look) -> None:

@@ -420,6 +420,17 @@ def experiment(
     body = _program(program)
     ways = _ways(numbers_of_lanes(lanes), assignments, priorities, capture)
     _check_numbers_fit(assignments, len(program) if isinstance(program, Sequence) else None)
+    _check_options(launches, rounds, check, progress)
+    _check_free()
+    tell = progress if progress is not None else lambda text: LOG.info('experiment: %s', text)
+    wanted = _Wanted(current().cupy, rtol, atol) if check else None
+    trying = _Trying(body, rounds, wanted, tell)
+    if progress is not None:
+        trying.each = lambda _what, items: items
+    return trying.run(ways, launches)
+
+
+def _check_options(launches: int | None, rounds: int, check: bool, progress: Callable[[str], None] | None) -> None:
     for name, value in (('launches', 1 if launches is None else launches), ('rounds', rounds)):
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f'{name} must be a whole number, got {value!r}')
@@ -429,13 +440,6 @@ def experiment(
         raise TypeError(f'check must be True or False, got {check!r}')
     if progress is not None and not callable(progress):
         raise TypeError(f'progress must be callable or None, got {type(progress).__name__}')
-    _check_free()
-    tell = progress if progress is not None else lambda text: LOG.info('experiment: %s', text)
-    wanted = _Wanted(current().cupy, rtol, atol) if check else None
-    trying = _Trying(body, rounds, wanted, tell)
-    if progress is not None:
-        trying.each = lambda _what, items: items
-    return trying.run(ways, launches)
 
 
 def _check_free() -> None:
