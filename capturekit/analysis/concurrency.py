@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from capturekit.analysis.intervals import Interval, merged, most_at_once, shared
 from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import MemoryBlocks, Open, Search
 from capturekit.driver.cuda import Platform, current
@@ -188,45 +189,7 @@ def _grouped(nodes: Sequence[Node]) -> Iterator[str]:
         yield f'and {counted(len(groups) - 2 * _SHOWN, "more line")}'
 
 
-# -- intervals --------------------------------------------------------------------------------------------------
-
-_Interval = tuple[float, float]
-
-
-def merged(intervals: Iterable[_Interval]) -> list[_Interval]:
-    """Intervals joined where they touch."""
-    found: list[_Interval] = []
-    for start, end in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        else:
-            found.append((start, end))
-    return found
-
-
-def shared(one: Sequence[_Interval], other: Sequence[_Interval]) -> float:
-    """How long both of two lists of merged intervals go on at once."""
-    total, a, b = 0.0, 0, 0
-    while a < len(one) and b < len(other):
-        total += max(0.0, min(one[a][1], other[b][1]) - max(one[a][0], other[b][0]))
-        if one[a][1] < other[b][1]:
-            a += 1
-        else:
-            b += 1
-    return total
-
-
-def most_at_once(intervals: Iterable[_Interval]) -> int:
-    """How many intervals hold one moment at most. One that ends where another begins does not meet it."""
-    moments = sorted(moment for start, end in intervals for moment in ((start, 1), (end, -1)) if end > start)
-    most = now = 0
-    for _at, change in moments:
-        now += change
-        most = max(most, now)
-    return most
-
-
-def _spans(order: Order, ends: Sequence[float]) -> Iterator[_Interval]:
+def _spans(order: Order, ends: Sequence[float]) -> Iterator[Interval]:
     """When each node runs that starts as soon as all before it has ended.
 
     An end less the time taken is no start: rounded, it may lie before the end that was waited for.

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.analysis.concurrency import Machine, Obstacle, Study, merged, most_at_once, shared
+from capturekit.analysis.concurrency import Machine, Obstacle, Study
+from capturekit.analysis.intervals import merged, most_at_once, shared
 from capturekit.analysis.node_view import Node
 from capturekit.driver.node_accesses import Touched, linear
 from capturekit.model.recording import Timeline
@@ -134,7 +135,7 @@ def test_a_lane_too_short_to_matter_is_named_with_its_fork(bench: Bench) -> None
     assert found.text.startswith('lane 2 has ')
 
 
-def test_independent_work_on_one_lane_is_named_where_the_second_begins(bench: Bench) -> None:
+def test_independent_work_on_one_lane_is_named(bench: Bench) -> None:
     x, y = bench.arrays(2)
     with ck.capture() as cap:
         bench.work(x)
@@ -230,7 +231,7 @@ def test_a_kernel_does_not_fill_the_devices_beside_its_own() -> None:
     assert 'lanes 1 and 2 (devices 0 and 1)' in said and 'one is over before' in said and 'fills' not in said
 
 
-def test_a_kernel_that_fills_the_device_with_nothing_beside_it_is_none() -> None:
+def test_a_kernel_that_fills_the_device_alone_is_no_obstacle() -> None:
     report = studied([1, 2], [(0, 1)], [(0, 40), (40, 80)], Machine(132, 2048), grid=(4000,), block=(256,))
     assert not [one for one in report.obstacles if one.kind == 'fills the GPU']
 

@@ -84,7 +84,7 @@ def test_a_failed_check_skips_all_that_follows(device: SimulatedDevice) -> None:
     refused(Code.cudaErrorInvalidValue, device.graph_launch, chain.x, chain.s)
 
 
-def test_launches_of_several_threads_have_conditions_of_their_own(device: SimulatedDevice) -> None:
+def test_launches_in_several_threads_have_their_own_conditions(device: SimulatedDevice) -> None:
     chains = [Chain(device) for _ in range(4)]
     wrong: list[Any] = []
 
