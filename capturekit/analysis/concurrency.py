@@ -7,7 +7,7 @@ not needed keeps nodes apart that could run side by side. CUDA C++ Programming G
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
