@@ -1,8 +1,9 @@
-"""``graph.concurrency()``: do the lanes overlap, how much could they, and what is in the way.
+"""``graph.concurrency()``: whether the lanes overlap, how much they could, and what hinders them.
 
-From the times of the nodes (:mod:`capturekit.graph.measure`), the edges, and what the nodes touch. An edge is needed if
-nodes that touch the same memory, one of them writing, would be unordered without it; one on the longest path that is
-not needed keeps nodes apart that could run side by side. CUDA C++ Programming Guide, "Graph Structure".
+The report is made from the times of the nodes (:mod:`capturekit.graph.measure`), the edges, and what the nodes touch.
+An edge is needed if nodes that touch the same memory, one of them writing, would be unordered without it; one on the
+longest path that is not needed keeps nodes apart that could run side by side. CUDA C++ Programming Guide, "Graph
+Structure".
 """
 
 from __future__ import annotations
@@ -25,19 +26,19 @@ from capturekit.model.recording import Step, Timeline
 from capturekit.model.shown import Shown
 from capturekit.model.source_line import Place
 
-#: Edges on the longest path that are looked into, the most telling first.
+#: The most edges on the longest path that are examined, those between long nodes first.
 _MOST = 24
-#: Kernels that are looked at for filling the device, the longest ones.
+#: The most kernels that are examined for filling the device, the longest ones first.
 _LONGEST = 64
 #: Microseconds that forking a lane and joining it again cost on the device, about: two dependencies between queues.
 FORK_US = 3.0
-#: A gain of less is not told: a share of the longest path.
+#: A smaller gain, as a share of the longest path, is not reported.
 _SHARE = 0.02
-#: Two lanes overlap if they do for so much of the shorter one's work.
+#: Two lanes overlap if they run together for this share of the shorter lane's work.
 _SOME = 0.05
-#: Obstacles of one kind that are printed.
+#: The most obstacles of one kind that are printed.
 _SHOWN = 8
-#: What a node touches of which nobody knows what it touches.
+#: The access of a node whose accesses are not known.
 _EVERYTHING = linear(0, 1 << 62, True)
 
 
@@ -56,10 +57,10 @@ class Obstacle:
     Attributes:
         kind: 'needless edge', 'waits', 'mixed lanes', 'fills the GPU', 'short lane', 'one after the other' or
             'redundant edge'.
-        text: what it is, with the nodes.
+        text: a description, with the nodes.
         at: the line that made it; None where that is not known.
-        gain_us: how much shorter the longest path would be, or the time that a lane stands still; 0 where that is no
-            matter of time. The gains of two edges do not add up.
+        gain_us: how much shorter the longest path would be, or the time that a lane is idle; 0 where no time
+            is lost. The gains of two edges do not add up.
         nodes: the nodes' numbers.
     """
 
@@ -90,7 +91,7 @@ class Concurrency(Shown):
         measured_us: from the first start to the last end.
         critical: the nodes of the longest path.
         overlap_us: for each pair of lanes that have nodes, the time that both run.
-        obstacles: what is in the way, those with the largest gain first.
+        obstacles: what keeps nodes apart, the largest gain first.
     """
 
     source: str
@@ -146,7 +147,7 @@ class Concurrency(Shown):
             f'  by its data alone   {self.data_us:10.1f} us   at most {self.data_width} at once',
         ]
         if self.overlap_us:
-            lines.append('  both at once, of the shorter lane')
+            lines.append('  time that both run, and its share of the shorter lane')
         for (a, b), us in sorted(self.overlap_us.items(), key=lambda one: -one[1])[:_SHOWN]:
             shorter = min(self.lanes[a], self.lanes[b])
             share = 100 * us / shorter if shorter else 0
@@ -157,7 +158,7 @@ class Concurrency(Shown):
         return '\n'.join(lines)
 
     def _on(self, a: int, b: int) -> str:
-        """Where two lanes are, if on several devices."""
+        """The devices of two lanes, if they differ."""
         there = [self.devices.get(lane, 0) for lane in (a, b)]
         return f' (devices {there[0]} and {there[1]})' if there[0] != there[1] else ''
 
@@ -171,11 +172,11 @@ class Concurrency(Shown):
             if count > _SHOWN:
                 yield f'{kind}: {count - _SHOWN} more'
         if not shown:
-            yield 'nothing in the way was found'
+            yield 'no obstacle was found'
 
 
 def _grouped(nodes: Sequence[Node]) -> Iterator[str]:
-    """Nodes that one line made behind each other, told once."""
+    """One text for all nodes that one line made in a row."""
     groups: list[list[Node]] = []
     for node in nodes:
         if groups and (groups[-1][0].at, groups[-1][0].lane) == (node.at, node.lane):
@@ -190,9 +191,9 @@ def _grouped(nodes: Sequence[Node]) -> Iterator[str]:
 
 
 def _spans(order: Order, ends: Sequence[float]) -> Iterator[Interval]:
-    """When each node runs that starts as soon as all before it has ended.
+    """When each node runs if it starts as soon as all nodes before it have ended.
 
-    An end less the time taken is no start: rounded, it may lie before the end that was waited for.
+    The start is not computed as end minus duration: rounded, it may lie before the end that was waited for.
     """
     for end, before in zip(ends, order.before_each):
         yield max((ends[a] for a in before), default=0.0), end
@@ -285,7 +286,7 @@ class Study:
 
     @staticmethod
     def _met(seen: Open, number: int, access: Access) -> Iterator[int]:
-        """The earlier nodes that an access has to come after. What it overwrites whole is seen no more."""
+        """The earlier nodes that an access has to come after. Accesses that it overwrites whole are dropped."""
         for key, other, earlier in seen.touching(access):
             if other == number or (access.writes is False and earlier.writes is False):
                 continue
@@ -297,7 +298,7 @@ class Study:
     # -- edges --------------------------------------------------------------------------------------------------
 
     def _needless(self) -> Iterator[Obstacle]:
-        """Edges of the longest path that keep nothing apart that must be."""
+        """Edges of the longest path that no data needs."""
         redundant = set(self._order.redundant())
         asked = [edge for edge in pairwise(self._path) if edge not in redundant]
         asked.sort(key=lambda edge: -min(self._took[edge[0]], self._took[edge[1]]))
@@ -310,8 +311,8 @@ class Study:
                 continue
             a, b = edge
             same = self._nodes[a].lane == self._nodes[b].lane
-            what = 'on one lane behind' if same else 'waits for'
-            text = f'{self._words(b)} {what} {self._words(a)}, and nothing that it or its followers touch needs that'
+            what = 'comes after, on the same lane,' if same else 'waits for'
+            text = f'{self._words(b)} {what} {self._words(a)}, although nothing that it or later nodes touch needs this'
             yield Obstacle('needless edge', text, self._line(a, b), gain, edge)
 
     def _needed(self, edge: tuple[int, int], without: Order) -> bool:
@@ -339,13 +340,13 @@ class Study:
 
     def _redundant(self) -> Iterator[Obstacle]:
         for a, b in self._order.redundant():
-            text = f'{self._words(b)} comes behind {self._words(a)} by another path, too'
+            text = f'{self._words(b)} already comes after {self._words(a)} by another path'
             yield Obstacle('redundant edge', text, self._line(a, b), 0.0, (a, b))
 
     # -- lanes --------------------------------------------------------------------------------------------------
 
     def _standing(self) -> Iterator[Obstacle]:
-        """Lanes that stand still because the next node waits for another lane."""
+        """Lanes that are idle because the next node waits for another lane."""
         ended: dict[int, float] = {}
         for number in sorted(range(len(self._nodes)), key=lambda n: (self._spans[n] or (0.0, 0.0))[0]):
             node, span = self._nodes[number], self._spans[number]
@@ -360,7 +361,7 @@ class Study:
             last, a = max(ends)
             idle = min(idle, last - (span[0] - idle))
             if idle > max(_SHARE * self.report.measured_us, FORK_US):
-                text = f'lane {node.lane} stands still before {self._words(number)}, for {self._words(a)}'
+                text = f'lane {node.lane} is idle before {self._words(number)}: it waits for {self._words(a)}'
                 yield Obstacle('waits', text, self._line(a, number), idle, (a, number))
 
     def _short(self) -> Iterator[Obstacle]:
@@ -374,7 +375,7 @@ class Study:
                 yield Obstacle('short lane', text, at, 0.0, mine)
 
     def _full(self) -> Iterator[Obstacle]:
-        """Kernels with more threads than the device holds at once: nothing runs beside them until their last ones."""
+        """Kernels with more threads than the device holds: nothing else runs until their last threads do."""
         capacity = self._machine.multiprocessors * self._machine.threads
         if not capacity or len(self.report.lanes) < 2:
             return
@@ -388,7 +389,7 @@ class Study:
                 yield Obstacle('fills the GPU', text, node.at, 0.0, (number,))
 
     def _beside(self, number: int) -> bool:
-        """Whether something takes time on a node's device that nothing orders with it."""
+        """Whether a node of the same device takes time and is unordered with this one."""
         before, there = self._order.before, self._device(number)
         return any(
             took > 0 and n != number and self._device(n) == there and not before(n, number) and not before(number, n)
@@ -399,14 +400,14 @@ class Study:
         return self.report.devices.get(self._nodes[number].lane or 0, 0)
 
     def _crowded(self) -> Iterator[Obstacle]:
-        """One lane with work that its data would let run side by side, node by node in turns."""
+        """Lanes with independent work in turns, which could run side by side."""
         report = self.report
         gain = report.ideal_us - report.data_us
         if gain > max(_SHARE * report.ideal_us, FORK_US) and not any(one.gain_us >= gain / 2 for one in self._found):
             text = (
-                f'by its data alone the work could end {gain:.1f} us earlier, with up to '
+                f'ordered by its data alone the work could end {gain:.1f} us earlier, with up to '
                 f'{counted(report.data_width, "node")} at once: lanes '
-                'hold nodes in turns that have nothing to do with each other'
+                'hold independent nodes in turns'
             )
             yield Obstacle('mixed lanes', text, None, gain, tuple(self._path))
 
@@ -422,8 +423,8 @@ class Study:
                 if self._device(pair[0]) != self._device(pair[1]):
                     why = 'one is over before the other begins'
                 text = (
-                    f'lanes {a} and {b}{self.report._on(a, b)} have nothing at once, and {self._words(pair[0])} and '
-                    f'{self._words(pair[1])} are in no order: {why}'
+                    f'lanes {a} and {b}{self.report._on(a, b)} never run at once, although {self._words(pair[0])} and '
+                    f'{self._words(pair[1])} are unordered: {why}'
                 )
                 yield Obstacle('one after the other', text, self._nodes[pair[1]].at, 0.0, pair)
 
@@ -451,7 +452,7 @@ def _product(numbers: Any) -> int:
 
 
 def study(graph: Any, part: Part, look: Look, timeline: Timeline) -> Concurrency:
-    """Behind :meth:`Graph.concurrency`, which holds the graph's lock."""
+    """Make the report for :meth:`Graph.concurrency`, which holds the graph's lock."""
     platform = current()
     blocks = MemoryBlocks(graph._memory, platform.cupy.ndarray, {})
     touched = Search(platform.device, [part], look, blocks, off=graph._names.off, compare=False).touched

@@ -31,7 +31,7 @@ def shared(one: Sequence[Interval], other: Sequence[Interval]) -> float:
 
 
 def most_at_once(intervals: Iterable[Interval]) -> int:
-    """How many intervals hold one moment at most. One that ends where another begins does not meet it."""
+    """The largest number of intervals that share a moment. An interval does not share its end with one that begins."""
     moments = sorted(moment for start, end in intervals for moment in ((start, 1), (end, -1)) if end > start)
     most = now = 0
     for _at, change in moments:

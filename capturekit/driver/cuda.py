@@ -143,7 +143,7 @@ class CudaDevice(Accessing, Setting, Timing):
         """
         found = getattr(self._rt, name, None)
         if found is None:
-            raise CudaCallError(Code.cudaErrorNotSupported, f'{name}, which this cuda-bindings has not')
+            raise CudaCallError(Code.cudaErrorNotSupported, f'{name}, which this cuda-bindings does not have')
         return found
 
     def driver_version(self) -> int:

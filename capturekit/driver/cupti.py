@@ -48,7 +48,7 @@ _HOST, _INVALID_KIND = 56, 14
 _OTHERS = 39
 _RESOURCE, _CLONED = 3, 20
 _BUFFER = 1 << 20
-_STAYS = 'Graphs of others were seen meanwhile, so CUPTI stays attached, and launches take longer from now on.'
+_STAYS = 'Other graphs were launched meanwhile, so CUPTI stays attached, and launches take longer from now on.'
 
 
 class Untraceable(CudaCallError):
@@ -298,14 +298,14 @@ def _gather(times: Times, ran: Sequence[dict[int, tuple[int, int]] | None], time
     seen = set().union(*(one for one in ran if one))
     whole = [one for one in ran if one is not None and len(one) == len(seen)]
     if timed and not (seen and whole):
-        raise Untraceable('CUPTI has no launch of this graph whose nodes it all saw')
+        raise Untraceable('CUPTI has no launch of this graph of which it saw every node')
     for one in whole:
         first = min((start for start, _end in one.values()), default=0)
         for node, (start, end) in one.items():
             times.nodes.setdefault(node, []).append(((start - first) / 1e3, (end - first) / 1e3))
         times.marked.append((max((end for _start, end in one.values()), default=first) - first) / 1e3)
     if len(seen) < len(timed):
-        times.note = f'{counted(len(timed) - len(seen), "node")} left no trace, and so no times.'
+        times.note = f'{counted(len(timed) - len(seen), "node")} have no times: CUPTI recorded nothing of them.'
 
 
 class Timing:

@@ -34,7 +34,7 @@ class Object:
             with open(path, 'rb') as f:
                 head = f.read(64)
                 if head[:5] != b'\x7fELF\x02':
-                    raise LookupError(f'{path} is no 64-bit ELF object')
+                    raise LookupError(f'{path} is not a 64-bit ELF object')
                 offset = struct.unpack_from('<Q', head, 32)[0]
                 size, count = struct.unpack_from('<HH', head, 54)
                 f.seek(offset)

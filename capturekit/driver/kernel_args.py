@@ -58,7 +58,7 @@ def _scalar(argument: Argument, value: Any) -> bytes:
     elif argument.dtype:
         dtype = np.dtype(argument.dtype)
         if not np.can_cast(np.min_scalar_type(value), dtype, 'same_kind'):
-            raise ValueError(f'{value!r} is no {argument.dtype}')
+            raise ValueError(f'{value!r} is not a valid {argument.dtype}')
         data = np.array(value).astype(dtype).tobytes()
     else:
         dtype = next(np.dtype(t) for kind, _size, t in _PLAIN if isinstance(value, kind))
@@ -83,7 +83,7 @@ def _array(argument: Argument, value: Any) -> bytes:
     words = struct.unpack(f'{size // _WORD}Q', argument.data[: size // _WORD * _WORD])
     ndim, odd = divmod(size - 2 * _WORD, 2 * _WORD)
     if odd or ndim < 0:
-        raise ValueError(f'the argument has {counted(size, "byte")}, so it is no array')
+        raise ValueError(f'the argument has {counted(size, "byte")}, so it is not an array')
     if words[1] != value.size:
         raise ValueError(f'the argument is an array of {words[1]} elements, and the value has {value.size}')
     step, expected = int(value.itemsize), []

@@ -28,7 +28,7 @@ class Kept(NamedTuple):
     """A value as it was: ``value`` itself, and by ``kind`` what it held.
 
     ``kind``: 'plain' (``data``: its key), 'same' (by identity), 'method', 'items' (``parts``), 'dict' and 'object'
-    (``labels``, ``parts``), 'set' (``data``: keys), 'numbers' (``data``: bytes and what they are), 'big' (length).
+    (``labels``, ``parts``), 'set' (``data``: keys), 'big' (length).
     """
 
     kind: str
@@ -46,9 +46,9 @@ class Keeper:
     """Keeps values as they are now.
 
     Arguments:
-        is_array: tells arrays, which are kept by identity.
-        whole: tells objects whose attributes are kept with them; None: no object's are.
-        met: is called with every value that is kept by identity and is no array.
+        is_array: returns True for arrays, which are kept by identity.
+        whole: returns True for objects whose attributes are kept with them; None: there are none.
+        met: is called with every value that is kept by identity and is not an array.
     """
 
     def __init__(
@@ -72,7 +72,8 @@ class Keeper:
         return [(self.arrays[key], form) for key, form in self.forms.items()]
 
     def keep(self, value: Any) -> Kept:
-        """Keep one value, with what it holds. One that holds too much is 'big': of it, identity and length."""
+        """Keep one value, with what it holds. Of a value that holds too much ('big') only identity and length are
+        kept."""
         self.count = 0
         self._new = []
         try:
@@ -153,7 +154,7 @@ class Keeper:
 
 
 def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
-    """Kind (as in :class:`Kept`), labels, items and data of a container; None for what is none."""
+    """Kind (as in :class:`Kept`), labels, items and data of a container; None for other values."""
     cls = type(value)
     if issubclass(cls, (list, tuple, deque)):
         base: Any = list if issubclass(cls, list) else tuple if issubclass(cls, tuple) else deque

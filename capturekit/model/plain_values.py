@@ -20,7 +20,7 @@ import numpy as np
 from capturekit.model.class_layout import among, attributes_of, name_of
 
 BY_EQUALITY = frozenset({type(None), bool, int, str, bytes, type(...), type(NotImplemented)})
-#: Immutable, and their text says all of them.
+#: Immutable types whose text is the whole value.
 _BY_TEXT = frozenset({
     complex, datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
     pathlib.PurePosixPath, pathlib.PureWindowsPath, type(pathlib.Path()),
@@ -33,13 +33,13 @@ BY_IDENTITY = (
 )  # fmt: skip
 DICTS = (OrderedDict, defaultdict, dict)
 CONTAINERS = frozenset({list, tuple, OrderedDict, defaultdict, Counter, dict, set, frozenset, deque})
-#: Containers that hold nothing but their contents.
+#: Containers without attributes of their own.
 BUILT_IN = frozenset({list, tuple, deque, *DICTS, Counter, set, frozenset, np.ndarray, bytearray, array.array, slice})
 attribute_text = '.{}'.format
 
 
 def plain_key(value: object) -> Hashable | None:
-    """What stands for an immutable value by value and type; None if it isn't one.
+    """A key of an immutable value, made of its value and type; None for other values.
 
     Equal for nan and nan; different for 1, 1.0 and True, and for 0.0 and -0.0.
     """
@@ -74,7 +74,7 @@ def _scalar_key(value: Any) -> Hashable | None:
 
 
 class Held:
-    """A value that is kept as it is; equal by its key. A key made of an id is good while the value is held."""
+    """A value and its key, by which it compares. A key made of an id is valid while the value is held."""
 
     __slots__ = ('key', 'value')
 
@@ -111,7 +111,7 @@ def member_key(member: Any) -> Held:
 
 
 def show(value: Any) -> str:
-    """A value in a message, without asking it."""
+    """The text of a value in a message, made without calling its code."""
     cls = type(value)
     if issubclass(type(cls), enum.EnumMeta):
         name = attributes_of(value).get('_name_')

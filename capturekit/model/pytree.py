@@ -1,8 +1,8 @@
 """Arrays inside nested containers: taken out, put back, and what a run changed in the containers around them.
 
 A form is made of nested tuples, so that hashing and comparing it is Python's own work: an ``int`` is the number of a
-leaf, a tuple starts with what it describes, and :class:`Held` stands for a value that is kept. No code of the user's
-is called: types are asked with ``type``, attributes are read through descriptors of Python's own.
+leaf, a tuple starts with the type that it describes, and :class:`Held` stands for a value that is kept. No user code is
+called: types are found with ``type``, attributes are read through Python's own descriptors.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from capturekit.model.plain_values import (
 Form = Hashable
 
 _PAYLOADS = (str, bytes, int, float, complex)
-#: Members of the bodies of numbers, which are no slots of a class of the user's.
+#: Members of numbers that are not slots of a user's class.
 _C_MEMBERS = frozenset({'real', 'imag'})
 BOUND = (types.MethodType, types.BuiltinMethodType, types.MethodWrapperType)
 _OBJECT, _DERIVED, _ARRAY, _PARTIAL = 'object', 'derived', 'objects in an array', 'partial'
@@ -54,12 +54,12 @@ def take_apart(
     name: str = 'args',
     met: set[int] | None = None,
 ) -> tuple[list[Any], Form]:
-    """Return the arrays in ``value``, in order and each once, and its form: all that is not the arrays.
+    """Return the arrays in ``value``, in order and each once, and its form: all other contents.
 
     Arguments:
-        is_array: tells arrays.
-        opaque: tells objects that are described by identity instead of by class and attributes.
-        name: what messages call ``value``.
+        is_array: returns True for arrays.
+        opaque: returns True for objects that are described by identity instead of by class and attributes.
+        name: the name of ``value`` in messages.
         met: gets the ids of the containers in ``value``.
 
     Raises:
@@ -235,7 +235,7 @@ def _payload(value: Any, base: Any) -> object:
 
 
 def held_in(form: Form) -> list[Any]:
-    """The values in a form that are kept by identity, or are bound to what is."""
+    """The values in a form that are kept by identity, and methods bound to such values."""
     found: list[Any] = []
     if isinstance(form, (tuple, frozenset)):
         for node in form:

@@ -175,13 +175,13 @@ class Timeline(Shown):
 
 def _time(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f'{value!r} is no time')
+        raise ValueError(f'{value!r} is not a time')
     return value
 
 
 def _ends(value: Any) -> tuple[float, float]:
     if not isinstance(value, (list, tuple)) or len(value) != 2 or not 0 <= _time(value[0]) <= _time(value[1]):
-        raise ValueError(f'{value!r} is no start and end')
+        raise ValueError(f'{value!r} is not a pair of start and end')
     return value[0], value[1]
 
 
@@ -291,9 +291,13 @@ class Recording(Shown):
             with open(path, encoding='utf-8') as f:
                 data = json.load(f)
         except ValueError as error:  # no JSON, or no text
-            raise ValueError(f'{os.fspath(path)}: this is not a capturekit recording: no JSON ({error})') from None
+            raise ValueError(
+                f'{os.fspath(path)}: this is not a capturekit recording: it is not JSON ({error})'
+            ) from None
         except RecursionError:
-            raise ValueError(f'{os.fspath(path)}: this is not a capturekit recording: nested too deep') from None
+            raise ValueError(
+                f'{os.fspath(path)}: this is not a capturekit recording: it is nested too deeply'
+            ) from None
         try:
             return cls.from_json(data)
         except ValueError as error:

@@ -123,7 +123,7 @@ def _other(value: Any, kept: Kept) -> ValueDifference:
 
 
 class Snapshot(NamedTuple):
-    """What :func:`snapshot` kept."""
+    """The result of :func:`snapshot`."""
 
     kept: Kept
     opaque: Callable[[Any], bool] | None
@@ -132,7 +132,7 @@ class Snapshot(NamedTuple):
 def snapshot(value: object, is_array: IsArray, opaque: Callable[[Any], bool] | None = None) -> Snapshot:
     """Keep a value's containers as they are before a run, for :func:`shape_of_change`.
 
-    Of objects that ``opaque`` tells, nothing but identity is kept.
+    Of objects for which ``opaque`` returns True only identity is kept.
     """
 
     def whole(found: Any) -> bool:

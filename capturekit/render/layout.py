@@ -352,11 +352,11 @@ def _rows(recording: Recording, used: set[int | None]) -> list[LaneRow]:
     rows: list[LaneRow] = []
     several = len(recording.devices) > 1
     for number in numbers:
-        story = _story(known[number]) if number in known else 'the recording tells nothing of it'
+        story = _story(known[number]) if number in known else 'the recording says nothing about it'
         place = f', device {known[number].device}' if several and number in known else ''
         rows.append(LaneRow(number, f'lane {number}{place}', story))
     if None in used:
-        rows.append(LaneRow(None, 'no lane', 'on which lane is not known'))
+        rows.append(LaneRow(None, 'no lane', 'its lane is not known'))
     return rows
 
 

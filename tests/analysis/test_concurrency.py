@@ -118,7 +118,7 @@ def test_a_lane_that_stands_still_is_named_with_its_wait(bench: Bench) -> None:
     found = only(cap.graph.concurrency(), 'waits')
     assert found.at is not None and found.at.line == planted
     assert found.gain_us == pytest.approx(30, rel=0.4)
-    assert found.text.startswith('lane 0 stands still')
+    assert found.text.startswith('lane 0 is idle')
 
 
 def test_a_lane_too_short_to_matter_is_named_with_its_fork(bench: Bench) -> None:
@@ -256,7 +256,7 @@ def test_the_report_is_data_and_text(cp: Any) -> None:
     report = cap.graph.concurrency()
     assert report.source == cap.graph.recording.timeline.source
     assert json.loads(json.dumps(report.to_json()))['critical'] == [0]
-    assert 'nothing in the way was found' in str(report)
+    assert 'no obstacle was found' in str(report)
 
 
 def test_a_timeline_that_is_there_is_used(sim: Any) -> None:

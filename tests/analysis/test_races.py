@@ -375,8 +375,8 @@ def test_the_order_that_gives_a_different_result_is_told(cp: Any) -> None:
         assert race.order == () and race.outcome == ''
         return
     assert race.order == (0, 2, 1)
-    assert race.outcome == 'y is another'
-    assert 'in the order 0, 2, 1: y is another' in str(race)
+    assert race.outcome == 'y differs'
+    assert 'in the order 0, 2, 1: y differs' in str(race)
 
 
 def test_a_race_without_a_difference_has_no_order(cp: Any) -> None:
@@ -453,7 +453,7 @@ def test_a_race_is_an_error_at_the_end_where_it_is_asked_for(cp: Any, options: d
     error = info.value
     assert len(error.races.certain) == 1
     assert error.location is not None and error.location.line
-    assert str(error).startswith('x is touched in no order')
+    assert str(error).startswith('x is accessed in no fixed order')
     assert error.recording.outcome == 'failed'
     # everything is as before, and the repaired program is recorded
     with ck.capture(**options) as cap:

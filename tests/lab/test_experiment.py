@@ -62,7 +62,7 @@ def test_rows_of_branches(sim: Any) -> None:
     assert report.ok
     assert report.compared.startswith('4 arrays, rtol')
     assert report.rounds == 2
-    assert any('8 lanes left out: there are 4 branches at most' in note for note in report.notes)
+    assert any('8 lanes are left out: there are 4 branches at most' in note for note in report.notes)
     assert any('eager rows left out' in note for note in report.notes)
     assert all(row.nodes == report.rows[0].nodes for row in report.rows)
 
@@ -468,7 +468,7 @@ def test_a_race_that_makes_no_difference_is_found_all_the_same(sim: Any) -> None
     racing, alone = (next(row for row in report.rows if row.lanes == n) for n in (2, 1))
     assert (racing.races, racing.largest, alone.races) == (1, None, 0)
     assert not report.ok and report.best is alone
-    assert '1 race' in str(report) and 'total is touched in no order' in str(report)
+    assert '1 race' in str(report) and 'total is accessed in no fixed order' in str(report)
     assert not any(row.races for row in ck.experiment(program, lanes=(1, 2), rounds=1, check=False).rows)
 
 

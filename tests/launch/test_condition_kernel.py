@@ -220,7 +220,7 @@ def test_cuda_bindings_without_conditions_say_so() -> None:
         lambda: d.condition_create(1),
         lambda: d.add_if(1, [], 2),
     ):
-        with pytest.raises(CudaCallError, match='which this cuda-bindings has not') as info:
+        with pytest.raises(CudaCallError, match='which this cuda-bindings does not have') as info:
             call()
         assert info.value.code is Code.cudaErrorNotSupported
 

@@ -416,7 +416,7 @@ def test_the_doctor_says_what_this_python_lacks(version: str) -> None:
     lacking = [text for text in about(report, 'note') if text.startswith('Python: before ')]
     assert len(lacking) == sum(numbers(version) < one.since for one in FEATURES)
     for one in FEATURES:
-        said = f'Python: before {dotted(one.since)} not so: {one.what} {one.before}'
+        said = f'Python: a feature of {dotted(one.since)} is missing: {one.what} {one.before}'
         assert (said in lacking) == (numbers(version) < one.since)
     assert report.good
 

@@ -28,7 +28,7 @@ class Launches(DeviceState):
             if condition in values:
                 values[condition] = value & 0xFFFFFFFF
                 return
-        raise CudaCallError(Code.cudaErrorInvalidValue, f'condition {condition:#x} is of no graph that runs here')
+        raise CudaCallError(Code.cudaErrorInvalidValue, f'condition {condition:#x} belongs to no graph that runs here')
 
     def graph_instantiate(self, g: int, by_node_priority: bool = False) -> int:
         """``cudaGraphInstantiate``; a body alone is refused. ``by_node_priority``: kernels have the priorities of the

@@ -54,4 +54,4 @@ class Devices:
     @staticmethod
     def _same_device(one: int, other: int, call: str) -> None:
         if one != other:
-            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'{call}: of devices {one} and {other}')
+            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'{call}: the devices are {one} and {other}')
