@@ -45,7 +45,7 @@ LONG_TEST_FILES: dict[str, int] = {
     'tests/graph/test_update.py': 689,
     'tests/guard/test_devices.py': 721,
     'tests/guard/test_entry_points.py': 648,
-    'tests/lab/test_lint.py': 750,
+    'tests/lab/test_lint.py': 751,
     'tests/recorder/test_conditional.py': 626,
     'tests/recorder/test_rehearsal.py': 1047,
     'tests/simulated/test_contract.py': 1368,

@@ -20,6 +20,7 @@ from capturekit.driver.cuda import Platform, current
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD
 from capturekit.lab.experiment_report import Experiment, ExperimentRow, quantile
+from capturekit.lab.ways import ONE_LANE, Program, Way, check_numbers_fit, program_of, ways_of
 from capturekit.model import errors
 from capturekit.model.cleanup import GARBAGE
 from capturekit.model.counted import counted
@@ -27,20 +28,12 @@ from capturekit.model.counters import LOG
 from capturekit.model.progress import each
 from capturekit.model.source_line import here
 from capturekit.recorder.branches import (
-    ASSIGNMENTS,
     Assignment,
     assigned,
-    check_lanes,
-    check_numbers,
     numbers_of_lanes,
-    on_lanes,
 )
 from capturekit.recorder.capture import capture as open_capture
-from capturekit.recorder.forks import Priority, priorities
-
-#: A function that a program gets: it runs the branches that it is called with, and returns their results.
-Parallel = Callable[..., list[Any]]
-Program = Callable[[Parallel], Any]
+from capturekit.recorder.forks import Priority
 
 #: Device time that one batch of runs should take, in microseconds, where ``launches`` is left out.
 _BATCH = 20_000
@@ -50,60 +43,6 @@ _NOT_MODELLED = 'the model ignores priorities: rows that differ only in them tak
 _NOT_EAGER = 'eager rows are left out: the simulated device runs eager work at once, whatever its stream'
 
 
-@dataclass(frozen=True)
-class _Way:
-    """How a program is to be run."""
-
-    captured: bool = False
-    lanes: int = 1
-    assign: Assignment = 'round robin'
-    priorities: tuple[int | None, ...] = ()
-    asked: str = ''
-
-    @property
-    def name(self) -> str:
-        return self.assign if isinstance(self.assign, str) else ' '.join(map(str, self.assign))
-
-    def run(self, program: Program, counts: list[int] | None = None) -> Any:
-        """Call the program; ``counts`` gets the number of branches of each call of ``parallel``."""
-
-        def parallel(*branches: Callable[[], Any]) -> list[Any]:
-            if counts is not None:
-                counts.append(len(branches))
-            return on_lanes(branches, self.lanes, self.priorities or None, self.assign)
-
-        return program(parallel)
-
-
-_REFERENCE = _Way()
-
-
-def _all_ways(
-    lanes: Sequence[int], assignments: Sequence[Assignment], given: Sequence[Priority], capture: Sequence[bool]
-) -> Iterator[_Way]:
-    for captured in capture:
-        for count in lanes:
-            for assign in assignments:
-                if isinstance(assign, str):
-                    yield from (_Way(captured, count, assign, *_of_lanes(one, count)) for one in given)
-        for assign in assignments:
-            if not isinstance(assign, str):
-                count = max(assign) + 1
-                yield from (_Way(captured, count, tuple(assign), *_of_lanes(one, count)) for one in given)
-
-
-def _of_lanes(priority: Priority, lanes: int) -> tuple[tuple[int | None, ...], str]:
-    """The priorities of so many lanes: of a sequence the first ones, and the default where it ends; and in words."""
-    if priority is None or lanes == 1:
-        return (), ''
-    if isinstance(priority, int):
-        return (priority,) * lanes, f'all {priority}'
-    each = (*priority[:lanes], *(None,) * (lanes - len(priority)))
-    if all(one is None for one in each):
-        return (), ''
-    return each, ' '.join('-' if one is None else str(one) for one in priority)
-
-
 # -- running ----------------------------------------------------------------------------------------------------
 
 
@@ -111,7 +50,7 @@ def _of_lanes(priority: Priority, lanes: int) -> tuple[tuple[int | None, ...], s
 class _Trial:
     """One way of the program under way. ``results`` are those of the last run."""
 
-    way: _Way
+    way: Way
     row: ExperimentRow
     program: Program
     graph: Graph | None = None
@@ -199,7 +138,7 @@ class _Trying:
         self.modelled = _models(self.platform)
         self.report = Experiment(device=_device(self.platform), rounds=rounds)
 
-    def run(self, ways: list[_Way], launches: int | None) -> Experiment:
+    def run(self, ways: list[Way], launches: int | None) -> Experiment:
         report = self.report
         self._look()
         trials = [_Trial(way, row, self.program) for way, row in self._kept(ways)]
@@ -218,7 +157,7 @@ class _Trying:
 
     def _look(self) -> None:
         """Run the program on one lane: this gives the number of branches and the expected results."""
-        results = _REFERENCE.run(self.program, self.report.branches)
+        results = ONE_LANE.run(self.program, self.report.branches)
         if not any(self.report.branches):
             raise ValueError(
                 'the program ran no branches: it must call the function that it is given, with its branches'
@@ -229,7 +168,7 @@ class _Trying:
             if not wanted.arrays:
                 notes.append('the program returns no arrays, so nothing was compared: return those that it writes')
                 self.wanted = None
-            elif wanted.apart(_REFERENCE.run(self.program)) is not None:
+            elif wanted.apart(ONE_LANE.run(self.program)) is not None:
                 notes.append('the program gave something else when it ran again, so results were not compared')
                 self.wanted = None
             else:
@@ -237,10 +176,10 @@ class _Trying:
         del results
         self.cupy.cuda.get_current_stream().synchronize()
 
-    def _kept(self, ways: list[_Way]) -> Iterator[tuple[_Way, ExperimentRow]]:
+    def _kept(self, ways: list[Way]) -> Iterator[tuple[Way, ExperimentRow]]:
         """The ways that are worth running, each once: ways that amount to the same are one row."""
         counts, notes = self.report.branches, self.report.notes
-        rows: dict[Any, tuple[_Way, ExperimentRow]] = {}
+        rows: dict[Any, tuple[Way, ExperimentRow]] = {}
         most = max(counts)
         idle: set[int] = set()
         told: set[str] = set()
@@ -266,7 +205,7 @@ class _Trying:
     def _launches(self) -> int:
         """The number of runs in a row that takes long enough to be timed, and not longer."""
         runs = 3
-        us, _host = _Trial(_REFERENCE, ExperimentRow(False, 1, []), self.program).batch(self.cupy, runs)
+        us, _host = _Trial(ONE_LANE, ExperimentRow(False, 1, []), self.program).batch(self.cupy, runs)
         return int(min(max(_BATCH / max(us, 1.0), 1), _MOST_LAUNCHES))
 
     def _prepare(self, trials: list[_Trial]) -> None:
@@ -420,9 +359,9 @@ def experiment(
     On CuPy's current stream; waits for it. The memory of all graphs is held until the end. Threads: nobody else should
     use the device meanwhile, or its work is in the times.
     """
-    body = _program(program)
-    ways = _ways(numbers_of_lanes(lanes), assignments, priorities, capture)
-    _check_numbers_fit(assignments, len(program) if isinstance(program, Sequence) else None)
+    body = program_of(program)
+    ways = ways_of(numbers_of_lanes(lanes), assignments, priorities, capture)
+    check_numbers_fit(assignments, len(program) if isinstance(program, Sequence) else None)
     _check_options(launches, rounds, check, progress)
     _check_free()
     tell = progress if progress is not None else lambda text: LOG.info('experiment: %s', text)
@@ -454,50 +393,3 @@ def _check_free() -> None:
             'open.',
             remedy='Experiment outside of it.',
         )
-
-
-def _program(program: Any) -> Program:
-    if callable(program):
-        return program  # type: ignore[no-any-return]
-    if not isinstance(program, Sequence) or isinstance(program, (str, bytes)):
-        raise TypeError(f'experiment takes branches, or a function of `parallel`, got {type(program).__name__}')
-    branches = tuple(program)
-    for branch in branches:
-        if not callable(branch):
-            raise TypeError(f'branches must be callables without arguments, got {type(branch).__name__}')
-    if not branches:
-        raise ValueError('experiment takes at least one branch')
-    return lambda parallel: parallel(*branches)
-
-
-def _ways(lanes: Any, assignments: Sequence[Assignment], given: Any, capture: Any) -> list[_Way]:
-    """All that is asked for, one lane, eager, first. Raises TypeError and ValueError."""
-    for name, values in (('lanes', lanes), ('assignments', assignments), ('priorities', given), ('capture', capture)):
-        if not isinstance(values, Sequence) or isinstance(values, (str, bytes)):
-            raise TypeError(f'{name} must be a sequence, got {type(values).__name__}')
-        if not values:
-            raise ValueError(f'{name} must not be empty')
-    for count in lanes:
-        check_lanes(count)
-    for assign in assignments:
-        if not isinstance(assign, str):
-            check_numbers(assign)
-            if not assign:
-                raise ValueError('an assignment must have one lane number for each branch, and this one has none')
-        elif assign not in ASSIGNMENTS:
-            raise ValueError(f'an assignment must be {", ".join(map(repr, ASSIGNMENTS))} or lane numbers: {assign!r}')
-    for priority in given:
-        priorities(priority, len(priority) if isinstance(priority, Sequence) else 1)
-    for captured in capture:
-        if not isinstance(captured, bool):
-            raise TypeError(f'capture must hold True and False, got {captured!r}')
-    one_lane = [_Way(assign=assign) for assign in assignments if isinstance(assign, str)] or [_REFERENCE]
-    return [*one_lane, *_all_ways(lanes, assignments, given, capture)]
-
-
-def _check_numbers_fit(assignments: Sequence[Assignment], branches: int | None) -> None:
-    for assign in assignments:
-        if branches is not None and not isinstance(assign, str) and len(assign) != branches:
-            raise ValueError(
-                f'an assignment must have one lane number for each of {counted(branches, "branch")}: {assign!r}'
-            )

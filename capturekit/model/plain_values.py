@@ -1,4 +1,4 @@
-"""Values that compare by what they say: a key for each, a holder for the others, and their text in messages."""
+"""Values that compare by their contents: a key for each, a holder for others, and their text in messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays inside nested containers: taken out, put back, and what a run changed in the containers around them.
+"""Arrays inside nested containers: taken out, and put back.
 
 A form is made of nested tuples, so that hashing and comparing it is Python's own work: an ``int`` is the number of a
 leaf, a tuple starts with the type that it describes, and :class:`Held` stands for a value that is kept. No user code is
@@ -99,7 +99,7 @@ def _take_plain_tuple_apart(value: tuple[Any, ...], is_array: IsArray) -> tuple[
 
 
 class _Taking:
-    """One value being taken apart."""
+    """Takes one value apart."""
 
     def __init__(self, is_array: IsArray, opaque: Callable[[Any], bool] | None, met: set[int]) -> None:
         self.is_array = is_array
@@ -162,7 +162,7 @@ class _Taking:
         return self._instance(value, cls)
 
     def _nodes(self, write: Callable[[Any], str], parts: Iterable[tuple[Any, Any]]) -> list[Any]:
-        """Nodes of parts with labels, which ``write`` makes text of where that is wanted."""
+        """Nodes of labelled parts. ``write`` makes the text of a label for an error message."""
         nodes = []
         pair: Any = None
         try:

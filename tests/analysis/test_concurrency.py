@@ -145,7 +145,7 @@ def test_independent_work_on_one_lane_is_named(bench: Bench) -> None:
         bench.work(y)
     found = only(cap.graph.concurrency(), 'needless edge')
     assert found.at is not None and found.at.line == planted
-    assert 'on one lane behind' in found.text
+    assert 'comes after, on the same lane' in found.text
 
 
 def test_work_in_turns_is_told_by_what_its_data_would_allow(bench: Bench) -> None:

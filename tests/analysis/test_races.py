@@ -330,7 +330,7 @@ def test_what_stayed_the_same_is_said_to_be_taken_for_an_input(cp: Any) -> None:
     assert len(graph.races()) == 1
     found = graph.races(observe=True)
     assert not found
-    assert any('taken to be only read' in note and 'writes_first' in note for note in found.notes)
+    assert any('taken as only read' in note and 'writes_first' in note for note in found.notes)
     assert 'argument 1' in str(found)
 
 

@@ -707,7 +707,7 @@ def test_values_in_the_place_of_arguments(argument: Argument, value: Any, result
     ('argument', 'value', 'error', 'said'),
     [
         (Argument(bytes(4)), 2.0, ValueError, 'has 4 bytes'),
-        (Argument(bytes(4), 'int32', False), 2.5, ValueError, '2.5 is no int32'),
+        (Argument(bytes(4), 'int32', False), 2.5, ValueError, '2.5 is not a valid int32'),
         (Argument(bytes(4), 'int32', False), np.int64(2), ValueError, 'int32, and the value is int64'),
         (Argument(bytes(4), 'int32', False), Fake((1,)), TypeError, 'scalar'),
         (Argument(bytes(4)), Fake((1,)), TypeError, 'scalar'),
@@ -716,7 +716,7 @@ def test_values_in_the_place_of_arguments(argument: Argument, value: Any, result
         (Argument(words(1, 6, 6, 8)), Fake((5,)), ValueError, '6 elements, and the value has 5'),
         (Argument(words(1, 6, 6, 8)), Fake((6,), contiguous=False), ValueError, 'one after the other'),
         (Argument(words(1, 6, 6, 16)), Fake((6,)), ValueError, 'one after the other'),
-        (Argument(words(1, 6, 6)), Fake((6,)), ValueError, 'no array'),
+        (Argument(words(1, 6, 6)), Fake((6,)), ValueError, 'not an array'),
         (Argument(b''), 2.0, ValueError, 'has 0 bytes'),
         (Argument(bytes(8)), [1], TypeError, 'got list'),
     ],

@@ -334,7 +334,7 @@ def test_trace_is_json_and_has_every_box(recording: Recording) -> None:
     assert [event['args']['number'] for event in events if event['ph'] == 'X'] == list(range(len(picture.boxes)))
     flows = {ph: sorted(event['id'] for event in events if event['ph'] == ph) for ph in 'sf'}
     assert flows['s'] == flows['f'] == list(range(len(picture.arrows)))
-    assert trace['otherData']['times'].startswith('none are known')
+    assert trace['otherData']['times'].startswith('no times are known')
 
 
 def test_no_request_leaves_the_pages() -> None:
