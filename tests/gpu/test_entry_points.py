@@ -262,7 +262,7 @@ def test_every_entry_is_in_the_table() -> None:
     assert listed - {str(entry) for entry in ENTRIES} == set()
 
 
-def test_every_verb_is_refused_somewhere_and_allowed_somewhere_or_always_one_of_them() -> None:
+def test_every_verb_is_tried_where_it_is_refused_and_allowed() -> None:
     """Entries that are never refused, and entries that are never allowed, are these and no others."""
     verbs: dict[str, set[bool]] = {}
     by_name: dict[str, Entry] = {str(entry): entry for entry in ENTRIES}

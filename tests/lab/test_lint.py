@@ -176,7 +176,7 @@ def test_found_and_unharmed(sim: Any, name: str, stream: str) -> None:
     assert values(linted) == values(plain)
     if rule is None:
         assert report.findings == []
-        assert str(report) == 'nothing found that a capture would refuse, lose or bake in'
+        assert str(report) == 'nothing was found that a capture would refuse, lose or bake in'
         return
     found = first(report) if name in TROUBLES else report.findings[0]
     assert (found.rule, found.refused, report.ok) == (rule, name in TROUBLES, name in NOTES)
@@ -674,7 +674,8 @@ def test_all_in_a_capture_is_told_up_to_what_ends_it(tmp_path: Path) -> None:
     ]
     assert ran.stdout.endswith(
         '4 found: a strict capture refuses 3, one with strict=False 0\n'
-        f'not all was looked at: script.py ended at EscapedWorkError at script.py:{BODY + 9}; until then at 1 capture\n'
+        f'not everything was looked at: script.py ended at EscapedWorkError at script.py:{BODY + 9}; '
+        'until then at 1 capture\n'
     )
     assert ran.stdout.count('Fork it first: ') == 1 and 'Traceback' not in ran.stderr
     assert 'not reached' not in ran.stdout

@@ -415,10 +415,10 @@ def test_the_doctor_notes_what_is_newer(changes: dict[str, Any], noted: str) -> 
 @pytest.mark.parametrize('version', ['3.10.13', '3.11.7', '3.12.0', '3.13.0', dotted(tuple(sys.version_info[:3]))])
 def test_the_doctor_says_what_this_python_lacks(version: str) -> None:
     report = judged(python={'version': version, 'system': 'Linux'})
-    lacking = [text for text in about(report, 'note') if text.startswith('Python: before ')]
+    lacking = [text for text in about(report, 'note') if text.startswith('Python: a feature of ')]
     assert len(lacking) == sum(numbers(version) < one.since for one in FEATURES)
     for one in FEATURES:
-        said = f'Python: before {dotted(one.since)} not so: {one.what} {one.before}'
+        said = f'Python: a feature of {dotted(one.since)} is missing: {one.what} {one.before}'
         assert (said in lacking) == (numbers(version) < one.since)
     assert report.good
 
