@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from capturekit.driver.cuda import StreamHandle
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.open_capture import Live
 from capturekit.model.errors import CudaCallError
@@ -86,7 +87,7 @@ class Lanes(Allocators):
 
     def _wrapped(self, ptr: int) -> Any:
         """A CuPy stream for a handle that came without one."""
-        return self.platform.cupy.cuda.Stream.from_external(_Handle(ptr))
+        return self.platform.cupy.cuda.Stream.from_external(StreamHandle(ptr))
 
     def _entered(self, live: Live, lane: Lane, stream: Any, at: Place | None) -> None:
         """A stream has become a lane: hold it, and give it what lanes need."""
@@ -122,13 +123,3 @@ class Lanes(Allocators):
         if lane is not None:
             self._entered(live, lane, stream, at)
             live.note('adapted', lane, f'stream {stream.ptr:#x} was forked from lane {parent.number}', at)
-
-
-class _Handle:
-    """A bare handle, in the form of the stream protocol."""
-
-    def __init__(self, ptr: int) -> None:
-        self.ptr = ptr
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return (0, self.ptr)
