@@ -34,7 +34,6 @@ DEEP_FUNCTIONS: dict[str, int] = {
 LONG_MODULES: dict[str, int] = {
     'capturekit/functions/decorator.py': 527,
     'capturekit/functions/variant.py': 507,
-    'capturekit/guard/lint_guard.py': 555,
 }
 #: The lines of test files that are still too long, their tables not counted.
 LONG_TEST_FILES: dict[str, int] = {
@@ -44,7 +43,7 @@ LONG_TEST_FILES: dict[str, int] = {
     'tests/graph/test_edit.py': 710,
     'tests/graph/test_update.py': 689,
     'tests/guard/test_devices.py': 721,
-    'tests/guard/test_entry_points.py': 648,
+    'tests/guard/test_entry_points.py': 639,
     'tests/lab/test_lint.py': 751,
     'tests/recorder/test_conditional.py': 626,
     'tests/recorder/test_rehearsal.py': 1047,
@@ -88,7 +87,7 @@ LONG_TEST_NAMES: dict[str, int] = {
     'tests/test_soak.py: test_a_sanitizer_that_finds_something_or_can_find_nothing_is_told': 65,
 }
 #: How often a test reads a private attribute of an object that is not its own.
-PRIVATE_READS = 85
+PRIVATE_READS = 78
 
 
 @cache

@@ -70,9 +70,9 @@ def refusal(live: Live, made: Any, frame: FrameType | None) -> errors.RaceError 
     """The error for a capture that has ended well and whose graph has races; possible races become notes."""
     platform, spans = live.platform, [] if live.trace is None else live.trace.spans
     # parts and bodies are captures of their own
-    if live.memory is None or all(len(one.lanes) < 2 for one in (live.capture, *live.past)):
+    if live.memory is None or all(len(one.lanes) < 2 for one in (live.capture, *live.parts.past)):
         return None
-    parts = [Part(int(made.graph))] if live.plan is None else live.plan.parts
+    parts = [Part(int(made.graph))] if live.parts.plan is None else live.parts.plan.parts
     names = _names(frame, platform.cupy.ndarray)
     blocks = MemoryBlocks(live.memory, platform.cupy.ndarray, names)
     with GUARD.inside():

@@ -25,7 +25,8 @@ from typing import Any
 
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD, watch
-from capturekit.guard.entry_points import ENTRIES, Entry, resolve
+from capturekit.guard.entry_points import ENTRIES, Entry
+from capturekit.guard.patching import resolve
 from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.model.counted import counted
 from capturekit.model.rules import MEASURED

@@ -17,7 +17,7 @@ from typing import Any
 from capturekit.driver.cuda import current
 from capturekit.functions.decorator import _BUSY, Graphed
 from capturekit.guard import GUARD, HEARD
-from capturekit.guard.lint_guard import Witness
+from capturekit.guard.lint_witness import Witness
 from capturekit.lab.lint import _NOTES, Linting, Report, finding_of, note_of
 from capturekit.model.cleanup import Undo
 from capturekit.model.counters import REFUSED

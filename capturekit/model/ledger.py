@@ -367,8 +367,9 @@ class Ledger:
         return lane
 
     def end(self, capture: LedgerCapture) -> None:
-        """Note that a capture is over: all its streams are free again."""
-        capture.status = CaptureStatus.NONE
+        """Note that a capture is over: all its streams are free again. One that was lost stays lost."""
+        if capture.status is CaptureStatus.ACTIVE:
+            capture.status = CaptureStatus.NONE
         if capture in self.captures:
             self.captures.remove(capture)
         for lane in capture.lanes:

@@ -20,7 +20,8 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.guard.entry_points import ENTRIES, SEAMS, Entry, resolve
+from capturekit.guard.entry_points import ENTRIES, SEAMS, Entry
+from capturekit.guard.patching import resolve
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.gpu.guarded import arrays, callers, draws, events, memory, modes, no_capture, runtime, streams
 from tests.gpu.guarded.scene import (
@@ -266,7 +267,7 @@ def test_every_verb_is_tried_where_it_is_refused_and_allowed() -> None:
     verbs: dict[str, set[bool]] = {}
     by_name: dict[str, Entry] = {str(entry): entry for entry in ENTRIES}
     for case in CASES:
-        verbs.setdefault(by_name[case.entry].verb, set()).add(case.expect is None)
+        verbs.setdefault(by_name[case.entry].method, set()).add(case.expect is None)
     always = sorted(verb for verb, answers in verbs.items() if answers == {True})
     never = sorted(verb for verb, answers in verbs.items() if answers == {False})
     assert always == [

@@ -27,7 +27,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import GUARD
-from capturekit.guard.lint_guard import Shadow
+from capturekit.guard.lint_components import LintLanes
 from tests.command import ROOT, called
 from tests.guard.test_verdicts import Foreign, escaping, null_block
 
@@ -317,7 +317,7 @@ def test_streams_and_allocators_are_as_before(sim: Any) -> None:
     assert report.ok and pool.used_bytes() > 0
     kept = ck.lint(sim.cuda.get_current_stream).result
     assert kept.ptr == 0 and type(kept.ptr) is int and kept == sim.cuda.Stream.null
-    assert not GUARD.installation.installed and GUARD.topology.captures == []
+    assert not GUARD.installation.installed and GUARD.ledger.captures == []
 
 
 def test_the_current_stream_is_not_the_legacy_one_by_name(sim: Any) -> None:
@@ -583,14 +583,14 @@ def test_and_where_adapting_captures_raise(sim: Any, part: int) -> None:
 def test_a_finalizer_in_the_middle_of_a_call_changes_nothing(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Garbage is collected anywhere: here while it is found out what adapting would do with a stream from outside."""
     old, side = sim.cuda.get_current_stream().record(), sim.cuda.Stream(non_blocking=True)
-    fork = Shadow._adapt_fork
+    fork = LintLanes.adapt_fork
 
     def collecting(self: Any, *args: Any) -> Any:
         answer = fork(self, *args)
         assert old.done
         return answer
 
-    monkeypatch.setattr(Shadow, '_adapt_fork', collecting)
+    monkeypatch.setattr(LintLanes, 'adapt_fork', collecting)
     report = ck.lint(lambda: side.add_callback(lambda *_args: None, 1))
     escaped, callback = report.findings
     assert 'was forked from lane 0' in escaped.adapting

@@ -17,6 +17,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.driver.node_reader import Kernel
+from capturekit.guard.records import CollectiveRecord
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.outside_arrays import ArrayBlocks, held_by
 from capturekit.recorder import ending
@@ -74,7 +75,7 @@ def hold(cap: ck.Capture, sim: Any) -> None:
     """What entering the block does on a GPU."""
     live = cap._live
     assert live is not None
-    live.held = held_by(sys._getframe(1), sim.ndarray)
+    live.recorder.arrays = held_by(sys._getframe(1), sim.ndarray)
 
 
 def free_bytes(sim: Any) -> int:
@@ -256,7 +257,7 @@ def test_no_false_alarm(sim: Any, reader: Reader) -> None:
         reader.tell(MULTIPLY, x, t, 0, 7, N, (1 << 32) - 1, 0x3FF0000000000000, 0xFFFFFFFFFFFFFFFF)
         reader.tell('cupy_add__float64_float_float64', t, y)
         reader.tell('somebodys_kernel', address)
-        cap._live.held.clear()  # type: ignore[union-attr]
+        cap._live.recorder.arrays.clear()  # type: ignore[union-attr]
         del t, gone
     cap.graph.launch()
     assert np.array_equal(y.get(), np.arange(N) * 2 + 1)
@@ -306,7 +307,7 @@ def test_where_nodes_can_not_be_read_nothing_is_kept(sim: Any, monkeypatch: pyte
     live: Any = SimpleNamespace(
         platform=SimpleNamespace(simulated=False, cupy=sim, device=SimpleNamespace(reader=None)),
         memory=object(),
-        named={},
+        collectives=CollectiveRecord(),
     )
     ending.keep_outside(live, [1])
 

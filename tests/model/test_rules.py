@@ -380,11 +380,11 @@ def test_a_capture_is_guarded_by_the_rules_of_its_driver(older: None) -> None:
         install(SimulatedDevice(driver=driver))
         try:
             with ck.capture() as cap:
-                assert GUARD.topology.table is table
+                assert GUARD.ledger.table is table
                 if driver is None:
                     with pytest.raises(ck.SynchronizationError):
                         _ = cap.stream.done
-                answer = GUARD.topology.judge(Operation.STREAM_QUERY, thread=0, stream=cap.stream.ptr).answer
+                answer = GUARD.ledger.judge(Operation.STREAM_QUERY, thread=0, stream=cap.stream.ptr).answer
                 assert answer.refused == (driver is None)
         finally:
             uninstall()

@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 
 from capturekit.cli import doctor
-from capturekit.guard.entry_points import ENTRIES, Entry, Installation
+from capturekit.guard import GUARD
+from capturekit.guard.entry_points import ENTRIES, Entry
+from capturekit.guard.patching import Installation
 from capturekit.guard.signatures import signature_of
 from capturekit.model.versions import BINDINGS, CUPY, FEATURES, PYTHON, Known, dotted, numbers
 from tests.cli.test_doctor import about, judged
@@ -371,10 +373,10 @@ def test_a_newer_cupy_that_lacks_something(sim: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sim, '__version__', '15.0.0')
     monkeypatch.setattr(importlib.metadata, 'distributions', lambda: [distribution('cupy-cuda13x', '15.0.0')])
     monkeypatch.setattr(
-        'capturekit.guard.entry_points.ENTRIES', (*ENTRIES, Entry('cupy.cuda.stream.Event', 'wait', 'event_done'))
+        'capturekit.guard.patching.ENTRIES', (*ENTRIES, Entry('cupy.cuda.stream.Event', 'wait', 'waits.event_done'))
     )
     with pytest.raises(ImportError) as raised:
-        Installation().install(SimpleNamespace(**{entry.verb: print for entry in ENTRIES}))
+        Installation().install(GUARD)
     assert str(raised.value) == (
         'CuPy 15.0.0 lacks cupy.cuda.stream.Event.wait: capturekit works with CuPy 14.0 to 14.2 and was not tried with '
         "this one, which is newer than 14.2: pip install 'cupy-cuda13x==14.2.*'"
