@@ -39,7 +39,7 @@ def cp() -> Iterator[Any]:
     assert not left
     assert found.cuda.get_current_stream() == found.cuda.Stream.null
     assert found.cuda.memory._get_thread_local_allocator() is None
-    assert not found.__capturekit_simulated__._captures
+    assert not found.__capturekit_simulated__.captures
 
 
 @pytest.fixture
