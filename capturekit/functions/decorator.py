@@ -21,6 +21,7 @@ from capturekit.functions.binding import AsFunction, function_of, lazy
 from capturekit.functions.explanation import Newness, explanation
 from capturekit.functions.kinds import Kind, all_are, apart, clear_of, fits_here, fitting, same_way, shared, to_front
 from capturekit.functions.pending import Call
+from capturekit.functions.places import are_whole
 from capturekit.functions.recordable import only_arrays, values_of
 from capturekit.functions.variant import Variant, VariantRecorder, opaque
 from capturekit.functions.watch import Watch
@@ -167,7 +168,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 if first is not None and first.quick is not None and first.changed() is None:
                     pointers = [leaf.data.ptr for leaf in leaves]
                     graph = first.graph
-                    if apart(pointers, kind.reach, first.outside) and graph is not None and not graph.closed:
+                    fits = apart(pointers, kind.reach, first.outside) and (not first.far or are_whole(leaves))
+                    if fits and graph is not None and not graph.closed:
                         first.calls += 1
                         kind.misses = kind.strange = 0
                         if self._later:
@@ -241,6 +243,9 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 pointers = [leaf.data.ptr for leaf in leaves]
                 if not clear_of(pointers, kind.reach, variant.outside):
                     self._say('an argument lies on an array that the function also reaches otherwise')
+                    break
+                if variant.far and variant.state != 'eager' and not are_whole(leaves):
+                    self._say('an argument is a part of another array, and the function may work beyond that part')
                     break
                 if variant.run is not None:
                     return self._launch(platform, kind, variant, args, kwargs, leaves, form)
@@ -330,10 +335,13 @@ class Graphed(AsFunction, Generic[P, R_co]):
             _BUSY.depth -= 1
         environment = watch.environment
         written = environment.written() or next(iter(rehearsal.effects), None) or lazy(fn)
-        if written is not None and not kind.sure:
-            # An object that the run made may lie where one lay that has died since: seen once more, it is no chance.
+        if written is not None and not kind.sure and kind.forgiven < PATIENCE:
+            # What is filled at first use is full the next time; and an object that the run made may lie where one lay
+            # that has died since. Seen once more, it is no chance.
             kind.sure = True
+            kind.forgiven += 1
             return result
+        kind.sure = written is not None
         reason = written or shape_of_change(before, (args, kwargs), is_array) or given_back(environment, result)
         if reason is None:
             try:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.model.pytree import MISSING, Kept, among, bases_of, contents_of, difference, name_of, show
+from capturekit.model.pytree import MISSING, VIEWS, Kept, among, bases_of, contents_of, difference, name_of, show
 
 _FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
@@ -100,6 +100,8 @@ class Environment:
         self.reached: set[int] = set()
         #: The containers among the arguments that are compared by value, by id.
         self.own: dict[int, Any] = {}
+        #: Whether the function may work beyond the elements of an array: a copy of it is too little then.
+        self.far = False
         self._written = written
         self._empty()
         if written is None:
@@ -287,7 +289,9 @@ class _Insides:
         return all(self.add(part, item) for part, item in zip(kept.parts, items))
 
 
-_UNCHANGING = (tuple, frozenset, slice, functools.partial, types.BuiltinMethodType, types.MethodWrapperType)
+_UNCHANGING = (
+    tuple, frozenset, slice, functools.partial, types.BuiltinMethodType, types.MethodWrapperType, *VIEWS,
+)  # fmt: skip
 
 
 def _a(cls: type) -> str:

@@ -23,6 +23,7 @@ _REMEDIES = (
     ('the function reads or writes a file', 'Do that outside of the function.'),
     ('the function starts or feeds a thread', 'Let the caller talk to the thread.'),
     ('an argument lies on an array', 'Pass another array, or a copy.'),
+    ('an argument is a part', 'Pass the whole array, or a copy of the part.'),
     ('the host read', 'Return the array, and read it outside; or decide with cp.where.'),
     ('what it depends on', 'Pass what changes as an array.'),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import io
 import operator
 import random
+import threading
 import types
 from collections.abc import Callable, Iterable
 from types import FrameType, FunctionType, ModuleType
@@ -15,7 +17,7 @@ import numpy as np
 
 from capturekit.functions.binding import AsFunction
 from capturekit.functions.environment import WatchedValue
-from capturekit.functions.sights import in_package, is_at_home, is_logger, is_visible, is_whole, logger_state
+from capturekit.functions.sights import in_package, is_at_home, is_logger, is_visible, is_whole, logger_state, reaches_far
 from capturekit.functions.understood import METHODS_BY_NAME, OF_ARRAYS, SPECIAL, home
 from capturekit.model.pytree import (
     LIMIT,
@@ -82,6 +84,7 @@ class Holders:
         self._suspended: dict[int, tuple[FrameType, str]] = {}
         self._kept = 0
         self._at = ''
+        self._far = False
 
     def _know(self, function: FunctionType) -> None:
         raise NotImplementedError
@@ -117,6 +120,7 @@ class Holders:
         cls = type(value)
         if id(value) in self._holders:
             return
+        self._far = self._far or reaches_far(value)
         if cls is types.MethodType:
             self._meet(value.__func__)
             self._keep_also(value.__self__)
@@ -138,6 +142,9 @@ class Holders:
                 self._states[id(value)] = (value, Keeper(never).keep(state_of(value)), self._at)
         elif _is_iterator(cls):
             self._unwatchable.append(f"{self._at} is or holds {a(cls)}: what is left in it can't be compared")
+        elif cls is contextvars.ContextVar:
+            self._watch_state(f'{self._at}: its value', functools.partial(value.get, MISSING))
+            return
         elif is_logger(cls):
             self._watch_state(f'{self._at}: its levels', functools.partial(logger_state, value))
             return
@@ -194,7 +201,9 @@ class Holders:
             layout, kind = layout_of(cls)._replace(slots={}), 'function'
         else:
             layout, kind = layout_of(cls), 'object'
-            owned = cls is types.SimpleNamespace or not self._is_foreign_class(cls)
+            owned = among(cls, (types.SimpleNamespace, threading.local)) or not self._is_foreign_class(cls)
+            if cls is threading.local:
+                layout = Layout(_of_this_thread, {})
             whole = is_whole(cls)
             if owned:
                 self._class(cls)
@@ -383,6 +392,12 @@ def _is_iterator(cls: type) -> bool:
 def never(value: object) -> bool:
     """Nothing is an array."""
     return False
+
+
+def _of_this_thread(local: Any) -> dict[str, Any]:
+    """The attributes that a ``threading.local`` has in this thread."""
+    found: dict[str, Any] = threading.local.__getattribute__(local, '__dict__')
+    return found
 
 
 def read_attribute(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:

@@ -27,8 +27,9 @@ class Kind:
         self.calls = 0
         #: Calls in a row that no launch answered: because a check failed, because nothing fitted.
         self.misses = self.strange = 0
-        #: Whether a run has been taken for one that changes something a second time.
+        #: Whether the last run that was watched changed something; and how many such runs were not held against it.
         self.sure = False
+        self.forgiven = 0
         self.lock = threading.RLock()
 
 

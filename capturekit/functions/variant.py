@@ -15,7 +15,7 @@ from capturekit.driver.cuda import Platform
 from capturekit.functions.argument_slots import RING, Ports, from_low
 from capturekit.functions.environment import Environment
 from capturekit.functions.fences import Fences
-from capturekit.functions.places import block_like, places_of, same_array, spans
+from capturekit.functions.places import block_like, places_of, same_array, spans, whole_extent
 from capturekit.functions.recordable import (
     host_arrays,
     must_be_same,
@@ -71,7 +71,10 @@ class Variant:
         self.backups: list[Backup] = []
         #: Extents of the arrays that the function reaches otherwise than as arguments, sorted, none in another.
         self.outside: list[tuple[int, int]] = []
-        for low, high in sorted(extent(a) for a in (environment.arrays() if environment else ()) if a.size):
+        #: The function may work beyond the elements of an array, so that none may be a part of another one.
+        self.far = environment is not None and environment.far
+        reached = [a for a in (environment.arrays() if environment else ()) if a.size]
+        for low, high in sorted(whole_extent(a) if self.far else extent(a) for a in reached):
             if self.outside and low < self.outside[-1][1]:
                 low, high = self.outside[-1][0], max(high, self.outside.pop()[1])
             self.outside.append((low, high))

@@ -27,7 +27,8 @@ from capturekit.functions.collector import functions_of, known_to_the_collector
 from capturekit.functions.environment import Environment
 from capturekit.functions.holders import FUNCTION_PARTS, HOST_RANDOMNESS, Holders, never
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
-from capturekit.functions.understood import OUTSIDE, WHOLE, owner_of, reads
+from capturekit.functions.sights import is_itself, named_in
+from capturekit.functions.understood import BY_ADDRESS, OUTSIDE, WHOLE, owner_of, reads
 from capturekit.functions.written import finish
 from capturekit.model.pytree import (
     MISSING,
@@ -170,6 +171,8 @@ class Watch(Holders):
             return
         if not asked_by_user(frame, self._skip):
             return
+        if what == ('builtins', 'id') and python_module(code.co_filename) in BY_ADDRESS:
+            return
         self._calls.add(call)
         found = reads(function)
         if found is None:
@@ -209,14 +212,28 @@ class Watch(Holders):
             return
         if not asked_by_user(frame.f_back, self._skip):
             return
+        if (module, name) == ('functools', 'wrapper'):
+            self._dispatched(frame.f_locals.get('dispatch'))
+            return
         self._calls.add((module, name))
         if not is_followed(code.co_filename, name):
             self._doubt(frame, f'calls {module}.{name}')
         elif module == 'random' and name == 'seed' and frame.f_locals.get('a', 0) is None:
             self._doubt(frame, 'makes a generator of random numbers without a seed')
+        elif module == 'os':
+            self._global(frame.f_globals, 'environ', os.environ, 'os')
+            self._settle()
         elif module in ('copy', 'dataclasses', 'copyreg'):
             self._name((), (), True)
             self._settle()
+
+    def _dispatched(self, dispatch: Any) -> None:
+        """Watch which functions are registered for which types (``functools.singledispatch``)."""
+        for variable, cell in zip(dispatch.__code__.co_freevars, dispatch.__closure__):
+            if variable == 'registry':
+                where = ('the functions registered', f' for {dispatch.__qualname__.partition(".")[0]}')
+                self._watch('variable', cell, '', read_cell(cell), where, None, functools.partial(read_cell, cell))
+        self._settle()
 
     def _called(self, frame: FrameType) -> None:
         code = frame.f_code
@@ -366,10 +383,12 @@ class Watch(Holders):
         else:
             self._absent.setdefault(id(own), (own, set(), 'builtin {}'))[1].add(name)
 
-    def _identity(self, names: Iterable[str | None], start: Any, own: Any, where: str) -> None:
-        for name in names:
-            value = start.get(name, own.get(name)) if name is not None else None
-            if value is None or not (isinstance(value, type) or type(value) in (bool, object)):
+    def _identity(self, chains: Iterable[tuple[str, ...] | None], start: Any, own: Any, where: str) -> None:
+        for chain in chains:
+            value = MISSING if chain is None else start.get(chain[0], own.get(chain[0], MISSING))
+            for name in () if chain is None else chain[1:]:
+                value = named_in(value, name)
+            if value is MISSING or self._is_array(value) or not is_itself(value):
                 self._identities = self._identities or where
 
     def _imported(self, frame: FrameType, name: str, level: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from capturekit.functions.environment import Environment, WatchedValue
 from capturekit.functions.holders import FILES, HOST_RANDOMNESS, Holder, a, state_of
+from capturekit.functions.understood import FAR
 from capturekit.model.pytree import (
     MISSING,
     ValueDifference,
@@ -59,6 +60,7 @@ def finish(watch: Watch) -> Environment:
     entries = list(watch._entries.values())
     environment = Environment(entries, objects, arrays, watch._unwatchable, written, missing, bases, names, forms)
     environment.own = watch._own
+    environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
     _let_go(watch)
     return environment
 

@@ -13,6 +13,7 @@ import decimal
 import enum
 import fractions
 import functools
+import gc
 import pathlib
 import re
 import struct
@@ -114,6 +115,10 @@ class Layout(NamedTuple):
             return MISSING
 
 
+#: Members that say where something lies in the instances, and tell nothing of them.
+_NO_SLOTS = frozenset({'__dict__', '__vectorcalloffset__', '__dictoffset__', '__weaklistoffset__'})
+
+
 def layout_of(cls: type) -> Layout:
     """Find the ``__dict__`` and the slots of a class's instances without asking the instances."""
     dictionary = None
@@ -127,7 +132,7 @@ def layout_of(cls: type) -> Layout:
             if among(type(found), (types.GetSetDescriptorType, types.MemberDescriptorType)):
                 dictionary = found.__get__
         for name, member in members.items():
-            if type(member) is types.MemberDescriptorType and name != '__dict__':
+            if type(member) is types.MemberDescriptorType and name not in _NO_SLOTS:
                 slots.setdefault(name, member)
     return Layout(dictionary, slots)
 
@@ -698,7 +703,44 @@ def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
         return 'items', [], [value.func, value.args, value.keywords], None
     if cls is slice:
         return 'items', [], [value.start, value.stop, value.step], None
+    if cls is functools._lru_cache_wrapper:
+        return _answers_of(value)
+    if among(cls, VIEWS):
+        return 'items', [], gc.get_referents(value)[:1], None
+    if cls is memoryview:
+        return _bytes_of(value)
+    if cls is np.void and not value.dtype.hasobject:
+        return 'items', [], [], (value.dtype, value.tobytes())
     return None
+
+
+#: Views of a mapping, which hold nothing else.
+VIEWS = (
+    types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()),
+    type(OrderedDict().keys()), type(OrderedDict().values()), type(OrderedDict().items()),
+)  # fmt: skip
+
+
+def _answers_of(cached: Any) -> tuple[str, list[Any], list[Any], Any]:
+    """What a function with a cache (``functools.lru_cache``) has kept: keys and answers, the least recently used first.
+
+    The garbage collector visits them: the class; where answers are dropped at some size, for each of them its key, the
+    answer and the class of the link that holds both; the cache, of key and answer (or link); the function behind it.
+    """
+    found = gc.get_referents(cached)[1:]
+    count = type(cached).cache_info(cached).currsize
+    if type(found[0]) is dict:
+        kept = [*found[0].keys(), *found[0].values()] if count else []
+        return 'items', [], [found[1], *kept], None
+    links = found[: 3 * count]
+    return 'items', [], [found[len(links) + 1], *links[0::3], *links[1::3]], None
+
+
+def _bytes_of(view: memoryview) -> tuple[str, list[Any], list[Any], Any] | None:
+    try:
+        return 'items', [], [], (view.format, view.shape, view.tobytes())
+    except (ValueError, NotImplementedError):  # it is released
+        return None
 
 
 def attributes_of(value: object) -> dict[str, Any]:
