@@ -10,11 +10,13 @@ import functools
 import operator
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable
 from types import CellType
 from typing import Any
 
 import numpy as np
 
+from capturekit.guard import GUARD
 from capturekit.model.pytree import MISSING, VIEWS, Kept, among, bases_of, contents_of, difference, name_of, show
 
 _FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
@@ -102,6 +104,7 @@ class Environment:
         self.own: dict[int, Any] = {}
         #: Whether the function may work beyond the elements of an array: a copy of it is too little then.
         self.far = False
+        self._inner: list[tuple[dict[str, Any], list[str], list[Any]]] = []
         self._written = written
         self._empty()
         if written is None:
@@ -121,6 +124,11 @@ class Environment:
         self._numbers: list[tuple[Any, Any, bytes]] = []
         self._slow: list[WatchedValue] = []
         self._more = False
+
+    def keep_inner(self, found: Iterable[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+        """Compare what CuPy's own code names in its modules, too: the modules' dictionaries, and what was in them."""
+        self._inner = [(values, list(names), list(names.values())) for values, names in found if names]
+        self._more = self._more or bool(self._inner)
 
     def arrays(self) -> list[Any]:
         """The arrays in it, which are held by identity."""
@@ -165,6 +173,9 @@ class Environment:
         for cls, bases in self._bases:
             if bases_of(cls) is not bases:
                 return False
+        for values, named, before in self._inner:
+            if not all(map(_is, map(values.get, named), before)):
+                return False
         for get, value, attributes in self._names:
             if list(get(value)) != attributes:
                 return False
@@ -196,6 +207,11 @@ class Environment:
         for get, value, attributes in self._names:
             if list(get(value)) != attributes:
                 return f'{_a(type(value))} has attributes {", ".join(get(value))} and had {", ".join(attributes)}'
+        behind = GUARD.installation.behind
+        for values, named, before in self._inner:
+            for name, value in zip(named, before):
+                if behind(values.get(name)) is not value:
+                    return f'{name} of module {values.get("__name__")} is another one than when recorded'
         for array, form in self._forms:
             if (array.shape, array.strides) != form:
                 return f'an array is of shape {array.shape} and was of shape {form[0]} when recorded'
@@ -252,7 +268,7 @@ class Environment:
         self.reached = inner.seen | {id(value) for value, _, _, _ in self._objects}
         rest = (
             self._objects, absent, cells, slots, slow, inner.sequences, inner.numbers, self._missing, self._bases,
-            self._names, self._forms,
+            self._names, self._forms, self._inner,
         )  # fmt: skip
         self._more = any(rest)
 

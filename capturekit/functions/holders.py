@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import enum
 import functools
 import io
 import operator
@@ -10,15 +11,25 @@ import random
 import threading
 import types
 from collections.abc import Callable, Iterable
-from types import FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from capturekit.functions.binding import AsFunction
 from capturekit.functions.environment import WatchedValue
-from capturekit.functions.sights import in_package, is_at_home, is_logger, is_visible, is_whole, logger_state, reaches_far
-from capturekit.functions.understood import METHODS_BY_NAME, OF_ARRAYS, SPECIAL, home
+from capturekit.functions.settings import settings_for
+from capturekit.functions.sights import (
+    in_package,
+    is_at_home,
+    is_logger,
+    is_visible,
+    is_whole,
+    logger_state,
+    reaches_far,
+)
+from capturekit.functions.understood import METHODS_BY_NAME, OF_ARRAYS, OF_DEVICES, SPECIAL, home
+from capturekit.guard import GUARD
 from capturekit.model.pytree import (
     LIMIT,
     MISSING,
@@ -32,6 +43,7 @@ from capturekit.model.pytree import (
     layout_of,
     made_by_class_statement,
     name_of,
+    plain_key,
 )
 
 ABSENT = Kept('same', MISSING)
@@ -63,7 +75,7 @@ class Holder(NamedTuple):
 class Holders:
     """What a run met. :class:`capturekit.functions.watch.Watch` tells it which names code uses."""
 
-    def __init__(self, is_array: IsArray, skip: Callable[[str], bool]) -> None:
+    def __init__(self, is_array: IsArray, skip: Callable[[str], bool], array: type | None = None) -> None:
         self._is_array = is_array
         self._skip = skip
         self._keeper = Keeper(is_array, met=self._meet)
@@ -85,6 +97,27 @@ class Holders:
         self._kept = 0
         self._at = ''
         self._far = False
+        self._settings: set[str] = set()
+        self._array = array
+        self._failure: BaseException | None = None
+        self._created: set[int] = set()
+        self._randomness: dict[str, Kept] = {}
+        self._resumed: str | None = None
+        #: Containers among the arguments that are compared by value, and whether code compares identities.
+        self._own: dict[int, Any] = {}
+        self._identities = ''
+        self._forms: list[tuple[Any, Any]] = []
+        self._of_class: list[type] = []
+        #: The code that ran, whether it is a library's, and the functions that have it.
+        self._codes: dict[int, tuple[CodeType, bool]] = {}
+        self._inside: set[int] = set()
+        self._known: dict[int, list[FunctionType]] = {}
+        self._functions: dict[int, FunctionType] = {}
+        self._searched: set[int] = set()
+        self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
+        self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
+        #: What CuPy's own code names in its modules, by module.
+        self._inner: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
 
     def _know(self, function: FunctionType) -> None:
         raise NotImplementedError
@@ -121,6 +154,12 @@ class Holders:
         if id(value) in self._holders:
             return
         self._far = self._far or reaches_far(value)
+        for name, get in settings_for(value):
+            if name not in self._settings:
+                self._settings.add(name)
+                self._watch_state(name, get)
+        if plain_key(value) is not None and not issubclass(type(cls), enum.EnumMeta):
+            return
         if cls is types.MethodType:
             self._meet(value.__func__)
             self._keep_also(value.__self__)
@@ -284,8 +323,10 @@ class Holders:
             self._search_class(holder.cls, name)
 
     def _attribute(self, holder: Holder, name: str, value: Any) -> None:
-        if holder.kind == 'module' and not holder.owned and not _counts(holder, value):
-            return
+        if holder.kind == 'module' and not holder.owned:
+            if among(type(value), FILES):
+                return
+            value = GUARD.installation.behind(value)
         where = ('attribute', self._of(holder))
         member = holder.layout.slots.get(name)
         if name not in holder.start and member is not None:
@@ -296,7 +337,9 @@ class Holders:
             return
         dictionary = holder.layout.dictionary
         assert dictionary is not None
-        get = functools.partial(read_attribute, dictionary, holder.value, name)
+        get = functools.partial(
+            read_unguarded if holder.kind == 'module' else read_attribute, dictionary, holder.value, name
+        )
         self._watch('attribute', holder.value, name, value, where, dictionary(holder.value), get)
 
     def _is_data(self, value: Any) -> bool:
@@ -317,8 +360,7 @@ class Holders:
             members = dictionary_of_class(base)
             if name in members:
                 found = True
-                if not foreign:
-                    self._class_attribute(base, name, members[name])  # those further up, too: for super()
+                self._class_attribute(base, name, members[name])  # those further up, too: for super()
             elif not foreign and not found:
                 self._absent.setdefault(id(base), (members, set(), f'attribute {{}} of class {name_of(base)}'))[1].add(
                     name
@@ -326,10 +368,27 @@ class Holders:
         return found
 
     def _class_attribute(self, cls: type, name: str, value: Any) -> None:
-        if type(value) is types.MemberDescriptorType or self._is_foreign_class(cls):
+        if type(value) is types.MemberDescriptorType or not made_by_class_statement(cls):
             return
         where = ('attribute', f' of class {name_of(cls)}')
-        self._watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
+        if not self._is_foreign_class(cls):
+            self._watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
+        elif in_package(cls):
+            get = functools.partial(read_unguarded, dictionary_of_class, cls, name)
+            self._watch('class attribute', cls, name, get(), where, dictionary_of_class(cls), get)
+
+    def _array_class(self, cls: type, names: Iterable[str]) -> None:
+        """Watch what the class of arrays, which is CuPy's, has under these names, and that nothing comes in front."""
+        for base in bases_of(cls):
+            if not made_by_class_statement(base):
+                continue
+            members = dictionary_of_class(base)
+            missing = self._absent.setdefault(id(base), (members, set(), f'attribute {{}} of class {name_of(base)}'))[1]
+            for name in names:
+                if name in members:
+                    self._class_attribute(base, name, members[name])
+                else:
+                    missing.add(name)
 
     # Whose is it
 
@@ -348,7 +407,7 @@ class Holders:
 
     def _of_arrays(self) -> str | None:
         """A name of an attribute that only arrays have, and that tells where they lie."""
-        for name in sorted(self._attributes & OF_ARRAYS):
+        for name in sorted(self._attributes & (OF_ARRAYS | OF_DEVICES)):
             if not any(key == name for _, _, key in self._entries):
                 return name
         return None
@@ -356,13 +415,6 @@ class Holders:
 
 def _public(cls: type) -> list[str]:
     return [name for name in dictionary_of_class(cls) if not name.startswith(('__', '_abc_'))]
-
-
-def _counts(holder: Holder, value: Any) -> bool:
-    """False for what a library's module holds for itself: files, and CuPy's functions, which a recording replaces."""
-    if among(type(value), FILES):
-        return False
-    return str(holder.start.get('__name__')).partition('.')[0] not in _REPLACED or not callable(value)
 
 
 def _itself(value: Any) -> Any:
@@ -375,7 +427,6 @@ def a(cls: type) -> str:
     return f'{"an" if name[:1].lower() in "aeiou" else "a"} {name} object'
 
 
-_REPLACED = ('cupy', 'cupyx', 'cupy_backends', 'capturekit')
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
 _METHODS_BY_NAME = frozenset(name.partition('.')[2] for name in METHODS_BY_NAME)
 _READ_ALL = (getattr, setattr, hasattr, delattr, vars, dir)
@@ -403,6 +454,11 @@ def _of_this_thread(local: Any) -> dict[str, Any]:
 def read_attribute(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:
     """An attribute in an object's dictionary."""
     return dictionary(value).get(name, MISSING)
+
+
+def read_unguarded(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:
+    """The same, and what stands behind it where the guard has put something in its place."""
+    return GUARD.installation.behind(dictionary(value).get(name, MISSING))
 
 
 def state_of(value: Any) -> Any:

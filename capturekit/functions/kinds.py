@@ -32,6 +32,12 @@ class Kind:
         self.forgiven = 0
         self.lock = threading.RLock()
 
+    def drop_beyond(self, limit: int) -> None:
+        """Close the variants beyond so many, the least recently used ones."""
+        for old in self.variants[limit:]:
+            old.close()
+        del self.variants[limit:]
+
 
 def all_are(array: type, args: tuple[Any, ...]) -> bool:
     """Whether all arguments are arrays, and no two the same object."""

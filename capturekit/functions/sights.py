@@ -129,3 +129,9 @@ def reaches_far(value: Any) -> bool:
     if name_of(cls) in KERNELS:
         return value is cls or any(getattr(one, 'raw', True) for one in (*value.in_params, *value.out_params))
     return name_of(cls) in FAR_KERNELS
+
+
+def is_cupys(module: object) -> bool:
+    """True for the name of a module of CuPy's, or of its stand-in's."""
+    top = module.partition('.')[0] if type(module) is str else ''
+    return top in ('cupy', 'cupyx') or top.startswith('_capturekit_simulated')

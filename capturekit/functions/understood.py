@@ -32,6 +32,13 @@ OUTSIDE = {
     'cupy': _set('load loadtxt genfromtxt fromfile get_printoptions set_printoptions'),
 }
 
+_STATES = _set(
+    'memGetInfo used_bytes free_bytes total_bytes n_free_blocks get_limit get_curr_size get_curr_memsize show_info '
+    'deviceGetLimit memPoolGetAttribute streamIsCapturing peekAtLastError getLastError getMathMode getPointerMode'
+)
+for _package in ('cupy', 'cupyx', 'cupy_backends'):
+    OUTSIDE[_package] = OUTSIDE.get(_package, frozenset()) | _STATES
+
 #: Functions in modules of Python's that read their arguments only.
 FUNCTIONS: dict[str, frozenset[str]] = {
     'builtins': _set(
@@ -127,6 +134,8 @@ OUT_OF_SIGHT = _set(
 )
 #: The same where no object of the user's has an attribute of that name: they are arrays' own then.
 OF_ARRAYS = _set('ptr owndata base')
+#: And those of CuPy's classes written in C that tell something which changes by itself.
+OF_DEVICES = _set('mem_info')
 
 #: Names of what may work beyond the elements of an array that it is given: by an address of its own, or in a kernel.
 FAR = _set(

@@ -239,8 +239,7 @@ class VariantRecorder:
             self.ports.fetch([None if i in self.aims else place for i, place in enumerate(self.places)])
         live.opening = lambda launch: self._fill(launch, leaves, ())
         assert live.given is not None
-        if self.variant.assumptions or self.variant.rehearsal.seams:
-            assert self.variant.environment is not None
+        if self.variant.environment is not None and (self.variant.assumptions or self.variant.rehearsal.seams):
             for array in self.variant.environment.arrays():
                 GUARD.back_up(live, array)
 
@@ -331,7 +330,8 @@ class VariantRecorder:
         if id(array) in known:
             return _Result('kept', array=array, whole=True)
         if memory.private and array.size and not memory.owns(array.data.mem):
-            if not any(start <= low and high <= end for start, end in self.variant.outside):
+            known_memory = any(start <= low and high <= end for start, end in self.variant.outside)
+            if self.variant.environment is not None and not known_memory:
                 raise errors.UnsupportedCallError(
                     "A result in memory that is not the graph's",
                     rule='It is no argument, and none of the arrays that the function is known to reach.',

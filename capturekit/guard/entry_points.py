@@ -536,11 +536,17 @@ class Installation:
         self._known: list[Any] = []
         self._copy: Any = None
         self.originals: dict[str, Any] = {}
+        #: What was found in the place of each wrapper that is there now, by the wrapper's id.
+        self._behind: dict[int, Any] = {}
         self.inside = Inside()
 
     @property
     def installed(self) -> bool:
         return bool(self._slots)
+
+    def behind(self, value: Any) -> Any:
+        """What a wrapper that is in place stands for; other values are themselves."""
+        return self._behind.get(id(value), value)
 
     def install(self, guard: Any) -> None:
         """Put the wrappers in place, the first time; count, every time."""
@@ -559,6 +565,8 @@ class Installation:
             _restore_all(written)
             raise
         self._slots = written
+        named = [slot for slot in written if isinstance(slot, _Slot) and slot.before is not _MISSING]
+        self._behind = {id(slot.wrapper): slot.before for slot in named}
 
     def _found(self, guard: Any) -> list[Any]:
         """The slots of the CuPy in force, with their wrappers; made once, and again where something has changed."""
@@ -613,7 +621,7 @@ class Installation:
                 raise RuntimeError('uninstall without install')
             self._count -= 1
             if self._count == 0:
-                slots, self._slots = self._slots, []
+                slots, self._slots, self._behind = self._slots, [], {}
                 _restore_all(slots)
 
 

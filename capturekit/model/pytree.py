@@ -600,7 +600,7 @@ class Keeper:
             raise TooMany
         key = plain_key(value)
         if key is not None:
-            if issubclass(type(type(value)), enum.EnumMeta):
+            if issubclass(type(type(value)), enum.EnumMeta) or issubclass(type(value), (decimal.Decimal, np.generic)):
                 self._meet(value)
             return Kept('plain', value, key)
         if self.is_array(value):
@@ -715,7 +715,7 @@ def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
 
 
 #: Views of a mapping, which hold nothing else.
-VIEWS = (
+VIEWS: tuple[type, ...] = (
     types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()),
     type(OrderedDict().keys()), type(OrderedDict().values()), type(OrderedDict().items()),
 )  # fmt: skip
