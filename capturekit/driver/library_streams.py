@@ -79,8 +79,9 @@ class LibraryStreams:
 
     def note(self, cupy: Any, name: str) -> None:
         """This thread's handle of a library is about to be given a stream of a capture's."""
-        if name in _HANDLES:
-            self._used.setdefault(threading.get_ident(), set()).add((name, int(cupy.cuda.runtime.getDevice())))
+        device = _current_device(cupy) if name in _HANDLES else None
+        if device is not None:
+            self._used.setdefault(threading.get_ident(), set()).add((name, device))
 
     def give_back(self, cupy: Any) -> None:
         """A capture of this thread is over: the handles that it has used get the stream that is current now."""
@@ -88,3 +89,11 @@ class LibraryStreams:
             module = sys.modules[f'{_PACKAGE}.{name}']
             handle = getattr(cupy.cuda.Device(device), _HANDLES[name])
             module.setStream(handle, cupy.cuda.get_current_stream(device).ptr)
+
+
+def _current_device(cupy: Any) -> int | None:
+    """The number of this thread's device; None where there is none, and so no handle that could have been used."""
+    try:
+        return int(cupy.cuda.runtime.getDevice())
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return None

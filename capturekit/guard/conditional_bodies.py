@@ -169,8 +169,11 @@ class Bodies(Cuts):
             fault = self._unfit(live, body, at) or self.unfit_copies(live, body) or _endless(live, decision, body)
         if fault is not None or failed:
             live.broken = live.broken or at or decision.at
-        if fault is not None:
-            raise fault
+        try:
+            if fault is not None:
+                raise fault
+        finally:
+            del fault  # its traceback holds this frame
 
     def _close_body(self, live: Live, decision: Decision, at: Place | None) -> None:
         self._one_line(live, at)

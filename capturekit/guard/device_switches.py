@@ -54,16 +54,22 @@ class Visits(Switches):
                 return answer
             left = self.platform.cupy.cuda.get_current_stream(before)
             escaped = self._depart(mine, before)
-            self._land(mine, mine.lane_of(left) or mine.capture.origin)
-            if escaped is not None:
-                self._found_there(mine, escaped, exc)
+            try:
+                self._land(mine, mine.lane_of(left) or mine.capture.origin)
+                if escaped is not None:
+                    self._found_there(mine, escaped, exc)
+            finally:
+                del escaped  # its traceback holds this frame
         return answer
 
     @staticmethod
     def _found_there(live: Live, escaped: CaptureError, exc: tuple[Any, ...]) -> None:
         """Raise it; but the block's own exception goes on, and if that is caught, the end of the capture will tell."""
         if not exc or exc[0] is None:
-            raise escaped
+            try:
+                raise escaped
+            finally:
+                del escaped
         if exc[1] is not None:
             add_note(exc[1], f'capturekit: {escaped}')
         live.escaped = escaped
@@ -154,9 +160,12 @@ class Visits(Switches):
         self.platform.device.spare_streams.setdefault((device, _STOCK), []).append(stream)
 
     def go_home(self, live: Live) -> None:
-        """The block is over: the origin's device is current, and on the others what was so when it was entered."""
+        """The block is over: the origin's device is current, and on the others what was so when it was entered.
+
+        Every step is tried. Where one fails, the next call tries them again; once all were done, it does nothing.
+        """
         with self.lock:
-            if not live.outer:
+            if not live.outer or live.at_home:
                 return
             steps = Undo()
             for device, stream in enumerate(live.outer):
@@ -166,9 +175,8 @@ class Visits(Switches):
             for device in list(live.visits):
                 steps.push(partial(self._end_visit, live, device))
             steps.push(self.polled)
-            failure = steps.run()
-            if failure is not None:
-                raise failure
+            steps.close()
+            live.at_home = True
 
     def _end_visit(self, live: Live, device: int) -> None:
         escaped = self._depart(live, device)

@@ -74,6 +74,8 @@ class Live:
     heeds: bool = False
     #: With more than one device: what was current on each in this thread when the block was entered.
     outer: list[Any] = field(default_factory=list)
+    #: All of that is current again: there is no way home left to go.
+    at_home: bool = False
     #: Devices without a lane that are being visited: the stream that stands in there, and what it stands in for; and,
     #: in adapting mode, the streams that did so before.
     visits: dict[int, tuple[Any, Any]] = field(default_factory=dict)

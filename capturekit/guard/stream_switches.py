@@ -178,8 +178,11 @@ class Switches(Bodies):
             return None
         if silent:
             return error
-        self._trap_again()
-        raise error
+        try:
+            self._trap_again()
+            raise error
+        finally:
+            del error  # its traceback holds this frame
 
     def _escaped(self, live: Live, ptr: int, count: int, seen: Place | None, since: Place | None) -> CaptureError:
         rule, of = self.outside_of(live, ptr)

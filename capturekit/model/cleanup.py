@@ -23,17 +23,29 @@ class Undo:
     def run(self) -> BaseException | None:
         """Take everything back; return the first failure."""
         failure: BaseException | None = None
-        while self._steps:
-            step = self._steps.pop()
-            try:
+        try:
+            while self._steps:
+                step = self._steps.pop()
                 try:
-                    step()
-                except KeyboardInterrupt as interrupt:
-                    failure = failure or interrupt
-                    step()
-            except BaseException as error:
-                failure = failure or error
-        return failure
+                    try:
+                        step()
+                    except KeyboardInterrupt as interrupt:
+                        failure = failure or interrupt
+                        step()
+                except BaseException as error:
+                    failure = failure or error
+            return failure
+        finally:
+            del failure  # its traceback holds this frame: the two would wait for the garbage collector together
+
+    def close(self) -> None:
+        """Take everything back, and then raise the first failure, if there was one."""
+        failure = self.run()
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure
 
 
 @contextmanager

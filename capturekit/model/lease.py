@@ -37,8 +37,11 @@ class Lease:
                 give_back()
             except BaseException as error:
                 failure = failure or error
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback holds this frame
 
     def __enter__(self) -> Lease:
         return self

@@ -19,9 +19,12 @@ _WHOEVER = (
 def check(live: Live) -> None:
     """Raise what stands against a graph. In adapting mode lanes that are open are joined instead."""
     GUARD.check(live)
-    escaped = live.escaped or GUARD.open_group(live)
-    if escaped is not None:
-        raise escaped
+    escaped, live.escaped = live.escaped or GUARD.open_group(live), None
+    try:
+        if escaped is not None:
+            raise escaped
+    finally:
+        del escaped  # its traceback holds this frame
     GUARD.find_work(live)
     if live.broken is not None:
         raise _half_a_body(live.broken)

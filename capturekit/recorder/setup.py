@@ -143,8 +143,7 @@ class WayIn(WayOut):
         count = platform.cupy.cuda.runtime.getDeviceCount()
         if count > 1:
             live.outer = [platform.cupy.cuda.get_current_stream(device) for device in range(count)]
-            self._visit.add(lambda: GUARD.go_home(live))
-            self._undo.push(self._visit.release)
+            self._undo.push(lambda: GUARD.go_home(live))
 
 
 def _note_allocator(live: Live) -> None:

@@ -60,19 +60,16 @@ class Outcome:
 
     def unwind(self, steps: Undo) -> None:
         """Take back all steps, last first."""
-        failure = steps.run()
-        if failure is not None:
-            self.faults.append(failure)
+        self.attempt(steps.close)
 
     def raise_fault(self) -> None:
         """Raise what went wrong on the way out, unless the block has raised something itself."""
-        if self.body_error is None and self.faults:
-            first = self.faults[0]
-            self.faults.clear()
-            try:
-                raise first
-            finally:
-                del first  # an exception holds this frame, and this frame is not to hold the exception
+        faults, self.faults = self.faults, []
+        try:
+            if self.body_error is None and faults:
+                raise faults[0]
+        finally:
+            del faults  # an exception holds this frame, and this frame is not to hold the exception
 
 
 class WayOut:
@@ -84,7 +81,6 @@ class WayOut:
     _state: str
     _undo: Undo
     _lease: Lease
-    _visit: Lease
     _live: Live | None
     _graph: Graph | None
     _checked: bool
@@ -118,7 +114,7 @@ class WayOut:
 
     def _come_home(self, live: Live, outcome: Outcome) -> None:
         """What the block has left behind is put in order: devices, trapped streams, captures begun by hand."""
-        outcome.attempt(self._visit.release)
+        outcome.attempt(lambda: GUARD.go_home(live))
         for ptr in list(live.trapped):
             escaped = outcome.attempt(partial(GUARD.spring, ptr, silent=True))
             live.escaped = escaped or live.escaped

@@ -244,4 +244,5 @@ def test_run_says_it_by_line(tmp_path: Any, capfd: Any, work: str, flags: str) -
     told = capfd.readouterr().err
     assert 'EscapedWorkError' in told
     assert 'forgot.py:5' in told
-    assert told.count('Traceback') <= 1  # the frames of the user's own
+    assert re.findall(r'File "(.*)"', told) == [str(script)]  # one traceback, and it shows the user's frames only
+    assert told.count('Traceback') == 1
