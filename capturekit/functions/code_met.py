@@ -68,6 +68,8 @@ class CodeMet(Holders):
                 value = values.get(name)
                 if name in known or not (callable(value) or type(value) is ModuleType):
                     continue
+                if behind(value) is MISSING:
+                    continue
                 known[name] = behind(value)
                 if type(value) is ModuleType and values is frame.f_globals and is_cupys(value.__name__):
                     todo.append(vars(value))

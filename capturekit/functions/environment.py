@@ -104,7 +104,9 @@ class Environment:
         self.own: dict[int, Any] = {}
         #: Whether the function may work beyond the elements of an array: a copy of it is too little then.
         self.far = False
+        #: Names in modules of CuPy's, with what they were, and with what is there while the guard is in place.
         self._inner: list[tuple[dict[str, Any], list[str], list[Any]]] = []
+        self._inner_now = self._inner
         self._written = written
         self._empty()
         if written is None:
@@ -128,7 +130,11 @@ class Environment:
     def keep_inner(self, found: Iterable[tuple[dict[str, Any], dict[str, Any]]]) -> None:
         """Compare what CuPy's own code names in its modules, too: the modules' dictionaries, and what was in them."""
         self._inner = [(values, list(names), list(names.values())) for values, names in found if names]
+        self._lay_inner()
         self._more = self._more or bool(self._inner)
+
+    def _lay_inner(self) -> None:
+        self._inner_now = [(values, names, list(map(values.get, names))) for values, names, _ in self._inner]
 
     def arrays(self) -> list[Any]:
         """The arrays in it, which are held by identity."""
@@ -173,7 +179,7 @@ class Environment:
         for cls, bases in self._bases:
             if bases_of(cls) is not bases:
                 return False
-        for values, named, before in self._inner:
+        for values, named, before in self._inner_now:
             if not all(map(_is, map(values.get, named), before)):
                 return False
         for get, value, attributes in self._names:
@@ -232,6 +238,7 @@ class Environment:
     def _prepare(self) -> None:
         """Lay out what ``changed`` looks at first: identities."""
         self._missing = [(get(value), names, where) for get, value, names, where in self._unfound]
+        self._lay_inner()
         rows: _Rows = []
         absent: list[tuple[Any, str]] = []
         cells: list[tuple[CellType, Any]] = []
@@ -256,10 +263,10 @@ class Environment:
             elif entry.mapping is None:
                 slow.append(entry)
                 continue
-            elif value is MISSING:
+            elif (raw := entry.mapping.get(entry.key, MISSING)) is MISSING:
                 absent.append((entry.mapping, entry.key))
             else:
-                rows.append((entry.mapping, entry.key, value))
+                rows.append((entry.mapping, entry.key, raw))  # which may be what the guard has put there
             if not inner.add(entry.kept, value):
                 slow.append(entry)
         self._rows, self._absent, self._cells, self._slots = rows, absent, cells, slots

@@ -190,6 +190,7 @@ class Watch(CodeMet):
         name = code.co_name
         if not module:
             top = str(frame.f_globals.get('__name__', '')).partition('.')[0]
+            top = 'cupy' if is_cupys(top) else top
             if name in OUTSIDE.get(top, ()) and asked_by_user(frame.f_back, self._skip):
                 self._doubt(frame, f'calls {top}.{name}')
             return

@@ -26,9 +26,10 @@ from typing import Any
 from capturekit.guard.signatures import in_order
 from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError
+from capturekit.model.pytree import MISSING
 from capturekit.model.versions import lacking
 
-_MISSING = object()
+_MISSING = MISSING
 _STREAM = 'cupy.cuda.stream._BaseStream'
 _EVENT = 'cupy.cuda.stream.Event'
 #: ``from cupy.cuda import runtime`` gives the backend's module, ``import cupy.cuda.runtime`` a copy of its
@@ -545,7 +546,7 @@ class Installation:
         return bool(self._slots)
 
     def behind(self, value: Any) -> Any:
-        """What a wrapper that is in place stands for; other values are themselves."""
+        """What was there before a wrapper that is in place, or MISSING; other values are themselves."""
         return self._behind.get(id(value), value)
 
     def install(self, guard: Any) -> None:
@@ -565,8 +566,7 @@ class Installation:
             _restore_all(written)
             raise
         self._slots = written
-        named = [slot for slot in written if isinstance(slot, _Slot) and slot.before is not _MISSING]
-        self._behind = {id(slot.wrapper): slot.before for slot in named}
+        self._behind = {id(slot.wrapper): slot.before for slot in written if isinstance(slot, _Slot)}
 
     def _found(self, guard: Any) -> list[Any]:
         """The slots of the CuPy in force, with their wrappers; made once, and again where something has changed."""
