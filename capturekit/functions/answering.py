@@ -192,7 +192,8 @@ class Answering:
         try:
             due.compare(result)
         except errors.CheckError as error:
-            self._stay_eager(given.kind, variant, f'its check failed: {error.rule}')
+            given.kind.keep_only(variant)
+            variant.give_up(f'its check failed: {error.rule}')
             raise
         finally:
             BUSY.depth -= 1
@@ -214,10 +215,7 @@ class Answering:
         return self._rehearse(given, None, drawn)
 
     def _stay_eager(self, kind: Kind, variant: Variant, reason: str) -> None:
-        for other in kind.variants:
-            if other is not variant:
-                other.close()
-        kind.variants[:] = [variant]
+        kind.keep_only(variant)
         variant.give_up(reason)
         self.say(reason)
 

@@ -13,7 +13,6 @@ from capturekit.functions.code_reads import names_of, nested
 from capturekit.functions.collector import functions_of
 from capturekit.functions.holders import FUNCTION_PARTS, Holders
 from capturekit.functions.sights import is_cupys, is_itself, named_in
-from capturekit.functions.understood import SPECIAL
 from capturekit.guard import GUARD
 from capturekit.model.pytree import MISSING, among, bases_of, dictionary_of_class
 
@@ -55,8 +54,9 @@ class CodeMet(Holders):
         self._name(names.attributes, names.strings, names.everything)
         for cls in self._of_class:
             self._class_names(cls, self._attributes)
-        if self._array is not None:
-            self._array_class(self._array, {*names.attributes, *SPECIAL})
+        for base in bases_of(self._array) if self._array is not None else ():
+            self._inside_of(base, dictionary_of_class(base))
+            self._complete.add(id(base))
         self._settle()
 
     def _inside_cupy(self, frame: FrameType, code: CodeType) -> None:

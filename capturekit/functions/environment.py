@@ -28,7 +28,7 @@ class WatchedValue:
     """One thing that is watched.
 
     Attributes:
-        kind: 'global', 'variable' (a closure's), 'attribute', 'slot', 'class attribute', 'function'.
+        kind: 'global', 'variable' (a closure's), 'attribute', 'slot', 'class attribute', 'function', 'of CuPy' ...
         holder: the dict of the globals, the cell, the object, the class or the function.
         key: the name.
         kept: its value when the run began (:class:`capturekit.model.pytree.Kept`).
@@ -105,8 +105,8 @@ class Environment:
         #: Whether the function may work beyond the elements of an array: a copy of it is too little then.
         self.far = False
         #: Names in modules of CuPy's, with what they were, and with what is there while the guard is in place.
-        self._inner: list[tuple[dict[str, Any], list[str], list[Any]]] = []
-        self._inner_now = self._inner
+        self._inner: list[tuple[Any, list[str], list[Any], bool]] = []
+        self._inner_now: list[tuple[Any, list[str], list[Any], int]] = []
         self._written = written
         self._empty()
         if written is None:
@@ -127,14 +127,31 @@ class Environment:
         self._slow: list[WatchedValue] = []
         self._more = False
 
-    def keep_inner(self, found: Iterable[tuple[dict[str, Any], dict[str, Any]]]) -> None:
-        """Compare what CuPy's own code names in its modules, too: the modules' dictionaries, and what was in them."""
-        self._inner = [(values, list(names), list(names.values())) for values, names in found if names]
+    def keep_inner(self, found: Iterable[tuple[Any, dict[str, Any], bool]]) -> None:
+        """Compare what is CuPy's, too: modules' and classes' dictionaries, what was in them, whether that was all."""
+        self._inner = [(values, list(names), list(names.values()), whole) for values, names, whole in found]
         self._lay_inner()
         self._more = self._more or bool(self._inner)
 
     def _lay_inner(self) -> None:
-        self._inner_now = [(values, names, list(map(values.get, names))) for values, names, _ in self._inner]
+        self._inner_now = [
+            (values, names, list(map(values.get, names)), len(values) if whole else 0)
+            for values, names, _, whole in self._inner
+        ]
+
+    def _another(self) -> str | None:
+        """What of CuPy's is another one; looked at through what the guard has put in place."""
+        behind = GUARD.installation.behind
+        for values, names, before, whole in self._inner:
+            now = {
+                name: found for name in (values if whole else names) if (found := behind(values.get(name))) is not None
+            }
+            then = dict(zip(names, before))
+            for name in (*names, *now):
+                found = now.get(name)
+                if (None if found is MISSING else found) is not then.get(name):
+                    return f'{name} of {values.get("__name__") or values.get("__module__")} is not what it was'
+        return None
 
     def arrays(self) -> list[Any]:
         """The arrays in it, which are held by identity."""
@@ -179,8 +196,8 @@ class Environment:
         for cls, bases in self._bases:
             if bases_of(cls) is not bases:
                 return False
-        for values, named, before in self._inner_now:
-            if not all(map(_is, map(values.get, named), before)):
+        for values, named, before, count in self._inner_now:
+            if not all(map(_is, map(values.get, named), before)) or (count and len(values) != count):
                 return False
         for get, value, attributes in self._names:
             if list(get(value)) != attributes:
@@ -213,11 +230,9 @@ class Environment:
         for get, value, attributes in self._names:
             if list(get(value)) != attributes:
                 return f'{_a(type(value))} has attributes {", ".join(get(value))} and had {", ".join(attributes)}'
-        behind = GUARD.installation.behind
-        for values, named, before in self._inner:
-            for name, value in zip(named, before):
-                if behind(values.get(name)) is not value:
-                    return f'{name} of module {values.get("__name__")} is another one than when recorded'
+        other = self._another()
+        if other is not None:
+            return other
         for array, form in self._forms:
             if (array.shape, array.strides) != form:
                 return f'an array is of shape {array.shape} and was of shape {form[0]} when recorded'

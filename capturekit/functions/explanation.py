@@ -97,9 +97,11 @@ def _arguments(key: Any) -> str:
     return ', '.join(f'{dtype.name}{list(shape)}' for shape, _strides, dtype in arrays) or 'no arrays'
 
 
-def _last(entry: str) -> tuple[bool, str]:
-    """What order things are named in: functions and their parts, of which there are many, come last."""
-    return not entry.startswith(('variable ', 'global ')) and (entry.startswith('__') or ' of function' in entry), entry
+def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
+    """What order things are named in: functions and their parts come late, what is CuPy's last; of both are many."""
+    words, of_cupy = entry
+    part = words.startswith('__') or ' of function' in words
+    return of_cupy, part and not words.startswith(('variable ', 'global ')), words
 
 
 def _of(variant: Variant) -> list[str]:
@@ -112,7 +114,8 @@ def _of(variant: Variant) -> list[str]:
         lines.append(f'what would change that: {remedy or "what the sentence before says, or that line left outside."}')
         return lines
     environment = variant.environment
-    entries = [] if environment is None else sorted({entry.where() for entry in environment.entries}, key=_last)
+    told = set() if environment is None else {(one.where(), one.kind == 'of CuPy') for one in environment.entries}
+    entries = [words for words, _ in sorted(told, key=_last)]
     lines.append(f'compared at each call: shapes, dtypes and values of the arguments, and {len(entries)} others')
     lines += [f'  {entry}' for entry in entries[:_NAMED]] + ['  ...'] * (len(entries) > _NAMED)
     lines += [f'checked on the device at each launch: {read}' for read in variant.assumptions]

@@ -18,10 +18,11 @@ import numpy as np
 
 from capturekit.functions.binding import AsFunction
 from capturekit.functions.environment import WatchedValue
-from capturekit.functions.settings import settings_for
+from capturekit.functions.settings import Setting, setting_for
 from capturekit.functions.sights import (
     in_package,
     is_at_home,
+    is_cupys,
     is_logger,
     is_visible,
     is_whole,
@@ -97,7 +98,8 @@ class Holders:
         self._kept = 0
         self._at = ''
         self._far = False
-        self._settings: set[str] = set()
+        #: Settings that no code has been met for, as they were when the run began.
+        self._settings: dict[str, Setting] = {}
         self._array = array
         self._failure: BaseException | None = None
         self._created: set[int] = set()
@@ -116,8 +118,10 @@ class Holders:
         self._searched: set[int] = set()
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
-        #: What CuPy's own code names in its modules, by module.
-        self._inner: dict[int, tuple[dict[str, Any], dict[str, Any]]] = {}
+        #: What CuPy's own code names in its modules, and what code names in CuPy's classes: by module or class.
+        self._inner: dict[int, tuple[Any, dict[str, Any]]] = {}
+        #: Of which of these nothing may come, either.
+        self._complete: set[int] = set()
 
     def _know(self, function: FunctionType) -> None:
         raise NotImplementedError
@@ -154,10 +158,9 @@ class Holders:
         if id(value) in self._holders:
             return
         self._far = self._far or reaches_far(value)
-        for name, get in settings_for(value):
-            if name not in self._settings:
-                self._settings.add(name)
-                self._watch_state(name, get)
+        setting = self._settings.pop(setting_for(value) or '', None)
+        if setting is not None:
+            self._watch('state', setting.get, '', setting.value, (setting_for(value) or '', ''), None, setting.get)
         if plain_key(value) is not None and not issubclass(type(cls), enum.EnumMeta):
             return
         if cls is types.MethodType:
@@ -340,7 +343,8 @@ class Holders:
         get = functools.partial(
             read_unguarded if holder.kind == 'module' else read_attribute, dictionary, holder.value, name
         )
-        self._watch('attribute', holder.value, name, value, where, dictionary(holder.value), get)
+        kind = 'of CuPy' if holder.kind == 'module' and is_cupys(holder.start.get('__name__')) else 'attribute'
+        self._watch(kind, holder.value, name, value, where, dictionary(holder.value), get)
 
     def _is_data(self, value: Any) -> bool:
         return issubclass(type(value), np.ndarray) or self._is_array(value)
@@ -371,24 +375,19 @@ class Holders:
         if type(value) is types.MemberDescriptorType or not made_by_class_statement(cls):
             return
         where = ('attribute', f' of class {name_of(cls)}')
-        if not self._is_foreign_class(cls):
+        if self._is_foreign_class(cls):
+            self._inside_of(cls, (name,))
+        else:
             self._watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
-        elif in_package(cls):
-            get = functools.partial(read_unguarded, dictionary_of_class, cls, name)
-            self._watch('class attribute', cls, name, get(), where, dictionary_of_class(cls), get)
 
-    def _array_class(self, cls: type, names: Iterable[str]) -> None:
-        """Watch what the class of arrays, which is CuPy's, has under these names, and that nothing comes in front."""
-        for base in bases_of(cls):
-            if not made_by_class_statement(base):
-                continue
-            members = dictionary_of_class(base)
-            missing = self._absent.setdefault(id(base), (members, set(), f'attribute {{}} of class {name_of(base)}'))[1]
+    def _inside_of(self, cls: type, names: Iterable[str]) -> None:
+        """Keep what a class of CuPy's, made by a class statement, has under these names; None for what it has not."""
+        if in_package(cls) and made_by_class_statement(cls):
+            members = dictionary_of_class(cls)
+            known = self._inner.setdefault(id(cls), (members, {}))[1]
             for name in names:
-                if name in members:
-                    self._class_attribute(base, name, members[name])
-                else:
-                    missing.add(name)
+                value = GUARD.installation.behind(members.get(name))
+                known.setdefault(name, None if value is MISSING else value)
 
     # Whose is it
 

@@ -32,6 +32,13 @@ class Kind:
         self.forgiven = 0
         self.lock = threading.RLock()
 
+    def keep_only(self, variant: Variant) -> None:
+        """Close all other variants."""
+        for other in self.variants:
+            if other is not variant:
+                other.close()
+        self.variants[:] = [variant]
+
     def drop_beyond(self, limit: int) -> None:
         """Close the variants beyond so many, the least recently used ones."""
         for old in self.variants[limit:]:

@@ -123,7 +123,7 @@ def is_itself(value: Any) -> bool:
 
 def reaches_far(value: Any) -> bool:
     """True for kernels, and classes of kernels, that may work beyond the elements of the arrays they are given."""
-    cls = value if isinstance(value, type) else type(value)
+    cls = value if issubclass(type(value), type) else type(value)
     if not in_package(cls):
         return False
     if name_of(cls) in KERNELS:

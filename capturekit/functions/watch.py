@@ -29,6 +29,7 @@ from capturekit.functions.collector import known_to_the_collector
 from capturekit.functions.environment import Environment
 from capturekit.functions.holders import HOST_RANDOMNESS, never
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
+from capturekit.functions.settings import settings_now
 from capturekit.functions.sights import is_cupys
 from capturekit.functions.understood import BY_ADDRESS, OUTSIDE, WHOLE, owner_of, reads
 from capturekit.functions.written import finish
@@ -99,6 +100,7 @@ class Watch(CodeMet):
     def __enter__(self) -> Watch:
         self._existing = known_to_the_collector()
         self._frozen = gc.get_freeze_count() > _FROZEN_AT_START
+        self._settings = settings_now()
         self._randomness = {name: Keeper(never).keep(state()) for name, state in HOST_RANDOMNESS.items()}
         self._keep_arguments()
         function: Any = self._fn

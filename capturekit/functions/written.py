@@ -57,7 +57,7 @@ def finish(watch: Holders) -> Environment:
     entries = list(watch._entries.values())
     environment = Environment(entries, objects, arrays, watch._unwatchable, written, missing, bases, names, forms)
     environment.own = watch._own
-    environment.keep_inner(watch._inner.values())
+    environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()])
     environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
     _let_go(watch)
     return environment

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.functions.settings import settings_for
+from capturekit.functions.settings import DECIMALS, ERRORS, setting_for
 from capturekit.functions.understood import reads
 
 
@@ -143,10 +143,15 @@ def test_numpys_handling_of_errors_is_compared(cp: Any, contexts: None) -> None:
 
 
 def test_settings_are_those_of_what_is_met() -> None:
-    assert [name for name, _ in settings_for(THIRD)] == ['the context of decimal numbers']
-    assert [name for name, _ in settings_for(decimal)] == [name for name, _ in settings_for(decimal.Decimal)]
-    assert len(settings_for(np)) == len(settings_for(np.float32(1))) == 1
-    assert settings_for(1.0) == settings_for(len) == settings_for(Any) == []
+    assert setting_for(THIRD) == setting_for(decimal) == setting_for(decimal.Decimal) == DECIMALS
+    assert setting_for(np) == setting_for(np.float32(1)) == ERRORS
+    assert setting_for(1.0) is setting_for(len) is setting_for(Any) is None
+
+
+def test_a_setting_that_numpy_changes_for_itself_is_none_of_the_functions(cp: Any) -> None:
+    fn = ck.graphed(lambda x: x * float(np.linalg.det(np.eye(2))))
+    assert three(lambda: fn(cp.ones(1))) == [[1.0]] * 3
+    assert fn.variants[0].launches == 2
 
 
 # -- memory beyond an array ---------------------------------------------------------------------------------------
