@@ -64,7 +64,7 @@ def test_each_call_of_a_capture_on_two_devices_may_fail() -> None:
 
 
 def test_what_is_left_behind_is_found(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GUARD, 'gone', lambda live: None)
+    monkeypatch.setattr(GUARD.captures, 'gone', lambda live: None)
     with pytest.raises(AssertionError, match='captures'):
         exits.run(sim, quiet)
     monkeypatch.undo()

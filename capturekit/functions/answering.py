@@ -39,9 +39,10 @@ from capturekit.model.cleanup import GARBAGE
 from capturekit.model.counters import LOG, count
 from capturekit.model.errors import CaptureError
 from capturekit.model.host_reads import Rehearsal
-from capturekit.model.pytree import held_in, shape_of_change, snapshot, take_apart
+from capturekit.model.pytree import held_in, take_apart
 from capturekit.model.source_line import Place
 from capturekit.model.sparse import packed
+from capturekit.model.value_changes import shape_of_change, snapshot
 
 #: Calls in a row that did not fit what was recorded, after which a kind of call stays eager.
 PATIENCE = 8

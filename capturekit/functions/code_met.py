@@ -14,7 +14,7 @@ from capturekit.functions.collector import functions_of
 from capturekit.functions.holders import FUNCTION_PARTS, Holders
 from capturekit.functions.sights import is_cupys, is_itself, named_in
 from capturekit.guard import GUARD
-from capturekit.model.pytree import MISSING, among, bases_of, dictionary_of_class
+from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class
 
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 

@@ -96,7 +96,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         fn = self.__wrapped__
-        if BUSY.depth or ((GUARD.rehearsals or GUARD.lives) and GUARD.occupied()):
+        if BUSY.depth or ((GUARD.state.rehearsals or GUARD.lives) and GUARD.occupied()):
             return fn(*args, **kwargs)  # type: ignore[no-any-return]
         platform = self._platform
         if platform is None or platform.simulated or GUARD.lives:

@@ -17,7 +17,10 @@ from typing import Any
 import numpy as np
 
 from capturekit.guard import GUARD
-from capturekit.model.pytree import MISSING, VIEWS, Kept, among, bases_of, contents_of, difference, name_of, show
+from capturekit.model.class_layout import MISSING, among, bases_of, name_of
+from capturekit.model.kept_values import VIEWS, Kept, contents_of
+from capturekit.model.plain_values import show
+from capturekit.model.value_changes import difference
 
 _FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
 _DICTS = (dict, OrderedDict, defaultdict, Counter)

@@ -31,12 +31,8 @@ from capturekit.functions.sights import (
 )
 from capturekit.functions.understood import METHODS_BY_NAME, OF_ARRAYS, OF_DEVICES, SPECIAL, home
 from capturekit.guard import GUARD
-from capturekit.model.pytree import (
-    LIMIT,
+from capturekit.model.class_layout import (
     MISSING,
-    IsArray,
-    Keeper,
-    Kept,
     Layout,
     among,
     bases_of,
@@ -44,8 +40,9 @@ from capturekit.model.pytree import (
     layout_of,
     made_by_class_statement,
     name_of,
-    plain_key,
 )
+from capturekit.model.kept_values import LIMIT, IsArray, Keeper, Kept
+from capturekit.model.plain_values import plain_key
 
 ABSENT = Kept('same', MISSING)
 FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')

@@ -9,18 +9,17 @@ import types
 from typing import Any
 
 from capturekit.functions.understood import CONSTANT, CONSTANT_NAMES, FAR_KERNELS, KERNELS, PACKAGES, home
-from capturekit.model.pytree import (
-    CONTAINERS,
+from capturekit.model.class_layout import (
     MISSING,
     bases_of,
-    contents_of,
     dictionary_of_class,
     layout_of,
     made_by_class_statement,
     name_of,
-    plain_key,
     solid_base,
 )
+from capturekit.model.kept_values import contents_of
+from capturekit.model.plain_values import CONTAINERS, plain_key
 
 _SEEN = (*CONTAINERS, str, bytes, int, float, complex, object, types.SimpleNamespace)
 _QUALIFIED = type.__dict__['__qualname__'].__get__

@@ -33,14 +33,9 @@ from capturekit.functions.settings import settings_now
 from capturekit.functions.sights import is_cupys
 from capturekit.functions.understood import BY_ADDRESS, OUTSIDE, WHOLE, owner_of, reads
 from capturekit.functions.written import finish
-from capturekit.model.pytree import (
-    IsArray,
-    Keeper,
-    among,
-    attributes_of,
-    contents_of,
-    plain_key,
-)
+from capturekit.model.class_layout import among, attributes_of
+from capturekit.model.kept_values import IsArray, Keeper, contents_of
+from capturekit.model.plain_values import plain_key
 
 _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
 _SEARCHED = 1_000

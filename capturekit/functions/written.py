@@ -8,17 +8,9 @@ from typing import Any
 from capturekit.functions.environment import Environment, WatchedValue
 from capturekit.functions.holders import FILES, HOST_RANDOMNESS, Holder, Holders, a, state_of
 from capturekit.functions.understood import FAR
-from capturekit.model.pytree import (
-    MISSING,
-    ValueDifference,
-    among,
-    attributes_of,
-    bases_of,
-    contents_of,
-    dictionary_of_class,
-    difference,
-    name_of,
-)
+from capturekit.model.class_layout import MISSING, among, attributes_of, bases_of, dictionary_of_class, name_of
+from capturekit.model.kept_values import contents_of
+from capturekit.model.value_changes import ValueDifference, difference
 
 
 def finish(watch: Holders) -> Environment:

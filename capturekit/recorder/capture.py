@@ -267,7 +267,7 @@ class Capture(WayIn):
             raise errors.UnmatchedError(
                 'Capture.join()',
                 stream=stream.ptr,
-                subject=GUARD.subject(stream.ptr),
+                subject=GUARD.verdicts.subject(stream.ptr),
                 location=here(),
                 rule='Only a lane of this capture can be joined.',
                 remedy='Fork it first: `stream.wait_event(cap.stream.record())`.',

@@ -98,7 +98,8 @@ def world() -> World:
     import cupy as cp
 
     from capturekit.guard import GUARD
-    from capturekit.guard.entry_points import ENTRIES, resolve
+    from capturekit.guard.entry_points import ENTRIES
+    from capturekit.guard.patching import resolve
 
     def there(holder: str, name: str) -> int:
         try:
@@ -112,7 +113,7 @@ def world() -> World:
         stream=cp.cuda.get_current_stream().ptr,
         collecting=gc.isenabled(),
         thread_mode=thread_mode(),
-        captures=len(GUARD.lives) + len(GUARD.topology.captures),
+        captures=len(GUARD.lives) + len(GUARD.ledger.captures),
     )
 
 
@@ -120,7 +121,7 @@ def set_wait_seconds(monkeypatch: Any, seconds: float) -> None:
     """Change how long another thread's device-wide wait lasts, in whichever module of the guard it is kept."""
     from capturekit.guard import GUARD
 
-    monkeypatch.setitem(inspect.unwrap(type(GUARD)._wait).__globals__, 'WAIT_SECONDS', seconds)
+    monkeypatch.setitem(inspect.unwrap(type(GUARD.verdicts)._wait).__globals__, 'WAIT_SECONDS', seconds)
 
 
 def in_thread(call: Callable[[], Any], *, timeout: float = 30) -> Any:

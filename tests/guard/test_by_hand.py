@@ -13,7 +13,7 @@ import pytest
 import capturekit as ck
 from capturekit.cli.main import main
 from capturekit.guard import GUARD, watch
-from capturekit.guard.by_hand import REMEDIES, without_cap
+from capturekit.guard.manual_remedies import REMEDIES, without_cap
 from capturekit.model.rules import RULES, CaptureStatus
 from capturekit.model.source_line import here
 

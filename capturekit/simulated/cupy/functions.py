@@ -16,7 +16,7 @@ import numpy as np
 
 from capturekit.simulated.cupy.signatures import declarations
 
-from . import creation, launches, operators, runtime, vendor
+from . import creation, launches, operators, runtime, runtime_calls, vendor
 from .current import get_current_stream_ptr
 from .layout import Layout
 from .surface import CUBLAS, FFT, HOST, LINALG, PLAIN, SAME_AS, VIEWS, WAITING
@@ -92,7 +92,7 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
         if prepare is not None and (name not in CUBLAS or _needs_cublas(args)):
             prepare()
         found = launches.launch(f'cupy_{name}', fn, args, kwargs, out=out)
-        if name in WAITING and runtime.is_late():
+        if name in WAITING and runtime_calls.is_late():
             runtime.streamSynchronize(get_current_stream_ptr())
         return found if dtype is None else found.astype(dtype, copy=False)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from capturekit.guard.entry_points import SEAMS, resolve
+from capturekit.guard.entry_points import SEAMS
+from capturekit.guard.patching import resolve
 from tests.gpu.guarded.scene import MODES, Call, cp, in_lane, row, unsupported
 
 for name in SEAMS:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import capturekit as ck
-from capturekit.guard.entry_points import resolve
+from capturekit.guard.patching import resolve
 
 N = 1024
 BYTES = 64
