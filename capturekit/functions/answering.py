@@ -29,7 +29,8 @@ from capturekit.functions.options import Options
 from capturekit.functions.pending import Call
 from capturekit.functions.places import are_whole
 from capturekit.functions.recordable import only_arrays, values_of
-from capturekit.functions.variant import Variant, VariantRecorder, opaque
+from capturekit.functions.variant import Variant, opaque
+from capturekit.functions.variant_recorder import VariantRecorder
 from capturekit.functions.watch import Watch
 from capturekit.functions.written import given_back
 from capturekit.guard import GUARD

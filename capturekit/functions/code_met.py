@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CellType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -15,12 +15,34 @@ from capturekit.functions.holders import FUNCTION_PARTS, Holders
 from capturekit.functions.sights import is_cupys, is_itself, named_in
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class
+from capturekit.model.kept_values import IsArray, Kept
 
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
 
 class CodeMet(Holders):
     """What a run met: the objects, and the code that ran."""
+
+    def __init__(self, is_array: IsArray, skip: Callable[[str], bool], array: type | None = None) -> None:
+        super().__init__(is_array, skip)
+        self._array = array
+        self._failure: BaseException | None = None
+        self._created: set[int] = set()
+        self._randomness: dict[str, Kept] = {}
+        self._resumed: str | None = None
+        #: Containers among the arguments that are compared by value, and whether code compares identities.
+        self._own: dict[int, Any] = {}
+        self._identities = ''
+        self._forms: list[tuple[Any, Any]] = []
+        self._of_class: list[type] = []
+        #: The code that ran, whether it is a library's, and the functions that have it.
+        self._codes: dict[int, tuple[CodeType, bool]] = {}
+        self._inside: set[int] = set()
+        self._known: dict[int, list[FunctionType]] = {}
+        self._functions: dict[int, FunctionType] = {}
+        self._searched: set[int] = set()
+        self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
+        self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
 
     def _existed(self, value: object) -> bool:
         """True if the value was there before the run."""

@@ -72,6 +72,8 @@ class WatchedValue:
 
 
 _Rows = list[tuple[Any, Any, Any]]
+#: What is looked at first: entries of dictionaries, names not in them, cells, slots, and what takes longer.
+_Laid = tuple[_Rows, list[tuple[Any, str]], list[tuple[CellType, Any]], _Rows, list[WatchedValue]]
 
 
 class Environment:
@@ -257,12 +259,9 @@ class Environment:
         """Lay out what ``changed`` looks at first: identities."""
         self._missing = [(get(value), names, where) for get, value, names, where in self._unfound]
         self._lay_inner()
-        rows: _Rows = []
-        absent: list[tuple[Any, str]] = []
-        cells: list[tuple[CellType, Any]] = []
-        slots: list[tuple[Any, Any, Any]] = []
+        laid: _Laid = ([], [], [], [], [])
+        rows, absent, cells, slots, slow = laid
         functions: dict[int, Any] = {}
-        slow: list[WatchedValue] = []
         inner = _Insides()
         dictionaries = {id(value): get(value) for value, _, get, _ in self._objects}
         for entry in self.entries:
@@ -287,15 +286,18 @@ class Environment:
                 rows.append((entry.mapping, entry.key, raw))  # which may be what the guard has put there
             if not inner.add(entry.kept, value):
                 slow.append(entry)
-        self._rows, self._absent, self._cells, self._slots = rows, absent, cells, slots
-        self._functions, self._slow = list(functions.values()), slow
+        self._rows, self._absent, self._cells, self._slots, self._slow = laid
+        self._functions = list(functions.values())
         self._sequences, self._numbers = inner.sequences, inner.numbers
         self.reached = inner.seen | {id(value) for value, _, _, _ in self._objects}
-        rest = (
-            self._objects, absent, cells, slots, slow, inner.sequences, inner.numbers, self._missing, self._bases,
-            self._names, self._forms, self._inner,
-        )  # fmt: skip
-        self._more = any(rest)
+        self._more = self._has_more()
+
+    def _has_more(self) -> bool:
+        """Whether there is anything to look at besides globals, functions and plain values."""
+        return any((
+            self._objects, self._absent, self._cells, self._slots, self._slow, self._sequences, self._numbers,
+            self._missing, self._bases, self._names, self._forms, self._inner,
+        ))  # fmt: skip
 
 
 class _Insides:

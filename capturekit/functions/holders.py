@@ -11,7 +11,7 @@ import random
 import threading
 import types
 from collections.abc import Callable, Iterable
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +73,7 @@ class Holder(NamedTuple):
 class Holders:
     """What a run met. :class:`capturekit.functions.watch.Watch` tells it which names code uses."""
 
-    def __init__(self, is_array: IsArray, skip: Callable[[str], bool], array: type | None = None) -> None:
+    def __init__(self, is_array: IsArray, skip: Callable[[str], bool]) -> None:
         self._is_array = is_array
         self._skip = skip
         self._keeper = Keeper(is_array, met=self._meet)
@@ -97,24 +97,6 @@ class Holders:
         self._far = False
         #: Settings that no code has been met for, as they were when the run began.
         self._settings: dict[str, Setting] = {}
-        self._array = array
-        self._failure: BaseException | None = None
-        self._created: set[int] = set()
-        self._randomness: dict[str, Kept] = {}
-        self._resumed: str | None = None
-        #: Containers among the arguments that are compared by value, and whether code compares identities.
-        self._own: dict[int, Any] = {}
-        self._identities = ''
-        self._forms: list[tuple[Any, Any]] = []
-        self._of_class: list[type] = []
-        #: The code that ran, whether it is a library's, and the functions that have it.
-        self._codes: dict[int, tuple[CodeType, bool]] = {}
-        self._inside: set[int] = set()
-        self._known: dict[int, list[FunctionType]] = {}
-        self._functions: dict[int, FunctionType] = {}
-        self._searched: set[int] = set()
-        self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
-        self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
         #: What CuPy's own code names in its modules, and what code names in CuPy's classes: by module or class.
         self._inner: dict[int, tuple[Any, dict[str, Any]]] = {}
         #: Of which of these nothing may come, either.
@@ -160,6 +142,20 @@ class Holders:
             self._watch('state', setting.get, '', setting.value, (setting_for(value) or '', ''), None, setting.get)
         if plain_key(value) is not None and not issubclass(type(cls), enum.EnumMeta):
             return
+        if self._has_state(value, cls):
+            return
+        if among(cls, (operator.attrgetter, operator.methodcaller)):
+            texts = [text for text in value.__reduce__()[1] if type(text) is str]
+            self._asked_names.update(part for text in texts for part in text.split('.'))
+        if among(cls, _BUILTIN) and (any(value is one for one in _READ_ALL) or value.__name__ in _METHODS_BY_NAME):
+            self._asks_all = True
+        if cls is FunctionType:
+            self._know(value)
+        if not self._is_array(value):
+            self._pending.append(value)
+
+    def _has_state(self, value: Any, cls: type) -> bool:
+        """Watch what is not in attributes. True if that is all there is to a value."""
         if cls is types.MethodType:
             self._meet(value.__func__)
             self._keep_also(value.__self__)
@@ -183,21 +179,13 @@ class Holders:
             self._unwatchable.append(f"{self._at} is or holds {a(cls)}: what is left in it can't be compared")
         elif cls is contextvars.ContextVar:
             self._watch_state(f'{self._at}: its value', functools.partial(value.get, MISSING))
-            return
+            return True
         elif is_logger(cls):
             self._watch_state(f'{self._at}: its levels', functools.partial(logger_state, value))
-            return
+            return True
         elif not self._is_array(value) and not is_visible(value):
             self._unwatchable.append(f"{self._at} is or holds {a(cls)}, whose whole state can't be seen")
-        if among(cls, (operator.attrgetter, operator.methodcaller)):
-            texts = [text for text in value.__reduce__()[1] if type(text) is str]
-            self._asked_names.update(part for text in texts for part in text.split('.'))
-        if among(cls, _BUILTIN) and (any(value is one for one in _READ_ALL) or value.__name__ in _METHODS_BY_NAME):
-            self._asks_all = True
-        if cls is FunctionType:
-            self._know(value)
-        if not self._is_array(value):
-            self._pending.append(value)
+        return False
 
     def _keep_also(self, value: Any) -> None:
         """Keep what a value is bound to, with its contents."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from capturekit.functions.code_met import CodeMet
 from capturekit.functions.environment import Environment, WatchedValue
-from capturekit.functions.holders import FILES, HOST_RANDOMNESS, Holder, Holders, a, state_of
+from capturekit.functions.holders import FILES, HOST_RANDOMNESS, Holder, a, state_of
 from capturekit.functions.understood import FAR
 from capturekit.model.class_layout import MISSING, among, attributes_of, bases_of, dictionary_of_class, name_of
 from capturekit.model.kept_values import contents_of
 from capturekit.model.value_changes import ValueDifference, difference
 
 
-def finish(watch: Holders) -> Environment:
+def finish(watch: CodeMet) -> Environment:
     """Make the environment of a run that has ended; the watch is empty then."""
     written = _written(watch)
     if watch._failure is not None:
@@ -55,7 +56,7 @@ def finish(watch: Holders) -> Environment:
     return environment
 
 
-def _let_go(watch: Holders) -> None:
+def _let_go(watch: CodeMet) -> None:
     for found in (watch._created, watch._codes, watch._known, watch._globals, watch._states):
         found.clear()
     watch._holders.clear()
@@ -89,7 +90,7 @@ def _no_dictionary(value: object) -> None:
     return None
 
 
-def _aliases(watch: Holders) -> None:
+def _aliases(watch: CodeMet) -> None:
     """Containers among the arguments are made anew for a recording: nothing else may lead to them."""
     for key, value in watch._own.items():
         if isinstance(value, (tuple, frozenset, slice)) and not hasattr(type(value), '__dataclass_fields__'):
@@ -100,7 +101,7 @@ def _aliases(watch: Holders) -> None:
         watch._unwatchable.append(f'{watch._identities} asks whether two objects are the same')
 
 
-def _written(watch: Holders) -> str | None:
+def _written(watch: CodeMet) -> str | None:
     for holder in watch._holders.values():
         if type(holder.value) is not holder.cls:
             return f'the function changes the class of {a(holder.cls)}'
@@ -129,7 +130,7 @@ def _written(watch: Holders) -> str | None:
     return _drawn(watch)
 
 
-def _drawn(watch: Holders) -> str | None:
+def _drawn(watch: CodeMet) -> str | None:
     """What the run took from generators, files and random numbers on the host."""
     if watch._resumed is not None:
         return f'the function advances a generator: {watch._resumed}'
@@ -144,7 +145,7 @@ def _drawn(watch: Holders) -> str | None:
     return None
 
 
-def _new_attribute(watch: Holders, holder: Holder) -> str | None:
+def _new_attribute(watch: CodeMet, holder: Holder) -> str | None:
     """An attribute that the run made. Of modules, and of objects that aren't the user's, one that is named."""
     layout = holder.layout
     now = set(layout.dictionary(holder.value)) if layout.dictionary is not None else set()

@@ -45,7 +45,7 @@ def numbers(*values: Any) -> list[Any]:
 # -- pure=True ----------------------------------------------------------------------------------------------------
 
 
-def test_of_a_pure_function_nothing_but_the_arguments_is_compared(cp: Any) -> None:
+def test_only_the_arguments_of_a_pure_function_are_compared(cp: Any) -> None:
     setting = Setting()
     fn = ck.graphed(scaled(setting), pure=True)
     for _ in range(3):
@@ -77,7 +77,7 @@ def test_shapes_and_other_arguments_still_tell_calls_apart(cp: Any) -> None:
     assert {variant.launches for variant in fn.variants} == {2}
 
 
-def test_arrays_that_a_pure_function_reaches_are_used_where_they_lay(cp: Any) -> None:
+def test_other_arrays_of_a_pure_function_are_used_where_they_lay(cp: Any) -> None:
     weights = cp.ones(2)
     fn = ck.graphed(lambda x: x * weights, pure=True)
     for _ in range(3):
