@@ -67,7 +67,7 @@ class Comparison:
         try:
             answer = self._eagerly(copies)
             self._wait()
-            difference = _difference(launched, self._found(answer, copies)) or self._of_outside(outside)
+            difference = difference_between(launched, self._found(answer, copies)) or self._of_outside(outside)
         except Exception as error:
             self._fail(f'The eager run beside it raised {error!r}', error)
         finally:
@@ -158,7 +158,7 @@ class Comparison:
         return ''
 
 
-def _difference(launched: tuple[list[Any], Any], eager: tuple[list[Any], Any]) -> str:
+def difference_between(launched: tuple[list[Any], Any], eager: tuple[list[Any], Any]) -> str:
     """The first difference, in words; '' if there is none."""
     if launched[1] != eager[1]:
         return 'What the result holds besides arrays is something else in the eager run'

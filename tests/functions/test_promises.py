@@ -214,10 +214,10 @@ def test_an_eager_run_that_raises_is_told(cp: Any) -> None:
 
 
 def test_numbers_may_differ_by_rounding_and_no_more() -> None:
-    from capturekit.functions.beside import _difference
+    from capturekit.functions.beside import difference_between
 
     def said(mine: Any, theirs: Any) -> str:
-        return _difference(([('the result', np.array(mine))], None), ([('', np.array(theirs))], None))
+        return difference_between(([('the result', np.array(mine))], None), ([('', np.array(theirs))], None))
 
     assert said([1.0, 1e-12], [1.0, 0.0]) == '' and said([np.nan, np.inf], [np.nan, np.inf]) == ''
     assert said([1.0, 2.0], [1.0, 2.1]).startswith('the result differs in 1 element of 2, by up to 0.1')
