@@ -39,6 +39,8 @@ _STATES = _set(
 for _package in ('cupy', 'cupyx', 'cupy_backends'):
     OUTSIDE[_package] = OUTSIDE.get(_package, frozenset()) | _STATES
 
+_PATHS = _set('fspath _path_splitroot_ex _path_splitroot _path_normpath')
+
 #: Functions in modules of Python's that read their arguments only.
 FUNCTIONS: dict[str, frozenset[str]] = {
     'builtins': _set(
@@ -51,7 +53,7 @@ FUNCTIONS: dict[str, frozenset[str]] = {
     '_thread': _set('allocate_lock RLock'),
     '_functools': _set('reduce cmp_to_key'),
     '_collections': _set('_count_elements'), '_statistics': ALL,
-    '_string': ALL, 'unicodedata': ALL, '_abc': ALL, 'posix': _set('fspath'), 'nt': _set('fspath'),
+    '_string': ALL, 'unicodedata': ALL, '_abc': ALL, 'posix': _PATHS, 'nt': _PATHS,
     'sys': _set('exc_info exception intern getsizeof'), '_typing': ALL, '_tokenize': ALL, '_codecs': ALL,
 }  # fmt: skip
 
@@ -170,7 +172,7 @@ CONSTANT_NAMES = _set(
     '_thread.lock _thread.RLock re.Pattern builtins.object _cython_function_or_method cython_function_or_method '
     'builtins.NotImplementedType datetime.timezone datetime.time datetime.datetime operator.itemgetter _struct.Struct '
     'numpy.finfo numpy.iinfo numpy._ArrayFunctionDispatcher collections._tuplegetter operator.attrgetter '
-    'operator.methodcaller _abc._abc_data typing.TypeVar typing.ParamSpec'
+    '_collections._tuplegetter operator.methodcaller _abc._abc_data typing.TypeVar typing.ParamSpec'
 )
 
 #: Instructions that are understood, of Python 3.10 to 3.13.
