@@ -139,13 +139,18 @@ class Answering:
                 to_front(kind, variant)
             variant.calls += 1
             if not clear_of([leaf.data.ptr for leaf in given.leaves], kind.reach, variant.outside):
-                self.say('an argument lies on an array that the function also reaches otherwise')
-                return 'overlapping', variant
+                return self._overlapping(kind, 'an argument lies on an array that the function also reaches otherwise')
             if variant.far and variant.state != 'eager' and not are_whole(given.leaves):
-                self.say('an argument is a part of another array, and the function may work beyond that part')
-                return 'overlapping', variant
+                return self._overlapping(
+                    kind, 'an argument is a part of another array, and the function may work beyond that part'
+                )
             return variant.state, variant
         return 'new', None
+
+    def _overlapping(self, kind: Kind, reason: str) -> tuple[str, None]:
+        kind.aside = reason
+        self.say(reason)
+        return 'overlapping', None
 
     # -- launching --------------------------------------------------------------------------------------------
 

@@ -89,6 +89,9 @@ def explanation(name: str, kinds: Mapping[Any, Kind], newness: str) -> str:
             lines.append('    seen once: it runs eagerly and is watched when it comes back')
         for variant in kind.variants:
             lines += [f'    {line}' for line in _of(variant)]
+        if kind.aside:
+            lines.append(f'    calls ran eagerly because {kind.aside}')
+            lines.append(f'    what would change that: {_remedy(kind.aside)}')
     return '\n'.join(lines)
 
 
@@ -104,14 +107,18 @@ def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
     return of_cupy, part and not words.startswith(('variable ', 'global ')), words
 
 
+def _remedy(reason: str) -> str:
+    found = next((words for start, words in _REMEDIES if reason.startswith(start)), '')
+    return found or 'what the sentence before says, or that line left outside.'
+
+
 def _of(variant: Variant) -> list[str]:
     lines = [f'{variant.state}: {counted(variant.calls, "call")}, {counted(variant.launches, "launch")}']
     if variant.state == 'rehearsed':
         lines.append('ran eagerly once, and is recorded when it comes back')
     if variant.reason:
         lines.append(f'eager because {variant.reason}')
-        remedy = next((words for start, words in _REMEDIES if variant.reason.startswith(start)), '')
-        lines.append(f'what would change that: {remedy or "what the sentence before says, or that line left outside."}')
+        lines.append(f'what would change that: {_remedy(variant.reason)}')
         return lines
     environment = variant.environment
     told = set() if environment is None else {(one.where(), one.kind == 'of CuPy') for one in environment.entries}

@@ -30,6 +30,8 @@ class Kind:
         #: Whether the last run that was watched changed something; and how many such runs were not held against it.
         self.sure = False
         self.forgiven = 0
+        #: Why calls that a variant fits ran eagerly all the same; '' where none did.
+        self.aside = ''
         self.lock = threading.RLock()
 
     def keep_only(self, variant: Variant) -> None:

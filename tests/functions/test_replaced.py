@@ -177,7 +177,7 @@ def test_an_array_made_by_hand_reads_what_eager_reads(cp: Any, make: Callable[..
     assert sum(variant.launches for variant in fn.variants) == (4 if part is None else 0)
 
 
-def test_a_kernel_of_ones_own_reads_what_eager_reads(cp: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kernel_of_ones_own_reads_what_eager_reads(cp: Any, caplog: pytest.LogCaptureFixture, capsys: Any) -> None:
     from capturekit.simulated import body
 
     @body('halo_of_a_view')
@@ -198,3 +198,5 @@ def test_a_kernel_of_ones_own_reads_what_eager_reads(cp: Any, caplog: pytest.Log
         whole = cp.arange(5.0) + value
         assert fn(whole[:3]).get().tolist() == plain(whole[:3]).get().tolist()
     assert 'part of another array' in caplog.text
+    fn.explain()
+    assert 'Pass the whole array, or a copy of the part.' in capsys.readouterr().out
