@@ -205,7 +205,7 @@ def test_a_constant_may_be_asked_for_by_identity(cp: Any) -> None:
     assert [variant.launches for variant in graphed.variants] == [2, 2]
 
 
-def test_a_container_that_is_asked_for_by_identity_is_not_recorded(cp: Any) -> None:
+def test_a_container_asked_for_by_identity_is_not_recorded(cp: Any) -> None:
     wanted = (cp.ones(1),)
     graphed = ck.graphed(lambda parts: parts[0] * (2 if parts is wanted else 3))
     for _ in range(3):
@@ -214,7 +214,7 @@ def test_a_container_that_is_asked_for_by_identity_is_not_recorded(cp: Any) -> N
     assert not any(variant.launches for variant in graphed.variants)
 
 
-def test_what_is_filled_at_first_use_is_not_held_against_it_later(cp: Any) -> None:
+def test_what_is_filled_at_first_use_is_recorded_later(cp: Any) -> None:
     held = [Rate(2.0)]
     graphed = ck.graphed(lambda x: x * held[0].double)
     for value in (2.0, 3.0, 4.0):
