@@ -22,6 +22,7 @@ from capturekit.model.counters import Statistics, statistics
 from capturekit.model.errors import (
     AssumptionError,
     CaptureError,
+    CheckError,
     ClosedError,
     CudaCallError,
     EscapedWorkError,
@@ -51,6 +52,7 @@ __all__ = [
     'AssumptionError',
     'Capture',
     'CaptureError',
+    'CheckError',
     'ClosedError',
     'Concurrency',
     'CudaCallError',

@@ -707,6 +707,32 @@ for factor in (1, 1, 1, 0.1):
 assert halved.variants[1].launches
 """,
     ),
+    'CheckError': Lesson(
+        'A graphed function was called with `check=`, and a launch gave something else than the eager run beside it. '
+        'With `pure=True` the function breaks the promise that nothing but its arguments counts.',
+        """\
+rate = [2.0]
+
+
+@ck.graphed(pure=True, check=True)
+def scaled(x):
+    return x * rate[0]
+
+
+for rate[0] in (2.0, 2.0, 2.0, 3.0):
+    y = scaled(x)
+""",
+        """\
+@ck.graphed(pure=True, check=True)
+def scaled(x, rate):
+    return x * rate
+
+
+for rate in (2.0, 2.0, 2.0, 3.0):
+    y = scaled(x, rate)
+    assert cp.allclose(y, x * rate)
+""",
+    ),
     'FreedMemoryError': Lesson(
         'The block reads an array that no variable held when it began and that is gone at its end, so that its memory '
         "may be somebody else's by the time of a launch.",

@@ -25,8 +25,9 @@ _ALL = frozenset('vars __dict__'.split())
 class CodeNames(NamedTuple):
     """What a code object and those nested in it name.
 
-    ``identities``: names of the globals that something is compared with by ``is``, None for what is neither global nor
-    constant; ``imports``: modules imported in it, with the level; ``unknown``: what is not understood, in words, or ''.
+    ``identities``: the globals that something is compared with by ``is``, each with the names of the attributes that
+    lead on from it, None for what is neither global nor constant; ``imports``: modules imported in it, with the level;
+    ``unknown``: what is not understood, in words, or ''.
     """
 
     read: frozenset[str]
@@ -34,7 +35,7 @@ class CodeNames(NamedTuple):
     attributes: frozenset[str]
     strings: frozenset[str]
     everything: bool
-    identities: frozenset[str | None]
+    identities: frozenset[tuple[str, ...] | None]
     imports: frozenset[tuple[str, int]]
     unknown: str
 
@@ -46,7 +47,7 @@ class _Names:
         self.attributes: set[str] = set()
         self.strings: set[str] = set()
         self.everything = False
-        self.identities: set[str | None] = set()
+        self.identities: set[tuple[str, ...] | None] = set()
         self.imports: set[tuple[str, int]] = set()
         self.unknown = ''
 
@@ -63,7 +64,7 @@ class _Names:
             if instruction.opname not in INSTRUCTIONS:
                 self._unknown(f'the instruction {instruction.opname}', line)
             if instruction.opname == 'IS_OP' and number:
-                self._identity(instructions[max(0, number - 2) : number])
+                self._identity(instructions[:number])
             name = instruction.argval
             if instruction.opcode not in dis.hasname or type(name) is not str:
                 self.everything |= instruction.opname == 'MATCH_CLASS'
@@ -102,7 +103,12 @@ class _Names:
         last = before[-1]
         if last.opname in ('LOAD_CONST', 'LOAD_COMMON_CONSTANT') or last.argval == '__class__':
             return
-        self.identities.add(str(last.argval) if last.opname in _GLOBALS_READ else None)
+        names: list[str] = []
+        for instruction in reversed(before):
+            names.insert(0, str(instruction.argval))
+            if instruction.opname != 'LOAD_ATTR':
+                break
+        self.identities.add(tuple(names) if instruction.opname in _GLOBALS_READ else None)
 
 
 def names_of(code: CodeType) -> CodeNames:

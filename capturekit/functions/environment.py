@@ -10,13 +10,15 @@ import functools
 import operator
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterable
 from types import CellType
 from typing import Any
 
 import numpy as np
 
+from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, among, bases_of, name_of
-from capturekit.model.kept_values import Kept, contents_of
+from capturekit.model.kept_values import VIEWS, Kept, contents_of
 from capturekit.model.plain_values import show
 from capturekit.model.value_changes import difference
 
@@ -29,7 +31,7 @@ class WatchedValue:
     """One thing that is watched.
 
     Attributes:
-        kind: 'global', 'variable' (a closure's), 'attribute', 'slot', 'class attribute', 'function'.
+        kind: 'global', 'variable' (a closure's), 'attribute', 'slot', 'class attribute', 'function', 'of CuPy' ...
         holder: the dict of the globals, the cell, the object, the class or the function.
         key: the name.
         kept: its value when the run began (:class:`capturekit.model.pytree.Kept`).
@@ -70,6 +72,8 @@ class WatchedValue:
 
 
 _Rows = list[tuple[Any, Any, Any]]
+#: What is looked at first: entries of dictionaries, names not in them, cells, slots, and what takes longer.
+_Laid = tuple[_Rows, list[tuple[Any, str]], list[tuple[CellType, Any]], _Rows, list[WatchedValue]]
 
 
 class Environment:
@@ -103,6 +107,11 @@ class Environment:
         self.reached: set[int] = set()
         #: The containers among the arguments that are compared by value, by id.
         self.own: dict[int, Any] = {}
+        #: Whether the function may work beyond the elements of an array: a copy of it is too little then.
+        self.far = False
+        #: Names in modules of CuPy's, with what they were, and with what is there while the guard is in place.
+        self._inner: list[tuple[Any, list[str], list[Any], bool]] = []
+        self._inner_now: list[tuple[Any, list[str], list[Any], int]] = []
         self._written = written
         self._empty()
         if written is None:
@@ -122,6 +131,32 @@ class Environment:
         self._numbers: list[tuple[Any, Any, bytes]] = []
         self._slow: list[WatchedValue] = []
         self._more = False
+
+    def keep_inner(self, found: Iterable[tuple[Any, dict[str, Any], bool]]) -> None:
+        """Compare what is CuPy's, too: modules' and classes' dictionaries, what was in them, whether that was all."""
+        self._inner = [(values, list(names), list(names.values()), whole) for values, names, whole in found]
+        self._lay_inner()
+        self._more = self._more or bool(self._inner)
+
+    def _lay_inner(self) -> None:
+        self._inner_now = [
+            (values, names, list(map(values.get, names)), len(values) if whole else 0)
+            for values, names, _, whole in self._inner
+        ]
+
+    def _another(self) -> str | None:
+        """What of CuPy's is another one; looked at through what the guard has put in place."""
+        behind = GUARD.installation.behind
+        for values, names, before, whole in self._inner:
+            now = {
+                name: found for name in (values if whole else names) if (found := behind(values.get(name))) is not None
+            }
+            then = dict(zip(names, before))
+            for name in (*names, *now):
+                found = now.get(name)
+                if (None if found is MISSING else found) is not then.get(name):
+                    return f'{name} of {values.get("__name__") or values.get("__module__")} is not what it was'
+        return None
 
     def arrays(self) -> list[Any]:
         """The arrays in it, which are held by identity."""
@@ -166,6 +201,9 @@ class Environment:
         for cls, bases in self._bases:
             if bases_of(cls) is not bases:
                 return False
+        for values, named, before, count in self._inner_now:
+            if not all(map(_is, map(values.get, named), before)) or (count and len(values) != count):
+                return False
         for get, value, attributes in self._names:
             if list(get(value)) != attributes:
                 return False
@@ -197,6 +235,9 @@ class Environment:
         for get, value, attributes in self._names:
             if list(get(value)) != attributes:
                 return f'{_a(type(value))} has attributes {", ".join(get(value))} and had {", ".join(attributes)}'
+        other = self._another()
+        if other is not None:
+            return other
         for array, form in self._forms:
             if (array.shape, array.strides) != form:
                 return f'an array is of shape {array.shape} and was of shape {form[0]} when recorded'
@@ -217,12 +258,10 @@ class Environment:
     def _prepare(self) -> None:
         """Lay out what ``changed`` looks at first: identities."""
         self._missing = [(get(value), names, where) for get, value, names, where in self._unfound]
-        rows: _Rows = []
-        absent: list[tuple[Any, str]] = []
-        cells: list[tuple[CellType, Any]] = []
-        slots: list[tuple[Any, Any, Any]] = []
+        self._lay_inner()
+        laid: _Laid = ([], [], [], [], [])
+        rows, absent, cells, slots, slow = laid
         functions: dict[int, Any] = {}
-        slow: list[WatchedValue] = []
         inner = _Insides()
         dictionaries = {id(value): get(value) for value, _, get, _ in self._objects}
         for entry in self.entries:
@@ -241,21 +280,24 @@ class Environment:
             elif entry.mapping is None:
                 slow.append(entry)
                 continue
-            elif value is MISSING:
+            elif (raw := entry.mapping.get(entry.key, MISSING)) is MISSING:
                 absent.append((entry.mapping, entry.key))
             else:
-                rows.append((entry.mapping, entry.key, value))
+                rows.append((entry.mapping, entry.key, raw))  # which may be what the guard has put there
             if not inner.add(entry.kept, value):
                 slow.append(entry)
-        self._rows, self._absent, self._cells, self._slots = rows, absent, cells, slots
-        self._functions, self._slow = list(functions.values()), slow
+        self._rows, self._absent, self._cells, self._slots, self._slow = laid
+        self._functions = list(functions.values())
         self._sequences, self._numbers = inner.sequences, inner.numbers
         self.reached = inner.seen | {id(value) for value, _, _, _ in self._objects}
-        rest = (
-            self._objects, absent, cells, slots, slow, inner.sequences, inner.numbers, self._missing, self._bases,
-            self._names, self._forms,
-        )  # fmt: skip
-        self._more = any(rest)
+        self._more = self._has_more()
+
+    def _has_more(self) -> bool:
+        """Whether there is anything to look at besides globals, functions and plain values."""
+        return any((
+            self._objects, self._absent, self._cells, self._slots, self._slow, self._sequences, self._numbers,
+            self._missing, self._bases, self._names, self._forms, self._inner,
+        ))  # fmt: skip
 
 
 class _Insides:
@@ -290,7 +332,9 @@ class _Insides:
         return all(self.add(part, item) for part, item in zip(kept.parts, items))
 
 
-_UNCHANGING = (tuple, frozenset, slice, functools.partial, types.BuiltinMethodType, types.MethodWrapperType)
+_UNCHANGING = (
+    tuple, frozenset, slice, functools.partial, types.BuiltinMethodType, types.MethodWrapperType, *VIEWS,
+)  # fmt: skip
 
 
 def _a(cls: type) -> str:

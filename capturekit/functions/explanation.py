@@ -23,6 +23,7 @@ _REMEDIES = (
     ('the function reads or writes a file', 'Do that outside of the function.'),
     ('the function starts or feeds a thread', 'Let the caller talk to the thread.'),
     ('an argument lies on an array', 'Pass another array, or a copy.'),
+    ('an argument is a part', 'Pass the whole array, or a copy of the part.'),
     ('the host read', 'Return the array, and read it outside; or decide with cp.where.'),
     ('what it depends on', 'Pass what changes as an array.'),
 )
@@ -88,6 +89,9 @@ def explanation(name: str, kinds: Mapping[Any, Kind], newness: str) -> str:
             lines.append('    seen once: it runs eagerly and is watched when it comes back')
         for variant in kind.variants:
             lines += [f'    {line}' for line in _of(variant)]
+        if kind.aside:
+            lines.append(f'    calls ran eagerly because {kind.aside}')
+            lines.append(f'    what would change that: {_remedy(kind.aside)}')
     return '\n'.join(lines)
 
 
@@ -96,9 +100,16 @@ def _arguments(key: Any) -> str:
     return ', '.join(f'{dtype.name}{list(shape)}' for shape, _strides, dtype in arrays) or 'no arrays'
 
 
-def _last(entry: str) -> tuple[bool, str]:
-    """What order things are named in: functions and their parts, of which there are many, come last."""
-    return not entry.startswith(('variable ', 'global ')) and (entry.startswith('__') or ' of function' in entry), entry
+def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
+    """What order things are named in: functions and their parts come late, what is CuPy's last; of both are many."""
+    words, of_cupy = entry
+    part = words.startswith('__') or ' of function' in words
+    return of_cupy, part and not words.startswith(('variable ', 'global ')), words
+
+
+def _remedy(reason: str) -> str:
+    found = next((words for start, words in _REMEDIES if reason.startswith(start)), '')
+    return found or 'what the sentence before says, or that line left outside.'
 
 
 def _of(variant: Variant) -> list[str]:
@@ -107,11 +118,11 @@ def _of(variant: Variant) -> list[str]:
         lines.append('ran eagerly once, and is recorded when it comes back')
     if variant.reason:
         lines.append(f'eager because {variant.reason}')
-        remedy = next((words for start, words in _REMEDIES if variant.reason.startswith(start)), '')
-        lines.append(f'what would change that: {remedy or "what the sentence before says, or that line left outside."}')
+        lines.append(f'what would change that: {_remedy(variant.reason)}')
         return lines
     environment = variant.environment
-    entries = [] if environment is None else sorted({entry.where() for entry in environment.entries}, key=_last)
+    told = set() if environment is None else {(one.where(), one.kind == 'of CuPy') for one in environment.entries}
+    entries = [words for words, _ in sorted(told, key=_last)]
     lines.append(f'compared at each call: shapes, dtypes and values of the arguments, and {len(entries)} others')
     lines += [f'  {entry}' for entry in entries[:_NAMED]] + ['  ...'] * (len(entries) > _NAMED)
     lines += [f'checked on the device at each launch: {read}' for read in variant.assumptions]

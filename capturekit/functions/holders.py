@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
+import enum
 import functools
 import io
 import operator
 import random
+import threading
 import types
 from collections.abc import Callable, Iterable
 from types import FrameType, FunctionType, ModuleType
@@ -15,8 +18,19 @@ import numpy as np
 
 from capturekit.functions.binding import AsFunction
 from capturekit.functions.environment import WatchedValue
-from capturekit.functions.sights import in_package, is_at_home, is_logger, is_visible, is_whole, logger_state
-from capturekit.functions.understood import METHODS_BY_NAME, OF_ARRAYS, SPECIAL, home
+from capturekit.functions.settings import Setting, setting_for
+from capturekit.functions.sights import (
+    in_package,
+    is_at_home,
+    is_cupys,
+    is_logger,
+    is_visible,
+    is_whole,
+    logger_state,
+    reaches_far,
+)
+from capturekit.functions.understood import METHODS_BY_NAME, OF_ARRAYS, OF_DEVICES, SPECIAL, home
+from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
     MISSING,
     Layout,
@@ -28,6 +42,7 @@ from capturekit.model.class_layout import (
     name_of,
 )
 from capturekit.model.kept_values import LIMIT, IsArray, Keeper, Kept
+from capturekit.model.plain_values import plain_key
 
 ABSENT = Kept('same', MISSING)
 FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
@@ -79,6 +94,13 @@ class Holders:
         self._suspended: dict[int, tuple[FrameType, str]] = {}
         self._kept = 0
         self._at = ''
+        self._far = False
+        #: Settings that no code has been met for, as they were when the run began.
+        self._settings: dict[str, Setting] = {}
+        #: What CuPy's own code names in its modules, and what code names in CuPy's classes: by module or class.
+        self._inner: dict[int, tuple[Any, dict[str, Any]]] = {}
+        #: Of which of these nothing may come, either.
+        self._complete: set[int] = set()
 
     def _know(self, function: FunctionType) -> None:
         raise NotImplementedError
@@ -114,6 +136,26 @@ class Holders:
         cls = type(value)
         if id(value) in self._holders:
             return
+        self._far = self._far or reaches_far(value)
+        setting = self._settings.pop(setting_for(value) or '', None)
+        if setting is not None:
+            self._watch('state', setting.get, '', setting.value, (setting_for(value) or '', ''), None, setting.get)
+        if plain_key(value) is not None and not issubclass(type(cls), enum.EnumMeta):
+            return
+        if self._has_state(value, cls):
+            return
+        if among(cls, (operator.attrgetter, operator.methodcaller)):
+            texts = [text for text in value.__reduce__()[1] if type(text) is str]
+            self._asked_names.update(part for text in texts for part in text.split('.'))
+        if among(cls, _BUILTIN) and (any(value is one for one in _READ_ALL) or value.__name__ in _METHODS_BY_NAME):
+            self._asks_all = True
+        if cls is FunctionType:
+            self._know(value)
+        if not self._is_array(value):
+            self._pending.append(value)
+
+    def _has_state(self, value: Any, cls: type) -> bool:
+        """Watch what is not in attributes. True if that is all there is to a value."""
         if cls is types.MethodType:
             self._meet(value.__func__)
             self._keep_also(value.__self__)
@@ -135,20 +177,15 @@ class Holders:
                 self._states[id(value)] = (value, Keeper(never).keep(state_of(value)), self._at)
         elif _is_iterator(cls):
             self._unwatchable.append(f"{self._at} is or holds {a(cls)}: what is left in it can't be compared")
+        elif cls is contextvars.ContextVar:
+            self._watch_state(f'{self._at}: its value', functools.partial(value.get, MISSING))
+            return True
         elif is_logger(cls):
             self._watch_state(f'{self._at}: its levels', functools.partial(logger_state, value))
-            return
+            return True
         elif not self._is_array(value) and not is_visible(value):
             self._unwatchable.append(f"{self._at} is or holds {a(cls)}, whose whole state can't be seen")
-        if among(cls, (operator.attrgetter, operator.methodcaller)):
-            texts = [text for text in value.__reduce__()[1] if type(text) is str]
-            self._asked_names.update(part for text in texts for part in text.split('.'))
-        if among(cls, _BUILTIN) and (any(value is one for one in _READ_ALL) or value.__name__ in _METHODS_BY_NAME):
-            self._asks_all = True
-        if cls is FunctionType:
-            self._know(value)
-        if not self._is_array(value):
-            self._pending.append(value)
+        return False
 
     def _keep_also(self, value: Any) -> None:
         """Keep what a value is bound to, with its contents."""
@@ -191,7 +228,9 @@ class Holders:
             layout, kind = layout_of(cls)._replace(slots={}), 'function'
         else:
             layout, kind = layout_of(cls), 'object'
-            owned = cls is types.SimpleNamespace or not self._is_foreign_class(cls)
+            owned = among(cls, (types.SimpleNamespace, threading.local)) or not self._is_foreign_class(cls)
+            if cls is threading.local:
+                layout = Layout(_of_this_thread, {})
             whole = is_whole(cls)
             if owned:
                 self._class(cls)
@@ -272,8 +311,10 @@ class Holders:
             self._search_class(holder.cls, name)
 
     def _attribute(self, holder: Holder, name: str, value: Any) -> None:
-        if holder.kind == 'module' and not holder.owned and not _counts(holder, value):
-            return
+        if holder.kind == 'module' and not holder.owned:
+            if among(type(value), FILES):
+                return
+            value = GUARD.installation.behind(value)
         where = ('attribute', self._of(holder))
         member = holder.layout.slots.get(name)
         if name not in holder.start and member is not None:
@@ -284,8 +325,11 @@ class Holders:
             return
         dictionary = holder.layout.dictionary
         assert dictionary is not None
-        get = functools.partial(read_attribute, dictionary, holder.value, name)
-        self._watch('attribute', holder.value, name, value, where, dictionary(holder.value), get)
+        get = functools.partial(
+            read_unguarded if holder.kind == 'module' else read_attribute, dictionary, holder.value, name
+        )
+        kind = 'of CuPy' if holder.kind == 'module' and is_cupys(holder.start.get('__name__')) else 'attribute'
+        self._watch(kind, holder.value, name, value, where, dictionary(holder.value), get)
 
     def _is_data(self, value: Any) -> bool:
         return issubclass(type(value), np.ndarray) or self._is_array(value)
@@ -305,8 +349,7 @@ class Holders:
             members = dictionary_of_class(base)
             if name in members:
                 found = True
-                if not foreign:
-                    self._class_attribute(base, name, members[name])  # those further up, too: for super()
+                self._class_attribute(base, name, members[name])  # those further up, too: for super()
             elif not foreign and not found:
                 self._absent.setdefault(id(base), (members, set(), f'attribute {{}} of class {name_of(base)}'))[1].add(
                     name
@@ -314,10 +357,22 @@ class Holders:
         return found
 
     def _class_attribute(self, cls: type, name: str, value: Any) -> None:
-        if type(value) is types.MemberDescriptorType or self._is_foreign_class(cls):
+        if type(value) is types.MemberDescriptorType or not made_by_class_statement(cls):
             return
         where = ('attribute', f' of class {name_of(cls)}')
-        self._watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
+        if self._is_foreign_class(cls):
+            self._inside_of(cls, (name,))
+        else:
+            self._watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
+
+    def _inside_of(self, cls: type, names: Iterable[str]) -> None:
+        """Keep what a class of CuPy's, made by a class statement, has under these names; None for what it has not."""
+        if in_package(cls) and made_by_class_statement(cls):
+            members = dictionary_of_class(cls)
+            known = self._inner.setdefault(id(cls), (members, {}))[1]
+            for name in names:
+                value = GUARD.installation.behind(members.get(name))
+                known.setdefault(name, None if value is MISSING else value)
 
     # Whose is it
 
@@ -336,7 +391,7 @@ class Holders:
 
     def _of_arrays(self) -> str | None:
         """A name of an attribute that only arrays have, and that tells where they lie."""
-        for name in sorted(self._attributes & OF_ARRAYS):
+        for name in sorted(self._attributes & (OF_ARRAYS | OF_DEVICES)):
             if not any(key == name for _, _, key in self._entries):
                 return name
         return None
@@ -344,13 +399,6 @@ class Holders:
 
 def _public(cls: type) -> list[str]:
     return [name for name in dictionary_of_class(cls) if not name.startswith(('__', '_abc_'))]
-
-
-def _counts(holder: Holder, value: Any) -> bool:
-    """False for what a library's module holds for itself: files, and CuPy's functions, which a recording replaces."""
-    if among(type(value), FILES):
-        return False
-    return str(holder.start.get('__name__')).partition('.')[0] not in _REPLACED or not callable(value)
 
 
 def _itself(value: Any) -> Any:
@@ -363,7 +411,6 @@ def a(cls: type) -> str:
     return f'{"an" if name[:1].lower() in "aeiou" else "a"} {name} object'
 
 
-_REPLACED = ('cupy', 'cupyx', 'cupy_backends', 'capturekit')
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
 _METHODS_BY_NAME = frozenset(name.partition('.')[2] for name in METHODS_BY_NAME)
 _READ_ALL = (getattr, setattr, hasattr, delattr, vars, dir)
@@ -382,9 +429,20 @@ def never(value: object) -> bool:
     return False
 
 
+def _of_this_thread(local: Any) -> dict[str, Any]:
+    """The attributes that a ``threading.local`` has in this thread."""
+    found: dict[str, Any] = threading.local.__getattribute__(local, '__dict__')
+    return found
+
+
 def read_attribute(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:
     """An attribute in an object's dictionary."""
     return dictionary(value).get(name, MISSING)
+
+
+def read_unguarded(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:
+    """The same, and what stands behind it where the guard has put something in its place."""
+    return GUARD.installation.behind(dictionary(value).get(name, MISSING))
 
 
 def state_of(value: Any) -> Any:

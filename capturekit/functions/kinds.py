@@ -27,9 +27,25 @@ class Kind:
         self.calls = 0
         #: Calls in a row that no launch answered: because a check failed, because nothing fitted.
         self.misses = self.strange = 0
-        #: Whether a run has been taken for one that changes something a second time.
+        #: Whether the last run that was watched changed something; and how many such runs were not held against it.
         self.sure = False
+        self.forgiven = 0
+        #: Why calls that a variant fits ran eagerly all the same; '' where none did.
+        self.aside = ''
         self.lock = threading.RLock()
+
+    def keep_only(self, variant: Variant) -> None:
+        """Close all other variants."""
+        for other in self.variants:
+            if other is not variant:
+                other.close()
+        self.variants[:] = [variant]
+
+    def drop_beyond(self, limit: int) -> None:
+        """Close the variants beyond so many, the least recently used ones."""
+        for old in self.variants[limit:]:
+            old.close()
+        del self.variants[limit:]
 
 
 def all_are(array: type, args: tuple[Any, ...]) -> bool:

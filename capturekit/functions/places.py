@@ -17,6 +17,18 @@ def block_like(cupy: Any, block: Any) -> Any:
     return cupy.ndarray(block.shape, block.dtype, pointer, block.strides)
 
 
+def whole_extent(array: Any) -> tuple[int, int]:
+    """First address and end of the memory that an array lies in, its own elements and all others."""
+    low, high = extent(array)
+    memory = array.data.mem
+    return min(low, int(memory.ptr)), max(high, int(memory.ptr) + int(memory.size))
+
+
+def are_whole(arrays: Sequence[Any]) -> bool:
+    """True if none of the arrays is a part of another one."""
+    return all(array.base is None and array.data.ptr == array.data.mem.ptr for array in arrays)
+
+
 def spans(arrays: list[tuple[int, Any]]) -> list[tuple[int, int, list[tuple[int, Any]]]]:
     """Arrays in groups that share memory: (first address, end, members)."""
     groups: list[tuple[int, int, list[tuple[int, Any]]]] = []

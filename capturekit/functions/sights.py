@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import enum
 import sys
+import threading
 import types
 from typing import Any
 
-from capturekit.functions.understood import CONSTANT, CONSTANT_NAMES, PACKAGES, home
+from capturekit.functions.understood import CONSTANT, CONSTANT_NAMES, FAR_KERNELS, KERNELS, PACKAGES, home
 from capturekit.model.class_layout import (
+    MISSING,
     bases_of,
     dictionary_of_class,
     layout_of,
@@ -17,7 +19,7 @@ from capturekit.model.class_layout import (
     solid_base,
 )
 from capturekit.model.kept_values import contents_of
-from capturekit.model.plain_values import CONTAINERS
+from capturekit.model.plain_values import CONTAINERS, plain_key
 
 _SEEN = (*CONTAINERS, str, bytes, int, float, complex, object, types.SimpleNamespace)
 _QUALIFIED = type.__dict__['__qualname__'].__get__
@@ -52,6 +54,8 @@ def is_visible(value: Any) -> bool:
     if names & CONSTANT_NAMES or name_of(cls) in CONSTANT_NAMES:
         return True
     if in_package(cls) or any(in_package(base) for base in bases_of(cls)):
+        return True
+    if cls is threading.local:
         return True
     if not made_by_class_statement(cls) and cls is not types.SimpleNamespace:
         return home(cls).partition('.')[0] == 'numpy' and bool(layout_of(cls).dictionary)
@@ -90,3 +94,43 @@ def logger_state(value: Any) -> tuple[Any, ...]:
         found += [at.level, at.disabled, at.propagate, at.name]
         at = at.parent
     return (*found, value.manager.disable)
+
+
+def named_in(value: Any, name: str) -> Any:
+    """What a module, an enumeration or a class holds under a name; MISSING for other values."""
+    cls = type(value)
+    if cls is types.ModuleType:
+        return vars(value).get(name, MISSING)
+    if not issubclass(cls, type):
+        return MISSING
+    members: Any = dictionary_of_class(value)
+    if issubclass(cls, enum.EnumMeta):
+        return members.get('_member_map_', {}).get(name, MISSING)
+    return members.get(name, MISSING)
+
+
+def is_itself(value: Any) -> bool:
+    """True for values of which there is one only: a recording is given no other object in their place."""
+    cls = type(value)
+    if issubclass(type(cls), enum.EnumMeta) or value is None or value is ... or value is NotImplemented:
+        return True
+    if cls is bool or cls is object or issubclass(cls, (type, types.ModuleType, types.FunctionType)):
+        return True
+    by_value = plain_key(value) is not None or contents_of(value) is not None
+    return not by_value and not hasattr(cls, '__dataclass_fields__')
+
+
+def reaches_far(value: Any) -> bool:
+    """True for kernels, and classes of kernels, that may work beyond the elements of the arrays they are given."""
+    cls = value if issubclass(type(value), type) else type(value)
+    if not in_package(cls):
+        return False
+    if name_of(cls) in KERNELS:
+        return value is cls or any(getattr(one, 'raw', True) for one in (*value.in_params, *value.out_params))
+    return name_of(cls) in FAR_KERNELS
+
+
+def is_cupys(module: object) -> bool:
+    """True for the name of a module of CuPy's, or of its stand-in's."""
+    top = module.partition('.')[0] if type(module) is str else ''
+    return top in ('cupy', 'cupyx') or top.startswith('_capturekit_simulated')

@@ -32,6 +32,15 @@ OUTSIDE = {
     'cupy': _set('load loadtxt genfromtxt fromfile get_printoptions set_printoptions'),
 }
 
+_STATES = _set(
+    'memGetInfo used_bytes free_bytes total_bytes n_free_blocks get_limit get_curr_size get_curr_memsize show_info '
+    'deviceGetLimit memPoolGetAttribute streamIsCapturing peekAtLastError getLastError getMathMode getPointerMode'
+)
+for _package in ('cupy', 'cupyx', 'cupy_backends'):
+    OUTSIDE[_package] = OUTSIDE.get(_package, frozenset()) | _STATES
+
+_PATHS = _set('fspath _path_splitroot_ex _path_splitroot _path_normpath')
+
 #: Functions in modules of Python's that read their arguments only.
 FUNCTIONS: dict[str, frozenset[str]] = {
     'builtins': _set(
@@ -44,7 +53,7 @@ FUNCTIONS: dict[str, frozenset[str]] = {
     '_thread': _set('allocate_lock RLock'),
     '_functools': _set('reduce cmp_to_key'),
     '_collections': _set('_count_elements'), '_statistics': ALL,
-    '_string': ALL, 'unicodedata': ALL, '_abc': ALL, 'posix': _set('fspath'), 'nt': _set('fspath'),
+    '_string': ALL, 'unicodedata': ALL, '_abc': ALL, 'posix': _PATHS, 'nt': _PATHS,
     'sys': _set('exc_info exception intern getsizeof'), '_typing': ALL, '_tokenize': ALL, '_codecs': ALL,
 }  # fmt: skip
 
@@ -75,6 +84,7 @@ METHODS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     '_io.StringIO': (ALL, _set('')),
     '_io.BytesIO': (ALL, _set('')),
     '_io.TextIOWrapper': (_set('write flush'), _set('')),  # what a file is given is not read
+    '_contextvars.ContextVar': (_set('get set reset'), _set('')),  # its value is compared
     '_thread.lock': (_set('acquire release __enter__ __exit__'), _set('')),
     '_thread.RLock': (_set('acquire release __enter__ __exit__'), _set('')),
 }
@@ -98,17 +108,23 @@ FOLLOWED: dict[str, frozenset[str]] = {
     'functools': _set(
         '__get__ __set_name__ __init__ __new__ _method update_wrapper wraps __call__ _unwrap_partial total_ordering '
         '_le_from_lt _gt_from_lt _ge_from_lt _lt_from_le _ge_from_le _gt_from_le _lt_from_gt _ge_from_gt _le_from_gt '
-        '_le_from_ge _gt_from_ge _lt_from_ge __repr__ reduce'
+        '_le_from_ge _gt_from_ge _lt_from_ge __repr__ reduce '
+        'wrapper dispatch _find_impl _compose_mro _c3_mro _c3_merge'
     ),
     'random': _set(
         '__init__ seed uniform randrange randint choice choices sample shuffle gauss normalvariate expovariate '
         'triangular betavariate gammavariate lognormvariate vonmisesvariate paretovariate weibullvariate '
         '_randbelow_with_getrandbits _randbelow_without_getrandbits randbytes getstate setstate binomialvariate'
     ),
+    'os': _set('__getitem__ getenv encode decode encodekey check_str'),
+    'weakref': _set('__getitem__ __setitem__'),
+    'argparse': _set('__contains__ __eq__'),
     'threading': _set('RLock Lock is_set isSet __enter__ __exit__'),
     'importlib._bootstrap': _set('_handle_fromlist parent'),
     'configparser': frozenset(),
 }  # fmt: skip
+#: Those that tell objects by their addresses, and nothing else by them.
+BY_ADDRESS = _set('copy reprlib json.encoder pprint')
 #: Those whose insides are not the user's doing: told as a whole by what they are.
 WHOLE = _set('logging warnings traceback abc _abc _py_abc enum linecache _weakrefset tokenize __future__')
 
@@ -120,6 +136,17 @@ OUT_OF_SIGHT = _set(
 )
 #: The same where no object of the user's has an attribute of that name: they are arrays' own then.
 OF_ARRAYS = _set('ptr owndata base')
+#: And those of CuPy's classes written in C that tell something which changes by itself.
+OF_DEVICES = _set('mem_info')
+
+#: Names of what may work beyond the elements of an array that it is given: by an address of its own, or in a kernel.
+FAR = _set(
+    'data mem as_strided MemoryPointer UnownedMemory RawKernel RawModule ElementwiseKernel ReductionKernel rawkernel '
+    'get_function'
+)
+#: Types of kernels that may do so; of the others with parameters, only those that have one marked `raw`.
+FAR_KERNELS = _set('RawKernel Function _JitRawKernel RawModule')
+KERNELS = _set('ElementwiseKernel ReductionKernel')
 
 _SLOT = (
     'abs add aenter aexit aiter and anext await bool bytes call ceil complex contains copy deepcopy delattr delete '
@@ -145,7 +172,7 @@ CONSTANT_NAMES = _set(
     '_thread.lock _thread.RLock re.Pattern builtins.object _cython_function_or_method cython_function_or_method '
     'builtins.NotImplementedType datetime.timezone datetime.time datetime.datetime operator.itemgetter _struct.Struct '
     'numpy.finfo numpy.iinfo numpy._ArrayFunctionDispatcher collections._tuplegetter operator.attrgetter '
-    'operator.methodcaller _abc._abc_data typing.TypeVar typing.ParamSpec'
+    '_collections._tuplegetter operator.methodcaller _abc._abc_data typing.TypeVar typing.ParamSpec'
 )
 
 #: Instructions that are understood, of Python 3.10 to 3.14. Those of 3.14's template strings are not.

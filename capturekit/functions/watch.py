@@ -10,26 +10,30 @@ there before. It is held until the run ends, so that nothing new can get the add
 from __future__ import annotations
 
 import abc
+import decimal
 import enum
 import functools
 import gc
 import os
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
-from types import CellType, CodeType, FrameType, FunctionType, ModuleType
+from collections.abc import Callable
+from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from capturekit.functions.code_reads import READERS, names_of, nested
-from capturekit.functions.collector import functions_of, known_to_the_collector
+from capturekit.functions.code_met import CodeMet, read_cell
+from capturekit.functions.code_reads import READERS
+from capturekit.functions.collector import known_to_the_collector
 from capturekit.functions.environment import Environment
-from capturekit.functions.holders import FUNCTION_PARTS, HOST_RANDOMNESS, Holders, never
+from capturekit.functions.holders import HOST_RANDOMNESS, never
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
-from capturekit.functions.understood import OUTSIDE, WHOLE, owner_of, reads
+from capturekit.functions.settings import settings_now
+from capturekit.functions.sights import is_cupys
+from capturekit.functions.understood import BY_ADDRESS, OUTSIDE, WHOLE, owner_of, reads
 from capturekit.functions.written import finish
-from capturekit.model.class_layout import MISSING, among, attributes_of, bases_of, dictionary_of_class
+from capturekit.model.class_layout import among, attributes_of
 from capturekit.model.kept_values import IsArray, Keeper, contents_of
 from capturekit.model.plain_values import plain_key
 
@@ -42,7 +46,7 @@ _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 _own_folder = os.path.dirname(os.path.abspath(__file__))
 
 
-class Watch(Holders):
+class Watch(CodeMet):
     """Follow one run of ``fn`` in this thread: ``with Watch(fn, is_array=...) as watch: fn(x)``.
 
     Arguments:
@@ -50,6 +54,7 @@ class Watch(Holders):
         skip: tells files whose code is not followed.
         ignore: tells objects that are compared by the caller: as arguments, their attributes are not watched.
         arguments: what ``fn`` is called with: what is in there and is not compared by the caller is watched.
+        array: the class of arrays, whose methods somebody may replace.
     """
 
     def __init__(
@@ -60,29 +65,16 @@ class Watch(Holders):
         skip: Callable[[str], bool] = default_skip,
         ignore: Callable[[Any], bool] | None = None,
         arguments: Any = (),
+        array: type | None = None,
     ) -> None:
-        super().__init__(is_array, skip)
+        super().__init__(is_array, skip, array)
         self._fn = fn
         self._ignore = ignore
         self._given = arguments
         self._environment: Environment | None = None
-        self._failure: BaseException | None = None
         self._previous: Any = None
 
-        self._codes: dict[int, tuple[CodeType, bool]] = {}
         self._calls: set[Any] = set()
-        self._inside: set[int] = set()
-        self._known: dict[int, list[FunctionType]] = {}
-        self._functions: dict[int, FunctionType] = {}
-        self._searched: set[int] = set()
-        self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
-        self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
-        self._resumed: str | None = None
-        #: Containers among the arguments that are compared by value, and whether code compares identities.
-        self._own: dict[int, Any] = {}
-        self._identities = ''
-        self._of_class: list[type] = []
-        self._forms: list[tuple[Any, Any]] = []
 
     @property
     def environment(self) -> Environment:
@@ -95,10 +87,15 @@ class Watch(Holders):
             raise RuntimeError('the run that is watched did not come to its end')
         return self._environment
 
+    def run(self, args: Any, kwargs: Any) -> Any:
+        """Call the function and follow it."""
+        with self:
+            return self._fn(*args, **kwargs)
+
     def __enter__(self) -> Watch:
         self._existing = known_to_the_collector()
-        self._created: set[int] = set()
         self._frozen = gc.get_freeze_count() > _FROZEN_AT_START
+        self._settings = settings_now()
         self._randomness = {name: Keeper(never).keep(state()) for name, state in HOST_RANDOMNESS.items()}
         self._keep_arguments()
         function: Any = self._fn
@@ -162,6 +159,8 @@ class Watch(Holders):
             return
         if not asked_by_user(frame, self._skip):
             return
+        if what == ('builtins', 'id') and python_module(code.co_filename) in BY_ADDRESS:
+            return
         self._calls.add(call)
         found = reads(function)
         if found is None:
@@ -188,6 +187,7 @@ class Watch(Holders):
         name = code.co_name
         if not module:
             top = str(frame.f_globals.get('__name__', '')).partition('.')[0]
+            top = 'cupy' if is_cupys(top) else top
             if name in OUTSIDE.get(top, ()) and asked_by_user(frame.f_back, self._skip):
                 self._doubt(frame, f'calls {top}.{name}')
             return
@@ -201,14 +201,28 @@ class Watch(Holders):
             return
         if not asked_by_user(frame.f_back, self._skip):
             return
+        if (module, name) == ('functools', 'wrapper'):
+            self._dispatched(frame.f_locals.get('dispatch'))
+            return
         self._calls.add((module, name))
         if not is_followed(code.co_filename, name):
             self._doubt(frame, f'calls {module}.{name}')
         elif module == 'random' and name == 'seed' and frame.f_locals.get('a', 0) is None:
             self._doubt(frame, 'makes a generator of random numbers without a seed')
+        elif module == 'os':
+            self._global(frame.f_globals, 'environ', os.environ, 'os')
+            self._settle()
         elif module in ('copy', 'dataclasses', 'copyreg'):
             self._name((), (), True)
             self._settle()
+
+    def _dispatched(self, dispatch: Any) -> None:
+        """Watch which functions are registered for which types (``functools.singledispatch``)."""
+        for variable, cell in zip(dispatch.__code__.co_freevars, dispatch.__closure__):
+            if variable == 'registry':
+                where = ('the functions registered', f' for {dispatch.__qualname__.partition(".")[0]}')
+                self._watch('variable', cell, '', read_cell(cell), where, None, functools.partial(read_cell, cell))
+        self._settle()
 
     def _called(self, frame: FrameType) -> None:
         code = frame.f_code
@@ -221,6 +235,10 @@ class Watch(Holders):
             known = (code, foreign)
             if not foreign:
                 self._collect(frame, code)
+            elif is_cupys(frame.f_globals.get('__name__')):
+                self._inside_cupy(frame, code)
+            if not foreign:
+                pass
             elif code.co_name == '<module>' and asked_by_user(frame.f_back, self._skip):
                 self._doubt(frame.f_back, f'imports {frame.f_globals.get("__name__")} for the first time')
         if code.co_flags & 0x2A0 and id(frame) in self._suspended:  # generators and coroutines
@@ -260,7 +278,7 @@ class Watch(Holders):
             if id(value) in self._own or self._is_array(value):
                 continue
             if plain_key(value) is not None:
-                if issubclass(type(cls), enum.EnumMeta):
+                if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, (decimal.Decimal, np.generic)):
                     self._meet(value)
                 continue
             if self._ignore is None or not self._by_value(value):
@@ -318,150 +336,9 @@ class Watch(Holders):
         if gc.is_tracked(value) and self._existed(value) and id(value) not in self._own:
             self._meet(value)
 
-    # Code and functions
-
-    def _collect(self, frame: FrameType, code: CodeType) -> None:
-        """Watch what code met for the first time names."""
-        for inner in nested(code):
-            if inner is not code:
-                self._inside.add(id(inner))
-        names = names_of(code)
-        values = frame.f_globals
-        if id(values) not in self._globals:
-            self._globals[id(values)] = (values, dict(values), os.path.basename(code.co_filename))
-        _, start, file = self._globals[id(values)]
-        if names.unknown:
-            self._unwatchable.append(f'{code.co_name} of {file} uses {names.unknown}, which is not understood')
-        own = frame.f_builtins
-        for name in sorted(names.read | names.written):
-            if name in start:
-                self._global(values, name, start[name], file)
-            elif name in names.written:
-                self._made[id(values), name] = (values, file)
-            if name not in start:
-                self._absent.setdefault(id(values), (values, set(), f'global {{}} of {file}'))[1].add(name)
-                self._builtin(own, name)
-        if code.co_filename != '<string>':  # where dataclasses compares with a constant of its own
-            self._identity(names.identities, start, own, f'{code.co_name} of {file}')
-        for name, level in names.imports:
-            self._imported(frame, name, level)
-        self._name(names.attributes, names.strings, names.everything)
-        for cls in self._of_class:
-            self._class_names(cls, self._attributes)
-        self._settle()
-
-    def _builtin(self, own: dict[str, Any], name: str) -> None:
-        if name in own:
-            asks = self._asks_all  # code that names getattr says which attributes it reads with it, or that it can't
-            self._watch('global', own, name, own[name], ('builtin', ''), own)
-            self._asks_all = asks
-        else:
-            self._absent.setdefault(id(own), (own, set(), 'builtin {}'))[1].add(name)
-
-    def _identity(self, names: Iterable[str | None], start: Any, own: Any, where: str) -> None:
-        for name in names:
-            value = start.get(name, own.get(name)) if name is not None else None
-            if value is None or not (isinstance(value, type) or type(value) in (bool, object)):
-                self._identities = self._identities or where
-
-    def _imported(self, frame: FrameType, name: str, level: int) -> None:
-        """Watch a module that code imports where it runs."""
-        if level:
-            package = str(frame.f_globals.get('__package__') or '').rsplit('.', level - 1)[0]
-            name = f'{package}.{name}' if name else package
-        parts = name.split('.')
-        for count in range(1, len(parts) + 1):
-            part = '.'.join(parts[:count])
-            self._watch('import', sys.modules, part, sys.modules.get(part, MISSING), ('module', ''), sys.modules)
-
-    def _global(self, values: dict[str, Any], name: str, value: Any, file: str) -> None:
-        self._watch('global', values, name, value, ('global', f' of {file}'), values)
-
-    def _foreign_name(self, name: object, members: dict[str, Any] | None) -> bool:
-        if type(name) is not str or name == '__main__':
-            return False
-        if name in sys.builtin_module_names or name.partition('.')[0] in ('cupy', 'cupyx', 'cupy_backends', 'numpy'):
-            return True
-        if members is None:
-            module = sys.modules.get(name)
-            members = _MODULE_DICT(module) if type(module) is ModuleType else {}
-        file = members.get('__file__')
-        return type(file) is str and self._skip(file)
-
-    def _find(self, frame: FrameType, code: CodeType, variables: Any) -> None:
-        """Find the function that runs, whose defaults and closure are watched."""
-        if code.co_name.startswith('<') and code.co_name != '<lambda>':
-            return  # a comprehension: its cells are those of the function around it
-        candidates = self._known.setdefault(id(code), [])
-        if id(code) not in self._searched:
-            self._searched.add(id(code))
-            named = frame.f_globals.get(code.co_name)
-            wrapped = named.__dict__.get('__wrapped__') if type(named) is FunctionType else None
-            self._add_known(code, [named, wrapped, *self._methods(code, variables)])
-            likely = any(_runs(function, variables) for function in candidates)
-            if not likely and (code.co_freevars or id(code) not in self._inside):
-                self._add_known(code, functions_of(code))
-        for function in candidates:
-            if id(function) not in self._functions and _runs(function, variables) and self._existed(function):
-                self._function(function)
-
-    def _add_known(self, code: CodeType, found: Iterable[object]) -> None:
-        for function in found:
-            if type(function) is FunctionType and function.__code__ is code:
-                self._know(function)
-
-    def _methods(self, code: CodeType, variables: Any) -> Iterator[object]:
-        """Functions of the class of the first argument that have this code. Where they were found is watched."""
-        if not code.co_argcount:
-            return
-        first = variables.get(code.co_varnames[0])
-        classes = bases_of(first) if issubclass(type(first), type) else bases_of(type(first))
-        for cls in classes:
-            found = dictionary_of_class(cls).get(code.co_name)
-            inner = found.__func__ if among(type(found), (classmethod, staticmethod)) else found
-            if type(inner) is property:
-                inner = inner.fget
-            if type(inner) is FunctionType and inner.__code__ is code:
-                self._class_attribute(cls, code.co_name, found)
-                yield inner
-
-    def _function(self, function: FunctionType) -> None:
-        """Watch a function that runs: its code, defaults and closure."""
-        self._functions[id(function)] = function
-        self._know(function)
-        name = function.__name__
-        for part in FUNCTION_PARTS:
-            value = getattr(function, part)
-            get = functools.partial(getattr, function, part)
-            self._watch('function', function, part, value, ('', f' of {name}'), None, get)
-        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-            if self._existed(cell):
-                value = read_cell(cell)
-                where = ('variable', f' of the closure of {name}')
-                self._watch('variable', cell, variable, value, where, None, functools.partial(read_cell, cell))
-
-    def _know(self, function: FunctionType) -> None:
-        known = self._known.setdefault(id(function.__code__), [])
-        if not any(other is function for other in known):
-            known.append(function)
-
 
 _PLAIN = (list, tuple, dict, set, frozenset, np.ndarray, slice)
 
 
 def _same(value: Any) -> Any:
     return value
-
-
-def read_cell(cell: CellType) -> Any:
-    """What a variable of a closure holds."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return MISSING
-
-
-def _runs(function: FunctionType, variables: Any) -> bool:
-    """True if a frame whose variables these are can be a call of the function: its closure holds the same."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or ())
-    return all(read_cell(cell) is variables.get(name, MISSING) for name, cell in cells)

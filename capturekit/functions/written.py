@@ -5,17 +5,16 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from capturekit.functions.code_met import CodeMet
 from capturekit.functions.environment import Environment, WatchedValue
 from capturekit.functions.holders import FILES, HOST_RANDOMNESS, Holder, a, state_of
+from capturekit.functions.understood import FAR
 from capturekit.model.class_layout import MISSING, among, attributes_of, bases_of, dictionary_of_class, name_of
 from capturekit.model.kept_values import contents_of
 from capturekit.model.value_changes import ValueDifference, difference
 
-#: :class:`Watch`, which imports this file.
-Watch = Any
 
-
-def finish(watch: Watch) -> Environment:
+def finish(watch: CodeMet) -> Environment:
     """Make the environment of a run that has ended; the watch is empty then."""
     written = _written(watch)
     if watch._failure is not None:
@@ -51,11 +50,13 @@ def finish(watch: Watch) -> Environment:
     entries = list(watch._entries.values())
     environment = Environment(entries, objects, arrays, watch._unwatchable, written, missing, bases, names, forms)
     environment.own = watch._own
+    environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()])
+    environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
     _let_go(watch)
     return environment
 
 
-def _let_go(watch: Watch) -> None:
+def _let_go(watch: CodeMet) -> None:
     for found in (watch._created, watch._codes, watch._known, watch._globals, watch._states):
         found.clear()
     watch._holders.clear()
@@ -89,7 +90,7 @@ def _no_dictionary(value: object) -> None:
     return None
 
 
-def _aliases(watch: Watch) -> None:
+def _aliases(watch: CodeMet) -> None:
     """Containers among the arguments are made anew for a recording: nothing else may lead to them."""
     for key, value in watch._own.items():
         if isinstance(value, (tuple, frozenset, slice)) and not hasattr(type(value), '__dataclass_fields__'):
@@ -100,7 +101,7 @@ def _aliases(watch: Watch) -> None:
         watch._unwatchable.append(f'{watch._identities} asks whether two objects are the same')
 
 
-def _written(watch: Watch) -> str | None:
+def _written(watch: CodeMet) -> str | None:
     for holder in watch._holders.values():
         if type(holder.value) is not holder.cls:
             return f'the function changes the class of {a(holder.cls)}'
@@ -129,7 +130,7 @@ def _written(watch: Watch) -> str | None:
     return _drawn(watch)
 
 
-def _drawn(watch: Watch) -> str | None:
+def _drawn(watch: CodeMet) -> str | None:
     """What the run took from generators, files and random numbers on the host."""
     if watch._resumed is not None:
         return f'the function advances a generator: {watch._resumed}'
@@ -144,7 +145,7 @@ def _drawn(watch: Watch) -> str | None:
     return None
 
 
-def _new_attribute(watch: Watch, holder: Holder) -> str | None:
+def _new_attribute(watch: CodeMet, holder: Holder) -> str | None:
     """An attribute that the run made. Of modules, and of objects that aren't the user's, one that is named."""
     layout = holder.layout
     now = set(layout.dictionary(holder.value)) if layout.dictionary is not None else set()

@@ -24,11 +24,10 @@ from typing import Any
 
 from capturekit.guard.entry_points import ENTRIES, NCCL, RUNTIME, Entry
 from capturekit.guard.signatures import in_order
+from capturekit.model.class_layout import MISSING
 from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError
 from capturekit.model.versions import lacking
-
-_MISSING = object()
 
 
 def resolve(dotted: str) -> Any:
@@ -65,9 +64,9 @@ def _imported(name: str) -> Any:
     """Import a module and leave what its package has under that name: importing would replace it."""
     package, _dot, attribute = name.rpartition('.')
     parent = (sys.modules.get(package) or _imported(package)) if package else None
-    before = getattr(parent, attribute, _MISSING)
+    before = getattr(parent, attribute, MISSING)
     module = importlib.import_module(name)
-    if before is not _MISSING:
+    if before is not MISSING:
         setattr(parent, attribute, before)
     return module
 
@@ -91,15 +90,15 @@ class _Slot:
         self.wrapper: Any = None
         self.plain = not isinstance(self.holder, type) or not self.holder.__flags__ & _IMMUTABLE
         space = self.holder.__dict__
-        self.before = space.get(entry.name, _MISSING)
-        self.original = self._inherited() if self.before is _MISSING else self.before
+        self.before = space.get(entry.name, MISSING)
+        self.original = self._inherited() if self.before is MISSING else self.before
 
     def _inherited(self) -> Any:
         return None if self.entry.kind == 'attribute' else getattr(self.holder, self.entry.name)
 
     def changed(self) -> bool:
         """True when the holder does not hold what was found any more."""
-        return self.holder.__dict__.get(self.entry.name, _MISSING) is not self.before
+        return self.holder.__dict__.get(self.entry.name, MISSING) is not self.before
 
     def write(self) -> None:
         if self.plain:
@@ -114,12 +113,12 @@ class _Slot:
             return
         if not self.plain:
             space = _namespace(self.holder)
-            if self.before is _MISSING:
+            if self.before is MISSING:
                 space.pop(self.entry.name, None)
             else:
                 space[self.entry.name] = self.before
             _modified(self.holder)
-        elif self.before is _MISSING:
+        elif self.before is MISSING:
             delattr(self.holder, self.entry.name)
         else:
             setattr(self.holder, self.entry.name, self.before)
@@ -310,11 +309,17 @@ class Installation:
         self._known: list[Any] = []
         self._copy: Any = None
         self.originals: dict[str, Any] = {}
+        #: What was found in the place of each wrapper that is there now, by the wrapper's id.
+        self._behind: dict[int, Any] = {}
         self.inside = Inside()
 
     @property
     def installed(self) -> bool:
         return bool(self._slots)
+
+    def behind(self, value: Any) -> Any:
+        """What was there before a wrapper that is in place, or MISSING; other values are themselves."""
+        return self._behind.get(id(value), value)
 
     def install(self, guard: Any) -> None:
         """Put the wrappers in place, the first time; count, every time."""
@@ -333,6 +338,7 @@ class Installation:
             _restore_all(written)
             raise
         self._slots = written
+        self._behind = {id(slot.wrapper): slot.before for slot in written if isinstance(slot, _Slot)}
 
     def _found(self, guard: Any) -> list[Any]:
         """The slots of the CuPy in force, with their wrappers; made once, and again where something has changed."""
@@ -387,7 +393,7 @@ class Installation:
                 raise RuntimeError('uninstall without install')
             self._count -= 1
             if self._count == 0:
-                slots, self._slots = self._slots, []
+                slots, self._slots, self._behind = self._slots, [], {}
                 _restore_all(slots)
 
 

@@ -15,7 +15,8 @@ from types import CodeType
 from typing import Any
 
 from capturekit.driver.cuda import current
-from capturekit.functions.decorator import _BUSY, Graphed
+from capturekit.functions.answering import BUSY
+from capturekit.functions.decorator import Graphed
 from capturekit.guard import GUARD, HEARD
 from capturekit.guard.lint_witness import Witness
 from capturekit.lab.lint import _NOTES, Linting, Report, finding_of, note_of
@@ -92,7 +93,7 @@ class Judging:
 
         @functools.wraps(fn)
         def judged(*args: Any, **kwargs: Any) -> Any:
-            if GUARD.occupied() or _BUSY.depth:
+            if GUARD.occupied() or BUSY.depth:
                 return fn(*args, **kwargs)
             return self._eagerly(fn.__qualname__, lambda: fn(*args, **kwargs))
 
@@ -114,7 +115,7 @@ class Judging:
 
     def _graphed(self, call: Callable[..., Any], graphed: Graphed[..., Any], args: Any, kwargs: Any) -> Any:
         """A graphed function's first call runs as it stands. Calls that graphed functions can make are no findings."""
-        if id(graphed) in self._seen or _BUSY.depth or GUARD.occupied():
+        if id(graphed) in self._seen or BUSY.depth or GUARD.occupied():
             return call(graphed, *args, **kwargs)
         self._seen[id(graphed)] = graphed
         fn = graphed.__wrapped__
@@ -139,7 +140,7 @@ class Judging:
 
     def _hear(self, recording: Recording, graph: Any) -> None:
         """A capture has ended."""
-        self.captures += not _BUSY.depth
+        self.captures += not BUSY.depth
         with self._lock:
             for step in recording.steps:
                 if step.kind in _NOTES:

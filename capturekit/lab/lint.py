@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from capturekit.driver.cuda import current
-from capturekit.functions.decorator import _BUSY
+from capturekit.functions.answering import BUSY
 from capturekit.guard import GUARD, Shadow
 from capturekit.guard.entry_points import SEAMS
 from capturekit.model import errors
@@ -191,7 +191,7 @@ class Linting:
             shadow = self._shadow = Shadow(GUARD, self._tell, self._note)
             self._undo.push(shadow.close)
             shadow.open(here())
-            _BUSY.depth += 1  # graphed functions inside run as they do in a capture: as they stand
+            BUSY.depth += 1  # graphed functions inside run as they do in a capture: as they stand
             self._undo.push(_free)
         except BaseException:
             self._undo.run()
@@ -257,7 +257,7 @@ def known_rules() -> set[str]:
 
 
 def _free() -> None:
-    _BUSY.depth -= 1
+    BUSY.depth -= 1
 
 
 def _name(error: CaptureError) -> str:

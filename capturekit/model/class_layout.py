@@ -67,6 +67,10 @@ class Layout(NamedTuple):
             return MISSING
 
 
+#: Members that say where something lies in the instances, and tell nothing of them.
+_NO_SLOTS = frozenset({'__dict__', '__vectorcalloffset__', '__dictoffset__', '__weaklistoffset__'})
+
+
 def layout_of(cls: type) -> Layout:
     """Find the ``__dict__`` and the slots of a class's instances without asking the instances."""
     dictionary = None
@@ -80,7 +84,7 @@ def layout_of(cls: type) -> Layout:
             if among(type(found), (types.GetSetDescriptorType, types.MemberDescriptorType)):
                 dictionary = found.__get__
         for name, member in members.items():
-            if type(member) is types.MemberDescriptorType and name != '__dict__':
+            if type(member) is types.MemberDescriptorType and name not in _NO_SLOTS:
                 slots.setdefault(name, member)
     return Layout(dictionary, slots)
 

@@ -210,6 +210,10 @@ class AssumptionError(CaptureError):
     index: int | None = None
 
 
+class CheckError(CaptureError):
+    """A launch of a graphed function gave something else than the eager run that was made beside it (``check=``)."""
+
+
 class ClosedError(CaptureError):
     """A graph or capture was used after its end."""
 

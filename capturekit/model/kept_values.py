@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import array
+import contextlib
+import decimal
 import enum
 import functools
+import gc
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -90,7 +93,7 @@ class Keeper:
             raise TooMany
         key = plain_key(value)
         if key is not None:
-            if issubclass(type(type(value)), enum.EnumMeta):
+            if issubclass(type(type(value)), enum.EnumMeta) or issubclass(type(value), (decimal.Decimal, np.generic)):
                 self._meet(value)
             return Kept('plain', value, key)
         if self.is_array(value):
@@ -185,7 +188,44 @@ def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
         return 'items', [], [value.func, value.args, value.keywords], None
     if cls is slice:
         return 'items', [], [value.start, value.stop, value.step], None
+    return _contents_behind(value)
+
+
+#: Views of a mapping, which hold nothing else.
+VIEWS: tuple[type, ...] = (
+    types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items()),
+    type(OrderedDict().keys()), type(OrderedDict().values()), type(OrderedDict().items()),
+)  # fmt: skip
+
+
+def _contents_behind(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
+    """The same for what only shows, or keeps, what others hold."""
+    cls = type(value)
+    if cls is functools._lru_cache_wrapper:
+        return 'items', [], _answers_of(value), None
+    if among(cls, VIEWS):
+        return 'items', [], gc.get_referents(value)[:1], None
+    if cls is np.void and not value.dtype.hasobject:
+        return 'items', [], [], (value.dtype, value.tobytes())
+    if cls is memoryview:
+        with contextlib.suppress(ValueError, NotImplementedError):  # it is released
+            return 'items', [], [], (value.format, value.shape, value.tobytes())
     return None
+
+
+def _answers_of(cached: Any) -> list[Any]:
+    """What a function with a cache (``functools.lru_cache``) has kept: keys and answers, the least recently used first.
+
+    The garbage collector visits them: the class; where answers are dropped at some size, for each of them its key, the
+    answer and the class of the link that holds both; the cache, of key and answer (or link); the function behind it.
+    """
+    found = gc.get_referents(cached)[1:]
+    count = type(cached).cache_info(cached).currsize
+    if type(found[0]) is dict:
+        kept = [*found[0].keys(), *found[0].values()] if count else []
+        return [found[1], *kept]
+    links = found[: 3 * count]
+    return [found[len(links) + 1], *links[0::3], *links[1::3]]
 
 
 def items_of_dict(value: Any) -> list[tuple[Any, Any]]:

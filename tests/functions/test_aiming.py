@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import variant
+from capturekit.functions import variant_recorder
 from capturekit.graph.executable import Graph
 from capturekit.model.errors import UpdateError
 from tests.recorder.test_conditional import values
@@ -16,7 +16,7 @@ from tests.recorder.test_conditional import values
 
 @pytest.fixture(autouse=True)
 def small_arrays_are_aimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variant, 'AIMED_BYTES', 1024)
+    monkeypatch.setattr(variant_recorder, 'AIMED_BYTES', 1024)
 
 
 def aims(fn: Any) -> list[int]:
@@ -120,7 +120,7 @@ def test_where_nodes_can_not_be_aimed_the_answer_is_right_all_the_same(
 @pytest.mark.gpu
 def test_libraries_are_given_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     cp = pytest.importorskip('cupy')
-    monkeypatch.setattr(variant, 'AIMED_BYTES', 1024)
+    monkeypatch.setattr(variant_recorder, 'AIMED_BYTES', 1024)
     fn = ck.graphed(lambda a, b: a @ b + 1)
     for _ in range(5):
         a, b = cp.random.random_sample((64, 64)), cp.random.random_sample((64, 64))

@@ -1,0 +1,402 @@
+"""How one call of a graphed function is answered, by the state of what fits it.
+
+====================  ====================================================  ==============================
+state                 what it means                                         what the call does
+====================  ====================================================  ==============================
+new                   nothing fits the call                                 runs eagerly and is watched
+rehearsed             one such call has been watched                        is recorded, and launched
+recorded, pieces      there is a graph, or graphs with calls between them   is launched
+eager                 it can not be recorded                                runs eagerly
+overlapping           its arrays lie where the recording can't follow       runs eagerly
+====================  ====================================================  ==============================
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from capturekit.driver.cuda import Platform
+from capturekit.functions.beside import Beside
+from capturekit.functions.binding import lazy
+from capturekit.functions.environment import Environment
+from capturekit.functions.kinds import Kind, clear_of, fits_here, fitting, same_way, to_front
+from capturekit.functions.options import Options
+from capturekit.functions.pending import Call
+from capturekit.functions.places import are_whole
+from capturekit.functions.recordable import only_arrays, values_of
+from capturekit.functions.variant import Variant, opaque
+from capturekit.functions.variant_recorder import VariantRecorder
+from capturekit.functions.watch import Watch
+from capturekit.functions.written import given_back
+from capturekit.guard import GUARD
+from capturekit.launch.plan import Feed
+from capturekit.model import errors
+from capturekit.model.cleanup import GARBAGE
+from capturekit.model.counters import LOG, count
+from capturekit.model.errors import CaptureError
+from capturekit.model.host_reads import Rehearsal
+from capturekit.model.pytree import held_in, take_apart
+from capturekit.model.source_line import Place
+from capturekit.model.sparse import packed
+from capturekit.model.value_changes import shape_of_change, snapshot
+
+#: Calls in a row that did not fit what was recorded, after which a kind of call stays eager.
+PATIENCE = 8
+#: Host reads up to which the device decides whether to go on: a launch of many conditional nodes costs more.
+CHAIN = 16
+#: Calls by the host between graphs up to which pieces are likely to be worth it.
+FEW_SEAMS = 4
+
+
+class _Busy(threading.local):
+    """Whether this thread is in a graphed function already: inner ones are then part of the outer one's work."""
+
+    depth = 0
+
+
+BUSY = _Busy()
+
+
+class _Last(threading.local):
+    """The last call of a thread that was launched before its checks were known."""
+
+    call: Call | None = None
+
+
+@dataclass
+class Given:
+    """One call: its arguments, the arrays in them, all that is not arrays, and the kind that it is of."""
+
+    platform: Platform
+    kind: Kind
+    args: Any
+    kwargs: Any
+    leaves: list[Any]
+    form: Any
+
+    def is_array(self, value: object) -> bool:
+        """True for arrays."""
+        return isinstance(value, self.platform.cupy.ndarray)
+
+
+class Answering:
+    """What a graphed function does with its calls. ``said`` are the reasons that people were told."""
+
+    def __init__(self, fn: Callable[..., Any], options: Options) -> None:
+        self._fn = fn
+        self._options = options
+        self._recordings = 0
+        self.said: set[str] = set()
+        self.last = _Last()
+        #: A call that may yet turn out to have failed, and has to be undone then before the next.
+        self.pending: Call | None = None
+        self._beside = Beside(fn, options.check)
+
+    @property
+    def name(self) -> str:
+        """The function's name, for people."""
+        return str(getattr(self._fn, '__qualname__', repr(self._fn)))
+
+    def answer(self, given: Given) -> Any:
+        """Answer a call."""
+        with given.kind.lock:
+            self._make_ready(given)
+            state, variant = self._chosen(given)
+            deed = _DEEDS[state]
+            if deed is not None:
+                return deed(self, given, variant)
+        return self._fn(*given.args, **given.kwargs)
+
+    def _make_ready(self, given: Given) -> None:
+        """Settle what calls before left open; what somebody has closed goes; the host waits where the function does."""
+        kind = given.kind
+        if self.pending is not None:
+            self.pending.holds()
+            self.pending = None
+        if self._options.later:
+            self.last.call = None
+        for variant in [v for v in kind.variants if v.graph is not None and v.graph.closed]:
+            kind.variants.remove(variant)  # closed by somebody who got hold of its graph
+            variant.close()
+        for fences in {v.fences for v in kind.variants if v.fences is not None}:
+            fences.wait()
+
+    def _chosen(self, given: Given) -> tuple[str, Variant | None]:
+        """The state of a call, by the variant that fits it."""
+        kind = given.kind
+        here_now = given.platform.cupy.cuda.get_current_stream().ptr
+        for number, variant in enumerate(kind.variants):
+            if not fits_here(kind, variant, here_now):
+                continue
+            if variant.environment is not None and variant.environment.changed() is not None:
+                continue
+            if number:
+                to_front(kind, variant)
+            variant.calls += 1
+            if not clear_of([leaf.data.ptr for leaf in given.leaves], kind.reach, variant.outside):
+                return self._overlapping(kind, 'an argument lies on an array that the function also reaches otherwise')
+            if variant.far and variant.state != 'eager' and not are_whole(given.leaves):
+                return self._overlapping(
+                    kind, 'an argument is a part of another array, and the function may work beyond that part'
+                )
+            return variant.state, variant
+        return 'new', None
+
+    def _overlapping(self, kind: Kind, reason: str) -> tuple[str, None]:
+        kind.aside = reason
+        self.say(reason)
+        return 'overlapping', None
+
+    # -- launching --------------------------------------------------------------------------------------------
+
+    def _launch(self, given: Given, variant: Variant) -> Any:
+        kind, tried = given.kind, [variant]
+        while True:
+            assert variant.run is not None
+            due = self._beside.due(variant, given)
+            try:
+                result = variant.run(given.leaves, due is not None or not self._options.later)
+            except errors.AssumptionError as error:
+                other = fitting(kind, tried, error)
+                if other is None:
+                    return self._take_over(given, variant, error)
+                variant.restore(error)
+                to_front(kind, other)
+                other.calls += 1
+                if other.run is None:
+                    return self._record(given, other)
+                variant = other
+                tried.append(other)
+            except Exception as error:  # a call between two parts raised: so does the eager run, as if only it had run
+                LOG.info('%s: %r; this call runs eagerly', self.name, error)
+                count('fallbacks')
+                variant.restore()
+                return self._again(given, variant.drawn())
+            except BaseException:
+                variant.restore()
+                raise
+            else:
+                if due is not None:
+                    self._compare(given, variant, due, result)
+                self._launched(given, variant)
+                return result
+
+    def _launched(self, given: Given, variant: Variant) -> None:
+        given.kind.misses = given.kind.strange = 0
+        if self._options.later and variant.plan is not None:
+            call = Call(variant, variant.plan.launches, given.platform.cupy.cuda.get_current_stream())
+            self.last.call = call
+            self.pending = call if variant.backups else None
+
+    def _compare(self, given: Given, variant: Variant, due: Any, result: Any) -> None:
+        """Run eagerly beside a launch, and compare."""
+        BUSY.depth += 1
+        try:
+            due.compare(result)
+        except errors.CheckError as error:
+            given.kind.keep_only(variant)
+            variant.give_up(f'its check failed: {error.rule}')
+            raise
+        finally:
+            BUSY.depth -= 1
+
+    def _take_over(
+        self, given: Given, variant: Variant, error: errors.AssumptionError, drawn: list[Feed] | None = None
+    ) -> Any:
+        """An assumption failed: nothing has happened as far as the caller can see, and the eager run answers."""
+        kind = given.kind
+        variant.restore(error)
+        kind.misses += 1
+        count('fallbacks')
+        LOG.info('%s: %s; this call runs eagerly', self.name, str(error).replace('\n ', ''))
+        drawn = drawn or variant.drawn()
+        if kind.misses >= PATIENCE:
+            at = f' at {error.location}' if error.location else ''
+            kind.misses = 0
+            self._stay_eager(kind, variant, f'the host read{at} gives another value at nearly each call')
+        return self._rehearse(given, None, drawn)
+
+    def _stay_eager(self, kind: Kind, variant: Variant, reason: str) -> None:
+        kind.keep_only(variant)
+        variant.give_up(reason)
+        self.say(reason)
+
+    # -- the eager run that is watched ------------------------------------------------------------------------
+
+    def _rehearse(self, given: Given, _none: Variant | None, drawn: list[Feed] | None = None) -> Any:
+        """Run eagerly, and see what a launch would not do again."""
+        kind = given.kind
+        if kind.variants and kind.variants[0].state == 'eager' and drawn is not None:
+            return self._again(given, drawn)
+        args = (given.args, given.kwargs)
+        before = snapshot(() if self._options.pure else args, given.is_array, opaque)
+        rehearsal = Rehearsal()
+        watch = self._watch(given)
+        BUSY.depth += 1
+        GARBAGE.hold()  # finalizers and the collector's callbacks would be taken for a part of the function
+        try:
+            with GUARD.rehearsing(given.platform, rehearsal, drawn):
+                result = watch.run(given.args, given.kwargs) if watch else self._fn(*given.args, **given.kwargs)
+        finally:
+            GARBAGE.release()
+            BUSY.depth -= 1
+        environment = watch.environment if watch else None
+        reason = lazy(self._fn)
+        if environment is not None:
+            written = environment.written() or next(iter(rehearsal.effects), None) or reason
+            if _is_forgiven(kind, written):
+                return result
+            reason = written or shape_of_change(before, args, given.is_array) or given_back(environment, result)
+        return self._keep(given, environment, rehearsal, reason, result)
+
+    def _watch(self, given: Given) -> Watch | None:
+        """What follows the run; None where the caller promises that nothing but the arguments counts."""
+        if self._options.pure:
+            return None
+        return Watch(
+            self._fn, is_array=given.is_array, ignore=lambda value: not opaque(value),
+            arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray,
+        )  # fmt: skip
+
+    def _keep(
+        self, given: Given, environment: Environment | None, rehearsal: Rehearsal, reason: str | None, result: Any
+    ) -> Any:
+        """Keep the way that a run went as a variant, unless there is one of that way."""
+        kind, cupy = given.kind, given.platform.cupy
+        held: Any = None
+        if reason is None:
+            try:
+                _leaves, held = take_apart(packed(result), only_arrays(cupy), opaque, name='the result')
+            except TypeError as error:
+                reason = str(error)
+        now = cupy.cuda.get_current_stream().ptr
+        here = [v for v in kind.variants if fits_here(kind, v, now)]
+        same = next((v for v in here if reason is None and same_way(v, rehearsal)), None)
+        if same is not None:
+            to_front(kind, same)
+            return result
+        kind.strange += 1
+        lasting = kind.strange > self._options.limit + PATIENCE
+        if lasting:
+            reason = reason or 'what it depends on besides its arguments is different at nearly each call'
+        variant = Variant(None if lasting else environment, rehearsal, reason or '')
+        variant.calls = 1
+        variant.rehearsed_on = now
+        if lasting:
+            self._stay_eager(kind, variant, variant.reason)
+            return result
+        if reason is None:
+            variant.held, variant.values = held_in(held), values_of(result, cupy)
+        else:
+            self.say(reason)
+        kind.variants.insert(0, variant)
+        kind.drop_beyond(self._options.limit)
+        return result
+
+    # -- recording --------------------------------------------------------------------------------------------
+
+    def _record(self, given: Given, variant: Variant) -> Any:
+        """Record, and answer this call by it; what can't be recorded runs eagerly, now and from now on."""
+        drawn: list[Feed] = []
+        reason = ''
+        leaves, form = given.leaves, given.form
+        if isinstance(form, int):
+            leaves, form = take_apart(packed((given.args, given.kwargs)), given.is_array, opaque)
+        for gates in ('device', 'host') if len(variant.assumptions) <= CHAIN else ('host',):
+            recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options.pool)
+            BUSY.depth += 1
+            try:
+                begun = time.perf_counter()
+                result = recorder.record(leaves, form, self._options.pieces)
+                self._recorded(variant, time.perf_counter() - begun)
+                return result
+            except errors.AssumptionError as error:
+                return self._take_over(given, variant, error, recorder.drawn)
+            except CaptureError as error:
+                reason = ' '.join(str(error).split())
+                break
+            except Exception as error:
+                reason = f'{type(error).__name__}: {error}'
+            finally:
+                BUSY.depth -= 1
+                drawn = recorder.drawn
+            if drawn or not variant.assumptions:
+                break
+        return self._not_recorded(given, variant, reason, drawn)
+
+    def _not_recorded(self, given: Given, variant: Variant, reason: str, drawn: list[Feed]) -> Any:
+        variant.give_up(reason)
+        if self._options.strict:
+            raise errors.UnsupportedCallError(
+                f'{self.name} can not be recorded',
+                rule=reason,
+                remedy='Change that line, or leave strict=True out: the function then runs eagerly.',
+            )
+        self.say(reason)
+        count('fallbacks')
+        return self._again(given, drawn)
+
+    def _recorded(self, variant: Variant, seconds: float) -> None:
+        """The first recording of a function is a capture like any other; those after it are counted, and told."""
+        self._recordings += 1
+        if self._recordings > 1:
+            count('rerecordings', seconds)
+            LOG.info(
+                '%s: recorded anew (recording %d) in %.2f ms: %r', self.name, self._recordings, seconds * 1e3, variant
+            )
+        if len(variant.seams) > FEW_SEAMS and 'seams' not in self.said:
+            self.said.add('seams')
+            where = ', '.join(dict.fromkeys(f'{seam.name} at {seam.at}' for seam in variant.seams))
+            LOG.warning(
+                '%s: %d calls that no capture can hold stand between its graphs (%s). Each waits for the device: '
+                'compare with the eager run (pieces=False), and see fn.variants[0].seams for what each costs.',
+                self.name, len(variant.seams), where,
+            )  # fmt: skip
+
+    def _again(self, given: Given, drawn: list[Feed]) -> Any:
+        """Run eagerly, with the numbers that a launch or a recording which came to nothing has drawn already."""
+        BUSY.depth += 1
+        try:
+            with GUARD.rehearsing(given.platform, Rehearsal(), drawn):
+                return self._fn(*given.args, **given.kwargs)
+        finally:
+            BUSY.depth -= 1
+
+    def say(self, reason: str) -> None:
+        """Say once why calls run eagerly."""
+        kind = re.sub(r'\d+', '#', reason)  # the same with other numbers is nothing new
+        if kind not in self.said:
+            self.said.add(kind)
+            code = getattr(self._fn, '__code__', None)
+            at = '' if code is None else f' ({Place(code.co_filename, code.co_firstlineno, "").short})'
+            LOG.warning('%s%s runs eagerly: %s', self.name, at, reason)
+
+
+def _is_forgiven(kind: Kind, written: str | None) -> bool:
+    """Whether a run that changed something is not held against the kind of call.
+
+    What is filled at first use is full the next time; and an object that the run made may lie where one lay that has
+    died since. Seen once more, it is no chance.
+    """
+    if written is None or kind.sure or kind.forgiven >= PATIENCE:
+        kind.sure = written is not None
+        return False
+    kind.sure = True
+    kind.forgiven += 1
+    return True
+
+
+#: What is done in each state. None: the function is called, by many threads at once if they like.
+_DEEDS: dict[str, Callable[[Answering, Given, Any], Any] | None] = {
+    'new': Answering._rehearse,
+    'rehearsed': Answering._record,
+    'recorded': Answering._launch,
+    'pieces': Answering._launch,
+    'eager': None,
+    'overlapping': None,
+}

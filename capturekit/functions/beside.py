@@ -1,0 +1,199 @@
+"""``check=``: an eager run beside a launch, on copies of its arguments, and the two compared.
+
+The launch answers. What the eager run changes outside of its arguments is put back, and it is given the random numbers
+that the launch drew, so that a call that is checked does what any other call does, and takes longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from capturekit.functions.places import same_array, spans
+from capturekit.functions.variant import Variant, opaque
+from capturekit.guard import GUARD
+from capturekit.launch.outside_arrays import arrays_at
+from capturekit.model import errors
+from capturekit.model.counted import counted
+from capturekit.model.host_reads import Rehearsal
+from capturekit.model.pytree import put_together, take_apart
+from capturekit.model.source_line import Place, here
+from capturekit.model.sparse import packed, unpacked
+
+#: How far numbers may lie apart, by the bytes of a real one, as a part of the largest: sums are taken in other orders.
+TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-9}
+
+_BROKEN = 'The function depends on more than its arguments, or changes more: pass that too, or leave pure=True out.'
+_FAULT = 'This is a fault of capturekit: please report it. Further calls of this kind run eagerly.'
+
+
+class Beside:
+    """Which launches of a function are checked: every ``every``-th of a variant, none where that is 0."""
+
+    def __init__(self, fn: Callable[..., Any], every: int) -> None:
+        self._fn = fn
+        self.every = every
+
+    def due(self, variant: Variant, given: Any) -> Comparison | None:
+        """What the coming launch is compared with; None where it is not checked."""
+        if not self.every or (variant.launches + 1) % self.every:
+            return None
+        return Comparison(self._fn, variant, given)
+
+
+class Comparison:
+    """One launch and the eager run beside it. Made before the launch, it keeps what both begin with."""
+
+    def __init__(self, fn: Callable[..., Any], variant: Variant, given: Any) -> None:
+        self._fn = fn
+        self._variant = variant
+        self._given = given
+        self._cupy = given.platform.cupy
+        self._wait()
+        self._memory = self._outside()
+        self._outside_before = [block.copy() for block in self._memory]
+        self._before = self._copies(given.leaves)
+
+    def compare(self, result: Any) -> None:
+        """Run eagerly and compare. Raises CheckError; the arguments and what is outside are then as before the call."""
+        self._wait()
+        launched = self._found(result, self._given.leaves)
+        outside = [block.copy() for block in self._memory]
+        self._put(self._memory, self._outside_before)
+        copies = self._copies(self._before)
+        difference = ''
+        try:
+            answer = self._eagerly(copies)
+            self._wait()
+            difference = difference_between(launched, self._found(answer, copies)) or self._of_outside(outside)
+        except Exception as error:
+            self._fail(f'The eager run beside it raised {error!r}', error)
+        finally:
+            self._put(self._memory, outside)
+            self._wait()
+        if difference:
+            self._fail(difference)
+
+    def _eagerly(self, leaves: Sequence[Any]) -> Any:
+        form = self._given.form
+        whole = (tuple(leaves), {}) if isinstance(form, int) else unpacked(put_together(form, leaves))
+        args, kwargs = whole
+        with GUARD.rehearsing(self._given.platform, Rehearsal(), self._variant.drawn()):
+            return self._fn(*args, **kwargs)
+
+    def _fail(self, difference: str, cause: BaseException | None = None) -> None:
+        self._put(self._memory, self._outside_before)
+        self._put(self._given.leaves, self._before)
+        self._wait()
+        code = getattr(self._fn, '__code__', None)
+        at = '' if code is None else f' ({Place(code.co_filename, code.co_firstlineno, "").short})'
+        name = getattr(self._fn, '__qualname__', repr(self._fn))
+        pure = self._variant.environment is None
+        raise errors.CheckError(
+            f'A launch of {name}{at} that is not what the function does',
+            location=here(),
+            rule=f'{difference}.',
+            remedy=_BROKEN if pure else _FAULT,
+        ) from cause
+
+    # Memory
+
+    def _wait(self) -> None:
+        self._cupy.cuda.runtime.deviceSynchronize()
+
+    def _outside(self) -> list[Any]:
+        """The memory that the launch may work on besides the arguments and its own, in bytes."""
+        variant, graph = self._variant, self._variant.graph
+        assert graph is not None
+        plan = variant.plan
+        todo = [one for part in plan.parts for one in part.graphs if one] if plan else [graph._made.graph]
+        words: set[int] = set()
+        device = self._given.platform.device
+        with GUARD.inside():
+            while todo:
+                for info in device.node_infos(todo.pop()):
+                    words.update(info.words)
+                    todo += [info.inner] if info.inner else []
+        found = arrays_at(words, graph._memory, self._cupy.ndarray)
+        if variant.environment is not None:
+            found += [array.data for array in variant.environment.arrays() if array.size]
+        blocks = {int(data.mem.ptr): data for data in found}
+        return [
+            self._cupy.ndarray((int(data.mem.size),), 'u1', data + (start - int(data.ptr)))
+            for start, data in blocks.items()
+        ]
+
+    def _copies(self, leaves: Sequence[Any]) -> list[Any]:
+        """The same arrays in other memory, lying to each other as they do."""
+        made: dict[int, Any] = {}
+        for low, high, members in spans(list(enumerate(leaves))):
+            first = members[0][1]
+            whole = self._cupy.ndarray((max(high - low, 1),), 'u1', first.data + (low - int(first.data.ptr)))
+            block = whole.copy() if high > low else whole
+            for index, leaf in members:
+                pointer = block.data + (int(leaf.data.ptr) - low)
+                made[index] = type(leaf)(leaf.shape, leaf.dtype, pointer, leaf.strides)
+        return [made[index] for index in range(len(leaves))]
+
+    def _put(self, arrays: Sequence[Any], kept: Sequence[Any]) -> None:
+        for array, before in zip(arrays, kept):
+            same_array(array)[...] = before
+
+    # What both left
+
+    def _found(self, result: Any, leaves: Sequence[Any]) -> tuple[list[tuple[str, Any]], Any]:
+        """Arrays on the host, with names: those of the result, then the arguments; and what else the result holds."""
+        arrays, form = take_apart(packed(result), self._given.is_array, opaque, name='the result')
+        named = [(f'result array {number}' if number else 'the result', array) for number, array in enumerate(arrays)]
+        named += [(f'array {number} of the arguments', array) for number, array in enumerate(leaves, 1)]
+        return [(name, array.get()) for name, array in named], form
+
+    def _of_outside(self, launched: list[Any]) -> str:
+        for block, after in zip(self._memory, launched):
+            wrong = int((block != after).sum())
+            if wrong:
+                return f'An array that the function does not get as an argument differs in {counted(wrong, "byte")}'
+        return ''
+
+
+def difference_between(launched: tuple[list[Any], Any], eager: tuple[list[Any], Any]) -> str:
+    """The first difference, in words; '' if there is none."""
+    if launched[1] != eager[1]:
+        return 'What the result holds besides arrays is something else in the eager run'
+    for (name, mine), (_name, theirs) in zip(launched[0], eager[0]):
+        if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
+            return (
+                f'{name} is of shape {mine.shape} and {mine.dtype}, and in the eager run of shape {theirs.shape} and '
+                f'{theirs.dtype}'
+            )
+        wrong = ~_equal(mine, theirs)
+        count = int(np.count_nonzero(wrong))
+        if count:
+            first = tuple(int(n) for n in np.argwhere(wrong)[0])
+            return (
+                f'{name} differs in {counted(count, "element")} of {mine.size}, {_largest(mine[wrong], theirs[wrong])}'
+                f'at {list(first)} it is {mine[first]} and in the eager run {theirs[first]}'
+            )
+    return ''
+
+
+def _equal(mine: Any, theirs: Any) -> Any:
+    if mine.dtype.kind not in 'fc':
+        return np.asarray(mine == theirs)
+    both = np.isnan(mine) & np.isnan(theirs)
+    size = mine.dtype.itemsize // (2 if mine.dtype.kind == 'c' else 1)
+    finite = np.abs(theirs[np.isfinite(theirs)])
+    bound = TOLERANCES.get(size, 1e-9) * (float(finite.max()) if finite.size else 0.0)
+    with np.errstate(invalid='ignore', over='ignore'):
+        return both | (mine == theirs) | (np.abs(mine - theirs) <= bound)
+
+
+def _largest(mine: Any, theirs: Any) -> str:
+    if mine.dtype.kind not in 'fciu':
+        return ''
+    with np.errstate(invalid='ignore', over='ignore'):
+        apart = np.abs(mine.astype('c16' if mine.dtype.kind == 'c' else 'f8') - theirs)
+    finite = apart[np.isfinite(apart)]
+    return f'by up to {float(finite.max()):.6g}; ' if finite.size else ''

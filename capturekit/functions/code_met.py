@@ -1,0 +1,208 @@
+"""The code that a run met, and what of it is watched: globals, builtins, imports, functions and their closures."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from types import CellType, CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+from capturekit.functions.code_reads import names_of, nested
+from capturekit.functions.collector import functions_of
+from capturekit.functions.holders import FUNCTION_PARTS, Holders
+from capturekit.functions.sights import is_cupys, is_itself, named_in
+from capturekit.guard import GUARD
+from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class
+from capturekit.model.kept_values import IsArray, Kept
+
+_MODULE_DICT = vars(ModuleType)['__dict__'].__get__
+
+
+class CodeMet(Holders):
+    """What a run met: the objects, and the code that ran."""
+
+    def __init__(self, is_array: IsArray, skip: Callable[[str], bool], array: type | None = None) -> None:
+        super().__init__(is_array, skip)
+        self._array = array
+        self._failure: BaseException | None = None
+        self._created: set[int] = set()
+        self._randomness: dict[str, Kept] = {}
+        self._resumed: str | None = None
+        #: Containers among the arguments that are compared by value, and whether code compares identities.
+        self._own: dict[int, Any] = {}
+        self._identities = ''
+        self._forms: list[tuple[Any, Any]] = []
+        self._of_class: list[type] = []
+        #: The code that ran, whether it is a library's, and the functions that have it.
+        self._codes: dict[int, tuple[CodeType, bool]] = {}
+        self._inside: set[int] = set()
+        self._known: dict[int, list[FunctionType]] = {}
+        self._functions: dict[int, FunctionType] = {}
+        self._searched: set[int] = set()
+        self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
+        self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
+
+    def _existed(self, value: object) -> bool:
+        """True if the value was there before the run."""
+        raise NotImplementedError
+
+    def _collect(self, frame: FrameType, code: CodeType) -> None:
+        """Watch what code met for the first time names."""
+        for inner in nested(code):
+            if inner is not code:
+                self._inside.add(id(inner))
+        names = names_of(code)
+        values = frame.f_globals
+        if id(values) not in self._globals:
+            self._globals[id(values)] = (values, dict(values), os.path.basename(code.co_filename))
+        _, start, file = self._globals[id(values)]
+        if names.unknown:
+            self._unwatchable.append(f'{code.co_name} of {file} uses {names.unknown}, which is not understood')
+        own = frame.f_builtins
+        for name in sorted(names.read | names.written):
+            if name in start:
+                self._global(values, name, start[name], file)
+            elif name in names.written:
+                self._made[id(values), name] = (values, file)
+            if name not in start:
+                self._absent.setdefault(id(values), (values, set(), f'global {{}} of {file}'))[1].add(name)
+                self._builtin(own, name)
+        if code.co_filename != '<string>':  # where dataclasses compares with a constant of its own
+            self._identity(names.identities, start, own, f'{code.co_name} of {file}')
+        for name, level in names.imports:
+            self._imported(frame, name, level)
+        self._name(names.attributes, names.strings, names.everything)
+        for cls in self._of_class:
+            self._class_names(cls, self._attributes)
+        for base in bases_of(self._array) if self._array is not None else ():
+            self._inside_of(base, dictionary_of_class(base))
+            self._complete.add(id(base))
+        self._settle()
+
+    def _inside_cupy(self, frame: FrameType, code: CodeType) -> None:
+        """Keep the functions, classes and modules that CuPy's own code names: somebody may replace them."""
+        todo, behind = [frame.f_globals], GUARD.installation.behind
+        for values in todo:
+            known = self._inner.setdefault(id(values), (values, {}))[1]
+            for name in code.co_names:
+                value = values.get(name)
+                if name in known or not (callable(value) or type(value) is ModuleType):
+                    continue
+                if behind(value) is MISSING:
+                    continue
+                known[name] = behind(value)
+                if type(value) is ModuleType and values is frame.f_globals and is_cupys(value.__name__):
+                    todo.append(vars(value))
+
+    def _builtin(self, own: dict[str, Any], name: str) -> None:
+        if name in own:
+            asks = self._asks_all  # code that names getattr says which attributes it reads with it, or that it can't
+            self._watch('global', own, name, own[name], ('builtin', ''), own)
+            self._asks_all = asks
+        else:
+            self._absent.setdefault(id(own), (own, set(), 'builtin {}'))[1].add(name)
+
+    def _identity(self, chains: Iterable[tuple[str, ...] | None], start: Any, own: Any, where: str) -> None:
+        for chain in chains:
+            value = MISSING if chain is None else start.get(chain[0], own.get(chain[0], MISSING))
+            for name in () if chain is None else chain[1:]:
+                value = named_in(value, name)
+            if value is MISSING or self._is_array(value) or not is_itself(value):
+                self._identities = self._identities or where
+
+    def _imported(self, frame: FrameType, name: str, level: int) -> None:
+        """Watch a module that code imports where it runs."""
+        if level:
+            package = str(frame.f_globals.get('__package__') or '').rsplit('.', level - 1)[0]
+            name = f'{package}.{name}' if name else package
+        parts = name.split('.')
+        for count in range(1, len(parts) + 1):
+            part = '.'.join(parts[:count])
+            self._watch('import', sys.modules, part, sys.modules.get(part, MISSING), ('module', ''), sys.modules)
+
+    def _global(self, values: dict[str, Any], name: str, value: Any, file: str) -> None:
+        self._watch('global', values, name, value, ('global', f' of {file}'), values)
+
+    def _foreign_name(self, name: object, members: dict[str, Any] | None) -> bool:
+        if type(name) is not str or name == '__main__':
+            return False
+        if name in sys.builtin_module_names or name.partition('.')[0] in ('cupy', 'cupyx', 'cupy_backends', 'numpy'):
+            return True
+        if members is None:
+            module = sys.modules.get(name)
+            members = _MODULE_DICT(module) if type(module) is ModuleType else {}
+        file = members.get('__file__')
+        return type(file) is str and self._skip(file)
+
+    def _find(self, frame: FrameType, code: CodeType, variables: Any) -> None:
+        """Find the function that runs, whose defaults and closure are watched."""
+        if code.co_name.startswith('<') and code.co_name != '<lambda>':
+            return  # a comprehension: its cells are those of the function around it
+        candidates = self._known.setdefault(id(code), [])
+        if id(code) not in self._searched:
+            self._searched.add(id(code))
+            named = frame.f_globals.get(code.co_name)
+            wrapped = named.__dict__.get('__wrapped__') if type(named) is FunctionType else None
+            self._add_known(code, [named, wrapped, *self._methods(code, variables)])
+            likely = any(_runs(function, variables) for function in candidates)
+            if not likely and (code.co_freevars or id(code) not in self._inside):
+                self._add_known(code, functions_of(code))
+        for function in candidates:
+            if id(function) not in self._functions and _runs(function, variables) and self._existed(function):
+                self._function(function)
+
+    def _add_known(self, code: CodeType, found: Iterable[object]) -> None:
+        for function in found:
+            if type(function) is FunctionType and function.__code__ is code:
+                self._know(function)
+
+    def _methods(self, code: CodeType, variables: Any) -> Iterator[object]:
+        """Functions of the class of the first argument that have this code. Where they were found is watched."""
+        if not code.co_argcount:
+            return
+        first = variables.get(code.co_varnames[0])
+        classes = bases_of(first) if issubclass(type(first), type) else bases_of(type(first))
+        for cls in classes:
+            found = dictionary_of_class(cls).get(code.co_name)
+            inner = found.__func__ if among(type(found), (classmethod, staticmethod)) else found
+            if type(inner) is property:
+                inner = inner.fget
+            if type(inner) is FunctionType and inner.__code__ is code:
+                self._class_attribute(cls, code.co_name, found)
+                yield inner
+
+    def _function(self, function: FunctionType) -> None:
+        """Watch a function that runs: its code, defaults and closure."""
+        self._functions[id(function)] = function
+        self._know(function)
+        name = function.__name__
+        for part in FUNCTION_PARTS:
+            value = getattr(function, part)
+            get = functools.partial(getattr, function, part)
+            self._watch('function', function, part, value, ('', f' of {name}'), None, get)
+        for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+            if self._existed(cell):
+                value = read_cell(cell)
+                where = ('variable', f' of the closure of {name}')
+                self._watch('variable', cell, variable, value, where, None, functools.partial(read_cell, cell))
+
+    def _know(self, function: FunctionType) -> None:
+        known = self._known.setdefault(id(function.__code__), [])
+        if not any(other is function for other in known):
+            known.append(function)
+
+
+def read_cell(cell: CellType) -> Any:
+    """What a variable of a closure holds."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def _runs(function: FunctionType, variables: Any) -> bool:
+    """True if a frame whose variables these are can be a call of the function: its closure holds the same."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or ())
+    return all(read_cell(cell) is variables.get(name, MISSING) for name, cell in cells)

@@ -1,0 +1,55 @@
+"""What a graphed function was asked for."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+
+class Options(NamedTuple):
+    """The arguments of :func:`capturekit.graphed`, of which ``check`` is a number of launches, 0 for never."""
+
+    strict: bool = False
+    checks: str = 'now'
+    pieces: bool = True
+    limit: int = 16
+    pool: Any = None
+    pure: bool = False
+    check: int = 0
+
+    @property
+    def later(self) -> bool:
+        """Whether calls return before their checks."""
+        return self.checks == 'later'
+
+
+def options_of(given: dict[str, Any]) -> Options:
+    """The options, tried. Raises TypeError or ValueError where one is of another type, or out of its bounds."""
+    found = Options(**given)
+    if found.checks not in ('now', 'later'):
+        raise ValueError(f"checks must be 'now' or 'later', got {found.checks!r}")
+    if not isinstance(found.strict, bool) or not isinstance(found.pieces, bool):
+        raise TypeError('strict and pieces must be True or False')
+    if not isinstance(found.pure, bool):
+        raise TypeError(f'pure must be True or False, got {found.pure!r}')
+    if isinstance(found.limit, bool) or not isinstance(found.limit, int):
+        raise TypeError(f'limit must be a whole number, got {found.limit!r}')
+    if found.limit < 1:
+        raise ValueError(f'limit must be 1 or more, got {found.limit}')
+    if found.pool is not None and not callable(getattr(found.pool, 'malloc', None)):
+        raise TypeError(f'pool must be a cupy.cuda.MemoryPool or None, got {type(found.pool).__name__}')
+    if not isinstance(found.check, int):
+        raise TypeError(f'check must be True, False or a whole number, got {found.check!r}')
+    if found.check < 0:
+        raise ValueError(f'check must be 0 or more, got {found.check}')
+    return found._replace(check=int(found.check) or _everywhere())
+
+
+def _everywhere() -> int:
+    """What the environment asks of all graphed functions."""
+    text = os.environ.get('CAPTUREKIT_CHECK', '')
+    if not text:
+        return 0
+    if not text.isdecimal():
+        raise ValueError(f'CAPTUREKIT_CHECK must be a whole number of launches, got {text!r}')
+    return int(text)

@@ -1,0 +1,147 @@
+"""The functions that answer calls of a recorded variant, with all they need bound to them: they are called often."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from capturekit.functions.argument_slots import RING, from_low
+from capturekit.graph.executable import Graph
+from capturekit.guard import GUARD
+from capturekit.model import errors
+from capturekit.model.source_line import here
+
+#: A launch may write its row in the table when the launch this many before it has begun.
+_AHEAD = RING - 1
+
+
+@dataclass
+class Result:
+    """Where one array of a result comes from at each call.
+
+    ``of``: 'own' (an argument, or a view of it, number ``source``), 'new' (block number ``source``) or 'kept' (the
+    array itself, from outside of the function). ``offset`` is in bytes from the source's first element or block start.
+    """
+
+    of: str
+    source: int = 0
+    offset: int = 0
+    array: Any = None
+    whole: bool = False
+
+
+def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], Any]:
+    """The function that answers a call with the arrays of its arguments, and whether it waits for its checks.
+
+    It is also told to the variant, as ``quick`` where a launch is all that a call needs. ``recorder`` is the
+    :class:`capturekit.functions.variant_recorder.VariantRecorder`, which imports this file.
+    """
+    variant, plan = recorder.variant, graph._plan
+    offsets = [from_low(place) for place in recorder.places], [from_low(block) for block in recorder.blocks]
+    launches = [plan.launches if plan is not None else 0]
+    quick = _quick(recorder, graph, offsets, launches)
+    given = _given(recorder, graph, offsets, launches)
+    allocate, answer, fences, aims, rebind = (
+        recorder._allocate, recorder._answer, variant.fences, recorder.aims, graph._rebind,
+    )  # fmt: skip
+
+    def aimed(leaves: Sequence[Any]) -> None:
+        pairs = [(old, leaves[i]) for i, old in aims.items() if old.data.ptr != leaves[i].data.ptr]
+        if pairs:
+            rebind(pairs, unused=True)
+            aims.update((i, leaves[i]) for i in aims)
+
+    def run(leaves: Sequence[Any], wait: bool) -> Any:
+        if aims:
+            aimed(leaves)
+        if plan is None and fences is None:
+            return quick(leaves, [leaf.data.ptr for leaf in leaves])
+        blocks = allocate()
+        if fences is None:
+            given(leaves, blocks, wait)
+        else:
+            fences.around(lambda: given(leaves, blocks, wait))
+        return answer(leaves, blocks)
+
+    graph.launch = _by_calls_alone
+    if plan is None and not aims and fences is None:
+        variant.quick = quick
+    return run
+
+
+def _quick(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Callable[..., Any]:
+    """The answer to a call by one launch, with nothing before it and nothing behind it."""
+    ports, variant, (ins, outs) = recorder.ports, recorder.variant, offsets
+    write = ports.writer(len(recorder.places) + len(recorder.blocks))
+    begun, free, launch = ports.begun, ports.free, graph.launch
+    shifted = any(ins) or any(outs)
+    current = recorder.platform.cupy.cuda.get_current_stream
+    allocate, answer = recorder._allocate, recorder._answer
+    simple = None
+    if not variant.fences:
+        simple = _simple(recorder.platform.cupy, recorder.results, recorder.blocks, recorder.form)
+
+    def quick(leaves: Sequence[Any], pointers: Sequence[int]) -> Any:
+        if simple is None:
+            blocks = allocate()
+            targets: Sequence[int] = [block.data.ptr for block in blocks]
+        else:
+            block = simple()
+            targets = (block.data.ptr,)
+        if shifted:
+            pointers = [pointer - offset for pointer, offset in zip(pointers, ins)]
+            targets = [target - offset for target, offset in zip(targets, outs)]
+        launches[0] = count = launches[0] + 1
+        if begun[0] < count - _AHEAD:
+            free(count, current().synchronize)
+        write(count, *pointers, *targets)
+        launch()
+        variant.launches += 1
+        return block if simple is not None else answer(leaves, blocks)
+
+    return quick
+
+
+def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Callable[..., None]:
+    """The launch with the addresses of arguments and results, in the lock and with all parts."""
+    ports, variant, plan, (ins, outs) = recorder.ports, recorder.variant, graph._plan, offsets
+    write = ports.writer(len(recorder.places) + len(recorder.blocks))
+    free, launch, lock = ports.free, graph.launch, variant.lock
+    current, inside = recorder.platform.cupy.cuda.get_current_stream, GUARD.inside
+
+    def given(leaves: Sequence[Any], blocks: Sequence[Any], wait: bool) -> None:
+        addresses = [leaf.data.ptr - offset for leaf, offset in zip(leaves, ins)]
+        addresses += [block.data.ptr - offset for block, offset in zip(blocks, outs)]
+        with lock:
+            launches[0] = number = (launches[0] if plan is None else plan.launches) + 1
+            free(number, current().synchronize)
+            write(number, *addresses)
+            if plan is None:
+                launch()
+            else:
+                with inside():
+                    plan.run(wait)
+            variant.launches += 1
+
+    return given
+
+
+def _by_calls_alone(_stream: Any = None) -> None:
+    raise errors.UnsupportedCallError(
+        'Graph.launch() of a graphed function',
+        location=here(),
+        rule='Its nodes take the arguments and the places of the results from a table that each call fills.',
+        remedy='Call the function; or record a block with ck.capture() to have a graph of your own.',
+    )
+
+
+def _simple(cupy: Any, results: list[Result], blocks: list[Any], form: Any) -> Callable[[], Any] | None:
+    """How to make the result where it is one new array in C order; None where it is anything else."""
+    if len(results) != 1 or results[0].of != 'new' or not results[0].whole or form != 0:
+        return None
+    block = blocks[0]
+    if not block.flags.c_contiguous or not block.size:
+        return None
+    shape, dtype, make = block.shape, block.dtype, cupy.ndarray
+    return lambda: make(shape, dtype)

@@ -1,0 +1,62 @@
+"""Settings of libraries that decide what arithmetic does: each with what shows that a function may depend on it."""
+
+from __future__ import annotations
+
+import decimal
+import functools
+from collections.abc import Callable
+from types import BuiltinFunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from capturekit.functions.understood import home
+
+DECIMALS, ERRORS = 'the context of decimal numbers', "NumPy's handling of errors"
+
+
+class Setting(NamedTuple):
+    """What a setting was when a run began: ``get`` tells what it is now, and told ``value`` then."""
+
+    get: Callable[[], Any]
+    value: Any
+
+
+def settings_now() -> dict[str, Setting]:
+    """All settings, by name, as they are now."""
+    return {DECIMALS: Setting(_decimals, _decimals()), ERRORS: _errors()}
+
+
+def setting_for(value: Any) -> str | None:
+    """The name of the setting that code which met a value may depend on."""
+    cls = type(value)
+    if cls is ModuleType:
+        origin = str(value.__name__)
+    elif cls is BuiltinFunctionType:
+        origin = str(value.__module__)
+    else:
+        origin = home(value) if cls is type else home(cls)
+    top = origin.partition('.')[0]
+    if top in ('decimal', '_decimal', '_pydecimal'):
+        return DECIMALS
+    return ERRORS if top == 'numpy' else None
+
+
+def _decimals() -> tuple[Any, ...]:
+    found = decimal.getcontext()
+    return (
+        found.prec, found.rounding, found.Emin, found.Emax, found.capitals, found.clamp, *found.traps.values(),
+    )  # fmt: skip
+
+
+def _errors() -> Setting:
+    """What NumPy does at a division by zero and the like; ``np.geterr`` would take 8 us at each call."""
+    umath: Any = getattr(np, '_core', None) or np.core
+    variable = getattr(umath.umath, '_extobj_contextvar', None)
+    if variable is None:
+        return Setting(lambda: tuple(umath.umath.geterrobj()[:2]), tuple(umath.umath.geterrobj()[:2]))
+    return Setting(functools.partial(_is_still, variable, variable.get()), True)
+
+
+def _is_still(variable: Any, value: object) -> bool:
+    return variable.get() is value

@@ -1,0 +1,284 @@
+"""Records one variant: the arguments are fetched, the function's work follows, the results are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from capturekit.driver.cuda import Platform
+from capturekit.functions.argument_slots import Ports, from_low
+from capturekit.functions.fences import Fences
+from capturekit.functions.places import block_like, places_of, same_array, spans
+from capturekit.functions.recordable import (
+    host_arrays,
+    must_be_same,
+    must_leave_nothing,
+    must_not_refuse,
+    must_reach_known_arrays,
+    only_arrays,
+)
+from capturekit.functions.running import Result, runner_of
+from capturekit.functions.variant import Variant, opaque
+from capturekit.graph.executable import Graph
+from capturekit.guard import GUARD, Live
+from capturekit.launch.caller import Caller
+from capturekit.launch.graph_memory import extent
+from capturekit.launch.plan import Feed, Seam
+from capturekit.model import errors
+from capturekit.model.errors import CaptureError
+from capturekit.model.pytree import held_in, put_together, take_apart
+from capturekit.model.rules import Mode
+from capturekit.model.sparse import packed, unpacked
+from capturekit.recorder.capture import Capture
+
+#: Arguments of so many bytes are not copied: the graph's nodes are aimed at them. (Measured on an H100: aiming takes
+#: some 50 us and 10 for each node; fetching and comparing 64 MB takes 110.)
+AIMED_BYTES = 64 << 20
+
+
+class VariantRecorder:
+    """Records one variant: the arguments are fetched, the function's work follows, the results are stored.
+
+    Large arguments are not fetched: the nodes use the caller's memory, and are aimed at other arrays when a call brings
+    some.
+    """
+
+    def __init__(
+        self, platform: Platform, fn: Callable[..., Any], variant: Variant, gates: str, pool: Any, aim: bool = True
+    ) -> None:
+        self.platform = platform
+        self.fn = fn
+        self.variant = variant
+        self.pool = pool
+        self.gates = gates
+        self.places: list[Any] = []
+        self.results: list[Result] = []
+        self.blocks: list[Any] = []
+        self.form: Any = None
+        self.ports: Ports | None = None
+        self.drawn: list[Feed] = []
+        #: The arrays that nodes are aimed at, by argument.
+        self.aims: dict[int, Any] = {}
+        self.caller: Caller | None = None
+        self.aim = aim and not variant.assumptions and not variant.rehearsal.seams
+
+    def record(self, leaves: Sequence[Any], form: Any, pieces: bool) -> Any:
+        """Record with these arguments, and answer this call. What can't be recorded raises."""
+        cupy = self.platform.cupy
+        stream = cupy.cuda.get_current_stream()
+        rehearsal = self.variant.rehearsal
+        capture = Capture(None, False, Mode.RELAXED, self.pool, rehearsal)
+        capture._gates, capture._seams_on = self.gates, stream if pieces else None
+        live: Live | None = None
+        if rehearsal.seams:  # parts of it run while it is recorded: after all that anybody has begun
+            cupy.cuda.runtime.deviceSynchronize()
+        try:
+            with capture:
+                live = capture._live
+                assert live is not None and live.memory is not None
+                self._open(live, leaves)
+                args, kwargs = unpacked(put_together(form, self.places))
+                live.caller = self.caller = Caller(stream)
+                self.caller.filled = [*rehearsal.filled, *host_arrays((args, kwargs))]
+                made = errors.MADE.count
+                result = self.fn(*args, **kwargs)
+                must_not_refuse(live, made)
+                self._close(live, result)
+            self._must_be_whole(live, capture.graph)
+            if self.aims and not self._can_aim(capture.graph):
+                capture.graph.close()
+                again = VariantRecorder(self.platform, self.fn, self.variant, self.gates, self.pool, aim=False)
+                return again.record(leaves, form, pieces)
+            return self._first_call(capture.graph, live, leaves, stream)
+        except BaseException:
+            if live is not None and live.host_calls.launch is not None:
+                self._take_back(live, stream)
+                self.drawn = list(live.drawn)
+            raise
+
+    def _must_be_whole(self, live: Live, graph: Graph) -> None:
+        environment = self.variant.environment
+        try:
+            must_reach_known_arrays(live, environment.arrays() if environment is not None else [])
+        except CaptureError:
+            graph.close()
+            raise
+
+    def _open(self, live: Live, leaves: Sequence[Any]) -> None:
+        memory = live.memory
+        assert memory is not None
+        with GUARD.inside():
+            self.places = self._places(leaves, memory)
+            columns = 2 * len(leaves) + 64
+            self.ports = Ports(self.platform, memory, lambda values: GUARD.uploads.upload(live, values), columns)
+            live.parts.state = self.ports.state
+            self.ports.fetch([None if i in self.aims else place for i, place in enumerate(self.places)])
+        live.host_calls.opening = lambda launch: self._fill(launch, leaves, ())
+        assert live.parts.answers is not None
+        if self.variant.environment is not None and (self.variant.assumptions or self.variant.rehearsal.seams):
+            for array in self.variant.environment.arrays():
+                GUARD.draws.back_up(live, array)
+
+    def _places(self, leaves: Sequence[Any], memory: Any) -> list[Any]:
+        if self.aim:
+            alone = {members[0][0] for _low, _high, members in spans(list(enumerate(leaves))) if len(members) == 1}
+            self.aims = {i: leaf for i, leaf in enumerate(leaves) if i in alone and leaf.nbytes >= AIMED_BYTES}
+        copied = [leaf for i, leaf in enumerate(leaves) if i not in self.aims]
+        made = iter(places_of(copied, memory))
+        return [same_array(leaf) if i in self.aims else next(made) for i, leaf in enumerate(leaves)]
+
+    def _can_aim(self, graph: Graph) -> bool:
+        """Find all addresses in the graph; False where some may be hidden."""
+        if graph._plan is not None or not graph._only_cupys():
+            return False
+        try:
+            graph.rebind()
+        except errors.UpdateError:
+            return False
+        memory = graph._memory
+        for array in self.aims.values():
+            low, high = extent(array)
+            memory.forget(low, high)
+            memory.aim([(low, high, low, array.data)])
+        return True
+
+    def _fill(self, launch: int, leaves: Sequence[Any], blocks: Sequence[int]) -> None:
+        assert self.ports is not None
+        addresses = [leaf.data.ptr - from_low(leaf) for leaf in leaves]
+        self.ports.writer(len(addresses) + len(blocks))(launch, *addresses, *blocks)
+
+    def _close(self, live: Live, result: Any) -> None:
+        """Join what is open, and store the results."""
+        memory = live.memory
+        cupy = self.platform.cupy
+        assert memory is not None and self.ports is not None
+        held = self.variant.held
+        known_object = lambda value: opaque(value) and any(value is one for one in held)  # noqa: E731
+        arrays, self.form = take_apart(packed(result), only_arrays(cupy), known_object, name='the result')
+        must_be_same(self.variant.values, result, cupy)
+        must_leave_nothing(live)
+        for value in held_in(self.form):
+            if not any(value is one for one in held) and not isinstance(value, type):
+                raise TypeError(f'the result holds {type(value).__name__} {value!r}, another one at each call')
+        with GUARD.lock:
+            GUARD.verdicts.check(live)
+            GUARD.joins.find_work(live)
+            GUARD.joins.join_all(live)
+        known = {id(array) for array in self.variant.environment.arrays()} if self.variant.environment else set()
+        fresh: list[tuple[int, Any]] = []
+        for array in arrays:
+            found = self._source(array, known, memory)
+            if found.of == 'new':
+                fresh.append((len(self.results), array))
+            self.results.append(found)
+        self._store(live, fresh)
+        memory.keep([self.blocks, arrays])
+
+    def _store(self, live: Live, fresh: list[tuple[int, Any]]) -> None:
+        """Record that arguments are stored where they were changed, and results into new arrays."""
+        cupy = self.platform.cupy
+        assert self.ports is not None
+        stores = [(i, place, True) for i, place in enumerate(self.places) if i not in self.aims]
+        with GUARD.inside(), live.origin:
+            for low, high, members in spans(fresh):
+                number = len(self.blocks)
+                first = members[0][1]
+                whole = len(members) == 1
+                base = cupy.ndarray((high - low,), 'u1', first.data + (low - first.data.ptr)) if not whole else first
+                self.blocks.append(base)
+                stores.append((len(self.places) + number, base, False))
+                for index, array in members:
+                    result_of = self.results[index]
+                    result_of.source, result_of.whole, result_of.array = number, whole, array
+                    result_of.offset = int(array.data.ptr) - low
+            if len(self.places) + len(self.blocks) > self.ports.columns:
+                raise errors.UnsupportedCallError(
+                    f'{len(self.blocks)} result arrays', rule='A graphed function returns up to 64 arrays.',
+                    remedy='Return fewer, larger arrays.',
+                )  # fmt: skip
+            if live.host_calls.launch is not None:  # a part ran before the results had got their addresses
+                self.ports.refill()
+            self.ports.store(stores)
+
+    def _source(self, array: Any, known: set[int], memory: Any) -> Result:
+        for number, place in enumerate(self.places):
+            if array is place:
+                return Result('own', number, whole=True)
+        low, high = extent(array)
+        for number, place in enumerate(self.places):
+            start, end = extent(place)
+            if array.size and start <= low and high <= end:
+                return Result('own', number, int(array.data.ptr - place.data.ptr), array)
+        if id(array) in known:
+            return Result('kept', array=array, whole=True)
+        if memory.private and array.size and not memory.owns(array.data.mem):
+            known_memory = any(start <= low and high <= end for start, end in self.variant.outside)
+            if self.variant.environment is not None and not known_memory:
+                raise errors.UnsupportedCallError(
+                    "A result in memory that is not the graph's",
+                    rule='It is no argument, and none of the arrays that the function is known to reach.',
+                    remedy='Pass it as an argument.',
+                )
+            return Result('kept', array=array)
+        return Result('new')
+
+    def _first_call(self, graph: Graph, live: Live, leaves: Sequence[Any], stream: Any) -> Any:
+        """Make the variant ready, and finish the call that it was recorded with."""
+        variant = self.variant
+        variant.graph, variant.backups = graph, live.host_calls.backups
+        assert self.caller is not None
+        if Fences.needed(self.caller):
+            variant.fences = Fences(self.platform, self.caller)
+        variant.state = 'pieces' if variant.seams else 'recorded'
+        variant.run, variant.aims = runner_of(self, graph), sorted(self.aims)
+        if variant.fences is not None:
+            variant.fences.wait()
+        if live.host_calls.launch is None:
+            return variant.run(leaves, True)
+        plan = graph._plan
+        assert plan is not None
+        results = self._allocate()
+        if variant.fences is not None:
+            variant.fences.open(stream)
+        self._fill(live.host_calls.launch, leaves, [block.data.ptr - from_low(block) for block in results])
+        done = 1 + max(n for n, step in enumerate(plan.steps) if isinstance(step, Seam))
+        with GUARD.inside():
+            try:
+                plan.follow(live.host_calls.launch, done, stream)
+            finally:
+                plan.ended(stream)
+        if variant.fences is not None:
+            variant.fences.close(stream)
+            variant.fences.wait()
+        return self._answer(leaves, results)
+
+    def _take_back(self, live: Live, stream: Any) -> None:
+        """The recording failed after parts of it ran: what they wrote outside is put back."""
+        assert live.parts.plan is not None
+        with stream:
+            live.parts.plan.put_back(live.host_calls.backups, None)
+        self.platform.cupy.cuda.runtime.deviceSynchronize()  # streams of the caller's may be next
+
+    def _allocate(self) -> list[Any]:
+        fences = self.variant.fences
+        return [self._like(block, None if fences is None else fences.home(block)) for block in self.blocks]
+
+    def _like(self, block: Any, stream: Any) -> Any:
+        if stream is None:
+            return block_like(self.platform.cupy, block)
+        with GUARD.inside(), stream:
+            return block_like(self.platform.cupy, block)
+
+    def _answer(self, leaves: Sequence[Any], blocks: Sequence[Any]) -> Any:
+        cupy = self.platform.cupy
+        found = []
+        for result in self.results:
+            if result.of == 'kept':
+                found.append(result.array if result.whole else same_array(result.array))
+            elif result.whole:
+                found.append(leaves[result.source] if result.of == 'own' else blocks[result.source])
+            else:
+                source = leaves[result.source] if result.of == 'own' else blocks[result.source]
+                like = result.array
+                found.append(cupy.ndarray(like.shape, like.dtype, source.data + result.offset, like.strides))
+        return unpacked(put_together(self.form, found))
