@@ -38,7 +38,10 @@ _USUAL = frozenset(node.name for node in _NAMED)
 
 @dataclass
 class Run:
-    """One run: for each step what it raised, or '', and all that can be seen after it; and which calls a graph answered."""
+    """One run: for each step what it raised, or ''; which calls a graph answered; and all that can be seen, by step.
+
+    Nobody looks, and so waits for the device, between calls that follow each other.
+    """
 
     outcomes: list[str] = field(default_factory=list)
     sights: list[list[str]] = field(default_factory=list)
@@ -176,14 +179,24 @@ def _steps(program: Program, home: Any, made: list[Any], found: Run, cupy: Any) 
             except Exception as error:
                 text = re.sub(r'0x[0-9a-f]+', '0x', str(error))
                 found.outcomes.append(f'{type(error).__name__}: {text}')
-            if 'r = ' in step:
+            if _calls(step):
                 found.calls += 1
                 found.launched += _launches(made) > before
-            for device in (0, 1):
-                with cupy.cuda.Device(device):
-                    cupy.cuda.runtime.deviceSynchronize()
-            last = number == len(program.steps) - 1
-            found.sights.append(Sight(cupy, made, frozenset() if last else given).of_modules(home, sys.modules[_OTHER]))
+            found.sights.append([])
+            left_out = _USUAL if number + 1 < len(program.steps) else frozenset()
+            if not left_out or not _calls(program.steps[number + 1]) or not _calls(step):
+                _wait(cupy)
+                found.sights[-1] = Sight(cupy, made, left_out).of_modules(home, sys.modules[_OTHER])
+
+
+def _calls(step: str) -> bool:
+    return 'r = ' in step
+
+
+def _wait(cupy: Any) -> None:
+    for device in (0, 1):
+        with cupy.cuda.Device(device):
+            cupy.cuda.runtime.deviceSynchronize()
 
 
 def _launches(made: list[Any]) -> int:

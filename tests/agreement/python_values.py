@@ -199,19 +199,21 @@ _WEIGHTED = tuple(kind for kind in KINDS for _ in range(kind.weight))
 _USUAL = tuple(kind for kind in _WEIGHTED if not kind.odd)
 
 #: Values that hold no other: source with ``{a}`` and ``{b}`` for numbers, reads that give a number, changes. The first
-#: 13 are such that functions which read them are recorded.
+#: 15 are such that functions which read them are recorded.
 LEAVES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ('{{1.0, {b} or 7.0}}', ('max({o})', 'sum({o})', 'len({o})', 'list({o})[0]'), ('{o}.add({n})', '{o}.clear(); {o}.add({n})')),
     ('frozenset((1.0, {b} or 7.0))', ('max({o})', 'list({o})[0]'), ()),
     ('np.array([{a}, {b}])', ('float({o}[0])', 'float({o}.sum())', '{o}[1].item()'), ('{o}[0] = {n}', '{o}[...] = {n}')),
     ("array.array('d', [{a}, {b}])", ('{o}[0]', 'sum({o})'), ('{o}[0] = {n}', '{o}.append({n})')),
     ('bytearray([1, 2])', ('{o}[0]', 'len({o})'), ('{o}[0] = 5', '{o}.append(3)')),
-    ('range(0, 3, 2)', ('{o}.stop', 'len({o})', 'sum({o})'), ()),
+    ('range(0, {r}, 2)', ('{o}.stop', 'len({o})', 'sum({o})'), ()),
     ('{a}', ('{o}', 'float({o})', 'abs({o})', 'max({o}, 0.5)'), ()),
     ("'text'", ('len({o})', 'len({o}.upper())'), ()),
     ('Colour.RED', ('{o}.value', '{o}.weight', 'Colour.RED.value', '(1.0 if {o} is Colour.RED else 2.0)'),
      ('SCALE = {n}', 'Colour.RED._value_ = {n}')),
     ('threading.Event()', ('(1.0 + {o}.is_set())',), ('{o}.set()',)),
+    ('{{{s}}}', ('list({o})[0]', 'next(iter({o}))'), ()),
+    ("np.array([[1.0, 2.0], [3.0, 4.0]], order='{f}')", ("float({o}.ravel('K')[1])",), ()),
     ('slice(0, 2)', ('{o}.stop',), ()),
     ("operator.attrgetter('first')", ('{o}(HOLDER)',), ('HOLDER.first = {n}',)),
     ("operator.methodcaller('other')", ('{o}(BASED)',), ('BASED.second = {n}', 'Base.other = lambda s: 1.5')),
@@ -224,7 +226,7 @@ LEAVES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 
-_UNDERSTOOD = 13
+_UNDERSTOOD = 15
 
 
 @dataclass(frozen=True)
@@ -278,6 +280,12 @@ def number_text(choices: Choices) -> str:
     return choices.pick(('1.5', '2.0', '0.5', '3.0', '2', '1', '-1.0', '4.5', '0.0', 'True', '-0.0', "float('nan')"))
 
 
+def _filled(choices: Choices, source: str) -> str:
+    """Write a value of this source; what two keys of it may have in common is drawn, too."""
+    more = {'r': choices.pick(('3', '4', '5')), 's': choices.pick(('8, 0', '0, 8')), 'f': choices.pick('CF')}
+    return source.format(a=number_text(choices), b=_usual(choices), **more)
+
+
 def _usual(choices: Choices) -> str:
     """Write a number that has a hash and a place in an order."""
     return choices.pick(('1.5', '2.0', '0.5', '3.0', '0', '8', '16'))
@@ -298,7 +306,7 @@ def leaf(choices: Choices) -> Leaf:
         changes = ('{o}[...] = {n}', '{o} *= 2.0', '{o}[0] = {n}', '{o}.fill(1.5)')
         return Leaf(lambda: array_text(choices), ('{o}', '{o}[::1]'), changes, 'array')
     source, reads, changes = choices.pick(LEAVES if choices.odd else LEAVES[:_UNDERSTOOD])
-    return Leaf(lambda: source.format(a=number_text(choices), b=_usual(choices)), reads, changes, 'number')
+    return Leaf(lambda: _filled(choices, source), reads, changes, 'number')
 
 
 def value(choices: Choices) -> Value:
