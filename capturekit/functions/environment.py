@@ -15,7 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.model.pytree import MISSING, Kept, among, bases_of, contents_of, difference, name_of, show
+from capturekit.model.pytree import (
+    MISSING,
+    Kept,
+    ValueDifference,
+    among,
+    bases_of,
+    contents_of,
+    difference,
+    name_of,
+    show,
+)
 
 _FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
@@ -100,6 +110,8 @@ class Environment:
         self.reached: set[int] = set()
         #: The containers among the arguments that are compared by value, by id.
         self.own: dict[int, Any] = {}
+        #: Whether code asks if two objects are the same: one that is equal is another then.
+        self.by_identity = False
         self._written = written
         self._empty()
         if written is None:
@@ -181,7 +193,15 @@ class Environment:
         for array, kind, numbers in self._numbers:
             if (array.dtype, array.shape) != kind or array.tobytes() != numbers:
                 return False
-        return all(difference(entry.kept, entry.read()) is None for entry in self._slow)
+        return all(self._difference(entry) is None for entry in self._slow)
+
+    def _difference(self, entry: WatchedValue) -> ValueDifference | None:
+        """Compare one thing by its rules."""
+        value = entry.read()
+        found = difference(entry.kept, value)
+        if found is None and self.by_identity and _replaced(entry.kept, value, set()):
+            return ValueDifference('', 'is or holds another object, equal to the one that was there')
+        return found
 
     def _compare(self) -> str | None:
         """Compare everything by its rules. Values that are others and equal are the ones to look for next time."""
@@ -203,7 +223,7 @@ class Environment:
                 name = min(names.intersection(mapping))
                 return f'{where.format(name)} is {show(mapping[name])} and was not there when recorded'
         for entry in self.entries:
-            found = difference(entry.kept, entry.read())
+            found = self._difference(entry)
             if found is not None:
                 return f'{entry.where(found.path)} {found.text} when recorded'
         if self._written is None:
@@ -253,6 +273,18 @@ class Environment:
             self._names, self._forms,
         )  # fmt: skip
         self._more = any(rest)
+
+
+def _replaced(kept: Kept, value: Any, seen: set[int]) -> bool:
+    """Whether an equal value is, or holds, another object than the one that was kept. Tuples have no identity here."""
+    if kept.kind in ('plain', 'same', 'method', 'big') or id(kept) in seen:
+        return False
+    seen.add(id(kept))
+    if value is not kept.value and not issubclass(type(value), _UNCHANGING):
+        return True
+    contents = contents_of(value)
+    items = [] if contents is None else contents[2]
+    return any(_replaced(part, item, seen) for part, item in zip(kept.parts, items))
 
 
 class _Insides:

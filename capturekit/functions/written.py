@@ -56,6 +56,7 @@ def finish(watch: Watch) -> Environment:
     entries = list(watch._entries.values())
     environment = Environment(entries, objects, arrays, watch._unwatchable, written, missing, bases, _all_names(watch), forms)
     environment.own = watch._own
+    environment.by_identity = bool(watch._identities)
     _let_go(watch)
     return environment
 

@@ -54,7 +54,7 @@ def _gives(owner: Any, name: str, answer: Any = None) -> Patch:
 
 def _replaced(owner: Any, name: str, made: Callable[[Any], Any]) -> Patch:
     """What is made of the original stands in its place."""
-    return lambda: mock.patch.object(owner, name, made(vars(owner)[name]))
+    return lambda: mock.patch.object(owner, name, made(getattr(owner, name)))
 
 
 def _without(**names: Any) -> Patch:

@@ -440,6 +440,26 @@ def test_identity_and_aliasing(cp: Any) -> None:
         assert twice(cp.ones(1), SHARED, SHARED).get().tolist() == [2]
 
 
+@pytest.mark.parametrize(
+    ('holder', 'put'),
+    [
+        ([SHARED], lambda holder, one: operator.setitem(holder, 0, one)),
+        (Thing(one=SHARED), lambda holder, one: setattr(holder, 'one', one)),
+        ({'a': ([SHARED],)}, lambda holder, one: operator.setitem(holder['a'][0], 0, one)),
+    ],
+)
+def test_an_equal_object_is_another_one(cp: Any, holder: Any, put: Callable[[Any, Any], None]) -> None:
+    def found() -> Any:
+        return holder.one if isinstance(holder, Thing) else holder[0] if isinstance(holder, list) else holder['a'][0][0]
+
+    fn = ck.graphed(lambda x: x * (2 if found() is SHARED else 3))
+    for one, want in ((SHARED, 2), ([1.0], 3), (SHARED, 2), ([1.0], 3)):
+        put(holder, one)
+        for _ in range(3):
+            assert fn(cp.ones(1)).get().tolist() == [want]
+    assert {variant.state for variant in fn.variants} == {'recorded'}
+
+
 def test_a_container_that_is_also_a_global(cp: Any) -> None:
     @ck.graphed
     def fn(x: Any, given: list[Any]) -> Any:
