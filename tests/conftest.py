@@ -47,8 +47,8 @@ def traces() -> list[str]:
         found.append('wrappers are installed')
     if GUARD.lives:
         found.append(f'{len(GUARD.lives)} captures are open')
-    if GUARD.allocators:
-        found.append(f'allocators of {len(GUARD.allocators)} threads are kept for later')
+    if GUARD.allocators.kept:
+        found.append(f'allocators of {len(GUARD.allocators.kept)} threads are kept for later')
     if not gc.isenabled():
         found.append('garbage collection is off')
     if standin_installed():
@@ -63,7 +63,7 @@ def traces() -> list[str]:
 def sweep() -> None:
     """Take away what a failed test has left, so that the next ones are judged by their own deeds."""
     GUARD.lives.clear()
-    GUARD.allocators.clear()
+    GUARD.allocators.kept.clear()
     while GUARD.installation.installed:
         GUARD.uninstall()
     gc.enable()

@@ -79,7 +79,7 @@ def test_subjects_name_files_that_are_there() -> None:
         assert all((ROOT / test).exists() for test in subject.tests), module
 
 
-def test_the_page_is_made_of_the_results_and_its_reasons_are_of_use() -> None:
+def test_the_page_follows_the_results_and_gives_reasons() -> None:
     assert (ROOT / 'docs' / 'evidence' / 'mutants.md').read_text() == report.page(), (
         'python -m tests.mutation --page > docs/evidence/mutants.md'
     )

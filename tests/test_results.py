@@ -43,7 +43,7 @@ def test_committed_runs_name_their_machine_and_have_no_errors(path: Path) -> Non
     assert [line['name'] for line in run['lines'] if line.get('error')] == []
 
 
-def test_every_guarded_call_of_the_committed_table_left_the_capture_good() -> None:
+def test_every_guarded_call_left_the_capture_good() -> None:
     text = (ROOT / 'docs' / 'evidence' / 'guarded_calls.md').read_text()
     rows = [line.strip('| ').split(' | ') for line in text.splitlines() if line.startswith('| cupy')]
     assert len(rows) > 350

@@ -19,7 +19,7 @@ SAMPLES = ROOT / 'samples'
 _TRIED = [
     r'best: graph, .*',
     r'results compared with one lane, eager: .*: all the same',
-    r'note: eager rows left out: .*',
+    r'note: eager rows are left out: .*',
     r'picture: .*svg',
 ]
 
@@ -47,16 +47,16 @@ PRINTS = {
         r'largest residual after 4 steps: 0\.0\d+',
         *_table('8 branches', 6),
         *_TRIED[:2],
-        r'note: 16, 32, 64 lanes left out: .*',
+        r'note: 16, 32, 64 lanes are left out: .*',
         *_TRIED[2:],
     ],
     'race_and_repair.py': [
         r'-- without the wait',
         r'5 nodes, 1 pair on the same memory: 1 race, 0 possible',
-        r'race: signal is touched in no order',
+        r'race: signal is accessed in no fixed order',
         r'  writes: node 3: kernel cupy_copy on lane 1, at .*race_and_repair.py:22 in step',
         r'  reads: node 4: kernel cupy_multiply on lane 2, at .*race_and_repair.py:26 in step',
-        r'  in the order 0, 1, 2, 4, 3: power is another',
+        r'  in the order 0, 1, 2, 4, 3: power differs',
         r'  Let lane 2 wait for lane 1, after .*: `lane2.wait_event\(lane1.record\(\)\)`; or do both on one lane\.',
         r'with check_races=True: RaceError at .*race_and_repair.py:26 in step',
         r'-- with it',
@@ -69,7 +69,7 @@ PRINTS = {
         r'    0: kernel cupy_add on lane 1, at .* \(4 nodes\)',
         r'    4: kernel cupy_multiply on lane 2, at .*',
         r'  by its data alone         10.4 us   at most 1 at once',
-        r'  both at once, of the shorter lane',
+        r'  time that both run, and its share of the shorter lane',
         r'    lanes 1 and 2: 0.0 us, 0 %',
         r'  short lane: lane 2 has 2.1 us of work, .*',
         _TRIED[-1],

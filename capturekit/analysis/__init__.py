@@ -1,1 +1,1 @@
-"""What can be said of a graph: races, concurrency, differences, values that were baked in."""
+"""Analyses of a graph: races, concurrency, differences, values that were baked in."""

@@ -1,4 +1,4 @@
-"""Where something came from the host: the lines of a graph that likely baked a value into it."""
+"""Values that came from the host: the lines that likely baked a value into a graph."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from capturekit.analysis.node_view import Node
 from capturekit.launch.graph_memory import extent
 from capturekit.model.source_line import Place
 
-#: Lines that are named at most.
+#: The most lines that are named.
 MOST_LINES = 8
 
 
@@ -43,7 +43,7 @@ class Suspect:
 
 
 def suspects(graph: Any, fn: Callable[..., Any], frame: FrameType | None, array: Any, values: bool) -> list[Suspect]:
-    """What came from the host on the way to an array of a graph, the likeliest first; its last lines where nothing did.
+    """Values that came from the host on the way to an array of a graph, the likeliest first; else its last lines.
 
     ``values``: whether a value that is the same at every launch can be the cause. ``fn`` and ``frame`` know names.
     """
@@ -65,7 +65,7 @@ def suspects(graph: Any, fn: Callable[..., Any], frame: FrameType | None, array:
 
 
 def _before(graph: Any, array: Any) -> list[Node]:
-    """The nodes that touch an array, and all before them; all there are where that can't be known."""
+    """The nodes that touch an array, and all before them; all nodes where that is not known."""
     nodes: list[Node] = graph.nodes
     low, high = extent(array)
     wanted = {node.number for node in nodes if any(low <= word.address < high for word in node.pointers)}
@@ -84,7 +84,7 @@ def _before(graph: Any, array: Any) -> list[Node]:
 
 
 def _scalars(graph: Any, nodes: list[Node]) -> Iterator[Suspect]:
-    """Scalar arguments of the kernels, but those that the line itself spells out."""
+    """Scalar arguments of the kernels, except those that the line itself spells out."""
     lines: dict[str, list[Place]] = {}
     for node in nodes:
         if node.at is not None:
@@ -98,7 +98,7 @@ def _scalars(graph: Any, nodes: list[Node]) -> Iterator[Suspect]:
 
 
 def _spaces(fn: Callable[..., Any], frame: FrameType | None) -> list[Mapping[str, Any]]:
-    """Where names are looked up: in the frame, then in the function's closure and globals."""
+    """The places where names are looked up: the frame, then the function's closure and globals."""
     spaces: list[Mapping[str, Any]] = [] if frame is None else [frame.f_locals, frame.f_globals]
     fn = getattr(fn, '__wrapped__', fn)
     free = getattr(getattr(fn, '__code__', None), 'co_freevars', ())

@@ -1,21 +1,23 @@
-"""``graph.concurrency()``: do the lanes overlap, how much could they, and what is in the way.
+"""``graph.concurrency()``: whether the lanes overlap, how much they could, and what hinders them.
 
-From the times of the nodes (:mod:`capturekit.graph.measure`), the edges, and what the nodes touch. An edge is needed if
-nodes that touch the same memory, one of them writing, would be unordered without it; one on the longest path that is
-not needed keeps nodes apart that could run side by side. CUDA C++ Programming Guide, "Graph Structure".
+The report is made from the times of the nodes (:mod:`capturekit.graph.measure`), the edges, and what the nodes touch.
+An edge is needed if nodes that touch the same memory, one of them writing, would be unordered without it; one on the
+longest path that is not needed keeps nodes apart that could run side by side. CUDA C++ Programming Guide, "Graph
+Structure".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from capturekit.analysis.intervals import Interval, merged, most_at_once, shared
 from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import MemoryBlocks, Open, Search
 from capturekit.driver.cuda import Platform, current
-from capturekit.driver.node_accesses import Touched, covers, linear, overlap
+from capturekit.driver.node_accesses import Access, Touched, covers, linear, overlap
 from capturekit.driver.node_reader import shortened
 from capturekit.launch.plan import Part
 from capturekit.model.counted import counted
@@ -24,19 +26,19 @@ from capturekit.model.recording import Step, Timeline
 from capturekit.model.shown import Shown
 from capturekit.model.source_line import Place
 
-#: Edges on the longest path that are looked into, the most telling first.
+#: The most edges on the longest path that are examined, those between long nodes first.
 _MOST = 24
-#: Kernels that are looked at for filling the device, the longest ones.
+#: The most kernels that are examined for filling the device, the longest ones first.
 _LONGEST = 64
 #: Microseconds that forking a lane and joining it again cost on the device, about: two dependencies between queues.
 FORK_US = 3.0
-#: A gain of less is not told: a share of the longest path.
+#: A smaller gain, as a share of the longest path, is not reported.
 _SHARE = 0.02
-#: Two lanes overlap if they do for so much of the shorter one's work.
+#: Two lanes overlap if they run together for this share of the shorter lane's work.
 _SOME = 0.05
-#: Obstacles of one kind that are printed.
+#: The most obstacles of one kind that are printed.
 _SHOWN = 8
-#: What a node touches of which nobody knows what it touches.
+#: The access of a node whose accesses are not known.
 _EVERYTHING = linear(0, 1 << 62, True)
 
 
@@ -55,10 +57,10 @@ class Obstacle:
     Attributes:
         kind: 'needless edge', 'waits', 'mixed lanes', 'fills the GPU', 'short lane', 'one after the other' or
             'redundant edge'.
-        text: what it is, with the nodes.
+        text: a description, with the nodes.
         at: the line that made it; None where that is not known.
-        gain_us: how much shorter the longest path would be, or the time that a lane stands still; 0 where that is no
-            matter of time. The gains of two edges do not add up.
+        gain_us: how much shorter the longest path would be, or the time that a lane is idle; 0 where no time
+            is lost. The gains of two edges do not add up.
         nodes: the nodes' numbers.
     """
 
@@ -89,7 +91,7 @@ class Concurrency(Shown):
         measured_us: from the first start to the last end.
         critical: the nodes of the longest path.
         overlap_us: for each pair of lanes that have nodes, the time that both run.
-        obstacles: what is in the way, those with the largest gain first.
+        obstacles: what keeps nodes apart, the largest gain first.
     """
 
     source: str
@@ -145,7 +147,7 @@ class Concurrency(Shown):
             f'  by its data alone   {self.data_us:10.1f} us   at most {self.data_width} at once',
         ]
         if self.overlap_us:
-            lines.append('  both at once, of the shorter lane')
+            lines.append('  time that both run, and its share of the shorter lane')
         for (a, b), us in sorted(self.overlap_us.items(), key=lambda one: -one[1])[:_SHOWN]:
             shorter = min(self.lanes[a], self.lanes[b])
             share = 100 * us / shorter if shorter else 0
@@ -156,7 +158,7 @@ class Concurrency(Shown):
         return '\n'.join(lines)
 
     def _on(self, a: int, b: int) -> str:
-        """Where two lanes are, if on several devices."""
+        """The devices of two lanes, if they differ."""
         there = [self.devices.get(lane, 0) for lane in (a, b)]
         return f' (devices {there[0]} and {there[1]})' if there[0] != there[1] else ''
 
@@ -170,11 +172,11 @@ class Concurrency(Shown):
             if count > _SHOWN:
                 yield f'{kind}: {count - _SHOWN} more'
         if not shown:
-            yield 'nothing in the way was found'
+            yield 'no obstacle was found'
 
 
 def _grouped(nodes: Sequence[Node]) -> Iterator[str]:
-    """Nodes that one line made behind each other, told once."""
+    """One text for all nodes that one line made in a row."""
     groups: list[list[Node]] = []
     for node in nodes:
         if groups and (groups[-1][0].at, groups[-1][0].lane) == (node.at, node.lane):
@@ -188,48 +190,10 @@ def _grouped(nodes: Sequence[Node]) -> Iterator[str]:
         yield f'and {counted(len(groups) - 2 * _SHOWN, "more line")}'
 
 
-# -- intervals --------------------------------------------------------------------------------------------------
+def _spans(order: Order, ends: Sequence[float]) -> Iterator[Interval]:
+    """When each node runs if it starts as soon as all nodes before it have ended.
 
-_Interval = tuple[float, float]
-
-
-def merged(intervals: Iterable[_Interval]) -> list[_Interval]:
-    """Intervals joined where they touch."""
-    found: list[_Interval] = []
-    for start, end in sorted(intervals):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        else:
-            found.append((start, end))
-    return found
-
-
-def shared(one: Sequence[_Interval], other: Sequence[_Interval]) -> float:
-    """How long both of two lists of merged intervals go on at once."""
-    total, a, b = 0.0, 0, 0
-    while a < len(one) and b < len(other):
-        total += max(0.0, min(one[a][1], other[b][1]) - max(one[a][0], other[b][0]))
-        if one[a][1] < other[b][1]:
-            a += 1
-        else:
-            b += 1
-    return total
-
-
-def most_at_once(intervals: Iterable[_Interval]) -> int:
-    """How many intervals hold one moment at most. One that ends where another begins does not meet it."""
-    moments = sorted(moment for start, end in intervals for moment in ((start, 1), (end, -1)) if end > start)
-    most = now = 0
-    for _at, change in moments:
-        now += change
-        most = max(most, now)
-    return most
-
-
-def _spans(order: Order, ends: Sequence[float]) -> Iterator[_Interval]:
-    """When each node runs that starts as soon as all before it has ended.
-
-    An end less the time taken is no start: rounded, it may lie before the end that was waited for.
+    The start is not computed as end minus duration: rounded, it may lie before the end that was waited for.
     """
     for end, before in zip(ends, order.before_each):
         yield max((ends[a] for a in before), default=0.0), end
@@ -262,18 +226,27 @@ class Study:
         self._spans = timeline.nodes
         self._took = [0.0 if span is None else span[1] - span[0] for span in timeline.nodes]
         self._waits = [step for step in steps if step.other is not None and step.nodes is not None]
-        ends, path = self._order.longest(self._took)
-        by_data = Order(len(nodes), self._data())
-        free, _path = by_data.longest(self._took)
-        self._path = path
         lanes = sorted({node.lane for node in nodes if node.lane is not None})
         self._busy = {
             lane: merged(span for node, span in zip(nodes, self._spans) if node.lane == lane and span is not None)
             for lane in lanes
         }
-        self.report = Concurrency(
+        ends, self._path = self._order.longest(self._took)
+        self.report = self._summed(timeline, ends)
+        self.report.devices = {lane: (devices or {}).get(lane, 0) for lane in lanes}
+        pairs = [(a, b) for a in self.report.lanes for b in self.report.lanes if a < b]
+        self.report.overlap_us = {(a, b): shared(self._busy[a], self._busy[b]) for a, b in pairs}
+        self._found = [*self._needless(), *self._standing()]
+        self._found += [*self._crowded(), *self._full(), *self._short(), *self._apart(), *self._redundant()]
+        self.report.obstacles = sorted(self._found, key=lambda one: -one.gain_us)
+
+    def _summed(self, timeline: Timeline, ends: Sequence[float]) -> Concurrency:
+        """The report's numbers. ``ends``: when each node ends that starts as soon as its edges allow."""
+        by_data = Order(len(self._nodes), self._data())
+        free, _path = by_data.longest(self._took)
+        return Concurrency(
             timeline.source,
-            len(nodes),
+            len(self._nodes),
             len(self._edges),
             most_at_once(_spans(self._order, ends)),
             sum(self._took),
@@ -282,14 +255,8 @@ class Study:
             most_at_once(_spans(by_data, free)),
             timeline.span_us,
             {lane: sum(end - start for start, end in busy) for lane, busy in self._busy.items() if busy},
-            [nodes[n] for n in path],
-            devices={lane: (devices or {}).get(lane, 0) for lane in lanes},
+            [self._nodes[n] for n in self._path],
         )
-        pairs = [(a, b) for a in self.report.lanes for b in self.report.lanes if a < b]
-        self.report.overlap_us = {(a, b): shared(self._busy[a], self._busy[b]) for a, b in pairs}
-        self._found = [*self._needless(), *self._standing()]
-        self._found += [*self._crowded(), *self._full(), *self._short(), *self._apart(), *self._redundant()]
-        self.report.obstacles = sorted(self._found, key=lambda one: -one.gain_us)
 
     def _words(self, number: int) -> str:
         node = self._nodes[number]
@@ -313,20 +280,25 @@ class Study:
             touched = self._touched[number]
             mine = list(touched.accesses) if touched.complete else [_EVERYTHING]
             for access in mine:
-                for key, other, earlier in seen.touching(access):
-                    if other == number or (access.writes is False and earlier.writes is False):
-                        continue
-                    if overlap(earlier, access) is not False:
-                        yield other, number
-                        if access.writes and covers(access, earlier):
-                            seen.drop(key)
+                yield from ((other, number) for other in self._met(seen, number, access))
             for access in mine:
                 seen.add(number, access)
+
+    @staticmethod
+    def _met(seen: Open, number: int, access: Access) -> Iterator[int]:
+        """The earlier nodes that an access has to come after. Accesses that it overwrites whole are dropped."""
+        for key, other, earlier in seen.touching(access):
+            if other == number or (access.writes is False and earlier.writes is False):
+                continue
+            if overlap(earlier, access) is not False:
+                yield other
+                if access.writes and covers(access, earlier):
+                    seen.drop(key)
 
     # -- edges --------------------------------------------------------------------------------------------------
 
     def _needless(self) -> Iterator[Obstacle]:
-        """Edges of the longest path that keep nothing apart that must be."""
+        """Edges of the longest path that no data needs."""
         redundant = set(self._order.redundant())
         asked = [edge for edge in pairwise(self._path) if edge not in redundant]
         asked.sort(key=lambda edge: -min(self._took[edge[0]], self._took[edge[1]]))
@@ -339,8 +311,8 @@ class Study:
                 continue
             a, b = edge
             same = self._nodes[a].lane == self._nodes[b].lane
-            what = 'on one lane behind' if same else 'waits for'
-            text = f'{self._words(b)} {what} {self._words(a)}, and nothing that it or its followers touch needs that'
+            what = 'comes after, on the same lane,' if same else 'waits for'
+            text = f'{self._words(b)} {what} {self._words(a)}, although nothing that it or later nodes touch needs this'
             yield Obstacle('needless edge', text, self._line(a, b), gain, edge)
 
     def _needed(self, edge: tuple[int, int], without: Order) -> bool:
@@ -368,13 +340,13 @@ class Study:
 
     def _redundant(self) -> Iterator[Obstacle]:
         for a, b in self._order.redundant():
-            text = f'{self._words(b)} comes behind {self._words(a)} by another path, too'
+            text = f'{self._words(b)} already comes after {self._words(a)} by another path'
             yield Obstacle('redundant edge', text, self._line(a, b), 0.0, (a, b))
 
     # -- lanes --------------------------------------------------------------------------------------------------
 
     def _standing(self) -> Iterator[Obstacle]:
-        """Lanes that stand still because the next node waits for another lane."""
+        """Lanes that are idle because the next node waits for another lane."""
         ended: dict[int, float] = {}
         for number in sorted(range(len(self._nodes)), key=lambda n: (self._spans[n] or (0.0, 0.0))[0]):
             node, span = self._nodes[number], self._spans[number]
@@ -389,7 +361,7 @@ class Study:
             last, a = max(ends)
             idle = min(idle, last - (span[0] - idle))
             if idle > max(_SHARE * self.report.measured_us, FORK_US):
-                text = f'lane {node.lane} stands still before {self._words(number)}, for {self._words(a)}'
+                text = f'lane {node.lane} is idle before {self._words(number)}: it waits for {self._words(a)}'
                 yield Obstacle('waits', text, self._line(a, number), idle, (a, number))
 
     def _short(self) -> Iterator[Obstacle]:
@@ -403,7 +375,7 @@ class Study:
                 yield Obstacle('short lane', text, at, 0.0, mine)
 
     def _full(self) -> Iterator[Obstacle]:
-        """Kernels with more threads than the device holds at once: nothing runs beside them until their last ones."""
+        """Kernels with more threads than the device holds: nothing else runs until their last threads do."""
         capacity = self._machine.multiprocessors * self._machine.threads
         if not capacity or len(self.report.lanes) < 2:
             return
@@ -417,7 +389,7 @@ class Study:
                 yield Obstacle('fills the GPU', text, node.at, 0.0, (number,))
 
     def _beside(self, number: int) -> bool:
-        """Whether something takes time on a node's device that nothing orders with it."""
+        """Whether a node of the same device takes time and is unordered with this one."""
         before, there = self._order.before, self._device(number)
         return any(
             took > 0 and n != number and self._device(n) == there and not before(n, number) and not before(number, n)
@@ -428,14 +400,14 @@ class Study:
         return self.report.devices.get(self._nodes[number].lane or 0, 0)
 
     def _crowded(self) -> Iterator[Obstacle]:
-        """One lane with work that its data would let run side by side, node by node in turns."""
+        """Lanes with independent work in turns, which could run side by side."""
         report = self.report
         gain = report.ideal_us - report.data_us
         if gain > max(_SHARE * report.ideal_us, FORK_US) and not any(one.gain_us >= gain / 2 for one in self._found):
             text = (
-                f'by its data alone the work could end {gain:.1f} us earlier, with up to '
+                f'ordered by its data alone the work could end {gain:.1f} us earlier, with up to '
                 f'{counted(report.data_width, "node")} at once: lanes '
-                'hold nodes in turns that have nothing to do with each other'
+                'hold independent nodes in turns'
             )
             yield Obstacle('mixed lanes', text, None, gain, tuple(self._path))
 
@@ -451,8 +423,8 @@ class Study:
                 if self._device(pair[0]) != self._device(pair[1]):
                     why = 'one is over before the other begins'
                 text = (
-                    f'lanes {a} and {b}{self.report._on(a, b)} have nothing at once, and {self._words(pair[0])} and '
-                    f'{self._words(pair[1])} are in no order: {why}'
+                    f'lanes {a} and {b}{self.report._on(a, b)} never run at once, although {self._words(pair[0])} and '
+                    f'{self._words(pair[1])} are unordered: {why}'
                 )
                 yield Obstacle('one after the other', text, self._nodes[pair[1]].at, 0.0, pair)
 
@@ -480,7 +452,7 @@ def _product(numbers: Any) -> int:
 
 
 def study(graph: Any, part: Part, look: Look, timeline: Timeline) -> Concurrency:
-    """Behind :meth:`Graph.concurrency`, which holds the graph's lock."""
+    """Make the report for :meth:`Graph.concurrency`, which holds the graph's lock."""
     platform = current()
     blocks = MemoryBlocks(graph._memory, platform.cupy.ndarray, {})
     touched = Search(platform.device, [part], look, blocks, off=graph._names.off, compare=False).touched

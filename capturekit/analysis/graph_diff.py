@@ -1,7 +1,7 @@
 """Why one graph can not take the place of another: the difference of the two, by node, line and name.
 
 CUDA updates an executable graph where the new graph has as many nodes, of the same kinds, with the same edges, made in
-the same order. What it says to others is one number, and sometimes a node. Everything here is a function of plain data.
+the same order. For any other graph it reports one number, and sometimes a node. All functions here take plain data.
 CUDA C++ Programming Guide, "Updating Instantiated Graphs".
 """
 
@@ -15,16 +15,16 @@ from typing import Any, Protocol
 
 from capturekit.analysis.node_view import Node
 
-#: Stretches longer than this are not searched for what was put in and what was left out.
+#: Longer stretches are not searched for added and missing nodes.
 _LONGEST = 2000
-#: How many differences an error tells of.
+#: The most differences in the text of an error.
 _TOLD = 3
-#: Kinds of differences that CUDA refuses whatever else there is.
+#: Kinds of differences that CUDA always refuses.
 STRUCTURE = ('added', 'missing', 'kind', 'edges', 'order', 'priority')
 
 
 class Seen(Protocol):
-    """A graph as it was looked at: its nodes, and pairs (from, to) of their numbers."""
+    """The nodes of a graph, and its edges as pairs (from, to) of their numbers."""
 
     @property
     def nodes(self) -> Sequence[Node]: ...
@@ -78,8 +78,8 @@ def told(node: Node) -> str:
 def differences(old: Seen, new: Seen) -> list[GraphDifference]:
     """All differences of two graphs. Empty where they have the same nodes, with the same parameters, and edges.
 
-    Nodes are compared by number, the order of recording. What is told first are the nodes, then their edges; if there
-    is nothing of these, kernels that are others and parameters.
+    Nodes are compared by number, the order of recording. The list begins with differences of nodes, then of edges; if
+    there are none, it has different kernels and parameters.
     """
     alike = [a.kind == b.kind for a, b in zip(old.nodes, new.nodes)]
     if len(old.nodes) == len(new.nodes):
@@ -101,14 +101,14 @@ def _behind(seen: Seen) -> list[set[int]]:
 
 
 def _same_but_for_order(old: Seen, new: Seen) -> bool:
-    """Whether nodes that look the same, with all that lies before and after them, are there equally often."""
+    """Whether both graphs have equally many of each node, told apart by what lies before and after it."""
     known: dict[Any, int] = {}
     return Counter(_coloured(old, known)) == Counter(_coloured(new, known))
 
 
 def _coloured(seen: Seen, known: dict[Any, int]) -> list[int]:
-    """A number for each node, by what it is, all that lies before it and all that comes after it: in all graphs that
-    ``known`` was given with, the same for what looks the same."""
+    """A number for each node, by its content, all nodes before it and all nodes after it. Equal nodes have equal
+    numbers in all graphs that share ``known``."""
     count = len(seen.nodes)
     edges = set(seen.edges)
     sides = []
@@ -172,9 +172,11 @@ def edge_order(old: Seen, new: Seen) -> list[GraphDifference]:
 
 
 def heeding(new: bool) -> GraphDifference:
-    """One of two graphs heeds the priorities of its lanes, the new one or the old one."""
+    """The difference if only one of two graphs uses the priorities of its lanes."""
     one, other = ('new', 'old') if new else ('old', 'new')
-    text = f'the {one} graph heeds the priorities of its lanes, the {other} one that of the stream of a launch'
+    text = (
+        f'the {one} graph uses the priorities of its lanes, the {other} one the priority of the stream that launches it'
+    )
     return GraphDifference('priority', text)
 
 
@@ -197,7 +199,7 @@ def _numbers(nodes: Iterable[int]) -> str:
 
 
 def _nodes(old: Sequence[Node], new: Sequence[Node]) -> Iterator[GraphDifference]:
-    """What was put in, what was left out, and what is of another kind now."""
+    """Nodes that were added, that are missing, and that have another kind now."""
     keys = [[(node.kind, node.name) for node in nodes] for nodes in (old, new)]
     start = _common(keys[0], keys[1])
     end = min(_common(keys[0][::-1], keys[1][::-1]), len(old) - start, len(new) - start)

@@ -1,4 +1,4 @@
-"""A recorded graph looked into: its nodes, with the lines and lanes that made them, and its edges.
+"""The contents of a recorded graph: its nodes, with the lines and lanes that made them, and its edges.
 
 Nodes are numbered in the order in which they were recorded, over all parts of a graph; the conditional nodes that
 capturekit puts between parts come last. CUDA C++ Programming Guide, "Graph Structure".
@@ -21,7 +21,7 @@ from capturekit.model.source_line import Place
 _LOWEST = 1 << 32
 
 
-#: How deep it lies in bodies of others, the node, and its own bodies.
+#: The depth of the node in bodies of others, the node, and its own bodies.
 _Conditional = tuple[int, NodeInfo, list[int]]
 
 
@@ -147,7 +147,7 @@ class Look:
 
 
 def _owners(memory: GraphMemory) -> Callable[[int], str]:
-    """A function that tells whose memory an address is: 'own', 'kept', or '' where it is neither."""
+    """Return a function that says whose memory an address is: 'own', 'kept', or '' if neither."""
     things = (one for thing in memory.held() for one in (thing if isinstance(thing, list) else [thing]))
     held = sorted((int(p.mem.ptr), int(p.mem.ptr) + int(p.mem.size)) for p in things if hasattr(p, 'mem'))
     starts = [start for start, _end in held]
@@ -162,7 +162,7 @@ def _owners(memory: GraphMemory) -> Callable[[int], str]:
 
 
 def fill(recording: Recording, look: Look) -> None:
-    """Write what was seen into the recording, as plain data."""
+    """Write the nodes and edges into the recording, as plain data."""
     recording.graph = [
         NodeRecord(
             node.kind,

@@ -1,8 +1,8 @@
-"""Who writes, found out: kernels of which only their author knows are run alone, and what has changed is looked at.
+"""Find out which kernels write: kernels whose writes only their author knows are run alone, and memory is compared.
 
-A copy of the executable graph has all its nodes disabled but those that are to run, so that each kernel runs behind all
-that comes before it, on the values that it would find. What was there is put back. What has changed was written; what
-has not, beside something that has, is taken to be only read, and that is told. CUDA C++ Programming Guide, "Individual
+A copy of the executable graph has all its nodes disabled except those that are to run, so that each kernel runs after
+all nodes before it, on the values that it would find. Memory is restored. Memory that changed was written; memory that
+did not, while other memory did, is taken as only read, and the report says so. CUDA C++ Programming Guide, "Individual
 Node Enable".
 """
 
@@ -23,11 +23,11 @@ from capturekit.model.dag import Order
 from capturekit.model.progress import each
 
 _SWITCHED = frozenset({'kernel', 'memcpy', 'memset'})
-#: What does nothing to memory, and may run beside.
+#: Kinds of nodes that do nothing to memory, and may run as well.
 _HARMLESS = frozenset({'empty', 'event record', 'wait event'})
 
 
-#: In the names of NCCL's kernels, which wait for each other as they run.
+#: A part of the names of NCCL's kernels, which wait for each other as they run.
 _COLLECTIVE = 'ncclDevKernel'
 
 
@@ -48,7 +48,7 @@ _DEVICE = (2, 3)
 class Observation:
     """One observation of one graph, which is not launched meanwhile.
 
-    ``end`` tells where the memory block around an address ends, None where that is nobody's. ``off`` are the numbers
+    ``end`` returns the end of the memory block around an address, None where there is none. ``off`` are the numbers
     of nodes that are disabled, and stay so; ``also`` those of nodes to look at though others of the same kernel are.
     """
 
@@ -73,7 +73,7 @@ class Observation:
         self._touched: Mapping[int, Touched] = self._device.graph_accesses(g)
 
     def run(self, inside: Callable[[], AbstractContextManager[None]]) -> Observed:
-        """Run what is to be looked at, and tell what was seen. Waits for the current stream."""
+        """Run the kernels, and return what they wrote. Waits for the current stream."""
         number = {handle: n for n, handle in enumerate(self._handles)}
         edges = [(number[a], number[b]) for a, b in self._device.graph_edges(self._g)]
         order = [self._handles[n] for n in Order(len(self._handles), edges).sequence]
@@ -98,7 +98,7 @@ class Observation:
         return self._look.numbers[handle]
 
     def _asked(self, order: list[int]) -> dict[int, list[Access]]:
-        """The first node of each kernel that may write what it was given, and others asked for; and what that is."""
+        """The first node of each kernel that may write its arguments, other nodes asked for, and those arguments."""
         found: dict[int, list[Access]] = {}
         names = set()
         for handle in order:
@@ -132,7 +132,7 @@ class Observation:
             waiting = []
 
     def _launched(self, x: int, some: list[int]) -> None:
-        """Launch with these nodes enabled. A launch is not touched by what is switched behind it."""
+        """Launch with these nodes enabled. Nodes that are switched after the launch do not affect it."""
         for on in (True, False):
             for handle in some:
                 self._switch(x, handle, on)
@@ -156,10 +156,10 @@ class Observation:
             self._device.node_enable(x, handle, on)
 
     def _range(self, access: Access) -> tuple[int, int]:
-        """Where it may be written; nothing where it can't be told what is there."""
+        """Ranges that may be written; none where the memory block is not known."""
         low, high = access.extent
         if not access.itemsize:
-            high = self._end(low) or low  # no address, or of nothing that the graph holds
+            high = self._end(low) or low  # not an address, or not of memory that the graph holds
         return low, high
 
     def _on_device(self, address: int) -> bool:
@@ -172,7 +172,7 @@ class Observation:
         return self._cupy.ndarray((high - low,), np.uint8, cuda.MemoryPointer(memory, 0))
 
     def _saved(self) -> list[Callable[[], None]]:
-        """Put back what any node may write on the device."""
+        """Restore all memory on the device that any node may write."""
         found: list[Callable[[], None]] = []
         for low, high in self._written():
             view = self._bytes(low, high)
@@ -184,7 +184,7 @@ class Observation:
         view[...] = copy
 
     def _written(self) -> list[tuple[int, int]]:
-        """Where nodes may write, as ranges that lie apart."""
+        """Disjoint ranges of memory that nodes may write."""
         ranges = sorted(
             self._range(access)
             for touched in self._touched.values()

@@ -1,4 +1,4 @@
-"""``graph.races()`` as it is called: the search, and where it may launch, what launches tell beside."""
+"""``graph.races()``: the search, and where launching is allowed, what launches show in addition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.source_line import here
 
-#: How many functions around the caller's are searched for the names of arrays.
+#: The number of calling functions that are searched for the names of arrays.
 _FRAMES = 8
 
 
@@ -33,7 +33,7 @@ def _names(frame: FrameType | None, array: type) -> dict[str, Any]:
 
 
 def check(observe: bool, frame: FrameType | None) -> None:
-    """Refuse, before anything has started, what can not be done now."""
+    """Refuse an observation that is not possible now, before anything has started."""
     if not isinstance(observe, bool):
         raise TypeError(f'observe is True or False, got {observe!r}')
     if observe and GUARD.occupied():
@@ -46,7 +46,7 @@ def check(observe: bool, frame: FrameType | None) -> None:
 
 
 def races_of(graph: Any, parts: list[Part], look: Look, observe: bool, frame: FrameType | None) -> Races:
-    """Behind :meth:`Graph.races`, which holds the graph's lock; ``frame`` is its caller's."""
+    """Make the report for :meth:`Graph.races`, which holds the graph's lock; ``frame`` is its caller's."""
     platform = current()
     names = _names(frame, platform.cupy.ndarray)
     blocks = MemoryBlocks(graph._memory, platform.cupy.ndarray, names)
@@ -67,12 +67,12 @@ def races_of(graph: Any, parts: list[Part], look: Look, observe: bool, frame: Fr
 
 
 def refusal(live: Live, made: Any, frame: FrameType | None) -> errors.RaceError | None:
-    """The error for a capture that has ended well and whose graph has races; what is only possible is noted."""
+    """The error for a capture that has ended well and whose graph has races; possible races become notes."""
     platform, spans = live.platform, [] if live.trace is None else live.trace.spans
     # parts and bodies are captures of their own
-    if live.memory is None or all(len(one.lanes) < 2 for one in (live.capture, *live.past)):
+    if live.memory is None or all(len(one.lanes) < 2 for one in (live.capture, *live.parts.past)):
         return None
-    parts = [Part(int(made.graph))] if live.plan is None else live.plan.parts
+    parts = [Part(int(made.graph))] if live.parts.plan is None else live.parts.plan.parts
     names = _names(frame, platform.cupy.ndarray)
     blocks = MemoryBlocks(live.memory, platform.cupy.ndarray, names)
     with GUARD.inside():
@@ -86,7 +86,7 @@ def refusal(live: Live, made: Any, frame: FrameType | None) -> errors.RaceError 
     race = report.certain[0]
     more = f' There are {len(report.certain) - 1} more: see error.races.' if report.certain[1:] else ''
     error = errors.RaceError(
-        f'{race.memory} is touched in no order',
+        f'{race.memory} is accessed in no fixed order',
         lane=race.second.lane,
         location=race.second.at or live.at,
         rule=f'{DOES[race.writes[0]]}: node {race.first}; {DOES[race.writes[1]]}: node {race.second}. Nothing orders '
@@ -98,7 +98,7 @@ def refusal(live: Live, made: Any, frame: FrameType | None) -> errors.RaceError 
 
 
 def _tried(platform: Platform, g: int, look: Look, blocks: MemoryBlocks, race: Race) -> Race:
-    """With the order that gives a different result, if there is one."""
+    """The race with the order that gives a different result, if there is one."""
     from capturekit.simulated.device.node_orders import differing  # not where there is a GPU
 
     handles = {number: handle for handle, number in look.numbers.items()}
@@ -107,5 +107,5 @@ def _tried(platform: Platform, g: int, look: Look, blocks: MemoryBlocks, race: R
     if found is None:
         return race
     order, places = found
-    parts = dict.fromkeys(f'{blocks.words(address, count)} is another' for address, count in places)
+    parts = dict.fromkeys(f'{blocks.words(address, count)} differs' for address, count in places)
     return replace(race, order=tuple(look.numbers[handle] for handle in order), outcome='; '.join(parts))

@@ -21,34 +21,34 @@ from capturekit.model.counted import counted
 from capturekit.model.dag import Order
 from capturekit.model.shown import Shown
 
-#: So many accesses of one node are held against each other, and so many that only read against another that does.
+#: The most accesses of one node that are compared with each other, and the most reads with another read.
 _MANY = 64
-#: What a node does with memory, by whether it writes.
+#: The word for an access, by whether it writes.
 DOES = {True: 'writes', False: 'reads', None: 'reads or writes'}
 
 
 @dataclass
 class Observed:
-    """What was seen of nodes that ran alone.
+    """The observation of nodes that ran alone.
 
     Attributes:
-        writes: by a kernel's name, an argument's number and the offset of an address in it, whether anything there was
-            another afterwards. What was the same is taken to be only read.
-        places: by a node's number, argument and offset, the address of a byte that was another afterwards.
+        writes: by a kernel's name, an argument's number and the offset of an address in it, whether anything there had
+            changed afterwards. Unchanged memory is taken as only read.
+        places: by a node's number, argument and offset, the address of a byte that had changed.
     """
 
     writes: dict[tuple[str, int, int], bool] = field(default_factory=dict)
     places: dict[tuple[int, int, int], int] = field(default_factory=dict)
 
     def notes(self) -> Iterator[str]:
-        """What was concluded from nothing having changed."""
+        """Notes on memory that is taken as only read, because it did not change."""
         read: dict[str, set[int]] = {}
         for (name, argument, _offset), writes in self.writes.items():
             if not writes:
                 read.setdefault(name, set()).add(argument)
         for name, arguments in read.items():
             told = ', '.join(map(str, sorted(arguments)))
-            yield f'taken to be only read, for it was the same after {name} had run: its argument {told}'
+            yield f'taken as only read, because it was unchanged after {name} had run: its argument {told}'
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Race:
         writes: what each of them does there: True, False, or None where that is not known.
         certain: False where it is not known that one of the two writes, or that both touch the same byte.
         count: pairs of nodes that the same two lines made, on the same lanes; this is the first.
-        order, outcome: on the simulated device, an order of nodes by number that the edges allow, and what it makes
-            another than the order of recording does.
+        order, outcome: on the simulated device, an order of nodes by number that the edges allow, and the memory whose
+            contents it makes differ from those of the order of recording.
     """
 
     first: Node
@@ -98,7 +98,7 @@ class Race:
     def __str__(self) -> str:
         head = 'race' if self.certain else 'possible race'
         lines = [
-            f'{head}: {self.memory} is touched in no order'
+            f'{head}: {self.memory} is accessed in no fixed order'
             + (f' ({counted(self.count, "pair")})' if self.count > 1 else '')
         ]
         lines += [f'  {DOES[w]}: node {node}' for w, node in zip(self.writes, (self.first, self.second))]
@@ -120,8 +120,8 @@ class Races(Shown):
         races: the findings.
         nodes: how many nodes were looked at.
         compared: pairs of nodes that touch the same bytes, one of them perhaps writing.
-        unknown: nodes of which nobody knows what they touch: host functions, kernels that read tables of addresses.
-        notes: what else one should know.
+        unknown: nodes whose accesses are not known: host functions, kernels that read tables of addresses.
+        notes: further remarks.
     """
 
     races: list[Race] = field(default_factory=list)
@@ -170,7 +170,7 @@ class MemoryBlocks:
         )
 
     def end(self, address: int) -> int | None:
-        """Where the block that an address lies in ends; None if it lies in none."""
+        """The end of the block that an address lies in; None if there is no such block."""
         for blocks in self._ranges:
             found = bisect_left(blocks, (address + 1,)) - 1
             if found >= 0 and address < blocks[found][1]:
@@ -178,7 +178,7 @@ class MemoryBlocks:
         return None
 
     def words(self, address: int, nbytes: int) -> str:
-        """What lies at an address."""
+        """The name of the memory at an address."""
         for low, high, name in self._names:
             if low <= address < high:
                 return name
@@ -190,7 +190,7 @@ class MemoryBlocks:
 class Open:
     """Accesses that later ones may conflict with, by where they lie: of each size class in order of address.
 
-    Those that only read lie apart from the others, for they are many, and conflict with few.
+    Reads are kept apart from the others, because they are many and conflict with few.
     """
 
     def __init__(self) -> None:
@@ -211,7 +211,7 @@ class Open:
     def touching(self, access: Access, reads: int = 0) -> list[tuple[int, int, Access]]:
         """(key, node, access) of all that shares a byte with an access, from its first byte to its last.
 
-        For one that only reads: all that may write, and of those that only read no more than ``reads``.
+        For a read: all that may write, and at most ``reads`` other reads.
         """
         low, high = access.extent
         most = reads if access.writes is False else len(self._accesses)
@@ -242,7 +242,7 @@ class _Level:
 class Search:
     """One search for races in what a graph holds now. ``off`` are the numbers of nodes that are disabled.
 
-    Without ``compare`` it is only told what each node touches.
+    Without ``compare`` only the accesses of each node are collected.
     """
 
     def __init__(
@@ -299,7 +299,7 @@ class Search:
         return together(touched)
 
     def _resolved(self, handle: int, touched: Touched) -> Touched:
-        """With what the blocks and the observation tell beside."""
+        """The accesses of a node, with what the blocks and the observation add."""
         node = self._look.nodes[self._look.numbers[handle]]
         if not touched.complete:
             self.report.unknown.append(node)
@@ -313,7 +313,7 @@ class Search:
                 access = replace(access, writes=True, sure=linear(place, 1, True))
             if not access.itemsize:
                 end = self._blocks.end(access.address)
-                if end is None:  # no address, or of nothing that the graph holds
+                if end is None:  # not an address, or not of memory that the graph holds
                     continue
                 access = replace(access, shape=(end - access.address,), strides=(1,), itemsize=1)
             found.append(access)
@@ -334,7 +334,8 @@ class Search:
         before = level.order.before
         for key, other, earlier in open_.touching(access, _MANY):
             if before(other, node):
-                # whoever is unordered with the earlier one and shares bytes with it is so, and does so, with this one
+                # a later node that is unordered with the earlier one and shares bytes with it also does so with this
+                # one
                 if _weight(access) >= _weight(earlier) and covers(access, earlier):
                     open_.drop(key)
             elif access.writes is not False or earlier.writes is not False:
@@ -366,7 +367,7 @@ def _weight(access: Access) -> int:
 
 
 def _merged(accesses: Iterable[Access]) -> list[Access]:
-    """Without those that another one of the same node makes no difference beside."""
+    """Leave out accesses that another access of the same node covers."""
     found: list[Access] = []
     for access in dict.fromkeys(sorted(accesses, key=_weight, reverse=True)):
         if not any(covers(one, access) for one in found[:_MANY]):

@@ -1,8 +1,8 @@
-"""``graph.verify()``: a graph's launches held against eager runs, with other inputs, over poisoned memory.
+"""``graph.verify()``: a graph's launches compared with eager runs, with other inputs, over poisoned memory.
 
-A graph repeats what was recorded. What the host computed while recording is the same at every launch, whatever the
-inputs are by then: a value that Python had read, a list that was uploaded, a scalar argument. Such a graph answers, and
-answers wrong. Here its inputs are changed, and what it then gives is compared with what the function gives.
+A graph repeats what was recorded. A value that the host computed while recording is the same at every launch, whatever
+the inputs are: a value that Python had read, a list that was uploaded, a scalar argument. The results of such a graph
+are wrong. Here its inputs are changed, and its results are compared with those of the function.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from capturekit.model.shown import Shown
 from capturekit.model.source_line import here
 
 VERSION = 1
-#: What poisoned memory holds: NaN as floats of any size, -1 as signed integers.
+#: The contents of poisoned memory: NaN as floats of any size, -1 as signed integers.
 _POISON = 0xFF
-#: Blocks of one size that are poisoned at most, outside of the graph's own memory.
+#: The most blocks of one size that are poisoned outside of the graph's own memory.
 _MOST_BLOCKS = 64
 _SAID = {
     'constant': 'stays the same although the inputs changed',
@@ -41,7 +41,7 @@ _SAID = {
 
 @dataclass
 class Mismatch:
-    """One output that is not what the eager run gives.
+    """One output that differs from the eager run.
 
     Attributes:
         kind: 'constant' (the same in all rounds, while the eager run's changes), 'differs' (from the eager run), or
@@ -73,7 +73,7 @@ class Verification(Shown):
     Attributes:
         rounds: launches compared with eager runs; the first with the inputs as they were.
         outputs: the names of the arrays that were compared.
-        mismatches: what was not as it should be.
+        mismatches: the outputs that differ.
         stopped: for each round that was not compared, why: a check of a host read stopped the launch, or ``fn`` raised.
         unchanged: the arguments that could not be changed: whole numbers that are all the same, and empty arrays.
     """
@@ -116,7 +116,7 @@ def verify(
     atol: float | None,
     frame: FrameType | None,
 ) -> Verification:
-    """Behind :meth:`Graph.verify`; ``frame`` is its caller's."""
+    """Make the report for :meth:`Graph.verify`; ``frame`` is its caller's."""
     if not callable(fn):
         raise TypeError(f'verify takes the function that the graph was recorded from, got {type(fn).__name__}')
     if isinstance(rounds, bool) or not isinstance(rounds, int):
@@ -176,7 +176,8 @@ def _names_of_arguments(fn: Callable[..., Any], count: int) -> list[str]:
 def changed(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
     """Other values for an input: random ones within the range of these; booleans flipped.
 
-    Floats that are all one number vary around it by half; whole numbers that are stay. What is not finite stays.
+    Floats that are all equal vary around that number by half; whole numbers that are all equal stay. Elements that are
+    not finite stay.
     """
     kind = values.dtype.kind
     if kind == 'b':
@@ -226,7 +227,7 @@ def difference(got: NDArray[Any], want: NDArray[Any], rtol: float | None, atol: 
 
 @dataclass
 class _Output:
-    """What became of one output: by rounds, what the first launch gave, and what the eager run gave."""
+    """The values of one output, by rounds: from the first launch, and from the eager run."""
 
     name: str
     array: Any
@@ -308,7 +309,7 @@ class _Trial:
         return np.array(self.cupy.asnumpy(array))
 
     def _touched(self) -> list[Any]:
-        """Every array that is not the graph's own affair and may be written: all are put back at the end."""
+        """Every array outside of the graph's memory that may be written: all are restored at the end."""
         cupy, memory = self.cupy, self.graph._memory
         found = [one for _name, one in (*self.inputs.values(), *self.written.values())]
         found += [one for value in self._reached() for _name, one in _named(value, '', cupy.ndarray)]
@@ -320,7 +321,7 @@ class _Trial:
         return list({id(one): one for one in found}.values())
 
     def _reached(self) -> Iterator[Any]:
-        """What the function names besides its arguments: closures, and globals of its code."""
+        """Values that the function names besides its arguments: closures, and globals of its code."""
         fn = getattr(self.fn, '__wrapped__', self.fn)
         for cell in getattr(fn, '__closure__', None) or ():
             with suppress(ValueError):  # not assigned yet
@@ -356,11 +357,11 @@ class _Trial:
                 out.unsteady[number] = again
 
     def _watched(self) -> list[Any]:
-        """What is compared: the outputs, then the inputs, which may be changed in place."""
+        """The arrays that are compared: the outputs, then the inputs, which may be changed in place."""
         return [*self.order, *(one for key, (_name, one) in self.inputs.items() if key not in self.written)]
 
     def _launch(self, contents: list[NDArray[Any]]) -> list[Any]:
-        """Fill the inputs, poison what is free, launch; return what was drawn for the launch."""
+        """Fill the inputs, poison free memory, launch; return the numbers that were drawn for the launch."""
         for (_name, one), content in zip(self.inputs.values(), contents):
             one[...] = self.cupy.asarray(content)
         self._poison()
@@ -370,7 +371,7 @@ class _Trial:
         return [] if plan is None else plan.drawn()
 
     def _eager(self, number: int, contents: list[NDArray[Any]], drawn: list[Any]) -> list[NDArray[Any]] | None:
-        """What the function makes of copies of the inputs: the results, and the copies after it."""
+        """Run the function on copies of the inputs; return the results, and the copies after the run."""
         copies: dict[int, Any] = {}
         for (key, (_name, one)), content in zip(self.inputs.items(), contents):
             copies[key] = one.copy(order='K')
@@ -407,7 +408,7 @@ class _Trial:
     # -- poison ---------------------------------------------------------------------------------------------------
 
     def _sizes_told(self) -> Any:
-        """In this block it is noted of what sizes memory is asked for: freed blocks of these are about afterwards."""
+        """Note in this block the sizes of memory that are asked for: freed blocks of these sizes remain in the pool."""
         sizes = self.sizes
 
         class Sizes(self.cupy.cuda.MemoryHook):  # type: ignore[misc, name-defined]
@@ -419,7 +420,7 @@ class _Trial:
         return Sizes()
 
     def _poison(self) -> None:
-        """Write over memory that lies free: the graph's own, and in CuPy's pool what eager runs have used and left."""
+        """Write over free memory: the graph's own, and blocks of CuPy's pool that eager runs have used and freed."""
         cupy = self.cupy
         streams = [cupy.cuda.Stream.from_external(_Handle(lane.stream)) for lane in self.graph.recording.lanes]
         with GUARD.inside():
@@ -428,7 +429,7 @@ class _Trial:
         cupy.cuda.get_current_stream().synchronize()
 
     def _left(self) -> Iterator[Any]:
-        """Free blocks of CuPy's pool, of the sizes that are about; the pool grows by one block of a size at most."""
+        """Free blocks of CuPy's pool, of the noted sizes; the pool grows by at most one block of each size."""
         pool: Any = getattr(self.cupy.cuda.get_allocator(), '__self__', None)
         if not hasattr(pool, 'free_bytes') or not hasattr(pool, 'total_bytes'):  # an allocator without free blocks
             return
@@ -464,7 +465,7 @@ class _Trial:
 
 
 class _Handle:
-    """A bare handle, in the form of the stream protocol."""
+    """A stream's handle as an object of the stream protocol."""
 
     def __init__(self, ptr: int) -> None:
         self.ptr = ptr

@@ -10,7 +10,7 @@ _OFF = ('', '0')
 
 
 def wanted() -> bool:
-    """Whether the environment asks for the simulated device. Raises ImportError if it asks in no way that is known."""
+    """Whether the environment asks for the simulated device. Raises ImportError if the variable's value is unknown."""
     given = os.environ.get(NAME, '')
     if given not in (*_OFF, '1'):
         raise ImportError(f'{NAME} must be 1 (simulate) or 0 (do not), and it is {given!r}')

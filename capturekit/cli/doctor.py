@@ -1,8 +1,8 @@
 """What this machine can do: versions that fit together, a GPU that answers, libraries that record, a capture that runs.
 
 Facts first, then what they mean. :func:`ask` gathers the facts in a process of its own, stage by stage, so that a crash
-or an endless wait is told like anything else; :func:`judge` turns them, plain data, into findings;
-:class:`DoctorReport` says them. Without CuPy or without a GPU the capture is tried on the simulated device.
+or an endless wait is reported like anything else; :func:`judge` turns them, plain data, into findings;
+:class:`DoctorReport` prints them. Without CuPy or without a GPU the capture is tried on the simulated device.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from typing import Any
 
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD, watch
-from capturekit.guard.entry_points import ENTRIES, Entry, resolve
+from capturekit.guard.entry_points import ENTRIES, Entry
+from capturekit.guard.patching import resolve
 from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.model.counted import counted
 from capturekit.model.rules import MEASURED
@@ -40,7 +41,7 @@ _WIDTH = 100
 _TELL = 'import sys; sys.path[:] = filter(None, sys.path); import capturekit.cli.doctor as d; d.tell(sys.argv[1])'
 _LIBRARIES = {'cublas': 'cuBLAS', 'cusolver': 'cuSOLVER', 'curand': 'cuRAND', 'cusparse': 'cuSPARSE'}
 _LESS = {
-    'cublas workspace': "cuBLAS is given no workspace of the graph's",
+    'cublas workspace': "cuBLAS gets no workspace of the graph's",
     'modules': 'kernels that CuPy drops are not kept for the graphs that need them',
     'plans': 'plans of cuFFT that CuPy drops are not kept for the graphs that need them',
 }
@@ -48,7 +49,7 @@ _LESS = {
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One line: ``about`` what, what was found. ``level``: 'good', 'note' or 'bad'."""
+    """One line: its subject ``about``, and the finding ``text``. ``level``: 'good', 'note' or 'bad'."""
 
     about: str
     text: str
@@ -95,7 +96,7 @@ def _python() -> dict[str, Any]:
 
 
 def ask() -> Facts:
-    """Gather what has to be tried out, in a process of its own that sees the modules that this one does."""
+    """Gather facts by trying things out, in a process of its own that finds the same modules as this one."""
     facts: Facts = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / 'facts'
@@ -263,7 +264,9 @@ def judge(facts: Facts) -> Iterator[Diagnosis]:
     yield from _of_version(PYTHON, facts['python']['version'], facts)
     for feature in FEATURES:
         if numbers(facts['python']['version']) < feature.since:
-            yield Diagnosis('Python', f'before {dotted(feature.since)} not so: {feature.what} {feature.before}', 'note')
+            yield Diagnosis(
+                'Python', f'a feature of {dotted(feature.since)} is missing: {feature.what} {feature.before}', 'note'
+            )
     yield Diagnosis('NumPy', facts['installed'].get('numpy', 'of no distribution'))
     for stage, finder in _FINDERS.items():
         if 'skipped' not in facts[stage] or stage == 'gpu':
@@ -280,7 +283,7 @@ def _has_gpu(facts: Facts) -> bool:
 def _of_driver(facts: Facts) -> Iterator[Diagnosis]:
     driver, runtime = facts['driver'], facts['cupy'].get('runtime')
     if not driver.get('version'):
-        yield Diagnosis('driver', f'none: {driver.get("error", "it tells no version")}', 'note')
+        yield Diagnosis('driver', f'none: {driver.get("error", "it reports no version")}', 'note')
     else:
         yield Diagnosis('driver', f'for CUDA {_cuda(driver["version"])}')
         if runtime and driver['version'] // 1000 < runtime // 1000:
@@ -296,7 +299,7 @@ def _of_driver(facts: Facts) -> Iterator[Diagnosis]:
             text = (
                 f'the rules of captures were not measured on one for CUDA {_cuda(driver["version"])}, only on {tried}'
             )
-            yield Diagnosis('driver', f'{text}; tests/gpu/measure_rules.py tells what differs', 'note')
+            yield Diagnosis('driver', f'{text}; tests/gpu/measure_rules.py shows what differs', 'note')
 
 
 def _of_gpu(facts: Facts) -> Iterator[Diagnosis]:
@@ -405,7 +408,7 @@ def _of_capture(facts: Facts) -> Iterator[Diagnosis]:
         use = '`run` uses the GPU; the simulated device is for `run --simulate` and for tests'
         yield Diagnosis('run', use)
     else:
-        use = 'scripts run on the simulated device: to the same rules, with NumPy, at no speed that means anything'
+        use = 'scripts run on the simulated device: the rules are the same, NumPy computes, and times mean nothing'
         yield Diagnosis('run', use, 'note')
 
 

@@ -1,9 +1,8 @@
 """What :mod:`capturekit.cli.explain` says in words: where each rule is met, a wrong example of it and a right one.
 
 Nothing here says what is legal: that is :mod:`capturekit.model.rules`. :func:`program` makes an example whole. Tests
-run
-every one on the simulated device: the wrong ones raise what they explain, the right ones hold with their launches, and
-not without.
+run every example on the simulated device: the wrong ones raise what they explain; the right ones hold with their
+launches, and not without them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _ARRAY = 'x = cp.arange(4.0)\n'
 
 @dataclass(frozen=True)
 class Lesson:
-    """``met``: where one meets it. ``wrong`` and ``right``: code. ``seen``: threads of people who met it.
+    """``met``: where the trouble is met. ``wrong`` and ``right``: code. ``seen``: threads of people who met it.
 
     ``unshown``: why there is no wrong example, or why the simulated device does not raise it. ``raises``: the name of
     what the wrong example raises, where that is not what its topic says.
@@ -34,7 +33,7 @@ class Lesson:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of step in a recording, or of finding of ``ck.lint()``, that is no rule: what is recorded its own way."""
+    """A kind of step in a recording, or of finding of ``ck.lint()``, that is not a rule."""
 
     name: str
     says: str
@@ -98,7 +97,7 @@ with ck.capture() as cap:
         y = x * 2
 """
 
-#: By a rule's name, a code's where its example is not its first rule's, and an exception's where it has no rule.
+#: The key is the name of a rule, of a code whose example is not its first rule's, or of an exception without a rule.
 LESSONS: dict[str, Lesson] = {
     'sync-captured': Lesson(
         "`stream.synchronize()` of the capture's stream or of a lane, where one stream is to wait for another.",

@@ -1,7 +1,7 @@
 """A code, a rule or an exception, explained: what CUDA answers and when, what is raised, a wrong and a right example.
 
 What is legal is read from the table that the guard reads (:mod:`capturekit.model.rules`); what depends on a capture's
-past is asked of the guard's ledger (:mod:`capturekit.model.ledger`). Only words and examples are written down, in
+past is taken from the guard's ledger (:mod:`capturekit.model.ledger`). Only words and examples are written down, in
 :mod:`capturekit.cli.examples`. :func:`cases` is the whole of it as data, for ``capturekit rules``.
 """
 
@@ -21,7 +21,7 @@ from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.ledger import Ledger, Verdict
 from capturekit.model.rules import ROWS, RULES, Answer, CaptureStatus, Code, Effect, Mode, Operation, Pattern, Rule
 
-#: What a capture has been through, where the answer depends on that.
+#: The past of a capture, where the answer depends on it.
 _UNJOINED, _LOST, _ENDED, _GOOD = 'a lane unjoined', 'lost before', 'ended', ''
 _STORIES = {Effect.INVALIDATES: _LOST, Effect.ENDS: _ENDED}
 _STATUSES = {Effect.INVALIDATES: CaptureStatus.INVALIDATED, Effect.ENDS: CaptureStatus.NONE}
@@ -57,7 +57,7 @@ def cases() -> tuple[Case, ...]:
 
 
 def _by_past() -> Iterator[Case]:
-    """What the table has no row for: calls that the ledger judges by what the capture has been through."""
+    """Calls without a row in the table, which the ledger judges by the capture's past."""
     ruled = {rule for _label, _operation, _target, _pattern, rule in ROWS}
     for story in (_UNJOINED, _LOST):
         for operation in Operation:

@@ -1,7 +1,7 @@
-"""The commands: ``python -m capturekit run script.py`` and what else ``--help`` names.
+"""The commands: ``python -m capturekit run script.py``, and the others that ``--help`` names.
 
-``run`` runs a script as Python would, with the guard in force, on the GPU or on the simulated device. What goes wrong
-in the script is shown as the script's own: a refused call by its message, anything else by the script's frames.
+``run`` runs a script as Python would, with the guard in force, on the GPU or on the simulated device. An error in the
+script is shown as the script's own: a refused call by its message, anything else by the script's frames.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ def _add_run(commands: Any) -> None:
 
 @dataclass
 class _Program:
-    """What is run: ``words``, as Python's own command line has them, ``argv`` as it sees them, where it looks first."""
+    """The program to run: ``words``, as Python's own command line has them, ``argv`` as it sees them, where it looks
+    first."""
 
     words: str
     argv: list[str]
@@ -168,7 +169,7 @@ class _Wrong(Exception):
 
 
 def _program(parser: argparse.ArgumentParser, given: argparse.Namespace) -> _Program:
-    """What the command line asks to be run."""
+    """The program that the command line names."""
     if given.module is not None or given.code is not None:
         option, words = ('-m', given.module) if given.module is not None else ('-c', given.code)
         if not words:

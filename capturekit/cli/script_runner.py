@@ -1,4 +1,4 @@
-"""What ``run`` and ``lint`` do alike around a script: find out about the GPU, stand in for Python, wait for threads."""
+"""What ``run`` and ``lint`` do alike around a script: find the GPU, run code as Python does, wait for threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Colour where a terminal is, text that every terminal can show, and pipes that close early."""
+"""Colour on terminals, text that every terminal can show, and pipes that close early."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def coloured(stream: TextIO) -> bool:
 
 
 def paint(text: str, what: str, stream: TextIO) -> str:
-    """The text in the colour of an 'error', 'warning', 'place', of what is 'quiet' or 'good'."""
+    """The text in the colour of an 'error', 'warning' or 'place', or of a text that is 'quiet' or 'good'."""
     return f'\033[{_CODES[what]}m{text}\033[0m' if text and coloured(stream) else text
 
 
 @contextmanager
 def any_terminal() -> Iterator[None]:
-    """What standard output has no letters for becomes a question mark for the block, instead of an exception."""
+    """In the block, characters that standard output can't show become question marks instead of an exception."""
     stream: Any = sys.stdout
     encoding = str(getattr(stream, 'encoding', None) or 'utf-8').lower().replace('_', '-')
     if encoding in ('utf-8', 'utf8') or stream.errors != 'strict' or not hasattr(stream, 'reconfigure'):
@@ -42,7 +42,7 @@ def any_terminal() -> Iterator[None]:
 
 
 def pipe_closed(error: BaseException | None = None) -> bool:
-    """Whether whoever read standard output has gone (``| head``). If so, nothing more is written to it.
+    """Whether the reader of standard output has ended (``| head``). If so, nothing more is written to it.
 
     Without an ``error`` this is found by writing what has not been written yet.
     """

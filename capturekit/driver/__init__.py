@@ -1,2 +1,2 @@
-"""The one door to CUDA: calls, nodes read and written, the profiler, vendor libraries, the arguments of CuPy's
+"""All access to CUDA: calls, nodes read and written, the profiler, vendor libraries, the arguments of CuPy's
 kernels."""

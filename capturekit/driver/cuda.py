@@ -1,4 +1,4 @@
-"""The one door to CUDA: CuPy and cuda-bindings, reached when a capture first needs them.
+"""Access to CUDA: CuPy and cuda-bindings, imported when a capture first needs them.
 
 :func:`current` gives the CuPy module in force and the device behind it: :class:`CudaDevice`, or the simulated one
 where the simulated CuPy is installed. Both have the same verbs and pass the same contract tests. Verbs take and
@@ -50,7 +50,7 @@ def current() -> Platform:
     """Return CuPy and its device.
 
     Raises:
-        ImportError: CuPy or cuda-bindings is not installed, or too old; the message tells what to install.
+        ImportError: CuPy or cuda-bindings is not installed, or too old; the message says what to install.
     """
     global _real
     loaded: ModuleType | None = sys.modules.get('cupy')
@@ -119,7 +119,7 @@ class CudaDevice(Accessing, Setting, Timing):
 
     @property
     def reader(self) -> Reader | None:
-        """Reads what nodes were given; None where the driver's library can't be reached."""
+        """Reads the parameters of nodes; None where the driver's library can't be reached."""
         if self._reader is None:
             try:
                 self._reader = Reader()
@@ -143,7 +143,7 @@ class CudaDevice(Accessing, Setting, Timing):
         """
         found = getattr(self._rt, name, None)
         if found is None:
-            raise CudaCallError(Code.cudaErrorNotSupported, f'{name}, which this cuda-bindings has not')
+            raise CudaCallError(Code.cudaErrorNotSupported, f'{name}, which this cuda-bindings does not have')
         return found
 
     def driver_version(self) -> int:
@@ -240,8 +240,8 @@ class CudaDevice(Accessing, Setting, Timing):
     def event_state(self, e: int) -> EventState:
         """What an event stands for, found out without harm to any capture.
 
-        An event timed against itself tells nearly all. What is left (never recorded, or made without timing) is
-        settled by a wait in a capture of its own on a stream of its own, which is thrown away.
+        Timing an event against itself decides most cases. The others (never recorded, or made without timing) are
+        decided by a wait in a temporary capture on a temporary stream.
         """
         code = int(self._rt.cudaEventElapsedTime(e, e)[0])
         self._rt.cudaGetLastError()
@@ -315,16 +315,16 @@ class CudaDevice(Accessing, Setting, Timing):
         return int(self._ask(self._rt.cudaGraphGetNodes(self._rt.cudaGraph_t(g)), 'graphGetNodes')[1])
 
     def last_nodes(self) -> Callable[[int], int]:
-        """A function that tells a stream's last node: 0 where there is none; -1 in a lost capture, -2 in none.
+        """A function that returns a stream's last node: 0 where there is none; -1 in a lost capture, -2 in none.
 
-        Of several that new work would come after, as a join leaves them, it is one. For one thread.
+        If new work would come after several nodes, as after a join, it returns one of them. For one thread at a time.
         """
         if self.reader is not None and self.reader.knows_last:
             return self.reader.last_nodes()
         return lambda s: last_node(self.capture_info(s))
 
     def next_after(self) -> Callable[[int], tuple[int, ...]]:
-        """A function that tells the nodes a stream's next work comes after: (-1,) in a lost capture, (-2,) in none.
+        """A function that returns the nodes before a stream's next work: (-1,) in a lost capture, (-2,) in none.
 
         For one thread at a time.
         """

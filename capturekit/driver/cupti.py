@@ -1,9 +1,9 @@
-"""How long the nodes of a graph take, as NVIDIA's profiling library CUPTI saw them: no node is added to the graph.
+"""The durations of a graph's nodes, measured by NVIDIA's profiling library CUPTI: no node is added to the graph.
 
 The device stamps start and end of every kernel, copy and memset itself; CUPTI hands the stamps out with the number of
-the graph's node. The lanes stay what they are, and a kernel's time is within about one microsecond of what its own
-code sees of it. It is not free either: launches take longer while it watches, the more lanes the more. Nothing is taken
-off in this file; that is done where the edges are known (:mod:`capturekit.graph.measure`).
+the graph's node. The lanes stay unchanged, and a kernel's time is within about one microsecond of what its own
+code measures. It is not free either: launches take longer while it watches, and more so with more lanes. This file
+corrects nothing; that is done where the edges are known (:mod:`capturekit.graph.measure`).
 
 CUPTI is a wheel of its own (``nvidia-cuda-cupti``), which PyTorch brings along. It serves one profiler at a time, and
 where it can't be had :mod:`capturekit.driver.event_timing` puts events around the nodes. Of its records only those
@@ -13,8 +13,8 @@ As long as it is attached, all launches of the process take longer, even when no
 a graph of 320 nodes on 32 lanes 5 times as long. So it is attached for one measurement and detached after it, which
 must not happen while another thread uses the device: measuring beside one that launches hung. And an executable graph
 that was made or launched while it recorded must be gone by then: one that was launched later ended in
-``cudaErrorLaunchFailure``. So where there are other threads of Python's it has to be asked for; where a graph of others
-was seen, it stays attached, and the times say so. Each time it is attached costs about half a megabyte of device
+``cudaErrorLaunchFailure``. So if Python has other threads, it is used only on request; if another graph was
+seen, it stays attached, and the times say so. Each time it is attached costs about half a megabyte of device
 memory, which does not come back.
 CUPTI User's Guide: "CUPTI Activity API", "CUPTI Callback API", ``cuptiFinalize``.
 """
@@ -37,7 +37,7 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.progress import progress
 from capturekit.model.rules import Code
 
-#: ``CUpti_ActivityKind`` of what is asked for, and where its records keep start, end and node: kernels, copies,
+#: ``CUpti_ActivityKind`` of each kind of record, and the offsets of start, end and node in it: kernels, copies,
 #: memsets, copies between devices, host functions.
 _RECORDS = {10: (16, 24, 144), 1: (16, 24, 64), 2: (16, 24, 64), 22: (16, 24, 72), 56: (40, 48, 24)}
 #: ``CUPTI_ACTIVITY_KIND_KERNEL``: how kernels are recorded where they were asked for one after the other.
@@ -48,11 +48,11 @@ _HOST, _INVALID_KIND = 56, 14
 _OTHERS = 39
 _RESOURCE, _CLONED = 3, 20
 _BUFFER = 1 << 20
-_STAYS = 'Graphs of others were seen meanwhile, so CUPTI stays attached, and launches take longer from now on.'
+_STAYS = 'Other graphs were launched meanwhile, so CUPTI stays attached, and launches take longer from now on.'
 
 
 class Untraceable(CudaCallError):
-    """CUPTI can't tell about this graph, or not here. ``reason`` is one sentence."""
+    """CUPTI can't measure this graph, or is not available. ``reason`` is one sentence."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(Code.cudaErrorNotSupported, 'CUPTI')
@@ -147,9 +147,9 @@ class Profiler:
             raise Untraceable(f'CUPTI refuses: error {code} from {name}')
 
     def begin(self, exit: Exit, nodes: Iterable[int] = ()) -> None:
-        """From here until ``exit`` CUPTI is attached, watches for nobody else, and copies of nodes are noted.
+        """Attach CUPTI until ``exit``, and note copies of nodes.
 
-        Of graphs, only ``nodes`` are to be copied meanwhile, and only their copies to run.
+        Meanwhile only the graph of ``nodes`` may be copied, and only its copies may run.
 
         Raises Untraceable: another profiler is at work, or CUPTI does not fit the driver.
         """
@@ -193,7 +193,7 @@ class Profiler:
             raise Untraceable(f'CUPTI refuses: error {code} from cuptiActivityEnable({kind})')
 
     def taken(self) -> list[Record]:
-        """What ran since this was called last. All of it must have been waited for."""
+        """The runs since the last call of this function. All of them must have been waited for."""
         self._call('cuptiActivityFlushAll', 0)
         found, self._records = self._records, []
         return found
@@ -201,7 +201,7 @@ class Profiler:
 
 @functools.lru_cache(maxsize=1)
 def profiler() -> Profiler | str:
-    """CUPTI, or the reason why it can't be had: one sentence."""
+    """CUPTI, or the reason why it is not available, in one sentence."""
     try:
         from cuda import pathfinder
     except ImportError:
@@ -224,7 +224,7 @@ def traced(
     by_node_priority: bool,
     launched: Launched,
 ) -> Times:
-    """Behind :meth:`Timing.graph_measure`, where CUPTI is used. Raises Untraceable."""
+    """Measure by CUPTI, for :meth:`Timing.graph_measure`. Raises Untraceable."""
     times = Times('measured', *launched[:1], mark=launched[1], by='profiler')
     timed, kind = _timed(reader, g, off), Writer(reader).kind
     with Exit() as exit:
@@ -259,7 +259,7 @@ def _timed(reader: Reader, g: int, off: Sequence[int]) -> dict[int, str]:
 
 
 def _owners(reader: Reader, watcher: Profiler, timed: Mapping[int, str]) -> dict[int, int]:
-    """By CUPTI's number the node of the graph that its record belongs to: of a child graph's nodes, the child's."""
+    """The node of the graph by the number in CUPTI's records. A child graph's nodes count as the child's node."""
     found: dict[int, int] = {}
     for node, kind in timed.items():
         inside = _inside(reader, node, kind)
@@ -298,18 +298,18 @@ def _gather(times: Times, ran: Sequence[dict[int, tuple[int, int]] | None], time
     seen = set().union(*(one for one in ran if one))
     whole = [one for one in ran if one is not None and len(one) == len(seen)]
     if timed and not (seen and whole):
-        raise Untraceable('CUPTI has no launch of this graph whose nodes it all saw')
+        raise Untraceable('CUPTI has no launch of this graph of which it saw every node')
     for one in whole:
         first = min((start for start, _end in one.values()), default=0)
         for node, (start, end) in one.items():
             times.nodes.setdefault(node, []).append(((start - first) / 1e3, (end - first) / 1e3))
         times.marked.append((max((end for _start, end in one.values()), default=first) - first) / 1e3)
     if len(seen) < len(timed):
-        times.note = f'{counted(len(timed) - len(seen), "node")} left no trace, and so no times.'
+        times.note = f'{counted(len(timed) - len(seen), "node")} have no times: CUPTI recorded nothing of them.'
 
 
 class Timing:
-    """The verb of :class:`capturekit.driver.cuda.CudaDevice` that measures. It needs the driver's library."""
+    """The method of :class:`capturekit.driver.cuda.CudaDevice` that measures. It needs the driver's library."""
 
     reader: Any
 
@@ -327,12 +327,12 @@ class Timing:
     ) -> Times:
         """Launch ``x``, made of the definition ``g``, and another graph made of it, of which times are taken.
 
-        On the stream ``s``, each ``warmup + launches`` times, and wait for both; the first ``warmup`` are not told. The
-        nodes ``off`` are disabled in ``x``, are so in the other graph, and are not told. ``by_node_priority``: as ``x``
-        was instantiated. ``by``: 'profiler', 'events', or None for the profiler where it can be had and this is the
-        only thread. ``several``: its nodes are on several devices, and events won't do. Raises Untraceable where the
-        profiler is asked for, or needed, and can't be had. By events it is refused where ``cudaGraphClone`` is: graphs
-        with conditional or memory nodes.
+        On the stream ``s``, each ``warmup + launches`` times, and wait for both; the first ``warmup`` do not count. The
+        nodes ``off``, which are disabled in ``x``, are disabled in the other graph and get no times.
+        ``by_node_priority``: as ``x`` was instantiated. ``by``: 'profiler', 'events', or None for the profiler where it
+        can be had and this is the only thread. ``several``: its nodes are on several devices, and events won't do.
+        Raises Untraceable where the profiler is asked for, or needed, and can't be had. By events it is refused where
+        ``cudaGraphClone`` is: graphs with conditional or memory nodes.
         """
         if self.reader is None:
             raise CudaCallError(Code.cudaErrorNotSupported, "measuring a graph: the driver's library can't be reached")
@@ -367,7 +367,7 @@ def _sentences(*parts: str) -> str:
 
 
 def _watcher(by: str | None) -> Profiler | str | None:
-    """The profiler; the reason why it is not used; None where nobody asked for it."""
+    """The profiler; the reason why it is not used; None if it was not asked for."""
     if by == 'events':
         return None
     if by is None and threading.active_count() > 1:

@@ -1,7 +1,7 @@
-"""What CuPy's own kernels do with their arguments: which they only read, whether all of it, how large the elements are.
+"""How CuPy's own kernels use their arguments: which they only read, whether wholly, and the size of the elements.
 
-CuPy declares the inputs of its elementwise and reduction kernels ``const``, which its kernel objects tell, also those
-that a user has made. A node has the compiled function, by which an ``ElementwiseKernel`` is known for sure: CuPy
+CuPy declares the inputs of its elementwise and reduction kernels ``const``, as their kernel objects show, including
+those that a user has made. A node has the compiled function, by which an ``ElementwiseKernel`` is known for sure: CuPy
 remembers what each was made of, also when nobody holds the object any more. Of other kernels a node only has the name:
 the objects are found by that, and believed where the sizes of the node's arguments are what such an object passes. Held
 for CuPy 14.0 to 14.2 (``cupy/_core/_kernel.pyx``, ``_reduction.pyx``, ``_cub_reduction.pyx``, ``_util.pyx``).
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 _PASS = re.compile(r'_pass[12]$')
-#: What makes a kernel of the user's touch some elements and leave others.
+#: Code that makes a user's kernel touch only some elements.
 _CHOICE = re.compile(r'\b(if|for|while|do|switch|goto|return|continue|break)\b')
 _WORD = 8
 #: Dtypes end in their size, or are these.
@@ -41,7 +41,7 @@ class Parameter:
 
 
 def axes(size: int) -> int:
-    """How many axes an array of CuPy's has as an argument of so many bytes: address, size, shape, strides. -1: none."""
+    """The number of axes of a CuPy array that takes so many bytes (address, size, shape, strides); -1 if it is none."""
     found, odd = divmod(size - 2 * _WORD, 2 * _WORD)
     return -1 if odd else found
 
@@ -89,12 +89,12 @@ def _objects() -> Iterable[Any]:
     if kernel is None or reduction is None:
         return []
     kinds = (kernel.ElementwiseKernel, kernel.ufunc, reduction._AbstractReductionKernel)
-    return [one for one in gc.get_objects() if issubclass(type(one), kinds)]  # what an object says it is may be code
+    return [one for one in gc.get_objects() if issubclass(type(one), kinds)]  # `__class__` may be a property
 
 
 @dataclass(frozen=True)
 class _Compiled:
-    """What one function was made of, with the attributes of the ``ElementwiseKernel`` that it was made for."""
+    """The origin of one function, with the attributes of the ``ElementwiseKernel`` that it was made for."""
 
     params: Sequence[Any]
     operation: Any
@@ -120,7 +120,7 @@ def _remembered() -> Iterable[tuple[int, _Compiled]]:
 
 
 def _memo(function: Any) -> list[tuple[tuple[Any, ...], Any]]:
-    """What a memoized function of CuPy's remembers. It is a variable of a closure that Cython shows to nobody else."""
+    """The memory of a memoized function of CuPy's, a closure variable that Cython hides."""
     scopes = [one for one in gc.get_referents(function) if type(one).__module__ == 'cupy._util']
     memos = [one for scope in scopes for one in gc.get_referents(scope) if type(one) is dict]
     return [
@@ -174,7 +174,7 @@ def _passes(infos: Sequence[Any], sizes: tuple[int, ...]) -> bool:
 
 
 def _chosen(kernel: Any, infos: Sequence[Any], form: tuple[Parameter, ...]) -> tuple[Parameter, ...]:
-    """An elementwise kernel of whose code it can't be told that each element is touched may leave some as they are."""
+    """Whether an elementwise kernel may leave some elements untouched, as far as its code shows."""
     code = ';\n'.join((str(getattr(kernel, 'kwargs', {}).get('loop_prep', '')), str(kernel.operation)))
     choice = _CHOICE.search(code) is not None
     found = []
@@ -216,7 +216,7 @@ def _cub(kernel: Any, sizes: tuple[int, ...]) -> Iterable[tuple[Parameter, ...]]
 
 
 def _agreed(forms: list[tuple[Parameter, ...]]) -> tuple[Parameter, ...]:
-    """What all kernels of a name have in common: they may be several."""
+    """The properties that all kernels of one name share."""
     if not forms or len({len(form) for form in forms}) > 1:
         return ()
     return tuple(map(_common, zip(*forms)))

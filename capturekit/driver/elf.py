@@ -3,7 +3,7 @@
 A Cython module that calls a function of another one copies its address at import into a variable of its own; a module
 linked to a library keeps the library's addresses in its jump table. Both lie in the module's writable segments and can
 be read, replaced and put back at any time, so that it doesn't matter when the module was imported. ELF only (Linux,
-64 bit); elsewhere :class:`LookupError` says so. System V ABI, "Program Loading and Dynamic Linking".
+64 bit); other systems raise :class:`LookupError`. System V ABI, "Program Loading and Dynamic Linking".
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Object:
             with open(path, 'rb') as f:
                 head = f.read(64)
                 if head[:5] != b'\x7fELF\x02':
-                    raise LookupError(f'{path} is no 64-bit ELF object')
+                    raise LookupError(f'{path} is not a 64-bit ELF object')
                 offset = struct.unpack_from('<Q', head, 32)[0]
                 size, count = struct.unpack_from('<HH', head, 54)
                 f.seek(offset)
@@ -107,14 +107,14 @@ class LinkedPointer:
         self._before: int | None = None
 
     def replace(self, value: int) -> None:
-        """Write ``value``; remember what was there the first time."""
+        """Write ``value``; the first time, remember the former value."""
         before = self._cell.value
         self._write(value)
         if self._before is None:
             self._before = before
 
     def restore(self) -> None:
-        """Put back what was there before :meth:`replace`."""
+        """Restore the value from before :meth:`replace`."""
         if self._before is not None:
             self._write(self._before)
             self._before = None
@@ -156,7 +156,7 @@ def loaded(part: str) -> str:
 
 
 def _mappings() -> Iterator[tuple[int, int, str, str]]:
-    """This process's memory: start, end, rights, path. LookupError where the system does not tell."""
+    """This process's memory: start, end, rights, path. LookupError where the system does not list it."""
     try:
         with open('/proc/self/maps', encoding='utf-8', errors='surrogateescape') as f:
             for line in f:

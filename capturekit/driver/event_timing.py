@@ -1,9 +1,9 @@
-"""How long the nodes of a graph take: a clone of it with events around each node, launched. The driver's side.
+"""The durations of a graph's nodes: a clone with events around each node is launched. This is the driver's side.
 
 An event record node stamps the device's clock when all that it comes after has ended. In the clone each node that takes
-time stands between two of them, its *marks*. One mark comes before all others, one behind them all, and behind that one
-a row of marks with nothing in between: how far apart these are is what a mark costs here. Nothing is taken off in this
-file; that is done where the edges are known (:mod:`capturekit.graph.measure`).
+time lies between two of them, its *marks*. One mark comes before all others, one behind them all, and behind that one
+a row of marks with nothing in between: their distance is the cost of a mark. This file corrects nothing;
+that is done where the edges are known (:mod:`capturekit.graph.measure`).
 
 CUDA Driver API, "Graph Management": ``cuGraphClone``, ``cuGraphNodeFindInClone``, ``cuGraphAddEventRecordNode``,
 ``cuGraphAddDependencies``, ``cuGraphRemoveDependencies``; "Event Management": ``cuEventElapsedTime``, whose resolution
@@ -26,7 +26,7 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.progress import progress
 from capturekit.model.rules import Code
 
-#: Kinds of nodes that take time. Of the others some order things, and some wait for what is no part of the graph.
+#: Kinds of nodes that take time. Of the others some only order work, and some wait for something outside of the graph.
 TIMED = frozenset(('kernel', 'memcpy', 'memset', 'host', 'graph'))
 #: What comes after a node in the clone comes after: its end mark ('mark'), or the node itself ('node').
 #:
@@ -41,7 +41,7 @@ _PAIRS = 16
 
 @dataclass
 class Times:
-    """What the device told, in microseconds, nothing taken off.
+    """The device's measurements, in microseconds, uncorrected.
 
     Attributes:
         source: 'measured', or 'modelled' by the simulated device.
@@ -53,7 +53,7 @@ class Times:
             and its end mark, from the first mark on; or start and end, from the first start on.
         between: how many marks there are on the way from the end mark of a node to the start mark of the next.
         by: 'events', 'profiler' (:mod:`capturekit.driver.cupti`) or 'model'.
-        note: what the user has to know about these times; ''.
+        note: a remark for the user on these times; or ''.
     """
 
     source: str
@@ -67,16 +67,16 @@ class Times:
 
 
 class Exit:
-    """What was made in the block is destroyed in the reverse order when it is left.
+    """Destroys everything that was made in the block, in reverse order.
 
-    All of it, also where a step is refused; a refusal is raised unless the block itself has raised.
+    All steps are tried, even if one is refused; a refusal is raised unless the block itself has raised.
     """
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], None]] = []
 
     def add(self, step: Callable[[], None]) -> None:
-        """This is to be done on leaving, before what was added earlier."""
+        """Add a step for the end of the block, before those that were added earlier."""
         self._steps.append(step)
 
     def __enter__(self) -> Exit:
@@ -180,7 +180,7 @@ class Marker:
         self._change('cuGraphRemoveDependencies', graph, edges)
 
     def add(self, graph: int, edges: Iterable[tuple[int, int]]) -> None:
-        """``cuGraphAddDependencies``: what an edge leads to waits for the end of what it comes from."""
+        """``cuGraphAddDependencies``: the second node of an edge waits for the end of the first."""
         self._change('cuGraphAddDependencies', graph, [(a, b, 0) for a, b in edges])
 
     def _change(self, call: str, graph: int, edges: Sequence[tuple[int, int, int]]) -> None:
@@ -240,8 +240,8 @@ def measured(
     by_node_priority: bool = False,
     launched: Launched | None = None,
 ) -> Times:
-    """Behind :meth:`capturekit.driver.cupti.Timing.graph_measure`, where events are used. ``launched``: as by
-    itself."""
+    """Measure by events, for :meth:`capturekit.driver.cupti.Timing.graph_measure`. ``launched``: launches without
+    marks."""
     times = Times('measured', between=1 if FOLLOWERS == 'mark' else 0)
     with Exit() as exit:
         marker = Marker(reader, exit)
@@ -289,7 +289,7 @@ def plain(device: Any, marker: Marker, exit: Exit, x: int, s: int, launches: int
 
 
 def _read(times: Times, marker: Marker, marked: _Marked, handles: dict[int, int]) -> None:
-    """Take down one launch of the clone."""
+    """Read the events of one launch of the clone."""
     first = marked.first.event
     for node, copy in handles.items():
         start, end = marked.around[copy]

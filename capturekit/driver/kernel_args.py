@@ -1,4 +1,4 @@
-"""A kernel's arguments: how large each is and what it holds, and a value of Python's as the bytes to put there.
+"""A kernel's arguments: the size and contents of each, and the bytes of a Python value in its place.
 
 CuPy passes a scalar as it is, and an array as a structure that begins with its address: the address, the number of
 elements, the shape, the strides. A kernel of the user's own that takes a pointer takes the address alone.
@@ -15,7 +15,7 @@ import numpy as np
 
 from capturekit.model.counted import counted
 
-#: What CuPy makes of Python's numbers where a kernel's name does not tell: class, size in bytes.
+#: CuPy's dtypes for Python's numbers if a kernel's name does not show them: class, size in bytes.
 _PLAIN = ((bool, 1, np.bool_), (int, 8, np.int64), (float, 8, np.float64), (complex, 16, np.complex128))
 _WORD = 8
 
@@ -25,7 +25,7 @@ class Argument:
     """One argument of a kernel's node.
 
     ``data`` is its bytes, as the node has them. ``dtype`` is a scalar's, or an array's, by name where it is known, and
-    else ''. ``array`` is True and False where it is known that it is one or none, and None where it is not.
+    else ''. ``array`` is None where it is not known whether the argument is an array.
     """
 
     data: bytes
@@ -58,7 +58,7 @@ def _scalar(argument: Argument, value: Any) -> bytes:
     elif argument.dtype:
         dtype = np.dtype(argument.dtype)
         if not np.can_cast(np.min_scalar_type(value), dtype, 'same_kind'):
-            raise ValueError(f'{value!r} is no {argument.dtype}')
+            raise ValueError(f'{value!r} is not a valid {argument.dtype}')
         data = np.array(value).astype(dtype).tobytes()
     else:
         dtype = next(np.dtype(t) for kind, _size, t in _PLAIN if isinstance(value, kind))
@@ -83,7 +83,7 @@ def _array(argument: Argument, value: Any) -> bytes:
     words = struct.unpack(f'{size // _WORD}Q', argument.data[: size // _WORD * _WORD])
     ndim, odd = divmod(size - 2 * _WORD, 2 * _WORD)
     if odd or ndim < 0:
-        raise ValueError(f'the argument has {counted(size, "byte")}, so it is no array')
+        raise ValueError(f'the argument has {counted(size, "byte")}, so it is not an array')
     if words[1] != value.size:
         raise ValueError(f'the argument is an array of {words[1]} elements, and the value has {value.size}')
     step, expected = int(value.itemsize), []

@@ -2,8 +2,8 @@
 
 A handle works on the stream that it was given last. CuPy gives it the current stream in nearly every function, but not
 in all (:data:`SILENT`): a product of two sparse matrices runs wherever the call before it ran. After a capture that is
-the capture's stream, which nothing of the caller's is ordered with: the product reads arrays that are not written yet,
-and writes into memory that has been given to somebody else since.
+the capture's stream, which is not ordered with the caller's work: the product reads arrays that are not written yet,
+and writes into memory that has been handed out again since.
 
 So two things are done. While the guard is installed, and in calls that the host makes between two graphs, those
 functions are given the current stream. And when a capture ends, every handle that it has used is given the stream that
@@ -31,7 +31,7 @@ _HANDLES = {'cublas': 'cublas_handle', 'cusolver': 'cusolver_handle', 'cusparse'
 
 
 class LibraryStreams:
-    """What gives CuPy's library handles their streams. Threads: each has handles of its own; any may call."""
+    """Gives CuPy's library handles their streams. Threads: each has handles of its own; any may call."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -62,7 +62,7 @@ class LibraryStreams:
         self._undo.append(lambda: setattr(module, name, original))
 
     def uninstall(self) -> None:
-        """Count back; the last time every function is as it was."""
+        """Release once; the last time restores every function."""
         with self._lock:
             self._holders -= 1
             while self._undo and not self._holders:
@@ -78,13 +78,22 @@ class LibraryStreams:
             self.uninstall()
 
     def note(self, cupy: Any, name: str) -> None:
-        """This thread's handle of a library is about to be given a stream of a capture's."""
-        if name in _HANDLES:
-            self._used.setdefault(threading.get_ident(), set()).add((name, int(cupy.cuda.runtime.getDevice())))
+        """Note that this thread's handle of a library is about to get a stream of a capture."""
+        device = _current_device(cupy) if name in _HANDLES else None
+        if device is not None:
+            self._used.setdefault(threading.get_ident(), set()).add((name, device))
 
     def give_back(self, cupy: Any) -> None:
-        """A capture of this thread is over: the handles that it has used get the stream that is current now."""
+        """Give the handles that an ended capture of this thread has used the stream that is current now."""
         for name, device in sorted(self._used.pop(threading.get_ident(), ())):
             module = sys.modules[f'{_PACKAGE}.{name}']
             handle = getattr(cupy.cuda.Device(device), _HANDLES[name])
             module.setStream(handle, cupy.cuda.get_current_stream(device).ptr)
+
+
+def _current_device(cupy: Any) -> int | None:
+    """The number of this thread's device; None where there is none, and so no handle that could have been used."""
+    try:
+        return int(cupy.cuda.runtime.getDevice())
+    except cupy.cuda.runtime.CUDARuntimeError:
+        return None

@@ -1,7 +1,7 @@
-"""What nodes touch: the bytes that a kernel's arrays, a copy's ends and a memset lie in, and which are written.
+"""The memory that nodes touch: the bytes of a kernel's arrays, of a copy's ends and of a memset, and which are written.
 
 Two strided arrays may lie in one another and share no byte. Whether they do is asked of NumPy, which solves the
-equation exactly (``numpy.shares_memory``) and never looks at what is there.
+equation exactly (``numpy.shares_memory``) and never reads the memory.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ class Access:
         writes: None where it is not known.
         itemsize: 0 where it is only known that the node has the address, and not how far it goes from there.
         exact: False where fewer bytes may be touched than these.
-        argument: the number of the kernel's argument; -1 elsewhere. offset: where in that the address is, in bytes.
-        sure: what is touched at least, where this is not exact; None for nothing that anyone knows.
+        argument: the number of the kernel's argument; -1 for other nodes. offset: the place of the address in it, in
+            bytes.
+        sure: memory that is touched at least, where this is not exact; None if none is known.
     """
 
     address: int
@@ -83,14 +84,14 @@ class Access:
 
 @dataclass(frozen=True)
 class Touched:
-    """What a node touches. ``complete`` is False where it touches more, and nobody knows what."""
+    """The accesses of a node. ``complete`` is False where it touches more that is not known."""
 
     accesses: tuple[Access, ...] = ()
     complete: bool = True
 
 
 def together(several: Iterable[Touched]) -> Touched:
-    """What several nodes touch."""
+    """The accesses of several nodes together."""
     several = list(several)
     return Touched(tuple(access for one in several for access in one.accesses), all(one.complete for one in several))
 
@@ -155,17 +156,17 @@ class _Fake:
 
 
 class Accessing:
-    """The verb of :class:`capturekit.driver.cuda.CudaDevice` that tells what nodes touch. It needs the driver's
+    """The method of :class:`capturekit.driver.cuda.CudaDevice` that reads the accesses of nodes. It needs the driver's
     library."""
 
     reader: Any
     _writer: Callable[[], Any]
 
     def graph_accesses(self, g: int) -> dict[int, Touched]:
-        """What each node of a definition touches, by its handle.
+        """The accesses of each node of a definition, by its handle.
 
-        A child graph's node touches what its nodes do. Nobody knows here what a host function touches, and a
-        conditional node.
+        A child graph's node touches what its nodes touch. The accesses of host functions and conditional nodes are not
+        known here.
         """
         if self.reader is None:
             raise CudaCallError(Code.cudaErrorNotSupported, "reading a graph: the driver's library can't be reached")
@@ -186,7 +187,7 @@ class _Walk:
         if look is not None:
             try:
                 return look(info)
-            except CudaCallError:  # arguments in one buffer, or a copy that this driver does not tell of
+            except CudaCallError:  # arguments in one buffer, or a copy that this driver does not describe
                 return Touched((), False)
         if info.kind == 'graph':
             return together(self.graph(info.inner).values())
@@ -210,7 +211,7 @@ class _Walk:
 
 
 def copied(copy: _Memcpy, side: str) -> Access | None:
-    """What a copy touches at its end 'dst' or 'src'; None of a CUDA array, whose memory nobody knows."""
+    """The access of a copy at its end 'dst' or 'src'; None for a CUDA array, whose memory is not known."""
     where, width, height, depth = getattr(copy, side + 'MemoryType'), copy.WidthInBytes, copy.Height, copy.Depth
     at = getattr(copy, side + ('Host' if where == _HOST else 'Device'))
     if where == _ARRAY or not at:
@@ -224,7 +225,7 @@ def copied(copy: _Memcpy, side: str) -> Access | None:
 
 
 def kernel_accesses(arguments: Iterable[Argument], form: tuple[Parameter, ...]) -> list[Access]:
-    """What a kernel touches that was given these. ``form`` is what is known of its parameters: () for nothing."""
+    """The accesses of a kernel with these arguments. ``form`` describes its parameters; () if they are not known."""
     found: list[Access] = []
     for number, argument in enumerate(arguments):
         parameter = form[number] if form else None
@@ -242,7 +243,7 @@ def kernel_accesses(arguments: Iterable[Argument], form: tuple[Parameter, ...]) 
         (address,) = struct.unpack_from('Q', argument.data)
         if array is not None:
             found.append(array)
-        elif address >= _LOWEST:  # CUB's kernels take it alone
+        elif address >= _LOWEST:  # CUB's kernels take a bare address
             sure = linear(address, 1, _writes(parameter)) if parameter.whole else None
             found.append(Access(address, (), (), 0, _writes(parameter), False, number, sure=sure))
     return found
@@ -253,7 +254,7 @@ def _writes(parameter: Parameter) -> bool | None:
 
 
 def _array(data: bytes, parameter: Parameter, number: int, dtype: str) -> Access | None:
-    """An array of CuPy's, from the structure that its kernels take; None if it is none."""
+    """An array of CuPy's, from the structure that its kernels take; None if it is not one."""
     ndim = axes(len(data))
     if ndim < 0:
         return None

@@ -1,4 +1,4 @@
-"""What the nodes of a graph were given: kernel names, arguments, the device addresses among them.
+"""The parameters of a graph's nodes: kernel names, arguments, the device addresses among them.
 
 The driver hands out a kernel node's arguments as bytes, and for each kernel where each argument lies. CuPy passes an
 array as a structure that begins with its address, a scalar as it is, and names the kernels of its ufuncs after the
@@ -40,7 +40,8 @@ class _Params(ctypes.Structure):
     ]
 
 
-#: What a scalar is, by its name in a kernel's and its size. Names of arrays have digits; an array of bools is larger.
+#: The dtype of a scalar, by its name in a kernel's name and its size. Names of arrays have digits; an array of bools is
+#: larger.
 _SCALARS = {(str(t).rstrip('0123456789'), t.itemsize): t for t in map(np.dtype, '?bhilBHILefdFD')}
 
 
@@ -94,7 +95,7 @@ _HOST = 1
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """What the driver tells of one node.
+    """The driver's description of one node.
 
     ``detail`` has, by name: grid, block, shared (bytes) of kernels; dst, src, bytes of copies; dst, value, bytes of
     memsets. ``words`` may be addresses: those of a kernel's arguments, of a copy's ends. ``inner`` is a child graph.
@@ -118,7 +119,7 @@ class Kernel:
     in_one_piece: bool = False
 
     def words(self) -> NDArray[np.uint64]:
-        """All aligned 8-byte words inside of all nodes' arguments, once each. What lies between them is anything."""
+        """All aligned 8-byte words inside of all nodes' arguments, once each. They may be anything."""
         size = len(self.nodes[0]) // 8 * 8
         flat = b''.join([node[:size] for node in self.nodes])
         first = self.layout[0][0]

@@ -33,9 +33,10 @@ from capturekit.model.counted import counted
 from capturekit.model.counters import LOG, count
 from capturekit.model.errors import CaptureError
 from capturekit.model.host_reads import Rehearsal
-from capturekit.model.pytree import held_in, shape_of_change, snapshot, take_apart
+from capturekit.model.pytree import held_in, take_apart
 from capturekit.model.source_line import Place
 from capturekit.model.sparse import packed
+from capturekit.model.value_changes import shape_of_change, snapshot
 
 P = ParamSpec('P')
 Q = ParamSpec('Q')
@@ -130,7 +131,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         fn = self.__wrapped__
-        if _BUSY.depth or ((GUARD.rehearsals or GUARD.lives) and GUARD.occupied()):
+        if _BUSY.depth or ((GUARD.state.rehearsals or GUARD.lives) and GUARD.occupied()):
             return fn(*args, **kwargs)  # type: ignore[no-any-return]
         platform = self._platform
         if platform is None or platform.simulated or GUARD.lives:

@@ -15,17 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.model.pytree import (
-    MISSING,
-    Kept,
-    ValueDifference,
-    among,
-    bases_of,
-    contents_of,
-    difference,
-    name_of,
-    show,
-)
+from capturekit.model.class_layout import MISSING, among, bases_of, name_of
+from capturekit.model.kept_values import Kept, contents_of
+from capturekit.model.plain_values import show
+from capturekit.model.value_changes import ValueDifference, difference
 
 _FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
 _DICTS = (dict, OrderedDict, defaultdict, Counter)

@@ -17,12 +17,8 @@ from capturekit.functions.binding import AsFunction
 from capturekit.functions.environment import WatchedValue
 from capturekit.functions.sights import in_package, is_at_home, is_logger, is_visible, is_whole, logger_state
 from capturekit.functions.understood import METHODS_BY_NAME, OF_ARRAYS, SPECIAL, home
-from capturekit.model.pytree import (
-    LIMIT,
+from capturekit.model.class_layout import (
     MISSING,
-    IsArray,
-    Keeper,
-    Kept,
     Layout,
     among,
     bases_of,
@@ -31,6 +27,7 @@ from capturekit.model.pytree import (
     made_by_class_statement,
     name_of,
 )
+from capturekit.model.kept_values import LIMIT, IsArray, Keeper, Kept
 
 ABSENT = Kept('same', MISSING)
 FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')

@@ -83,7 +83,7 @@ def must_not_refuse(live: Live, made: int) -> None:
 
 def must_reach_known_arrays(live: Live, known: list[Any]) -> None:
     """Raise where a launch that may be stopped half way works on arrays that nobody puts back then."""
-    plan, memory, device = live.plan, live.memory, live.platform.device
+    plan, memory, device = live.parts.plan, live.memory, live.platform.device
     if plan is None or memory is None or (plan.checks is None and not plan.seams):
         return
     words: set[int] = set()
@@ -106,7 +106,7 @@ def must_leave_nothing(live: Live) -> None:
     """Raise where the function leaves something of the recording behind: a current stream or device, a handle."""
     caller, cupy = live.caller, live.platform.cupy
     assert caller is not None
-    if cupy.cuda.get_current_stream().ptr != live.origin.ptr or GUARD.current_device() != live.home:
+    if cupy.cuda.get_current_stream().ptr != live.origin.ptr or GUARD.state.current_device() != live.home:
         raise errors.UnsupportedCallError(
             'The function makes another stream or device current, and leaves it so',
             rule=f'{_LEFT}.',
@@ -116,7 +116,7 @@ def must_leave_nothing(live: Live) -> None:
         thing = reference()
         if thing is None:
             continue
-        ours = [*live.events, *live.streams.values(), live.floor]
+        ours = [*live.events, *live.streams.values(), live.awaited_event]
         if sys.getrefcount(thing) > 2 + sum(one is thing for one in ours) * 2:
             raise errors.UnsupportedCallError(
                 f'The function makes a {type(thing).__name__} and keeps it',

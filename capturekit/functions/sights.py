@@ -8,16 +8,16 @@ import types
 from typing import Any
 
 from capturekit.functions.understood import CONSTANT, CONSTANT_NAMES, PACKAGES, home
-from capturekit.model.pytree import (
-    CONTAINERS,
+from capturekit.model.class_layout import (
     bases_of,
-    contents_of,
     dictionary_of_class,
     layout_of,
     made_by_class_statement,
     name_of,
     solid_base,
 )
+from capturekit.model.kept_values import contents_of
+from capturekit.model.plain_values import CONTAINERS
 
 _SEEN = (*CONTAINERS, str, bytes, int, float, complex, object, types.SimpleNamespace)
 _QUALIFIED = type.__dict__['__qualname__'].__get__

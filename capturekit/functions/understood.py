@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.model.pytree import bases_of, dictionary_of_class, name_of
+from capturekit.model.class_layout import bases_of, dictionary_of_class, name_of
 
 
 def _set(names: str) -> frozenset[str]:

@@ -212,7 +212,7 @@ class VariantRecorder:
                 return again.record(leaves, form, pieces)
             return self._first_call(capture.graph, live, leaves, stream)
         except BaseException:
-            if live is not None and live.launch is not None:
+            if live is not None and live.host_calls.launch is not None:
                 self._take_back(live, stream)
                 self.drawn = list(live.drawn)
             raise
@@ -231,15 +231,15 @@ class VariantRecorder:
         with GUARD.inside():
             self.places = self._places(leaves, memory)
             columns = 2 * len(leaves) + 64
-            self.ports = Ports(self.platform, memory, lambda values: GUARD.aside(live, values), columns)
-            live.state = self.ports.state
+            self.ports = Ports(self.platform, memory, lambda values: GUARD.uploads.upload(live, values), columns)
+            live.parts.state = self.ports.state
             self.ports.fetch([None if i in self.aims else place for i, place in enumerate(self.places)])
-        live.opening = lambda launch: self._fill(launch, leaves, ())
-        assert live.given is not None
+        live.host_calls.opening = lambda launch: self._fill(launch, leaves, ())
+        assert live.parts.answers is not None
         if self.variant.assumptions or self.variant.rehearsal.seams:
             assert self.variant.environment is not None
             for array in self.variant.environment.arrays():
-                GUARD.back_up(live, array)
+                GUARD.draws.back_up(live, array)
 
     def _places(self, leaves: Sequence[Any], memory: Any) -> list[Any]:
         if self.aim:
@@ -283,9 +283,9 @@ class VariantRecorder:
             if not any(value is one for one in held) and not isinstance(value, type):
                 raise TypeError(f'the result holds {type(value).__name__} {value!r}, another one at each call')
         with GUARD.lock:
-            GUARD.check(live)
-            GUARD.find_work(live)
-            GUARD.join_all(live)
+            GUARD.verdicts.check(live)
+            GUARD.joins.find_work(live)
+            GUARD.joins.join_all(live)
         known = {id(array) for array in self.variant.environment.arrays()} if self.variant.environment else set()
         fresh: list[tuple[int, Any]] = []
         for array in arrays:
@@ -311,7 +311,7 @@ class VariantRecorder:
                     f'{len(self.blocks)} result arrays', rule='A graphed function returns up to 64 arrays.',
                     remedy='Return fewer, larger arrays.',
                 )  # fmt: skip
-            if live.launch is not None:  # a part has run already, and the results have got their addresses after it
+            if live.host_calls.launch is not None:  # a part ran before the results had got their addresses
                 self.ports.refill()
             self.ports.store(stores)
         memory.keep([self.blocks, arrays])
@@ -340,7 +340,7 @@ class VariantRecorder:
     def _first_call(self, graph: Graph, live: Live, leaves: Sequence[Any], stream: Any) -> Any:
         """Make the variant ready, and finish the call that it was recorded with."""
         variant = self.variant
-        variant.graph, variant.backups = graph, live.backups
+        variant.graph, variant.backups = graph, live.host_calls.backups
         assert self.caller is not None
         if Fences.needed(self.caller):
             variant.fences = Fences(self.platform, self.caller)
@@ -348,18 +348,18 @@ class VariantRecorder:
         variant.run, variant.aims = self._runner(graph), sorted(self.aims)
         if variant.fences is not None:
             variant.fences.wait()
-        if live.launch is None:
+        if live.host_calls.launch is None:
             return variant.run(leaves, True)
         plan = graph._plan
         assert plan is not None
         results = self._allocate()
         if variant.fences is not None:
             variant.fences.open(stream)
-        self._fill(live.launch, leaves, [block.data.ptr - from_low(block) for block in results])
+        self._fill(live.host_calls.launch, leaves, [block.data.ptr - from_low(block) for block in results])
         done = 1 + max(n for n, step in enumerate(plan.steps) if isinstance(step, Seam))
         with GUARD.inside():
             try:
-                plan.follow(live.launch, done, stream)
+                plan.follow(live.host_calls.launch, done, stream)
             finally:
                 plan.ended(stream)
         if variant.fences is not None:
@@ -369,9 +369,9 @@ class VariantRecorder:
 
     def _take_back(self, live: Live, stream: Any) -> None:
         """The recording failed after parts of it ran: what they wrote outside is put back."""
-        assert live.plan is not None
+        assert live.parts.plan is not None
         with stream:
-            live.plan.put_back(live.backups, None)
+            live.parts.plan.put_back(live.host_calls.backups, None)
         self.platform.cupy.cuda.runtime.deviceSynchronize()  # streams of the caller's may be next
 
     def _allocate(self) -> list[Any]:

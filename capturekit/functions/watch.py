@@ -29,17 +29,9 @@ from capturekit.functions.holders import FUNCTION_PARTS, HOST_RANDOMNESS, Holder
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
 from capturekit.functions.understood import OUTSIDE, WHOLE, owner_of, reads
 from capturekit.functions.written import finish
-from capturekit.model.pytree import (
-    MISSING,
-    IsArray,
-    Keeper,
-    among,
-    attributes_of,
-    bases_of,
-    contents_of,
-    dictionary_of_class,
-    plain_key,
-)
+from capturekit.model.class_layout import MISSING, among, attributes_of, bases_of, dictionary_of_class
+from capturekit.model.kept_values import IsArray, Keeper, contents_of
+from capturekit.model.plain_values import plain_key
 
 _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
 _SEARCHED = 1_000

@@ -7,17 +7,9 @@ from typing import Any
 
 from capturekit.functions.environment import Environment, WatchedValue
 from capturekit.functions.holders import FILES, HOST_RANDOMNESS, Holder, a, state_of
-from capturekit.model.pytree import (
-    MISSING,
-    ValueDifference,
-    among,
-    attributes_of,
-    bases_of,
-    contents_of,
-    dictionary_of_class,
-    difference,
-    name_of,
-)
+from capturekit.model.class_layout import MISSING, among, attributes_of, bases_of, dictionary_of_class, name_of
+from capturekit.model.kept_values import contents_of
+from capturekit.model.value_changes import ValueDifference, difference
 
 #: :class:`Watch`, which imports this file.
 Watch = Any
@@ -54,7 +46,9 @@ def finish(watch: Watch) -> Environment:
     bases = list(watch._bases.values())
     forms = [(array, watch._keeper.forms[id(array)]) for array in arrays if id(array) in watch._keeper.forms]
     entries = list(watch._entries.values())
-    environment = Environment(entries, objects, arrays, watch._unwatchable, written, missing, bases, _all_names(watch), forms)
+    environment = Environment(
+        entries, objects, arrays, watch._unwatchable, written, missing, bases, _all_names(watch), forms
+    )
     environment.own = watch._own
     environment.by_identity = bool(watch._identities)
     _let_go(watch)
@@ -96,7 +90,7 @@ def _no_dictionary(value: object) -> None:
 
 
 def _all_names(watch: Watch) -> list[tuple[Any, Any, list[str]]]:
-    """Of objects, modules and classes all of whose attributes count: how to list their names, and those that were there."""
+    """Of objects, modules and classes all of whose attributes count: how to list their names, and what these were."""
     names: list[tuple[Any, Any, list[str]]] = []
     for holder in watch._holders.values():
         get = holder.layout.dictionary

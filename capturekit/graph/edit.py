@@ -1,7 +1,7 @@
 """A graph changed after its recording, node by node.
 
-What is launched is the executable graph; what is told of it is the definition. Each change is made in both, so that
-``graph.nodes`` tells what the next launch runs. CUDA C++ Programming Guide, "Updating Instantiated Graphs",
+Launches run the executable graph, and ``graph.nodes`` reads the definition. Each change is made in both, so that
+``graph.nodes`` shows what the next launch runs. CUDA C++ Programming Guide, "Updating Instantiated Graphs",
 "Individual Node Update".
 """
 
@@ -59,7 +59,7 @@ class NodeNames:
 
 @dataclass(frozen=True)
 class _At:
-    """A node to be changed: its number, and its handles in the definition and for the executable graph."""
+    """A node that is changed: its number, and its handles in the definition and for the executable graph."""
 
     call: str
     number: int
@@ -69,7 +69,7 @@ class _At:
 
 
 class Changeable:
-    """What changes nodes of a :class:`capturekit.Graph`; it is one."""
+    """The methods of :class:`capturekit.Graph` that change single nodes."""
 
     if not TYPE_CHECKING:
         __slots__ = ()  # the subclass has them all
@@ -109,7 +109,7 @@ class Changeable:
             grid, block: one to three positive numbers. shared: bytes of dynamic shared memory.
             args: by the argument's number, an array, a NumPy scalar, or a number of Python's where the kernel is one of
                 CuPy's own. An array of CuPy's kernels must have as many elements, one after the other, of the same
-                dtype. Arrays are kept by the graph.
+                dtype. The graph keeps the arrays.
 
         Raises:
             UpdateError: CUDA refuses, or the node can not be changed. TypeError, ValueError, IndexError: an argument
@@ -123,7 +123,7 @@ class Changeable:
             for number, value in (args or {}).items():
                 if not isinstance(number, int) or not 0 <= number < len(data):
                     has = counted(len(data), 'argument')
-                    raise IndexError(f'the kernel has {has}, and {number!r} is the number of none')
+                    raise IndexError(f'the kernel has {has}, and none has the number {number!r}')
                 self._fits_device(value)
                 try:
                     data[number] = encode(now[number], value, self._is_array)
@@ -139,9 +139,9 @@ class Changeable:
 
         Args:
             node: one of ``graph.nodes``, or its number. What is not named stays.
-            dst, src: a CuPy array or a NumPy one, C-contiguous, which the graph keeps; or an address. Where there was
-                memory of the host there must be some again, and of the device likewise.
-            nbytes: bytes to copy, of which the arrays must have as many.
+            dst, src: a C-contiguous CuPy or NumPy array, which the graph keeps; or an address. Host memory can only
+                be replaced by host memory, and device memory by device memory.
+            nbytes: the number of bytes to copy; the arrays must be as large.
 
         Raises as :meth:`set_kernel`.
         """
@@ -210,7 +210,7 @@ class Changeable:
             try:
                 self._device.child_take(self._made.graphExec, at.source, child)
             except CudaCallError as error:
-                rule = f'CUDA refuses that {_words(at)} runs this graph: its nodes or edges are others.'
+                rule = f'CUDA refuses that {_words(at)} runs this graph: its nodes or edges differ.'
                 raise _failure(at.call, rule, _AGAIN, error) from None
             self._device.set_child(self._made.graph, at.handle, child)
             self._memory.keep(Lent(other._memory, other._made))
@@ -248,7 +248,7 @@ class Changeable:
             self._device.exchange_thread_mode(old)
 
     def _must_be_whole(self, call: str) -> None:
-        """Refuse what is closed, and what is launched in several parts."""
+        """Refuse a graph that is closed or is launched in several parts."""
         if self._made is None:
             rule = 'Its executable graph and its memory were given back by close(), or another graph took them over.'
             raise ClosedError(call, location=here(), rule=rule, remedy='Record again, or close it later.')
@@ -258,7 +258,7 @@ class Changeable:
 
     @contextmanager
     def _changing(self, call: str, node: Node | int, *kinds: str, beside: Changeable | None = None) -> Iterator[_At]:
-        """A node of one of these kinds, while nobody else uses the graph, nor the one ``beside`` it."""
+        """Hold the locks of the graph and of the one ``beside`` it, and find a node of one of these kinds."""
         if isinstance(node, bool) or not isinstance(node, (Node, int)):
             raise TypeError(f'{call} takes one of graph.nodes, or its number, got {type(node).__name__}')
         number = node.number if isinstance(node, Node) else node
@@ -273,7 +273,7 @@ class Changeable:
 
     @contextmanager
     def _together(self, other: Changeable | None) -> Iterator[None]:
-        """Both locks, always in the same order: two threads may want them the other way round."""
+        """Take both locks, always in the same order: two threads may name the graphs the other way round."""
         with ExitStack() as stack:
             for graph in sorted((self, other or self), key=id)[: 1 if other is None else 2]:
                 stack.enter_context(graph._lock)
@@ -289,15 +289,15 @@ class Changeable:
             if 0 <= number < count:
                 rule = f'Node {number} lies in the body of a conditional node.'
                 raise _failure(call, rule, _AGAIN)
-            raise IndexError(f'the graph has {counted(count, "node")}, and {number} is the number of none')
+            raise IndexError(f'the graph has {counted(count, "node")}, and none has the number {number}')
         info = self._device.node_info(self._made.graph, handle)
         return _At(call, number, handle, self._names.sources[number], info)
 
     def _name(self) -> None:
         """Find out the handles of the nodes, by number.
 
-        After an update nobody tells which node has taken whose place (two lanes recorded the other way round pair by
-        what they are): the executable graph is made anew once, so that the definition's own nodes are its names.
+        After an update CUDA does not report which node replaced which (two lanes that were recorded in the other order
+        are paired by their kinds). So the executable graph is instantiated anew, once, from the definition.
         """
         if self._made.source != self._made.graph:
             self._made = self._made.instantiated(self._device, self.recording.by_priority)
@@ -311,7 +311,7 @@ class Changeable:
         self._names.sources.update(numbers)
 
     def _aim(self) -> None:
-        """Launches go to the executable graph that is there now."""
+        """Let launches use the present executable graph."""
         launch, x, now = self._device.graph_launch, self._made.graphExec, self._current
         self._shut(lambda: launch(x, now().ptr))
 
@@ -325,8 +325,8 @@ class Changeable:
                 done.undo()
                 raise
         except CudaCallError as error:
-            raise _failure(at.call, f'CUDA refuses this of {_words(at)}.', _AGAIN, error) from None
-        self.recording.timeline = None  # it tells of what the graph did before
+            raise _failure(at.call, f'CUDA refuses this change of {_words(at)}.', _AGAIN, error) from None
+        self.recording.timeline = None  # it describes what the graph did before
         for thing in (*arrays, done.keep):
             if thing is not None and not isinstance(thing, int):
                 self._memory.keep(getattr(thing, 'data', thing) if self._is_array(thing) else thing)
@@ -335,7 +335,7 @@ class Changeable:
         try:
             self._device.node_enable(self._made.graphExec, at.source, on)
         except CudaCallError as error:
-            raise _failure(at.call, f'CUDA refuses this of {_words(at)}.', _AGAIN, error) from None
+            raise _failure(at.call, f'CUDA refuses this change of {_words(at)}.', _AGAIN, error) from None
         (self._names.off.discard if on else self._names.off.add)(at.number)
         self.recording.timeline = None
 

@@ -1,7 +1,7 @@
-"""A recorded graph: launched, uploaded, looked into, closed. A drop-in for ``cupy.cuda.Graph``.
+"""A recorded graph, which can be launched, uploaded, examined and closed. It can replace a ``cupy.cuda.Graph``.
 
-CUDA C++ Programming Guide, "CUDA Graphs": a graph is a definition; an executable graph is what is launched, and never
-runs beside itself: a launch waits, on the device, for the one before. ``cudaGraph_t`` is not thread-safe, so calls on
+CUDA C++ Programming Guide, "CUDA Graphs": a graph is a definition; an executable graph is launched, and never runs
+beside itself: a launch waits, on the device, for the one before. ``cudaGraph_t`` is not thread-safe, so calls on
 one graph take turns here.
 """
 
@@ -65,7 +65,8 @@ def _refuse() -> None:
 
 
 class Graph(Rebindable, Measurable, Updatable):
-    """What a capture made. It has no public constructor: ``with ck.capture() as cap: ...`` makes ``cap.graph``.
+    """The graph that a capture made. It has no public constructor: ``with ck.capture() as cap: ...`` makes
+    ``cap.graph``.
 
     Holds the memory that its nodes read and write. Threads: calls take turns; streams: any of the graph's device.
     """
@@ -129,7 +130,7 @@ class Graph(Rebindable, Measurable, Updatable):
         inside: Callable[[], AbstractContextManager[None]],
         plan: Plan | None = None,
     ) -> Graph:
-        """A graph of what a capture has made, which is launched by ``launch``, or step by step by ``plan``.
+        """Make a graph of what a capture recorded, which is launched by ``launch``, or step by step by ``plan``.
 
         ``lease`` holds what the graph needs, and is handed over to it.
         """
@@ -158,7 +159,7 @@ class Graph(Rebindable, Measurable, Updatable):
         return self
 
     def _launcher(self, launch: Callable[[], None]) -> tuple[Callable[..., None], Callable[..., None]]:
-        """The function behind ``graph.launch``, with all it needs bound to it, for it is called very often; and the
+        """The function behind ``graph.launch``, with all it needs bound to it, because it is called very often; and the
         function that shuts it. It must not keep the graph alive. A lock is only taken where there is another thread:
         it would cost an eighth of a launch."""
         captures, threads = self._topology.captures, _thread._count
@@ -304,18 +305,18 @@ class Graph(Rebindable, Measurable, Updatable):
         inputs with other values, writes over memory that lies free, launches, runs ``fn`` on copies, and launches again
         on the same inputs. ``print(report)`` names the outputs that stay the same, differ, or change on the second
         launch, each with the lines where something came from the host. All arrays are put back as they were. A graph
-        that draws from a ``cupy.random.Generator`` changes at every launch, and is told so.
+        that draws from a ``cupy.random.Generator`` changes at every launch, and the report says so.
 
         Args:
             fn: the function that was recorded; it is run eagerly, once a round.
             args: its arguments; arrays among them, also in lists, tuples and dictionaries, must be those that the graph
                 reads. Those that are changed in place are compared, too.
-            outputs: what ``fn`` returned while it was recorded: the arrays that the graph writes, in the same order,
-                shapes and dtypes. None if it only changes arguments in place.
+            outputs: the arrays that ``fn`` returned while it was recorded and that the graph writes, in the same order,
+                shapes and dtypes. Leave it out if ``fn`` only changes arguments in place.
             values: contents for the arrays among ``args`` in their order, once a round, where random ones will not do.
-                None: random ones in the range of what is there now, as :func:`capturekit.analysis.verify.changed`
+                None: random ones in the range of the present contents, as :func:`capturekit.analysis.verify.changed`
                 makes them.
-            rounds: how many rounds with other contents, behind one with what is there now.
+            rounds: how many rounds with other contents, after one with the present contents.
             rtol, atol: what counts as equal, as in ``numpy.allclose``. None: the root of the dtype's precision, and
                 that times the largest element. Whole numbers and booleans must be the same.
 
@@ -333,21 +334,21 @@ class Graph(Rebindable, Measurable, Updatable):
         """Find nodes that touch the same memory, at least one of them writing, with no path between them.
 
         ``print(graph.races())`` names for each both nodes with their lines, the memory and the edge that is missing. It
-        is certain where both are kernels of CuPy's, copies or memsets, whose arguments tell what they read and write,
-        to the byte; possible where a kernel's author alone knows, or a library, and where elements are chosen as the
-        kernel runs: ``raw`` arguments, ``where=``, an ``if`` in an elementwise kernel. Not seen is what textures and
-        tables of addresses lead to. Disabled nodes touch nothing. Some 20 microseconds for each node.
+        is certain where both are kernels of CuPy's, copies or memsets, whose arguments show what they read and write,
+        to the byte; possible where only a kernel's author or a library knows, and where elements are chosen as the
+        kernel runs: ``raw`` arguments, ``where=``, an ``if`` in an elementwise kernel. Memory that is reached through
+        textures and tables of addresses is not seen. Disabled nodes touch nothing. Some 20 microseconds for each node.
 
         Args:
-            observe: find out who writes, by running such kernels alone, once each, behind all that comes before them:
-                what changes is written; what does not, while something else does, is taken to be only read, and listed
-                in the report's ``notes``. What nodes write on the device is put back, from a copy as large; on the host
-                it is not. Most is seen before the first launch, while results are not there yet. On the simulated
-                device the two orders of each pair are run as well, and ``race.order`` is the one that gives a different
-                result.
+            observe: find out which nodes write, by running such kernels alone, once each, after all that comes before
+                them: memory that changes was written; memory that does not, while other memory does, is taken as
+                only read, and listed in the report's ``notes``. What nodes write on the device is put back, from a copy
+                as large; on the host it is not. Most is seen before the first launch, before there are results. On the
+                simulated device the two orders of each pair are run as well, and ``race.order`` is the one that gives a
+                different result.
 
         Raises:
-            TypeError: ``observe`` is none. ClosedError: the graph was closed.
+            TypeError: ``observe`` is not a bool. ClosedError: the graph was closed.
             UnmatchedError: ``observe``, and this thread has a capture open.
 
         With ``observe``, on CuPy's current stream, and waits for it; launches on others have ended. Threads: nobody
@@ -369,7 +370,7 @@ class Graph(Rebindable, Measurable, Updatable):
                 launches the graph.
 
         Raises:
-            TypeError, ValueError: ``timeline`` is none, or of another graph. What :meth:`measure` raises.
+            TypeError, ValueError: ``timeline`` is not one, or belongs to another graph. What :meth:`measure` raises.
 
         Threads: calls take turns. Some milliseconds for each hundred nodes.
         """
@@ -388,7 +389,7 @@ class Graph(Rebindable, Measurable, Updatable):
     def show(self, path: str | os.PathLike[str] | None = None) -> None:
         """Show it with all its nodes: in a notebook as a page, on a terminal as text; or write it to a file.
 
-        As :meth:`Recording.show <capturekit.Recording.show>`; of a closed graph what is known of it.
+        As :meth:`Recording.show <capturekit.Recording.show>`; of a closed graph it shows what is known.
         """
         self._shown().show(path)
 
@@ -458,7 +459,7 @@ class Graph(Rebindable, Measurable, Updatable):
         return self._memory.used_bytes()
 
     def close(self) -> None:
-        """Destroy the graph and give its memory back. Again is no error. Launches under way finish first.
+        """Destroy the graph and give its memory back. A second call is no error. Launches under way finish first.
 
         Giving the memory back waits for the device: call it outside of captures.
         """
@@ -467,7 +468,7 @@ class Graph(Rebindable, Measurable, Updatable):
                 self._destroy()
 
     def _destroy(self) -> None:
-        """Let go of what is there, in a thread mode that no open capture is hurt by."""
+        """Give back all that the graph holds, in a thread mode that harms no open capture."""
         self._shut()
         old = self._device.exchange_thread_mode(Mode.RELAXED)
         try:
@@ -476,7 +477,7 @@ class Graph(Rebindable, Measurable, Updatable):
                 if self._plan is not None:
                     self._plan.close()
                 if not self._memory.private and not self._topology.captures:
-                    self._device.device_synchronize()  # a launch may be under way, and the pool is somebody else's
+                    self._device.device_synchronize()  # a launch may be under way, and others use the pool
         finally:
             self._device.exchange_thread_mode(old)
 

@@ -1,24 +1,22 @@
 """``graph.measure()``: when each node of a graph runs, on the device, and how long.
 
-Two ways tell it. A profiler (:mod:`capturekit.driver.cupti`) stamps start and end of each node, and holds nodes up by
-some
-tenths of a microsecond each, where many lanes run at once by some whole ones. How much that is in all is known: the
-graph was launched without it, too. Where the whole took longer than that, all that lay between the nodes is shortened
-by one factor; what is then left is taken off the nodes. On a lane that the whole did not wait for it can't be seen:
-there each node may come some tenths of a microsecond later than the one before it explains.
+There are two ways to measure. A profiler (:mod:`capturekit.driver.cupti`) stamps start and end of each node. It delays
+each node by some tenths of a microsecond, and by some microseconds where many lanes run at once. The whole delay is
+known, because the graph is launched without the profiler as well. Where the profiled launch took longer, all gaps
+between nodes are shortened by one factor, and if that is not enough, the rest is taken off the nodes. The delay of a
+lane that the launch did not wait for can't be seen: its nodes may appear some tenths of a microsecond late.
 
-Without one, the device tells when marks before and behind each node were passed
-(:mod:`capturekit.driver.event_timing`). Marks take
-time themselves, and delay what comes behind them. That is taken off from the first node to the last along the edges:
+Without a profiler, events before and after each node (*marks*) are timed (:mod:`capturekit.driver.event_timing`). Marks
+take time themselves and delay later nodes. Their cost is taken off from the first node to the last, along the edges:
 
-- a node took what lies between its two marks, less what one mark costs: the end mark's own;
-- between the last end among the nodes that it comes after and its start lies what lay there on the device, less the
-  mark that had to be passed on the way: its start mark's own.
+- the duration of a node is the time between its two marks, less the cost of its end mark;
+- the gap between the last end of the nodes that it waits for and its start is the gap on the device, less the cost of
+  its start mark.
 
-What is left beside these, a wait for a queue of the device, say, stays where it was. So a row of nodes of which each
-waits for the one before is put together without its marks, and the span can be held against a launch without any: that
-is measured, too, and told. But every node then has in it what the device needs to start it and to stamp its end, two to
-three microseconds more than its own work, and lanes may begin later than they do in the graph.
+All other gaps (a wait for a queue of the device, say) stay as they were. So a row of nodes, each of which waits for the
+one before, is put together without its marks, and its span can be compared with a launch without marks, which is
+measured as well. But the duration of every node then includes what the device needs to start it and to stamp its end:
+two to three microseconds more than its own work. Lanes may begin later than they do in the graph.
 """
 
 from __future__ import annotations
@@ -41,15 +39,15 @@ from capturekit.model.rules import Code
 from capturekit.model.source_line import here
 
 _CALL = 'Graph.measure()'
-#: Digits behind the point of a microsecond. The device's clock has steps of about half of one.
+#: Decimal places of a microsecond. The device's clock has steps of about half of one.
 _DIGITS = 3
-#: What two events can not tell apart, in microseconds: half of a step of their clock.
+#: Two events can not be distinguished below this time, in microseconds: half a step of their clock.
 _STEP = 0.25
 _WAYS = ('profiler', 'events')
 
 
 class Measurable(Changeable):
-    """``graph.measure``."""
+    """The method :meth:`measure` of :class:`capturekit.Graph`."""
 
     __slots__ = ()
 
@@ -68,24 +66,25 @@ class Measurable(Changeable):
           for, each node before adds up to 0.3 us; with 32 lanes of short kernels single starts were 11 us off. CUPTI
           keeps about half a megabyte of device memory each time. A graph of several devices can be measured by it only:
           its clock is one for all (on two H200, nodes behind each other never seemed to overlap).
-        - 'events': a copy of the graph with an event before and behind each node. What a node takes has two to three
-          microseconds for starting and ending it in it, and lanes of many short nodes look less parallel than they are.
-        - 'model': the simulated device's. It is no measurement, which ``timeline.source`` says, too.
+        - 'events': a copy of the graph with an event before and behind each node. The duration of a node includes two
+          to three microseconds for starting and ending it, and lanes of many short nodes look less parallel than they
+          are.
+        - 'model': the simulated device computes the times. ``timeline.source`` says, too, that nothing was measured.
 
         The graph runs ``2 * (launches + warmup) + 1`` times: once as by :meth:`launch`, then by itself, then as it is
-        timed. So arrays that it changes in place are changed as often; more often where the profiler fails on the way,
-        which the note says. Edges that let a kernel begin before the end of
-        another one are followed as ordinary ones by events.
+        timed. Arrays that it changes in place are changed that often, and more often where the profiler fails
+        meanwhile, which the note says. By events, edges that let a kernel begin before another one ends are treated as
+        ordinary edges.
 
         Args:
-            launches: how many launches the medians are of, of each kind. warmup: how many go before them.
-            by: 'profiler' or 'events', to have none of the other. None: the profiler where it can be had and there are
-                no other threads, and ``timeline.note`` says why not. Asking for it beside other threads (a notebook
+            launches: the number of launches of each kind that the medians are taken of. warmup: how many come first.
+            by: 'profiler' or 'events': use only this one. None: the profiler where it is available and there are no
+                other threads; otherwise ``timeline.note`` says why not. Asking for it beside other threads (a notebook
                 has some) is safe while none of them uses the device: CUPTI may not be detached then.
 
         Raises:
-            TypeError, ValueError: ``launches`` is no whole number of 1 or more, ``warmup`` none of 0 or more, ``by``
-                something else.
+            TypeError, ValueError: ``launches`` is not a whole number of 1 or more, ``warmup`` not one of 0 or more, or
+                ``by`` is something else.
             UnmatchedError: this thread has a capture open.
             UpdateError: the graph can't be copied: it has conditional or memory nodes, is launched in several parts, or
                 CUDA refuses. The profiler was asked for, or is needed for several devices, and can't be had.
@@ -94,21 +93,12 @@ class Measurable(Changeable):
 
         On CuPy's current stream, for which it waits. Takes some microseconds for each node and launch, besides the
         launches. Threads: other calls on the graph wait meanwhile, and other measurements by the profiler; what else
-        runs on the device makes times longer. Not inside of another profiler's watch that uses CUPTI, as
-        ``torch.profiler``'s: CUPTI serves one at a time. CUDA Driver API, "Graph Management"; CUPTI User's Guide.
+        runs on the device makes times longer. Do not call it while another profiler that uses CUPTI is active,
+        such as ``torch.profiler``: CUPTI serves one at a time. CUDA Driver API, "Graph Management"; CUPTI User's Guide.
         """
         counts = _positive('launches', launches, 1), _positive('warmup', warmup, 0)
-        if by is not None and not isinstance(by, str):
-            raise TypeError(f"by: 'profiler', 'events' or None, not {by!r}")
-        if by not in (None, *_WAYS):
-            raise ValueError(f"by: 'profiler', 'events' or None, not {by!r}")
-        if GUARD.occupied():
-            rule = 'It launches the graph and waits for it, and this thread has a capture or a rehearsal open.'
-            raise UnmatchedError(_CALL, location=here(), rule=rule, remedy='Measure outside of it.')
         several = len(self.recording.devices) > 1
-        if several and by == 'events':
-            rule = f'The graph is of devices {self.recording.devices}, and their events have no common clock.'
-            raise _failure(_CALL, rule, "Measure it by='profiler', whose clock is one for all.")
+        self._must_be_measurable(by, several)
         with self._lock:
             self._must_be_whole(_CALL)
             with self._relaxed():
@@ -125,6 +115,19 @@ class Measurable(Changeable):
             fill(self.recording, look)
             self.recording.timeline = found
             return found
+
+    def _must_be_measurable(self, by: str | None, several: bool) -> None:
+        """Refuse an unknown way of measuring, an open capture, and events of several devices."""
+        if by is not None and not isinstance(by, str):
+            raise TypeError(f"by: 'profiler', 'events' or None, not {by!r}")
+        if by not in (None, *_WAYS):
+            raise ValueError(f"by: 'profiler', 'events' or None, not {by!r}")
+        if GUARD.occupied():
+            rule = 'It launches the graph and waits for it, and this thread has a capture or a rehearsal open.'
+            raise UnmatchedError(_CALL, location=here(), rule=rule, remedy='Measure outside of it.')
+        if several and by == 'events':
+            rule = f'The graph is of devices {self.recording.devices}, and their events have no common clock.'
+            raise _failure(_CALL, rule, "Measure it by='profiler', whose clock is one for all.")
 
     @staticmethod
     def _must_be_copied(look: Look) -> None:
@@ -154,7 +157,7 @@ class Measurable(Changeable):
 
 
 def timeline(times: Times, numbers: Mapping[int, int], edges: Iterable[tuple[int, int]], count: int) -> Timeline:
-    """What the device told, by the nodes' numbers, with what it cost to find out taken off."""
+    """Make a timeline of the measured times, by the nodes' numbers, with the cost of measuring taken off."""
     mark = float(np.median(times.mark)) if times.mark else 0.0
     raw = {numbers[handle]: np.array(pairs) for handle, pairs in times.nodes.items()}
     before = _before(edges, count)
@@ -188,7 +191,7 @@ _Spans = dict[int, tuple[float, float]]
 
 
 def _before(edges: Iterable[tuple[int, int]], count: int) -> dict[int, set[int]]:
-    """What each node comes after, in an order in which nothing comes before what it comes after."""
+    """The predecessors of each node. The nodes are in topological order."""
     before: dict[int, set[int]] = {number: set() for number in range(count)}
     for a, b in edges:
         before[b].add(a)
@@ -199,10 +202,10 @@ def _before(edges: Iterable[tuple[int, int]], count: int) -> dict[int, set[int]]
 
 
 def _as_launched(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], span: float) -> tuple[_Spans, float]:
-    """Start and end of each node, such that all of them take ``span``, or less; and what was taken off on the average.
+    """Start and end of each node, so that all of them take ``span`` or less; and how much was taken off on average.
 
-    What a profiler adds comes from writing one stamp after the other, so it lies between nodes: all that lies there is
-    shortened by one factor. In a row nothing may be left there; then the rest is taken off the nodes.
+    The profiler's delay comes from writing one stamp after the other, so it lies between nodes: all gaps are shortened
+    by one factor. In a row no gap may be left; then the rest is taken off the nodes.
     """
     seen = {number: (float(start), float(end)) for number, (start, end) in _medians(raw).items()}
 
@@ -226,7 +229,7 @@ def _medians(raw: Mapping[int, _Stamps]) -> dict[int, Sequence[float]]:
 
 
 def _held_up_less(seen: _Spans, before: Mapping[int, set[int]], part: float, off: float) -> _Spans:
-    """Nodes that come after what they come after by ``part`` of the time it took, and take ``off`` less."""
+    """Shorten the gaps before nodes to ``part`` of their length, and the nodes by ``off``."""
     found: _Spans = {}
     ready: dict[int, float] = {}
     for number, (first, last, waited) in _waits(seen, before).items():
@@ -240,7 +243,7 @@ def _held_up_less(seen: _Spans, before: Mapping[int, set[int]], part: float, off
 
 
 def _waits(spans: _Spans, before: Mapping[int, set[int]]) -> dict[int, tuple[float, float, float]]:
-    """Start and end of each node, and how long after the last end of what it comes after it starts."""
+    """Start and end of each node, and the gap between the last end of its predecessors and its start."""
     found: dict[int, tuple[float, float, float]] = {}
     for number, earlier in before.items():
         ended = max((found[a][1] for a in earlier), default=0.0)
@@ -250,7 +253,7 @@ def _waits(spans: _Spans, before: Mapping[int, set[int]]) -> dict[int, tuple[flo
 
 
 def _shorter(seen: _Spans, found: _Spans, before: Mapping[int, set[int]]) -> float:
-    """What was taken off all nodes, and off what they waited for, together."""
+    """The sum of what was taken off the nodes and off the gaps before them."""
     was, now = _waits(seen, before), _waits(found, before)
     return sum((was[n][1] - was[n][0] + was[n][2]) - (now[n][1] - now[n][0] + now[n][2]) for n in seen)
 
@@ -260,7 +263,7 @@ def _last(spans: _Spans) -> float:
 
 
 def _least(of: Callable[[float], _Spans], span: float, most: float) -> float:
-    """The least value for which all takes ``span``, or as much as for ``most``."""
+    """The least value for which all nodes together take ``span``, or as long as they take for ``most``."""
     low, high, span = 0.0, most, max(span, _last(of(most)))
     for _ in range(40):
         middle = (low + high) / 2

@@ -31,7 +31,7 @@ _AGAIN = 'Copy into the old array instead, or record again with the new one.'
 
 @dataclass(frozen=True)
 class _Move:
-    """Memory that is used instead of other: [low, high) goes to ``to``."""
+    """A replacement of memory: nodes that use [low, high) use the memory from ``to`` on instead."""
 
     low: int
     high: int
@@ -43,7 +43,7 @@ class _Move:
 
 @dataclass(frozen=True)
 class _Word:
-    """An address in a node: of something that reaches so many bytes; which slot's, and where in it."""
+    """An address in a node: the slot that holds it, its place there, and how many bytes from it on are used."""
 
     address: int
     reach: int
@@ -59,11 +59,11 @@ class _Slot(ABC):
 
     @abstractmethod
     def write(self, place: Any, address: int) -> None:
-        """Change a word; the graph does not know of it yet."""
+        """Change a word; the graph is not changed yet."""
 
     @abstractmethod
     def put(self, device: Any, made: Any) -> None:
-        """Bring the words to the definition and to the executable graph."""
+        """Write the words into the definition and into the executable graph."""
 
 
 class _Kernel(_Slot):
@@ -101,7 +101,7 @@ class _Copy(_Slot):
 
 
 class Index:
-    """All addresses in the nodes of a graph, in order; made once, and kept up by each rebinding."""
+    """All addresses in the nodes of a graph, sorted; made once, and kept up to date by each rebinding."""
 
     def __init__(self, made: Any, words: Iterable[_Word], inside: Iterable[int]) -> None:
         self.made = made
@@ -122,14 +122,14 @@ class Index:
         return found < len(self.inside) and self.inside[found] < high
 
     def no_end_at(self, high: int) -> None:
-        """Refuse the address behind an array, in a kernel that is not CuPy's: it may be where that one stops."""
+        """Refuse the address just behind an array in a kernel that is not CuPy's: it may be where its work ends."""
         first = bisect_left(self.words, high, key=_address)
         for word in self.words[first:]:
             if word.address > high:
                 return
             if word.slot.at.info.kind == 'kernel' and not own(word.slot.at):
                 at = _words(word.slot.at)
-                rule = f'{at} has the address behind the old array: where its work ends, or another array.'
+                rule = f'{at} uses the address behind the old array, which may be the end of its work or another array.'
                 raise _failure('Graph.rebind()', rule, _AGAIN)
 
     def move(self, moved: dict[int, int]) -> None:
@@ -149,7 +149,7 @@ def own(at: _At) -> bool:
 
 
 class Rebindable(Changeable):
-    """``graph.rebind``."""
+    """The method :meth:`rebind` of :class:`capturekit.Graph`."""
 
     __slots__ = ()
 
@@ -158,16 +158,17 @@ class Rebindable(Changeable):
     def rebind(self, *pairs: tuple[Any, Any]) -> int:
         """Let every node that reads or writes the first array of a pair use the second; return how many were changed.
 
-        ``graph.rebind((x, new_x), (y, new_y))``. Views are meant as well: what lies in the old array's memory lies in
-        the new one's, at the same distance. Both arrays have the same shape, dtype and strides, on the graph's device.
-        Two arrays may change places. The graph keeps the new ones, and drops those that an earlier call had put in
-        their place. All or nothing; launches under way are not touched. The first call reads all nodes; after that each
-        takes some microseconds for each node that is changed. An argument of a kernel of your own that is an address
-        inside the array is taken for one; inside other kernels' structures, any word that is.
+        ``graph.rebind((x, new_x), (y, new_y))``. This concerns views as well: an address in the old array's memory
+        becomes the one at the same offset in the new array. Both arrays have the same shape, dtype and strides, on the
+        graph's device. Two arrays may change places. The graph keeps the new ones, and drops those that an earlier call
+        had put in their place. Either all of it is done or nothing; launches under way are not affected. The first call
+        reads all nodes; after that each takes some microseconds for each node that is changed. In a kernel of your own,
+        an argument that could be an address inside the array is taken for one; in other kernels' structures, so is any
+        word.
 
         Raises:
-            TypeError: these are no pairs of arrays. ValueError: they do not fit, no node uses an old one, or the new
-                ones overlap each other or what else the graph uses.
+            TypeError: the arguments are not pairs of arrays. ValueError: they do not fit, no node uses an old one, or
+                the new ones overlap each other or what else the graph uses.
             UpdateError: a node that uses the old array can't be changed: a child graph's, a conditional body's, a
                 library's kernel whose arguments hide addresses.
             ClosedError: the graph is closed.
@@ -255,7 +256,7 @@ class Rebindable(Changeable):
     # -- the change ---------------------------------------------------------------------------------------------
 
     def _change(self, index: Index, moves: list[_Move], unused: bool) -> int:
-        """All of it, or none; return how many nodes were changed."""
+        """Make all changes or none; return how many nodes were changed."""
         to: dict[int, int] = {}
         for number, move in enumerate(moves):
             if index.uses_inside(move.low, move.high):
@@ -264,8 +265,8 @@ class Rebindable(Changeable):
             found = index.between(move.low, move.high)
             if not found and not unused and move.high > move.low:
                 raise ValueError(
-                    f'no node uses the first array of pair {number}: it is not what the graph was recorded with, or an '
-                    'earlier call has put another in its place'
+                    f'no node uses the first array of pair {number}: the graph was recorded with '
+                    'another array, or an earlier call replaced it'
                 )
             for word in found:
                 to[id(word)] = move(_within(word, move))
@@ -274,7 +275,9 @@ class Rebindable(Changeable):
             for word in index.between(move.to, move.to + move.high - move.low):
                 if id(word) not in to:
                     at = _words(word.slot.at)
-                    raise ValueError(f'{at} uses the memory of a new array already: two of its arguments would be one')
+                    raise ValueError(
+                        f'{at} uses the memory of a new array already: two of its arguments would be the same'
+                    )
         chosen = [(number, word) for number, word in enumerate(index.words) if id(word) in to] if to else []
         slots = list(dict.fromkeys(word.slot for _number, word in chosen))
         for _number, word in chosen:
@@ -284,7 +287,7 @@ class Rebindable(Changeable):
         return len(slots)
 
     def _put(self, slots: list[_Slot], words: list[_Word]) -> None:
-        """Bring the slots' words to the graph; if CUDA refuses one, all of them are as before."""
+        """Write the slots' words into the graph; if CUDA refuses one, restore all of them."""
         done = 0
         try:
             for slot in slots:
@@ -296,7 +299,7 @@ class Rebindable(Changeable):
             for slot in slots[: done + 1]:
                 slot.put(self._device, self._made)
             at = _words(slots[done].at)
-            raise _failure('Graph.rebind()', f'CUDA refuses this of {at}.', _AGAIN, error) from None
+            raise _failure('Graph.rebind()', f'CUDA refuses this change of {at}.', _AGAIN, error) from None
 
 
 def _all_words(device: Any, graph: int) -> Iterable[int]:
@@ -333,7 +336,7 @@ def _reach(data: bytes) -> int:
 def _within(word: _Word, move: _Move) -> int:
     """The word's address, if all that it reaches lies in the memory that is moved."""
     if word.address < move.low:
-        rule = f'{_words(word.slot.at)} uses memory before the old array, and the array.'
+        rule = f'{_words(word.slot.at)} uses the old array and memory before it.'
     elif word.address + word.reach > move.high:
         rule = f'{_words(word.slot.at)} reaches beyond the end of the old array: it uses a larger one.'
     else:

@@ -41,13 +41,13 @@ _REFUSED = Code.cudaErrorGraphExecUpdateFailure
 
 
 class Updatable(Changeable):
-    """What changes a :class:`capturekit.Graph` as a whole; it is one."""
+    """The methods of :class:`capturekit.Graph` that change it as a whole."""
 
     if not TYPE_CHECKING:
         __slots__ = ()  # the subclass has them all
 
     def update(self, other: Updatable, *, instantiate: bool = False) -> Update:
-        """Do from the next launch on what ``other`` does, in place: ``cudaGraphExecUpdate``.
+        """Take over what ``other`` does, from the next launch on, in place: ``cudaGraphExecUpdate``.
 
         CUDA does so where ``other`` has as many nodes of the same kinds with the same edges, recorded in the same
         order, and both heed the same priorities or none; kernels may be others, and nearly all parameters. ``other`` is
@@ -65,7 +65,7 @@ class Updatable(Changeable):
         Raises:
             UpdateError: CUDA refuses, and says why as a difference of the two graphs; or one of them is launched in
                 several parts. Both graphs are as they were.
-            TypeError: ``other`` is no graph. ValueError: it is this one, or of another device.
+            TypeError: ``other`` is not a graph. ValueError: it is this one, or lives on another device.
             ClosedError: one of the two is closed.
         """
         call, start = 'Graph.update()', time.perf_counter()
@@ -98,9 +98,9 @@ class Updatable(Changeable):
             self._must_be_whole(call)
 
     def _try_update(self, other: Updatable, instantiate: bool) -> tuple[str, list[GraphDifference]]:
-        """Update in place if CUDA does; else its reason, and the differences that may be behind it.
+        """Update in place if CUDA does; else return its reason, and the differences that may be behind it.
 
-        To look at all nodes takes longer than to instantiate them: of large graphs only where it is raised.
+        Comparing all nodes takes longer than instantiating them, so large graphs are compared only for an exception.
         """
         if self.recording.by_priority != other.recording.by_priority:
             return 'priorities', [heeding(other.recording.by_priority)]
@@ -124,7 +124,7 @@ class Updatable(Changeable):
         return priorities(old.nodes, new.nodes, before, after)
 
     def _take_over(self, other: Updatable, *, anew: bool) -> None:
-        """All of ``other`` becomes this graph's; ``anew``: its executable graph as well."""
+        """Take over all of ``other``; with ``anew`` its executable graph as well."""
         if not anew:
             for number in self._names.off:
                 self._device.node_enable(self._made.graphExec, self._names.sources[number], True)
@@ -139,10 +139,10 @@ class Updatable(Changeable):
         other._made, other._plan, other._memory, other._names = None, None, memory, NodeNames()
         if anew:
             self._aim()
-        calls = old.host_funcargs  # until the memory is given back, which waits for launches of before
+        calls = old.host_funcargs  # until the memory is given back, which waits for earlier launches
         with self._inside(), lease:
             if not self._topology.captures and (not memory.private or calls):
-                self._device.device_synchronize()  # a launch of before may be under way
+                self._device.device_synchronize()  # an earlier launch may be under way
             del old
         for number in switched:
             self._switch(self._at('Graph.update()', number), False)
@@ -150,8 +150,8 @@ class Updatable(Changeable):
     def clone(self) -> Self:
         """Return a copy: a second executable graph of the same nodes (``cudaGraphClone``), to be changed by itself.
 
-        Both use the same memory: the same arrays are read and written, so that launches of both must be ordered, one
-        stream or an event between them, unless a change has pointed all that one of them writes elsewhere. The memory
+        Both use the same memory: the same arrays are read and written, so that launches of both must be ordered, by one
+        stream or an event, unless a change lets one of them write only to other memory. The memory
         is given back when both are closed. Nodes that are disabled here are so in the copy.
 
         Raises:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from capturekit.guard.open_capture import Live
-from capturekit.guard.verdicts import Judging
+from capturekit.guard.state import State
+from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.caller import Caller
-from capturekit.launch.graph_memory import GraphMemory
 from capturekit.model import errors
 from capturekit.model.ledger import LEGACY_HANDLES
 from capturekit.model.rules import RULES, VARIANTS, Operation
@@ -20,8 +20,15 @@ _O = Operation
 ALLOCATE_ONLY = frozenset({'empty', 'empty_like'})
 
 
-class Allocators(Judging):
+class Allocators:
     """Where memory comes from while a capture is open: each thread's CuPy allocator follows its current stream."""
+
+    def __init__(self, state: State, verdicts: Verdicts) -> None:
+        self.state = state
+        self.verdicts = verdicts
+        #: By thread: the allocator that it had before one of the guard's; and the threads that have a user's own.
+        self.kept: dict[int, Any] = {}
+        self.foreign: set[int] = set()
 
     def refresh(self) -> None:
         """Point this thread's allocator at where its current stream's work must allocate.
@@ -31,30 +38,30 @@ class Allocators(Judging):
         me = threading.get_ident()
         if me in self.foreign:
             return
-        memory = self.platform.cupy.cuda.memory
-        stream = self.platform.cupy.cuda.get_current_stream()
-        lane = self.topology.lane(stream.ptr)
-        mine = self.mine()
+        memory = self.state.platform.cupy.cuda.memory
+        stream = self.state.platform.cupy.cuda.get_current_stream()
+        lane = self.state.ledger.lane(stream.ptr)
+        mine = self.state.mine()
         wanted: Any = None
-        if lane is not None and lane.capture in self.lives:
-            live = self.live_of(lane)
+        if lane is not None and lane.capture in self.state.lives:
+            live = self.state.live_of(lane)
             if live.memory is not None:
                 wanted = live.memory.allocator(lane)
                 if live.caller is not None:
                     wanted = self._homed(live.caller, lane.stream, wanted)
-                wanted = self._followed(live, lane.device, wanted) if live.outer else _Ours(wanted)
+                wanted = self._followed(live, lane.device, wanted) if live.devices.before else _Ours(wanted)
                 if live.thread != me:
-                    wanted = self._visiting(live, wanted)
+                    wanted = self._for_another_thread(live, wanted)
         elif mine is not None and mine.memory is not None and mine.strict and stream.ptr not in LEGACY_HANDLES:
             live = mine
-            wanted = _Ours(lambda size: self._trapped_malloc(live, size))
-        set_allocator = self.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
+            wanted = _Ours(lambda size: self._malloc_outside(live, size))
+        set_allocator = self.state.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
         if wanted is not None:
-            if me not in self.allocators:
-                self.allocators[me] = memory._get_thread_local_allocator()
+            if me not in self.kept:
+                self.kept[me] = memory._get_thread_local_allocator()
             set_allocator(wanted)
-        elif me in self.allocators:
-            set_allocator(self.allocators.pop(me))
+        elif me in self.kept:
+            set_allocator(self.kept.pop(me))
 
     @staticmethod
     def _homed(caller: Caller, stream: int, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
@@ -69,34 +76,38 @@ class Allocators(Judging):
 
     def _followed(self, live: Live, device: int, allocator: Callable[[int], Any]) -> _Ours:
         """The allocator for a lane where there are other devices: CuPy goes to them by itself, to copy from there."""
-        current = self.platform.cupy.cuda.runtime.getDevice
-        return _Ours(lambda size: allocator(size) if current() == device else self.elsewhere(live, size))
+        current = self.state.platform.cupy.cuda.runtime.getDevice
+        return _Ours(lambda size: allocator(size) if current() == device else self.refuse_other_device(current()))
 
-    def elsewhere(self, live: Live, size: int) -> Any:
-        """An allocation on another device than the current lane's."""
-        raise NotImplementedError
+    def refuse_other_device(self, device: int) -> NoReturn:
+        """CuPy is about to do work on another device than the current one, in no order with the current lane."""
+        with self.state.lock:
+            stream = self.state.platform.cupy.cuda.get_current_stream()
+            verdict = self.verdicts.judge(Operation.WORK, stream=stream.ptr)
+            rule = VARIANTS['work-of-cupy-on-another-device']
+            self.verdicts.refuse(verdict, f'Work that CuPy does on device {device} by itself', None, rule)
 
-    def _visiting(self, live: Live, allocator: Callable[[int], Any]) -> _Ours:
+    def _for_another_thread(self, live: Live, allocator: Callable[[int], Any]) -> _Ours:
         """The allocator for a thread that works on a lane of another thread's capture: outlives it harmlessly."""
 
         def malloc(size: int) -> Any:
-            if live.capture in self.lives:
+            if live.capture in self.state.lives:
                 return allocator(size)
-            self.restore_allocator()
-            return self.platform.cupy.cuda.alloc(size)
+            self.restore()
+            return self.state.platform.cupy.cuda.alloc(size)
 
         return _Ours(malloc)
 
-    def restore_allocator(self) -> None:
+    def restore(self) -> None:
         """Put this thread's own allocator back."""
         me = threading.get_ident()
         self.foreign.discard(me)
-        if me in self.allocators:
-            self.installation.originals['cupy.cuda.memory._set_thread_local_allocator'](self.allocators.pop(me))
+        if me in self.kept:
+            self.state.installation.originals['cupy.cuda.memory._set_thread_local_allocator'](self.kept.pop(me))
 
     def allocator_set(self, original: Callable[..., Any], allocator: Any) -> Any:
         """``using_allocator`` inside a capture: what it hands out is held for the graph."""
-        mine = self.mine()
+        mine = self.state.mine()
         if mine is None or mine.memory is None:
             return original(allocator)
         me = threading.get_ident()
@@ -121,36 +132,45 @@ class Allocators(Judging):
 
     def allocator_chosen(self, original: Callable[..., Any], *args: Any) -> Any:
         """``set_allocator``: a launch would not choose anew."""
-        mine = self.mine()
+        mine = self.state.mine()
         if mine is not None and mine.caller is not None:
             raise _own_memory('set_allocator()')
         return original(*args)
 
     def pool_malloc(self, call: str, original: Callable[..., Any], pool: Any, size: int) -> Any:
         """What a function takes from a pool of its own goes back there, and to others, while launches write it."""
-        mine = self.mine()
+        mine = self.state.mine()
         if mine is not None and mine.caller is not None and mine.memory is not None and not mine.memory.uses(pool):
             raise _own_memory(call)
         return original(pool, size)
 
-    def _trapped_malloc(self, live: Live, size: int) -> Any:
+    def pool_free(self, call: str, original: Callable[..., Any], pool: Any, *args: Any, **kwargs: Any) -> Any:
+        """Freeing a pool's blocks: refused for the capture's own pool, whose blocks recorded work still uses."""
+        with self.state.lock:
+            self.verdicts.start()
+            if any(live.memory is not None and live.memory.pool is pool for live in self.state.lives.values()):
+                raise errors.UnsupportedCallError(
+                    call,
+                    location=here(),
+                    rule='This pool holds the memory of an open capture: recorded work still uses its free blocks.',
+                    remedy='Free it after the graph is closed.',
+                )
+            verdict = self.verdicts.judge(_O.UNSAFE)
+        return self.verdicts.carry_out(verdict, call, None, lambda: original(pool, *args, **kwargs))
+
+    def _malloc_outside(self, live: Live, size: int) -> Any:
         """An allocation while the current stream is outside of the capture: refused unless nothing will follow."""
         if called() in ALLOCATE_ONLY:
-            with self.inside():
-                return self._memory(live).grow(size)
-        with self.lock:
-            stream = self.platform.cupy.cuda.get_current_stream()
-            verdict = self.judge(_O.WORK, stream=stream.ptr)
-            device = self.standing_in.get(stream.ptr)
+            with self.state.inside():
+                return live.graph_memory.grow(size)
+        with self.state.lock:
+            stream = self.state.platform.cupy.cuda.get_current_stream()
+            verdict = self.verdicts.judge(_O.WORK, stream=stream.ptr)
+            device = self.state.placeholders.get(stream.ptr)
             if device is not None:
-                # what stands in there is no stream of the user's, who has to be told of the device
-                self.refuse(verdict, f'Work on device {device}', None, VARIANTS['work-on-another-device'])
-            self.refuse(verdict, 'Work', stream.ptr, RULES['escaped-work'])
-
-    @staticmethod
-    def _memory(live: Live) -> GraphMemory:
-        assert live.memory is not None
-        return live.memory
+                # a placeholder is no stream of the user's: the message names the device
+                self.verdicts.refuse(verdict, f'Work on device {device}', None, VARIANTS['work-on-another-device'])
+            self.verdicts.refuse(verdict, 'Work', stream.ptr, RULES['escaped-work'])
 
 
 def _own_memory(call: str) -> errors.UnsupportedCallError:
@@ -164,7 +184,7 @@ def _own_memory(call: str) -> errors.UnsupportedCallError:
 
 
 class _Ours:
-    """An allocator of the guard's own making, told from a user's by its type."""
+    """An allocator of the guard's own making, which its type tells from a user's."""
 
     __slots__ = ('malloc',)
 

@@ -2,7 +2,7 @@
 
 CUDA orders the null stream with all blocking streams of its device, without events: work on the one comes after all
 earlier work of the others, and before their later work. Inside a capture nothing does that, so that the edges are made
-here, whenever another stream gets its turn. What stands in for the null stream of another device is ordered with the
+here, whenever another stream gets its turn. The placeholder of another device's null stream is ordered with the
 null stream of this one, too: copies between the two are so in eager code.
 """
 
@@ -14,6 +14,8 @@ from typing import Any
 
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import Live
+from capturekit.guard.state import State
+from capturekit.guard.verdicts import Verdicts
 from capturekit.model import errors
 from capturekit.model.ledger import LEGACY_HANDLES, Lane
 from capturekit.model.source_line import here
@@ -21,12 +23,17 @@ from capturekit.model.source_line import here
 _OF_THE_CALLER = 'A launch works on one stream, and orders those of its caller around all of its work'
 
 
-class Callers(Lanes):
+class CallerStreams:
     """Streams of the caller's in a graphed function's recording, kept in CUDA's order."""
+
+    def __init__(self, state: State, verdicts: Verdicts, lanes: Lanes) -> None:
+        self.state = state
+        self.verdicts = verdicts
+        self.lanes = lanes
 
     def stream_made(self, original: Callable[..., Any], stream: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(stream, *args, **kwargs)
-        mine = self.mine()
+        mine = self.state.mine()
         if mine is not None and mine.caller is not None and stream.ptr > 2:
             mine.caller.made_here(stream, mine.caller.streams)
         return answer
@@ -34,7 +41,7 @@ class Callers(Lanes):
     def current_stream(self, original: Callable[..., Any], *args: Any) -> Any:
         """A graphed function asks for the current stream: where that is the recording's, it gets the call's own."""
         found = original(*args)
-        mine = self.mine()
+        mine = self.state.mine()
         if mine is None or mine.caller is None or found.ptr != mine.origin.ptr or _is_ours(_asking(3)):
             return found
         mine.caller.named = True
@@ -42,17 +49,17 @@ class Callers(Lanes):
 
     def stream_hash(self, original: Callable[..., Any], stream: Any) -> Any:
         """A hash is not another stream's because it is read by way of the handle."""
-        with self.inside():
+        with self.state.inside():
             return original(stream)
 
     def stream_eq(self, original: Callable[..., Any], stream: Any, other: Any) -> Any:
         """The recording's own stream plays the one that was current at the call."""
-        mine = self.mine()
+        mine = self.state.mine()
         if mine is None or mine.caller is None or not hasattr(other, 'ptr'):
             return original(stream, other)
         mine.caller.named = True
         one, two = (mine.caller.stream if s.ptr == mine.origin.ptr else s for s in (stream, other))
-        with self.inside():
+        with self.state.inside():
             return original(one, two)
 
     def is_callers(self, live: Live | None, ptr: int, call: str) -> bool:
@@ -63,7 +70,7 @@ class Callers(Lanes):
         if live is None or live.caller is None:
             return False
         legacy = ptr in LEGACY_HANDLES
-        if legacy and self.current_device() != live.home:
+        if legacy and self.state.current_device() != live.home:
             return False
         if live.caller.is_current(ptr):
             live.caller.named = True
@@ -74,14 +81,14 @@ class Callers(Lanes):
 
     def mine_is_current(self, live: Live) -> bool:
         """Whether the recording's own stream is this thread's current one."""
-        return bool(self.platform.cupy.cuda.get_current_stream().ptr == live.origin.ptr)
+        return bool(self.state.platform.cupy.cuda.get_current_stream().ptr == live.origin.ptr)
 
     def not_recorded(self, call: str, ptr: int | None, rule: str, remedy: str = '') -> errors.CaptureError:
         """The error for what a launch of one graph would not do as the eager call does it."""
         return errors.UnsupportedCallError(
             call,
             stream=ptr,
-            subject='' if ptr is None else self.subject(ptr),
+            subject='' if ptr is None else self.verdicts.subject(ptr),
             location=here(),
             rule=f'{rule}. {_OF_THE_CALLER}.',
             remedy=remedy or 'Order work by `with stream:`, `stream.record()` and `stream.wait_event()` instead.',
@@ -94,25 +101,16 @@ class Callers(Lanes):
                 call, None, 'The event was made outside of the function', 'Make the event in the function.'
             )
 
-    def takes_part(self, live: Live, lane: Lane, stream: Any) -> None:
-        """A stream has become a lane: if it is the caller's, launches are ordered with it."""
-        caller = live.caller
-        if caller is None or lane.stream in caller.streams or any(s.ptr == lane.stream for s in live.lane_streams):
-            return
-        if any(visitor.ptr == lane.stream for visitor in live.visitors.values()):
-            return
-        caller.outside[lane.device, lane.stream] = stream
-
     def in_order(self, live: Live, lane: Lane | None = None) -> None:
         """Before work on a lane, by default the current one: it comes after what CUDA has it come after."""
         if live.caller is None:
             return
-        lane = lane or self._current_lane(live)
+        lane = lane or self.lanes.current_lane(live)
         at = here()
-        for other in self._implied(live, lane):
-            self._wait_on(live, lane, self._record_on(live, other, at), at)
+        for other in self.implied(live, lane):
+            self.lanes.wait_on(live, lane, self.lanes.record_on(live, other, at), at)
 
-    def _implied(self, live: Live, lane: Lane) -> list[Lane]:
+    def implied(self, live: Live, lane: Lane) -> list[Lane]:
         """The lanes whose work so far comes before what follows on a lane, without events."""
         assert live.caller is not None
         null = self._null_lane(live, lane.device)
@@ -133,15 +131,15 @@ class Callers(Lanes):
         assert live.caller is not None
         if device == live.home:
             return live.capture.origin if live.caller.legacy else None
-        visitor = live.visitors.get(device)
-        return None if visitor is None else live.lane_of(visitor)
+        placeholder = live.devices.forked.get(device)
+        return None if placeholder is None else live.lane_of(placeholder)
 
     def unordered(self, live: Live, lane: Lane) -> bool:
         """Whether CUDA orders a lane with others by itself, which nobody sees where it is worked on by its handle."""
-        return live.caller is not None and bool(self._implied(live, lane))
+        return live.caller is not None and bool(self.implied(live, lane))
 
 
-class _Handle(int):
+class UnseenHandle(int):
     """The handle of the recording's stream, for calls of the driver, instead of that which was current at the call.
 
     What compares it, or writes it down, would not see the number that the eager run sees.

@@ -12,8 +12,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from capturekit.guard.allocators import Allocators
 from capturekit.guard.open_capture import Live
-from capturekit.guard.stream_work import Work
+from capturekit.guard.state import State
+from capturekit.guard.stream_work import StreamWork
+from capturekit.guard.verdicts import Verdicts
 from capturekit.model import errors
 from capturekit.model.errors import CudaCallError
 from capturekit.model.ledger import Lane
@@ -24,54 +27,64 @@ from capturekit.model.source_line import here
 _ADDRESSES = {'bcast': 1, 'send': 1, 'recv': 1}
 
 
-class Collectives(Work):
+class Collectives:
     """NCCL's collectives."""
+
+    def __init__(self, state: State, verdicts: Verdicts, allocators: Allocators, work: StreamWork) -> None:
+        self.state = state
+        self.verdicts = verdicts
+        self.allocators = allocators
+        self.work = work
 
     def collective(self, call: str, original: Callable[..., Any], comm: Any, *args: Any) -> Any:
         """A collective, or a send or receive, whose last argument is the stream."""
         ptr = int(args[-1])
-        if self.mine() is None and self.topology.lane(ptr) is None:
+        if self.state.mine() is None and self.state.ledger.lane(ptr) is None:
             return original(comm, *args)
         self._one_device(call, comm, ptr)
-        lane = self.topology.lane(ptr)
-        if lane is not None and lane.capture in self.lives and not self.live_of(lane).grouped:
-            self._counted(self.live_of(lane))
-        answer = self._on_stream(Operation.WORK, call, ptr, lambda: original(comm, *args))
-        lane = self.topology.lane(ptr)
-        if lane is not None and lane.capture in self.lives:
-            with self.lock:
-                self._noted(self.live_of(lane), lane, call, comm, args)
+        lane = self.state.ledger.lane(ptr)
+        if lane is not None and lane.capture in self.state.lives and not self.state.live_of(lane).collectives.grouped:
+            self._counted(self.state.live_of(lane))
+        answer = self.work.on_stream(Operation.WORK, call, ptr, lambda: original(comm, *args))
+        lane = self.state.ledger.lane(ptr)
+        if lane is not None and lane.capture in self.state.lives:
+            with self.state.lock:
+                self._noted(self.state.live_of(lane), lane, call, comm, args)
         return answer
 
     def _noted(self, live: Live, lane: Lane, call: str, comm: Any, args: tuple[Any, ...]) -> None:
         name = call.rpartition('.')[2].rstrip('()')
-        live.named.update((int(address), call) for address in args[: _ADDRESSES.get(name, 2)])
-        if live.memory is not None and comm not in live.communicators:
-            live.communicators.append(comm)
+        live.collectives.addresses.update((int(address), call) for address in args[: _ADDRESSES.get(name, 2)])
+        if live.memory is not None and comm not in live.collectives.communicators:
+            live.collectives.communicators.append(comm)
             live.memory.keep(comm)
             live.memory.to_close = True
         if live.trace is not None:
             live.trace.touch(lane.stream)
-        if live.groups:
-            live.grouped.append(lane.stream)
+        if live.collectives.depth:
+            live.collectives.grouped.append(lane.stream)
         else:
             self._attributed(live, [lane.stream])
 
     def _counted(self, live: Live) -> None:
         """Before a collective: how many nodes there are."""
         if live.trace is not None:
-            with self.lock, self.inside(), suppress(CudaCallError):  # a lost capture: its loss is what will be told
-                graph = self.platform.device.capture_info(live.origin.ptr).graph
-                live.ungrouped = self.platform.device.graph_node_count(graph)
+            with (
+                self.state.lock,
+                self.state.inside(),
+                suppress(CudaCallError),
+            ):  # a lost capture: its loss is what will be told
+                graph = self.state.platform.device.capture_info(live.origin.ptr).graph
+                live.collectives.nodes_before = self.state.platform.device.graph_node_count(graph)
 
     def _attributed(self, live: Live, streams: list[int]) -> None:
         """Which lane made which of the new nodes: NCCL makes those of all ranks together, some beside the lanes."""
         if live.trace is None:
             return
-        device = self.platform.device
-        with self.inside(), suppress(CudaCallError):
+        device = self.state.platform.device
+        with self.state.inside(), suppress(CudaCallError):
             graph = device.capture_info(live.origin.ptr).graph
-            new = device.graph_nodes(graph)[live.ungrouped :]
+            new = device.graph_nodes(graph)[live.collectives.nodes_before :]
             owner = {node: ptr for ptr in streams for node in device.capture_info(ptr).dependencies}
             edges = [(a, b) for a, b in device.graph_edges(graph) if a in owner or b in owner]
             for a, b in edges:
@@ -81,7 +94,7 @@ class Collectives(Work):
 
     def _one_device(self, call: str, comm: Any, ptr: int) -> None:
         """A communicator works on streams of its own device: NCCL fails on others, with the capture half made."""
-        lane = self.topology.lane(ptr)
+        lane = self.state.ledger.lane(ptr)
         if lane is None:
             return
         device = int(comm.device_id())
@@ -90,7 +103,7 @@ class Collectives(Work):
                 call,
                 stream=ptr,
                 lane=lane.number,
-                subject=self.subject(ptr),
+                subject=self.verdicts.subject(ptr),
                 location=here(),
                 rule=f'The communicator is of device {device} and the stream of device {lane.device}.',
                 remedy='Give each communicator the lane of its own device: `lanes[comm.device_id()].ptr`.',
@@ -98,8 +111,8 @@ class Collectives(Work):
 
     def group_started(self, original: Callable[..., Any]) -> Any:
         answer = original()
-        for live in self.threads.get(threading.get_ident(), ()):
-            live.groups += 1
+        for live in self.state.threads.get(threading.get_ident(), ()):
+            live.collectives.depth += 1
         return answer
 
     def group_ended(self, original: Callable[..., Any]) -> Any:
@@ -107,24 +120,24 @@ class Collectives(Work):
         try:
             return original()
         finally:
-            for live in list(self.threads.get(threading.get_ident(), ())):
-                live.groups = max(live.groups - 1, 0)
-                if not live.groups:
+            for live in list(self.state.threads.get(threading.get_ident(), ())):
+                live.collectives.depth = max(live.collectives.depth - 1, 0)
+                if not live.collectives.depth:
                     self._group_is_over(live)
 
     def _group_is_over(self, live: Live) -> None:
-        with self.lock:
-            streams, live.grouped = list(dict.fromkeys(live.grouped)), []
+        with self.state.lock:
+            streams, live.collectives.grouped = list(dict.fromkeys(live.collectives.grouped)), []
             if streams:
                 self._attributed(live, streams)
             for ptr in streams:
                 self._has_collective(live, ptr)
             if streams:
-                self.refresh()
+                self.allocators.refresh()
 
     def _has_collective(self, live: Live, ptr: int) -> None:
         """A lane has got work from a group."""
-        lane = self.topology.lane(ptr)
+        lane = self.state.ledger.lane(ptr)
         if lane is None:
             return
         lane.used = True
@@ -135,7 +148,7 @@ class Collectives(Work):
 
     def communicator(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Making communicators, and letting them go: not in a block."""
-        if self.mine() is None:
+        if self.state.mine() is None:
             return original(*args, **kwargs)
         raise errors.UnsupportedCallError(
             call,
@@ -147,9 +160,9 @@ class Collectives(Work):
 
     def open_group(self, live: Live) -> errors.CaptureError | None:
         """At the end of a capture: the error that says a group was left open."""
-        if not live.grouped:
+        if not live.collectives.grouped:
             return None
-        live.grouped.clear()
+        live.collectives.grouped.clear()
         return errors.UnsupportedCallError(
             'A group of NCCL was left open',
             location=here(),

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from capturekit.driver.node_accesses import Access, Touched, linear, overlap
+from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import Live
-from capturekit.guard.parts import Cuts, decided_here
+from capturekit.guard.parts import Parts, decided_here
+from capturekit.guard.state import State
 from capturekit.launch.condition_kernel import KERNEL, decide
 from capturekit.launch.plan import Part
 from capturekit.model import errors
@@ -43,13 +45,18 @@ class Decision:
     before: Any = None
 
 
-class Bodies(Cuts):
+class Bodies:
     """Conditional nodes in an open capture: work that the device decides about at every launch."""
+
+    def __init__(self, state: State, lanes: Lanes, parts: Parts) -> None:
+        self.state = state
+        self.lanes = lanes
+        self.parts = parts
 
     def decide(self, live: Live, decision: Decision, count: int) -> None:
         """Record what sets the condition, and the node with ``count`` empty bodies."""
         device = live.platform.device
-        if self.devices_of(live) > 1:
+        if self.parts.device_count(live) > 1:
             raise decided_here(f'A decision on the device: {decision.decides}')
         if not device.can_decide(decision.decides, count):
             raise errors.UnsupportedCallError(
@@ -60,13 +67,13 @@ class Bodies(Cuts):
                 remedy='Decide on the host, between two graphs; or update the driver and cuda-bindings.',
                 cuda_error=Code.cudaErrorNotSupported.name,
             )
-        part = Part() if live.into else self.part_of(live)
+        part = Part() if live.recorder.into else self.parts.part_of(live)
         before = self._one_line(live, decision.at)
         assert live.memory is not None
         memory = live.memory
-        with self.inside():
+        with self.state.inside():
             decision.graph = device.capture_info(live.origin.ptr).graph
-            part.graph = live.into or part.graph or decision.graph
+            part.graph = live.recorder.into or part.graph or decision.graph
             decision.handle = device.condition_create(part.graph)
             decision.passes = live.platform.cupy.ndarray((1,), 'u8', memory.grow(8))
             with live.origin:
@@ -76,13 +83,13 @@ class Bodies(Cuts):
             decision.node, decision.bodies = device.add_conditional(
                 decision.graph, after, decision.handle, decision.decides, count
             )
-            part.decided[decision.node] = live.decided[decision.node] = list(decision.bodies)
-            live.numbered[decision.graph] = device.graph_node_count(decision.graph)
+            part.decided[decision.node] = live.decisions.bodies[decision.node] = list(decision.bodies)
+            live.parts.numbered[decision.graph] = device.graph_node_count(decision.graph)
             device.set_dependencies(live.origin.ptr, [decision.node])
         if decision.decides == 'while':
-            live.awaited.append(decision)
+            live.decisions.empty_loops.append(decision)
         self._back_on(live, before, decision.node)
-        live.note('decision', self._current_lane(live), f'{decision.decides}: the device decides', decision.at)
+        live.note('decision', self.lanes.current_lane(live), f'{decision.decides}: the device decides', decision.at)
 
     def _set(self, live: Live, decision: Decision, *, again: bool) -> None:
         truth = decision.decides != 'switch'
@@ -95,40 +102,40 @@ class Bodies(Cuts):
         current = live.platform.cupy.cuda.get_current_stream()
         if current.ptr != live.origin.ptr and live.lane_of(current) is not None:
             live.origin.wait_event(current.record())
-        return self._leave_lanes(live, at, 'A decision while lanes are open', _JOINED)
+        return self.parts.leave_lanes(live, at, 'A decision while lanes are open', _JOINED)
 
     def _back_on(self, live: Live, before: Any, node: int) -> None:
         """The stream that was current goes on behind the node, which all that it has done lies before."""
         if before.ptr != live.origin.ptr and live.lane_of(before) is not None:
             before.wait_event(live.origin.record())
-            with self.inside():
+            with self.state.inside():
                 live.platform.device.set_dependencies(before.ptr, [node])
 
     def _number(self, live: Live, graph: int) -> None:
         """Nodes are numbered as they are recorded: those of a graph so far, before another goes on."""
         if live.trace is not None:
             live.poll()
-            live.trace.next_part(self.order_of(live, graph))
+            live.trace.next_part(self.parts.order_of(live, graph))
 
     def enter_body(self, live: Live, decision: Decision, number: int, at: Place | None) -> None:
         """Go on in a body of the node."""
         device = live.platform.device
         decision.before = self._one_line(live, at)  # what was recorded on another lane since is told by this, too
         self._nothing_between(live, decision, at)
-        with self.inside():
+        with self.state.inside():
             self._suspend(live, decision.graph)
             device.begin_capture_to(live.origin.ptr, decision.bodies[number], live.capture.mode)
         decision.inside = number
-        live.decisions.append(decision)
-        if decision in live.awaited:
-            live.awaited.remove(decision)
+        live.decisions.open.append(decision)
+        if decision in live.decisions.empty_loops:
+            live.decisions.empty_loops.remove(decision)
         assert live.memory is not None
         if decision.decides == 'while':
             live.memory.enter_loop()
-        self._begin_segment(live, decision.before, at)
+        self.parts.begin_segment(live, decision.before, at)
 
     def _nothing_between(self, live: Live, decision: Decision, at: Place | None) -> None:
-        with self.inside():
+        with self.state.inside():
             found = live.platform.device.capture_info(live.origin.ptr).dependencies
         if found != (decision.node,):
             raise errors.UnsupportedCallError(
@@ -142,9 +149,9 @@ class Bodies(Cuts):
         """End the driver's capture; the graph will go on behind the node."""
         self._number(live, graph)
         live.platform.device.end_capture(live.origin.ptr)
-        with self.lock:
-            live.past.append(live.capture)
-            self.topology.end(live.capture)
+        with self.state.lock:
+            live.parts.past.append(live.capture)
+            self.state.ledger.end(live.capture)
 
     def leave_body(self, live: Live, decision: Decision, at: Place | None, *, failed: bool) -> None:
         """End a body, and go on behind the node. What the body can't hold is told after that: the capture goes on."""
@@ -156,26 +163,29 @@ class Bodies(Cuts):
                 self._close_body(live, decision, at)
         except BaseException as error:
             fault = error
-        with self.inside():
+        with self.state.inside():
             self._end_body(live, body)
-            live.decisions.pop()
+            live.decisions.open.pop()
             decision.inside = None
             if decision.decides == 'while' and live.memory is not None and live.memory.leave_loop():
                 text = 'an array from before the loop was dropped in its body: each pass reads it as it was'
                 live.note('note', None, text, at)
             device.begin_capture_to(live.origin.ptr, decision.graph, live.capture.mode, [decision.node])
-        self._begin_segment(live, decision.before, at)
+        self.parts.begin_segment(live, decision.before, at)
         if fault is None and not failed:
-            fault = self._unfit(live, body, at) or self.unfit_copies(live, body) or _endless(live, decision, body)
+            fault = self._unfit(live, body, at) or self.parts.unfit_copies(live, body) or _endless(live, decision, body)
         if fault is not None or failed:
-            live.broken = live.broken or at or decision.at
-        if fault is not None:
-            raise fault
+            live.decisions.broken = live.decisions.broken or at or decision.at
+        try:
+            if fault is not None:
+                raise fault
+        finally:
+            del fault  # its traceback holds this frame
 
     def _close_body(self, live: Live, decision: Decision, at: Place | None) -> None:
         self._one_line(live, at)
         if decision.decides == 'while':
-            with self.inside(), live.origin:
+            with self.state.inside(), live.origin:
                 self._set(live, decision, again=True)
 
     def _end_body(self, live: Live, body: int) -> None:
@@ -188,10 +198,10 @@ class Bodies(Cuts):
         try:
             device.end_capture(live.origin.ptr)
         except CudaCallError:
-            live.broken = live.broken or here()
-        with self.lock:
-            live.past.append(live.capture)
-            self.topology.end(live.capture)
+            live.decisions.broken = live.decisions.broken or here()
+        with self.state.lock:
+            live.parts.past.append(live.capture)
+            self.state.ledger.end(live.capture)
 
     @staticmethod
     def _unfit(live: Live, body: int, at: Place | None) -> errors.CaptureError | None:
@@ -209,12 +219,13 @@ class Bodies(Cuts):
 
     def not_in_body(self, live: Live | None, what: str, remedy: str) -> None:
         """Refuse what the body of a decision can't hold."""
-        if live is not None and live.decisions:
+        if live is not None and live.decisions.open:
+            decision = live.decisions.open[-1]
             raise errors.UnsupportedCallError(
                 what,
                 location=here(),
-                rule=f'The body of `{live.decisions[-1].decides}` (at {live.decisions[-1].at}) runs on the device as '
-                'often as the device decides: nothing in it can come from the host.',
+                rule=f'The body of `{decision.decides}` (at {decision.at}) runs on the device as often as the device '
+                'decides: nothing in it can come from the host.',
                 remedy=remedy,
                 cuda_error=Code.cudaErrorNotSupported.name,
             )
@@ -248,8 +259,8 @@ def _touched(live: Live, body: int) -> Iterator[Touched]:
     """What the nodes of a body touch, and of the bodies in it, but for the kernels that ask the conditions."""
     accesses = live.platform.device.graph_accesses(body)
     for info in live.platform.device.node_infos(body):
-        if info.handle in live.decided:
-            for inner in live.decided[info.handle]:
+        if info.handle in live.decisions.bodies:
+            for inner in live.decisions.bodies[info.handle]:
                 yield from _touched(live, inner)
         elif info.name != KERNEL:
             yield Touched((), False) if info.kind == 'conditional' else accesses[info.handle]

@@ -12,19 +12,28 @@ from typing import Any
 
 import numpy
 
-from capturekit.guard.host_calls import Seams
+from capturekit.guard.arrays import Arrays
+from capturekit.guard.caller_streams import CallerStreams
+from capturekit.guard.state import State
 from capturekit.model.source_line import here
 
 
-class Effects(Seams):
+class Effects:
     """What a graphed function does besides CuPy's work."""
+
+    def __init__(self, state: State, callers: CallerStreams, arrays: Arrays) -> None:
+        self.state = state
+        self.callers = callers
+        self.arrays = arrays
 
     def thread_fed(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A thread is started, or given something to do."""
-        mine = self.mine()
-        rehearsal = self.rehearsals.get(threading.get_ident())
+        mine = self.state.mine()
+        rehearsal = self.state.rehearsals.get(threading.get_ident())
         if mine is not None and mine.caller is not None:
-            raise self.not_recorded(call, None, 'The function starts or feeds a thread', 'Let the caller do that.')
+            raise self.callers.not_recorded(
+                call, None, 'The function starts or feeds a thread', 'Let the caller do that.'
+            )
         if mine is None and rehearsal is not None:
             rehearsal.effects.append(f'the function starts or feeds a thread ({call}, at {here()})')
         return original(*args, **kwargs)
@@ -32,7 +41,7 @@ class Effects(Seams):
     def linalg_config(self, original: Callable[..., Any], *args: Any) -> Any:
         """``cupyx.errstate(linalg=...)`` decides whether CuPy reads an error's number on the host."""
         now = original(*args)
-        mine = self.mine()
+        mine = self.state.mine()
         if mine is not None and mine.caller is not None:
             mine.caller.conditions.append(lambda: bool(original(*args) == now))
         return now
@@ -43,14 +52,14 @@ class Effects(Seams):
     ) -> Any:  # fmt: skip
         if out is not None:
             self._fills(out)
-        return super().array_get(original, array, stream, order, out, blocking)
+        return self.arrays.array_get(original, array, stream, order, out, blocking)
 
     def _fills(self, out: Any) -> None:
         """Memory of the host's is filled: a launch does not, unless the function has made it."""
-        mine, rehearsal = self.mine(), self.rehearsals.get(threading.get_ident())
+        mine, rehearsal = self.state.mine(), self.state.rehearsals.get(threading.get_ident())
         if mine is not None and mine.caller is not None:
             if any(root_of(out) is one for one in mine.caller.filled):
-                raise self.not_recorded(
+                raise self.callers.not_recorded(
                     'ndarray.get(out=...)', None, "It fills an array of the caller's", 'Return `x.get()` instead.'
                 )
         elif rehearsal is not None:

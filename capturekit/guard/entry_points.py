@@ -1,40 +1,35 @@
-"""The places where Python code enters CuPy, as a table; and their counted installation and exact restoring.
+"""The places where Python code enters CuPy, as a table.
 
-Each row names a holder (a module or class by its dotted name), an attribute, and a verb: the method of the guard that
-is given the original and the call's arguments. Nothing is installed while no capture is open. The first
-:func:`install` puts all wrappers in place, or, if one fails, none; the last :func:`uninstall` puts back what was there:
-the same objects, and nothing where an attribute was inherited.
-
-CuPy's extension types refuse ``setattr``. Their methods are looked up in a dictionary like any type's, which
-``gc.get_referents`` reaches; writing there and telling the interpreter that the type was modified replaces a method for
-Python callers (CuPy's own C-level calls don't go through it). Rows of that kind are marked ``sealed``.
+Each row names a holder (a module or class by its dotted name), an attribute, and a verb: a component of the guard and
+its method, ``component.method``, which is given the original and the call's arguments.
+:mod:`capturekit.guard.patching` puts wrappers in these places, and takes them away again.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import gc
-import importlib
-import sys
-import threading
-import types
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from capturekit.guard.signatures import in_order
-from capturekit.model.counters import refused
-from capturekit.model.errors import CaptureError
-from capturekit.model.versions import lacking
-
-_MISSING = object()
 _STREAM = 'cupy.cuda.stream._BaseStream'
 _EVENT = 'cupy.cuda.stream.Event'
 #: ``from cupy.cuda import runtime`` gives the backend's module, ``import cupy.cuda.runtime`` a copy of its
 #: names, which is only guarded where somebody has imported it.
-_RUNTIME = 'cupy.cuda.runtime'
+RUNTIME = 'cupy.cuda.runtime'
 _BACKEND = 'cupy_backends.cuda.api.runtime'
+#: Verbs shared by many entries are given the call's name first.
+_GIVEN_THEIR_NAME = (
+    'seam',
+    'curand_draw',
+    'unsafe',
+    'pointer_',
+    'pool_free',
+    'pool_malloc',
+    'runtime_work',
+    'runtime_legacy',
+    'runtime_malloc',
+    'collective',
+    'thread_fed',
+    'communicator',
+)
 
 
 @dataclass(frozen=True)
@@ -56,20 +51,30 @@ class Entry:
     also: str = ''
     loaded: str = ''
 
+    @property
+    def named(self) -> bool:
+        """Whether the verb is given the call's name first, since it stands for several entries."""
+        return self.method.startswith(_GIVEN_THEIR_NAME)
+
+    @property
+    def method(self) -> str:
+        """The name of the verb within its component."""
+        return self.verb.rpartition('.')[2]
+
     def __str__(self) -> str:
         return f'{self.holder}.{self.name}'
 
 
 def _functions(verb: str, *names: str) -> tuple[Entry, ...]:
-    return tuple(Entry(_RUNTIME, name, verb, 'function', also=_BACKEND) for name in names)
+    return tuple(Entry(RUNTIME, name, verb, 'function', also=_BACKEND) for name in names)
 
 
-_NCCL = 'cupy_backends.cuda.libs.nccl'
+NCCL = 'cupy_backends.cuda.libs.nccl'
 
 
 def _nccl(verb: str, *names: str) -> tuple[Entry, ...]:
-    holder = f'{_NCCL}.NcclCommunicator'
-    return tuple(Entry(holder, name, verb, 'sealed', optional=True, loaded=_NCCL) for name in names)
+    holder = f'{NCCL}.NcclCommunicator'
+    return tuple(Entry(holder, name, verb, 'sealed', optional=True, loaded=NCCL) for name in names)
 
 
 #: Functions of CuPy's that no capture can hold, by the names that people call them; see
@@ -117,525 +122,130 @@ SEAMS = (
 )
 
 ENTRIES: tuple[Entry, ...] = (
-    Entry(_STREAM, 'synchronize', 'stream_synchronize'),
-    Entry(_STREAM, 'done', 'stream_done', 'property'),
-    Entry(_STREAM, 'record', 'stream_record'),
-    Entry(_STREAM, 'wait_event', 'stream_wait_event'),
-    Entry(_STREAM, 'use', 'stream_use'),
-    Entry(_STREAM, '__enter__', 'stream_enter'),
-    Entry(_STREAM, '__exit__', 'stream_exit'),
-    Entry(_STREAM, 'begin_capture', 'stream_begin_capture'),
-    Entry(_STREAM, 'end_capture', 'stream_end_capture'),
-    Entry(_STREAM, 'is_capturing', 'stream_is_capturing'),
-    Entry(_STREAM, 'is_non_blocking', 'stream_is_non_blocking', 'property'),
-    Entry(_STREAM, 'priority', 'stream_priority', 'property'),
-    Entry(_STREAM, 'add_callback', 'stream_add_callback'),
-    Entry(_STREAM, 'launch_host_func', 'stream_launch_host_func'),
-    Entry(_STREAM, '__eq__', 'stream_eq'),
-    Entry(_STREAM, '__hash__', 'stream_hash'),
-    Entry('cupy.cuda', 'get_current_stream', 'current_stream', 'function'),
-    Entry('cupy.cuda.stream', 'get_current_stream', 'current_stream', 'function'),
-    Entry(_STREAM, 'ptr', 'stream_handed_out', 'attribute'),
-    Entry('cupy.cuda.stream.Stream', '__init__', 'stream_made'),
-    Entry('cupy.cuda.stream.Stream', '__del__', 'stream_deleted'),
-    Entry(_EVENT, '__init__', 'event_made'),
-    Entry(_EVENT, 'record', 'event_record'),
-    Entry(_EVENT, 'synchronize', 'event_synchronize'),
-    Entry(_EVENT, 'done', 'event_done', 'property'),
-    Entry('cupy.cuda', 'get_elapsed_time', 'elapsed_time', 'function'),
-    Entry('cupy.cuda.stream', 'get_elapsed_time', 'elapsed_time', 'function'),
-    Entry('cupy.cuda.device.Device', 'synchronize', 'device_synchronize', 'sealed'),
-    Entry('cupy.cuda.device.Device', '__enter__', 'device_enter', 'sealed'),
-    Entry('cupy.cuda.device.Device', '__exit__', 'device_exit', 'sealed'),
-    Entry('cupy.cuda.device.Device', 'use', 'device_use', 'sealed'),
-    Entry('cupy._core.syncdetect', '_declare_synchronize', 'declared_synchronize', 'function'),
-    Entry('cupy.ndarray', 'get', 'array_get'),
-    Entry('cupy.ndarray', 'set', 'array_set'),
-    Entry('cupy.ndarray', '__getitem__', 'array_getitem'),
-    Entry('cupy.ndarray', '__setitem__', 'array_setitem'),
-    Entry('cupy.ndarray', '__dlpack__', 'array_dlpack'),
-    Entry('cupy._core', 'array', 'array_from', 'function'),
-    Entry('cupy.cuda.memory', 'UnownedMemory', 'memory_of_another', 'function'),
-    Entry('cupy._util', 'CUDA_ARRAY_INTERFACE_SYNC', 'exchange_waits', 'function'),
-    Entry('cupy._core', 'concatenate_method', 'arrays_joined', 'function'),
-    Entry('cupy.cuda.graph.Graph', 'launch', 'graph_launch', 'sealed'),
-    Entry('cupy.cuda.graph.Graph', 'upload', 'graph_upload', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPool', 'free_all_blocks', 'pool_free', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryAsyncPool', 'free_all_blocks', 'pool_free', 'sealed', optional=True),
-    Entry('cupy.cuda.pinned_memory.PinnedMemoryPool', 'free_all_blocks', 'pool_free', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_device_async', 'pointer_copy', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_host_async', 'pointer_copy', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_to_host_async', 'pointer_copy', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_async', 'pointer_copy', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'memset_async', 'pointer_copy', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_device', 'pointer_sync', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_host', 'pointer_sync', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_to_host', 'pointer_sync', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from', 'pointer_sync', 'sealed'),
-    Entry('cupy.cuda.memory.MemoryPointer', 'memset', 'pointer_sync', 'sealed'),
-    Entry('cupy.cuda.memory', '_set_thread_local_allocator', 'allocator_set', 'function'),
-    Entry('cupy.cuda', 'set_allocator', 'allocator_chosen', 'function'),
-    Entry('cupy.cuda.memory.MemoryPool', 'malloc', 'pool_malloc', 'sealed'),
-    Entry('cupy.cuda', 'alloc_pinned_memory', 'unsafe', 'function'),
-    Entry('cupy.cuda.pinned_memory', 'alloc_pinned_memory', 'unsafe', 'function'),
-    *_functions('runtime_stream_synchronize', 'streamSynchronize'),
-    *_functions('runtime_stream_query', 'streamQuery'),
-    *_functions('runtime_stream_wait_event', 'streamWaitEvent'),
-    *_functions('runtime_begin_capture', 'streamBeginCapture'),
-    *_functions('runtime_end_capture', 'streamEndCapture'),
-    *_functions('runtime_stream_flags', 'streamGetFlags'),
-    *_functions('runtime_stream_priority', 'streamGetPriority'),
-    *_functions('runtime_add_callback', 'streamAddCallback'),
-    *_functions('runtime_stream_destroy', 'streamDestroy'),
-    *_functions('runtime_event_record', 'eventRecord'),
-    *_functions('runtime_event_query', 'eventQuery'),
-    *_functions('runtime_event_synchronize', 'eventSynchronize'),
-    *_functions('runtime_elapsed_time', 'eventElapsedTime'),
-    *_functions('runtime_event_made', 'eventCreate', 'eventCreateWithFlags'),
-    *_functions('runtime_device_synchronize', 'deviceSynchronize'),
-    *_functions('runtime_set_device', 'setDevice'),
-    *_functions('runtime_launch', 'graphLaunch'),
-    *_functions('runtime_upload', 'graphUpload'),
+    Entry(_STREAM, 'synchronize', 'waits.stream_synchronize'),
+    Entry(_STREAM, 'done', 'waits.stream_done', 'property'),
+    Entry(_STREAM, 'record', 'events.stream_record'),
+    Entry(_STREAM, 'wait_event', 'events.stream_wait_event'),
+    Entry(_STREAM, 'use', 'streams.stream_use'),
+    Entry(_STREAM, '__enter__', 'streams.stream_enter'),
+    Entry(_STREAM, '__exit__', 'streams.stream_exit'),
+    Entry(_STREAM, 'begin_capture', 'manual.stream_begin_capture'),
+    Entry(_STREAM, 'end_capture', 'manual.stream_end_capture'),
+    Entry(_STREAM, 'is_capturing', 'properties.stream_is_capturing'),
+    Entry(_STREAM, 'is_non_blocking', 'properties.stream_is_non_blocking', 'property'),
+    Entry(_STREAM, 'priority', 'properties.stream_priority', 'property'),
+    Entry(_STREAM, 'add_callback', 'work.stream_add_callback'),
+    Entry(_STREAM, 'launch_host_func', 'work.stream_launch_host_func'),
+    Entry(_STREAM, '__eq__', 'callers.stream_eq'),
+    Entry(_STREAM, '__hash__', 'callers.stream_hash'),
+    Entry('cupy.cuda', 'get_current_stream', 'callers.current_stream', 'function'),
+    Entry('cupy.cuda.stream', 'get_current_stream', 'callers.current_stream', 'function'),
+    Entry(_STREAM, 'ptr', 'properties.stream_handed_out', 'attribute'),
+    Entry('cupy.cuda.stream.Stream', '__init__', 'callers.stream_made'),
+    Entry('cupy.cuda.stream.Stream', '__del__', 'properties.stream_deleted'),
+    Entry(_EVENT, '__init__', 'events.event_made'),
+    Entry(_EVENT, 'record', 'events.event_record'),
+    Entry(_EVENT, 'synchronize', 'waits.event_synchronize'),
+    Entry(_EVENT, 'done', 'waits.event_done', 'property'),
+    Entry('cupy.cuda', 'get_elapsed_time', 'waits.elapsed_time', 'function'),
+    Entry('cupy.cuda.stream', 'get_elapsed_time', 'waits.elapsed_time', 'function'),
+    Entry('cupy.cuda.device.Device', 'synchronize', 'waits.device_synchronize', 'sealed'),
+    Entry('cupy.cuda.device.Device', '__enter__', 'devices.device_enter', 'sealed'),
+    Entry('cupy.cuda.device.Device', '__exit__', 'devices.device_exit', 'sealed'),
+    Entry('cupy.cuda.device.Device', 'use', 'devices.device_use', 'sealed'),
+    Entry('cupy._core.syncdetect', '_declare_synchronize', 'waits.declared_synchronize', 'function'),
+    Entry('cupy.ndarray', 'get', 'effects.array_get'),
+    Entry('cupy.ndarray', 'set', 'arrays.array_set'),
+    Entry('cupy.ndarray', '__getitem__', 'arrays.array_getitem'),
+    Entry('cupy.ndarray', '__setitem__', 'arrays.array_setitem'),
+    Entry('cupy.ndarray', '__dlpack__', 'exchange.array_dlpack'),
+    Entry('cupy._core', 'array', 'arrays.array_from', 'function'),
+    Entry('cupy.cuda.memory', 'UnownedMemory', 'exchange.memory_of_another', 'function'),
+    Entry('cupy._util', 'CUDA_ARRAY_INTERFACE_SYNC', 'exchange.exchange_waits', 'function'),
+    Entry('cupy._core', 'concatenate_method', 'arrays.arrays_joined', 'function'),
+    Entry('cupy.cuda.graph.Graph', 'launch', 'launches.graph_launch', 'sealed'),
+    Entry('cupy.cuda.graph.Graph', 'upload', 'launches.graph_upload', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPool', 'free_all_blocks', 'allocators.pool_free', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryAsyncPool', 'free_all_blocks', 'allocators.pool_free', 'sealed', optional=True),
+    Entry('cupy.cuda.pinned_memory.PinnedMemoryPool', 'free_all_blocks', 'allocators.pool_free', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_device_async', 'copies.pointer_copy', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_host_async', 'copies.pointer_copy', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_to_host_async', 'copies.pointer_copy', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_async', 'copies.pointer_copy', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'memset_async', 'copies.pointer_copy', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_device', 'copies.pointer_sync', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from_host', 'copies.pointer_sync', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_to_host', 'copies.pointer_sync', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'copy_from', 'copies.pointer_sync', 'sealed'),
+    Entry('cupy.cuda.memory.MemoryPointer', 'memset', 'copies.pointer_sync', 'sealed'),
+    Entry('cupy.cuda.memory', '_set_thread_local_allocator', 'allocators.allocator_set', 'function'),
+    Entry('cupy.cuda', 'set_allocator', 'allocators.allocator_chosen', 'function'),
+    Entry('cupy.cuda.memory.MemoryPool', 'malloc', 'allocators.pool_malloc', 'sealed'),
+    Entry('cupy.cuda', 'alloc_pinned_memory', 'verdicts.unsafe', 'function'),
+    Entry('cupy.cuda.pinned_memory', 'alloc_pinned_memory', 'verdicts.unsafe', 'function'),
+    *_functions('waits.runtime_stream_synchronize', 'streamSynchronize'),
+    *_functions('waits.runtime_stream_query', 'streamQuery'),
+    *_functions('events.runtime_stream_wait_event', 'streamWaitEvent'),
+    *_functions('manual.runtime_begin_capture', 'streamBeginCapture'),
+    *_functions('manual.runtime_end_capture', 'streamEndCapture'),
+    *_functions('properties.runtime_stream_flags', 'streamGetFlags'),
+    *_functions('properties.runtime_stream_priority', 'streamGetPriority'),
+    *_functions('work.runtime_add_callback', 'streamAddCallback'),
+    *_functions('properties.runtime_stream_destroy', 'streamDestroy'),
+    *_functions('events.runtime_event_record', 'eventRecord'),
+    *_functions('waits.runtime_event_query', 'eventQuery'),
+    *_functions('waits.runtime_event_synchronize', 'eventSynchronize'),
+    *_functions('waits.runtime_elapsed_time', 'eventElapsedTime'),
+    *_functions('events.runtime_event_made', 'eventCreate', 'eventCreateWithFlags'),
+    *_functions('waits.runtime_device_synchronize', 'deviceSynchronize'),
+    *_functions('devices.runtime_set_device', 'setDevice'),
+    *_functions('launches.runtime_launch', 'graphLaunch'),
+    *_functions('launches.runtime_upload', 'graphUpload'),
     *_functions(
-        'runtime_work_last', 'memcpyAsync', 'memsetAsync', 'memcpy2DAsync', 'memcpy3DAsync', 'memcpy2DFromArrayAsync',
-        'memcpy2DToArrayAsync',
+        'copies.runtime_work_last', 'memcpyAsync', 'memsetAsync', 'memcpy2DAsync', 'memcpy3DAsync',
+        'memcpy2DFromArrayAsync', 'memcpy2DToArrayAsync',
     ),
-    *_functions('runtime_host_func', 'launchHostFunc'),
-    *_functions('runtime_peer_copy', 'memcpyPeerAsync'),
-    *_functions('runtime_prefetch', 'memPrefetchAsync'),
+    *_functions('work.runtime_host_func', 'launchHostFunc'),
+    *_functions('work.runtime_peer_copy', 'memcpyPeerAsync'),
+    *_functions('work.runtime_prefetch', 'memPrefetchAsync'),
     *_functions(
-        'runtime_legacy', 'memcpy', 'memset', 'memcpy2D', 'memcpy3D', 'memcpyPeer', 'memcpy2DFromArray',
+        'copies.runtime_legacy', 'memcpy', 'memset', 'memcpy2D', 'memcpy3D', 'memcpyPeer', 'memcpy2DFromArray',
         'memcpy2DToArray',
     ),
     *_functions(
-        'unsafe', 'malloc', 'mallocManaged', 'mallocArray', 'malloc3DArray', 'hostAlloc', 'hostRegister',
+        'verdicts.unsafe', 'malloc', 'mallocManaged', 'mallocArray', 'malloc3DArray', 'hostAlloc', 'hostRegister',
         'hostUnregister', 'free', 'freeHost', 'freeArray', 'graphInstantiate', 'graphExecDestroy', 'profilerStart',
         'profilerStop', 'deviceSetLimit', 'deviceSetMemPool', 'memPoolTrimTo', 'memPoolCreate', 'memPoolDestroy',
         'memPoolGetAttribute', 'memPoolSetAttribute', 'memAdvise',
     ),
     *(
-        Entry('cupy_backends.cuda.libs.curand', f'generate{name}', 'curand_draw', 'function', optional=True)
+        Entry('cupy_backends.cuda.libs.curand', f'generate{name}', 'draws.curand_draw', 'function', optional=True)
         for name in (
             '', 'LongLong', 'Uniform', 'UniformDouble', 'Normal', 'NormalDouble', 'LogNormal', 'LogNormalDouble',
             'Poisson',
         )
     ),
-    Entry('cupy.random._generator.RandomState', '_get_seed', 'random_seed_given'),
-    Entry('cupy.random._generator.RandomState', 'seed', 'random_seeded'),
-    Entry('cupy.random._bit_generator.BitGenerator', '__init__', 'bit_generator_made', optional=True),
-    Entry('cupy.random._bit_generator._cuRANDGenerator', 'state', 'generator_state', optional=True),
-    *(Entry(name.rpartition('.')[0], name.rpartition('.')[2], 'seam', 'code', optional=True) for name in SEAMS),
-    *_nccl(
-        'collective', 'allReduce', 'reduce', 'broadcast', 'bcast', 'reduceScatter', 'allGather', 'send', 'recv',
+    Entry('cupy.random._generator.RandomState', '_get_seed', 'draws.random_seed_given'),
+    Entry('cupy.random._generator.RandomState', 'seed', 'draws.random_seeded'),
+    Entry('cupy.random._bit_generator.BitGenerator', '__init__', 'draws.bit_generator_made', optional=True),
+    Entry('cupy.random._bit_generator._cuRANDGenerator', 'state', 'draws.generator_state', optional=True),
+    *(
+        Entry(name.rpartition('.')[0], name.rpartition('.')[2], 'host_calls.seam', 'code', optional=True)
+        for name in SEAMS
     ),
-    *_nccl('communicator', 'initAll', 'commSplit', 'destroy', 'abort'),
-    Entry(_NCCL, 'groupStart', 'group_started', 'function', True, also='cupy.cuda.nccl', loaded=_NCCL),
-    Entry(_NCCL, 'groupEnd', 'group_ended', 'function', True, also='cupy.cuda.nccl', loaded=_NCCL),
-    Entry('cupy', 'copyto', 'copied_to', 'code'),
-    Entry('threading.Thread', 'start', 'thread_fed'),
-    Entry('threading.Condition', 'notify', 'thread_fed'),
-    Entry('queue.SimpleQueue', 'put', 'thread_fed', 'sealed'),
-    Entry('concurrent.futures.thread.ThreadPoolExecutor', 'submit', 'thread_fed'),
-    Entry('cupyx._ufunc_config', 'get_config_linalg', 'linalg_config', 'code', optional=True),
-    *_functions('runtime_malloc_async', 'mallocAsync', 'mallocFromPoolAsync'),
-    *_functions('runtime_free_async', 'freeAsync'),
+    *_nccl(
+        'collectives.collective', 'allReduce', 'reduce', 'broadcast', 'bcast', 'reduceScatter', 'allGather', 'send',
+        'recv',
+    ),
+    *_nccl('collectives.communicator', 'initAll', 'commSplit', 'destroy', 'abort'),
+    Entry(NCCL, 'groupStart', 'collectives.group_started', 'function', True, also='cupy.cuda.nccl', loaded=NCCL),
+    Entry(NCCL, 'groupEnd', 'collectives.group_ended', 'function', True, also='cupy.cuda.nccl', loaded=NCCL),
+    Entry('cupy', 'copyto', 'devices.copied_to', 'code'),
+    Entry('threading.Thread', 'start', 'effects.thread_fed'),
+    Entry('threading.Condition', 'notify', 'effects.thread_fed'),
+    Entry('queue.SimpleQueue', 'put', 'effects.thread_fed', 'sealed'),
+    Entry('concurrent.futures.thread.ThreadPoolExecutor', 'submit', 'effects.thread_fed'),
+    Entry('cupyx._ufunc_config', 'get_config_linalg', 'effects.linalg_config', 'code', optional=True),
+    *_functions('work.runtime_malloc_async', 'mallocAsync', 'mallocFromPoolAsync'),
+    *_functions('work.runtime_free_async', 'freeAsync'),
 )  # fmt: skip
-
-
-def resolve(dotted: str) -> Any:
-    """Return the module or class of a dotted name; AttributeError or ImportError names what is missing."""
-    module, attributes = _way(dotted)
-    found: Any = sys.modules[module]
-    for name in attributes:
-        found = getattr(found, name)
-    return found
-
-
-def _way(dotted: str) -> tuple[str, tuple[str, ...]]:
-    """The module on the way to a dotted name, imported, and the attributes that follow."""
-    known = _ways.get(dotted)
-    if known is not None and known[0] in sys.modules:
-        return known
-    parts = dotted.split('.')
-    for length in range(len(parts), 0, -1):
-        module = '.'.join(parts[:length])
-        try:
-            if module not in sys.modules:
-                _imported(module)
-        except ModuleNotFoundError:
-            continue
-        _ways[dotted] = module, tuple(parts[length:])
-        return _ways[dotted]
-    raise ImportError(f'no module on the way to {dotted}')
-
-
-_ways: dict[str, tuple[str, tuple[str, ...]]] = {}
-
-
-def _imported(name: str) -> Any:
-    """Import a module and leave what its package has under that name: importing would replace it."""
-    package, _dot, attribute = name.rpartition('.')
-    parent = (sys.modules.get(package) or _imported(package)) if package else None
-    before = getattr(parent, attribute, _MISSING)
-    module = importlib.import_module(name)
-    if before is not _MISSING:
-        setattr(parent, attribute, before)
-    return module
-
-
-def _namespace(holder: Any) -> dict[str, Any]:
-    """The dictionary behind an extension type."""
-    found = gc.get_referents(holder.__dict__)[0]
-    if not isinstance(found, dict):
-        raise TypeError(f'{holder!r} keeps its attributes out of reach')
-    return found
-
-
-class _Slot:
-    """One attribute of one holder: read as it stands, written, put back."""
-
-    def __init__(self, entry: Entry, dotted: str) -> None:
-        self.entry = entry
-        self.dotted = dotted
-        self.holder = resolve(dotted)
-        self.written = False
-        self.wrapper: Any = None
-        self.plain = not isinstance(self.holder, type) or not self.holder.__flags__ & _IMMUTABLE
-        space = self.holder.__dict__
-        self.before = space.get(entry.name, _MISSING)
-        self.original = self._inherited() if self.before is _MISSING else self.before
-
-    def _inherited(self) -> Any:
-        return None if self.entry.kind == 'attribute' else getattr(self.holder, self.entry.name)
-
-    def changed(self) -> bool:
-        """True when the holder does not hold what was found any more."""
-        return self.holder.__dict__.get(self.entry.name, _MISSING) is not self.before
-
-    def write(self) -> None:
-        if self.plain:
-            setattr(self.holder, self.entry.name, self.wrapper)
-        else:
-            _namespace(self.holder)[self.entry.name] = self.wrapper
-            _modified(self.holder)
-        self.written = True
-
-    def restore(self) -> None:
-        if not self.written:
-            return
-        if not self.plain:
-            space = _namespace(self.holder)
-            if self.before is _MISSING:
-                space.pop(self.entry.name, None)
-            else:
-                space[self.entry.name] = self.before
-            _modified(self.holder)
-        elif self.before is _MISSING:
-            delattr(self.holder, self.entry.name)
-        else:
-            setattr(self.holder, self.entry.name, self.before)
-        self.written = False
-
-
-#: ``Py_TPFLAGS_IMMUTABLETYPE``; since Python 3.10 all static types have it.
-_IMMUTABLE = 1 << 8
-
-
-def _modified(holder: type) -> None:
-    ctypes.pythonapi.PyType_Modified(ctypes.py_object(holder))
-
-
-def _wrapper(
-    entry: Entry, original: Any, verb: Callable[..., Any], inside: Any, told: Callable[[CaptureError], None]
-) -> Any:
-    """What stands in an entry's place. ``inside.depth`` is above zero in threads where the guard itself is calling;
-    ``inside.shadow``, in threads that are linted, has the verbs that are asked instead. ``told`` is given what a verb
-    raises.
-    """
-    if entry.kind == 'attribute':
-        return _Attribute(entry.name, verb, inside)
-    if entry.kind == 'property':
-        return _property(original, verb, inside, told)
-
-    if isinstance(original, bool):
-        return _Asked(original, verb, inside)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if inside.depth:
-            return original(*args, **kwargs)
-        if kwargs:
-            args, kwargs = in_order(verb, original, args, kwargs)
-        if inside.shadow is not None:
-            return inside.shadow.instead_of(verb)(original, *args, **kwargs)
-        try:
-            return verb(original, *args, **kwargs)
-        except CaptureError as error:
-            refused(error)
-            told(error)
-            raise
-
-    if isinstance(original, type):
-        return _stands_for(original, call)
-    try:
-        functools.update_wrapper(call, original)
-    except (AttributeError, TypeError):
-        call.__name__ = entry.name
-    return call
-
-
-def _property(original: Any, verb: Callable[..., Any], inside: Any, told: Callable[[CaptureError], None]) -> property:
-    """What stands in a property's place."""
-    getter: Any = original.__get__
-
-    def get(self: Any) -> Any:
-        if inside.depth:
-            return getter(self)
-        if inside.shadow is not None:
-            return inside.shadow.instead_of(verb)(getter, self)
-        try:
-            return verb(getter, self)
-        except CaptureError as error:
-            refused(error)
-            told(error)
-            raise
-
-    return property(get, doc=getattr(original, '__doc__', None))
-
-
-class _Asked:
-    """A switch of CuPy's, yes or no: the verb is asked whenever CuPy looks."""
-
-    def __init__(self, original: bool, verb: Callable[..., Any], inside: Any) -> None:
-        self._original = original
-        self._verb = verb
-        self._inside = inside
-
-    def __bool__(self) -> bool:
-        if self._inside.depth or self._inside.shadow is not None:
-            return self._original
-        return bool(self._verb(self._original))
-
-    def __repr__(self) -> str:
-        return repr(self._original)
-
-
-def _stands_for(original: type, call: Callable[..., Any]) -> type:
-    """A class in the place of another: to make one is a call, and what is one of the other's is one of its own."""
-    members: dict[str, Any] = {
-        '__call__': lambda _cls, *args, **kwargs: call(*args, **kwargs),
-        '__instancecheck__': lambda _cls, one: isinstance(one, original),
-        '__subclasscheck__': lambda _cls, one: issubclass(one, original),
-    }
-    names = {name: getattr(original, name) for name in ('__module__', '__qualname__', '__doc__')}
-    made: type = type('Guarded', (type,), members)(original.__name__, (), names)
-    return made
-
-
-class _CodeSlot:
-    """The code of a Python function: read, written, put back. Everybody who holds the function meets the wrapper."""
-
-    def __init__(self, entry: Entry, function: types.FunctionType) -> None:
-        self.entry = entry
-        self.dotted = entry.holder
-        self.holder = resolve(entry.holder)
-        self.function = function
-        self.written = False
-        self.before = function.__code__
-        self.original = types.FunctionType(
-            function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
-        )
-        self.original.__kwdefaults__ = function.__kwdefaults__
-        self.wrapper: Any = None
-
-    def changed(self) -> bool:
-        """True when the function's code is not what was found any more."""
-        held = getattr(self.holder, self.entry.name, None)
-        return held is not self.function or self.function.__code__ is not self.before
-
-    def write(self) -> None:
-        name = str(self.entry)
-        _CODE[name] = self.wrapper
-        constants = tuple(name if c == 'NAME' else c for c in _trampoline.__code__.co_consts)
-        self.function.__code__ = _trampoline.__code__.replace(co_consts=constants, co_name=self.before.co_name)
-        self.written = True
-
-    def restore(self) -> None:
-        if self.written:
-            self.function.__code__ = self.before
-            self.written = False
-
-
-#: What stands behind replaced code, by the entry's name.
-_CODE: dict[str, Callable[..., Any]] = {}
-
-
-def _trampoline(*args: Any, **kwargs: Any) -> Any:
-    """Runs with the globals of the function whose code it replaces."""
-    from capturekit.guard.entry_points import _CODE as behind
-
-    return behind['NAME'](*args, **kwargs)
-
-
-class _Attribute:
-    """An attribute of instances, told of each reading. The value stays where it was, in the instance."""
-
-    def __init__(self, name: str, verb: Callable[..., Any], inside: Any) -> None:
-        self._name = name
-        self._verb = verb
-        self._inside = inside
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        if instance is None:
-            raise AttributeError(self._name)
-        try:
-            value = instance.__dict__[self._name]
-        except KeyError:
-            raise AttributeError(self._name) from None
-        # our own code reads it too often to ask the guard each time
-        if not self._inside.depth and not sys._getframe(1).f_globals.get('__name__', '').startswith('capturekit.'):
-            verb = self._verb if self._inside.shadow is None else self._inside.shadow.instead_of(self._verb)
-            instead = verb(instance, value)
-            return instead if isinstance(instead, int) else value
-        return value
-
-    def __set__(self, instance: Any, value: Any) -> None:
-        instance.__dict__[self._name] = value
-
-
-#: Verbs shared by many entries are given the call's name first.
-_TOLD_THEIR_NAME = (
-    'seam',
-    'curand_draw',
-    'unsafe',
-    'pointer_',
-    'pool_free',
-    'pool_malloc',
-    'runtime_work',
-    'runtime_legacy',
-    'runtime_malloc',
-    'collective',
-    'thread_fed',
-    'communicator',
-)
-
-
-class Inside(threading.local):
-    """How deep this thread is in calls of the guard's own; and what is asked instead of the guard, or None."""
-
-    depth = 0
-    shadow: Any = None
-
-
-class Installation:
-    """Wrappers in place for one guard; counted."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._count = 0
-        self._slots: list[Any] = []
-        self._known: list[Any] = []
-        self._copy: Any = None
-        self.originals: dict[str, Any] = {}
-        self.inside = Inside()
-
-    @property
-    def installed(self) -> bool:
-        return bool(self._slots)
-
-    def install(self, guard: Any) -> None:
-        """Put the wrappers in place, the first time; count, every time."""
-        with self._lock:
-            if self._count == 0:
-                self._write_all(guard)
-            self._count += 1
-
-    def _write_all(self, guard: Any) -> None:
-        written: list[Any] = []
-        try:
-            for slot in self._found(guard):
-                written.append(slot)
-                slot.write()
-        except BaseException:
-            _restore_all(written)
-            raise
-        self._slots = written
-
-    def _found(self, guard: Any) -> list[Any]:
-        """The slots of the CuPy in force, with their wrappers; made once, and again where something has changed."""
-        if self._stale():
-            slots, told = [], getattr(guard, 'has_refused', lambda error: None)
-            for entry in ENTRIES:
-                for slot in self._find(entry):
-                    verb = getattr(guard, entry.verb)
-                    if entry.verb.startswith(_TOLD_THEIR_NAME):
-                        verb = functools.partial(verb, _spelled(entry))
-                    slot.wrapper = _wrapper(entry, slot.original, verb, self.inside, told)
-                    slots.append(slot)
-            self._known = slots
-            self._copy = _come_and_go()
-            self.originals = {str(slot.entry): slot.original for slot in slots}
-        return self._known
-
-    def _stale(self) -> bool:
-        """True when nothing was found yet, or a holder, or what it holds, is another one by now."""
-        holders = {slot.dotted: slot.holder for slot in self._known}
-        return (
-            not self._known
-            or self._copy != _come_and_go()
-            or any(resolve(dotted) is not holder for dotted, holder in holders.items())
-            or any(slot.changed() for slot in self._known)
-        )
-
-    @staticmethod
-    def _find(entry: Entry) -> list[Any]:
-        if entry.loaded and entry.loaded not in sys.modules:
-            return []
-        try:
-            if entry.kind == 'code':
-                function = getattr(resolve(entry.holder), entry.name)
-                if isinstance(function, types.FunctionType) and not function.__code__.co_freevars:
-                    return [_CodeSlot(entry, function)]
-            if not entry.also:
-                return [_Slot(entry, entry.holder)]
-            slots = [_Slot(entry, entry.also)]
-            if entry.holder in sys.modules:
-                slots.append(_Slot(entry, entry.holder))
-        except (AttributeError, ImportError) as error:
-            if entry.optional or entry.holder == _RUNTIME:
-                return []  # CUDA's runtime functions come and go with versions of CuPy
-            raise ImportError(lacking(str(entry))) from error
-        return slots[:1] if slots[0].holder is slots[-1].holder else slots
-
-    def uninstall(self) -> None:
-        """Count back; the last time, put back what was there."""
-        with self._lock:
-            if self._count == 0:
-                raise RuntimeError('uninstall without install')
-            self._count -= 1
-            if self._count == 0:
-                slots, self._slots = self._slots, []
-                _restore_all(slots)
-
-
-def _come_and_go() -> tuple[int, ...]:
-    """Which modules there are of those that nobody imports for our sake."""
-    return tuple(id(sys.modules.get(name)) for name in (_RUNTIME, _NCCL, 'cupy.cuda.nccl'))
-
-
-def _spelled(entry: Entry) -> str:
-    if entry.kind == 'code':
-        return str(entry)
-    holder = entry.holder.rsplit('.', 1)[-1]
-    return f'{holder}.{entry.name}()'
-
-
-def _restore_all(slots: list[Any]) -> None:
-    """Restore in reverse; every slot is tried, the first failure is raised at the end."""
-    failure: BaseException | None = None
-    for slot in reversed(slots):
-        try:
-            slot.restore()
-        except BaseException as error:
-            failure = failure or error
-    if failure is not None:
-        raise failure

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from capturekit.guard.collectives import Collectives
+from capturekit.guard.allocators import Allocators
+from capturekit.guard.caller_streams import CallerStreams
+from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import Live
+from capturekit.guard.outside_streams import OutsideStreams
+from capturekit.guard.parts import Parts
+from capturekit.guard.placeholders import Placeholders
+from capturekit.guard.state import State
+from capturekit.guard.stream_work import StreamWork
+from capturekit.guard.verdicts import Verdicts
 from capturekit.model import errors
 from capturekit.model.ledger import LEGACY_HANDLES, Lane
 from capturekit.model.rules import Code, Operation
@@ -15,184 +23,208 @@ from capturekit.model.source_line import here
 _O = Operation
 
 
-class Ordering(Collectives):
+class Events:
     """Events recorded and waited for: existing fork and join code, followed as it stands."""
+
+    def __init__(
+        self,
+        state: State,
+        verdicts: Verdicts,
+        allocators: Allocators,
+        lanes: Lanes,
+        callers: CallerStreams,
+        parts: Parts,
+        outside: OutsideStreams,
+        placeholders: Placeholders,
+        work: StreamWork,
+    ) -> None:
+        self.state = state
+        self.verdicts = verdicts
+        self.allocators = allocators
+        self.lanes = lanes
+        self.callers = callers
+        self.parts = parts
+        self.outside = outside
+        self.placeholders = placeholders
+        self.work = work
 
     def event_made(self, original: Callable[..., Any], event: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(event, *args, **kwargs)
-        with self.lock:
-            self.topology.forget_event(event.ptr)
-            mine = self.mine()
+        with self.state.lock:
+            self.state.ledger.forget_event(event.ptr)
+            mine = self.state.mine()
             if mine is not None and mine.caller is not None:
                 mine.caller.made_here(event, mine.caller.events)
         return answer
 
     def runtime_event_made(self, original: Callable[..., Any], *args: Any) -> Any:
-        mine = self.mine()
+        mine = self.state.mine()
         if mine is not None and mine.caller is not None:
-            raise self.not_recorded('cupy.cuda.runtime.eventCreate()', None, 'Nobody sees how long this event is kept')
+            raise self.callers.not_recorded(
+                'cupy.cuda.runtime.eventCreate()', None, 'Nobody sees how long this event is kept'
+            )
         ptr = original(*args)
-        with self.lock:
-            self.topology.forget_event(ptr)
+        with self.state.lock:
+            self.state.ledger.forget_event(ptr)
         return ptr
 
     def stream_record(self, original: Callable[..., Any], stream: Any, event: Any = None) -> Any:
-        stream = self.meant(stream)
+        stream = self.placeholders.meant(stream)
         return self._record('Stream.record()', stream.ptr, event, lambda: original(stream, event), stream)
 
     def event_record(self, original: Callable[..., Any], event: Any, stream: Any = None) -> Any:
         if stream is None:
-            stream = self.platform.cupy.cuda.get_current_stream()
-        stream = self.meant(stream)
+            stream = self.state.platform.cupy.cuda.get_current_stream()
+        stream = self.placeholders.meant(stream)
         self._record('Event.record()', stream.ptr, event, lambda: (original(event, stream), event)[1], stream)
 
     def runtime_event_record(self, original: Callable[..., Any], event: int, stream: int) -> Any:
-        stream = self.meant(stream)
+        stream = self.placeholders.meant(stream)
         return self._record('cupy.cuda.runtime.eventRecord()', stream, event, lambda: original(event, stream))
 
     def _record(self, call: str, ptr: int, event: Any, go: Callable[[], Any], stream: Any = None) -> Any:
-        with self.lock:
-            mine = self._start()
-            self.spring(ptr)
+        with self.state.lock:
+            mine = self.verdicts.start()
+            self.outside.release(ptr)
             if event is not None:
-                self.own_event(mine, call, event if isinstance(event, int) else event.ptr)
-            if mine is not None and self.is_callers(mine, ptr, call):
+                self.callers.own_event(mine, call, event if isinstance(event, int) else event.ptr)
+            if mine is not None and self.callers.is_callers(mine, ptr, call):
                 return self._adapt_record(mine, call, event, mine.capture.origin)
             if mine is not None and not mine.strict and ptr in LEGACY_HANDLES:
                 return self._adapt_record(mine, call, event)
             if event is None:
                 self._event_of_the_device(call, ptr)
-            verdict = self.judge(_O.EVENT_RECORD, stream=ptr)
-            if mine is not None and not mine.strict and self._outside(ptr) and stream is not None:
-                self._adapt_fork(mine, stream, here())
+            verdict = self.verdicts.judge(_O.EVENT_RECORD, stream=ptr)
+            if mine is not None and not mine.strict and self.lanes.is_outside(ptr) and stream is not None:
+                self.lanes.adapt_fork(mine, stream, here())
             self._turn_of(mine, ptr)
-        answer = self._pass(verdict, call, ptr, go)
-        with self.lock:
+        answer = self.verdicts.carry_out(verdict, call, ptr, go)
+        with self.state.lock:
             recorded = answer if answer is not None and hasattr(answer, 'ptr') else event
             handle = recorded if isinstance(recorded, int) else recorded.ptr
             self._recorded(ptr, handle, recorded)
-            self._trap_again()
+            self.outside.hold_again()
             self._turn_of(mine)
         return answer
 
     def _turn_of(self, live: Live | None, ptr: int | None = None) -> None:
         """A stream, or the current one again, has its turn: it comes after what CUDA has it come after."""
-        lane = None if live is None or ptr is None else self.topology.lane(ptr)
+        lane = None if live is None or ptr is None else self.state.ledger.lane(ptr)
         if live is not None and (ptr is None or (lane is not None and lane.capture is live.capture)):
-            self.in_order(live, lane)
+            self.callers.in_order(live, lane)
 
     def _event_of_the_device(self, call: str, ptr: int) -> None:
         """CuPy is about to make an event, on the current device: streams of others can't record it."""
-        lane = self.topology.lane(ptr)
-        if lane is None or lane.device == self.current_device():
+        lane = self.state.ledger.lane(ptr)
+        if lane is None or lane.device == self.state.current_device():
             return
         raise errors.UnsupportedCallError(
             call,
             stream=ptr,
             lane=lane.number,
-            subject=self.subject(ptr),
+            subject=self.verdicts.subject(ptr),
             location=here(),
             rule=f'An event belongs to the device on which it is made, and only streams of that device record it: this '
-            f'one is of device {lane.device}, and device {self.current_device()} is current '
+            f'one is of device {lane.device}, and device {self.state.current_device()} is current '
             f'({Code.cudaErrorInvalidResourceHandle.name} would follow).',
             remedy=f'`with cp.cuda.Device({lane.device}): event = side.record()`; or `cap.join(side)`.',
             cuda_error=Code.cudaErrorInvalidResourceHandle.name,
         )
 
     def _recorded(self, ptr: int, handle: int, event: Any) -> None:
-        lane = self.topology.lane(ptr)
+        lane = self.state.ledger.lane(ptr)
         at = here() if lane is not None else None
         if lane is not None:
-            self._was_used(lane)
-        self.topology.record(handle, ptr, at)
+            self.lanes.was_used(lane)
+        self.state.ledger.record(handle, ptr, at)
         if lane is None:
             return
-        live = self.live_of(lane)
+        live = self.state.live_of(lane)
         live.events.append(event)  # a handle must not be given to a new event while the capture knows it
         lane.last_use = at
-        with self.inside():
-            lane.nodes = self.platform.device.capture_info(ptr).dependencies
+        with self.state.inside():
+            lane.nodes = self.state.platform.device.capture_info(ptr).dependencies
         live.note('record', lane, f'event {handle:#x} recorded on lane {lane.number}', at, event=handle)
-        self.refresh()
+        self.allocators.refresh()
 
     def _adapt_record(self, live: Live, call: str, event: Any, lane: Lane | None = None) -> Any:
-        lane = lane or self._current_lane(live)
+        lane = lane or self.lanes.current_lane(live)
         at = here()
-        self.in_order(live, lane)
-        with self.inside():
+        self.callers.in_order(live, lane)
+        with self.state.inside():
             if event is None:
-                event = self.platform.cupy.cuda.Event()
+                event = self.state.platform.cupy.cuda.Event()
                 if live.caller is not None:
                     live.caller.made_here(event, live.caller.events)
             live.streams[lane.stream].record(event)
         self._recorded(lane.stream, event.ptr, event)
-        self.in_order(live)
+        self.callers.in_order(live)
         live.note('adapted', lane, f'{call} on the legacy stream was moved to lane {lane.number}', at)
         return event
 
     def stream_wait_event(self, original: Callable[..., Any], stream: Any, event: Any) -> Any:
-        stream = self.meant(stream)
+        stream = self.placeholders.meant(stream)
         return self._waiting('Stream.wait_event()', stream.ptr, event.ptr, lambda: original(stream, event), stream)
 
     def runtime_stream_wait_event(self, original: Callable[..., Any], stream: int, event: int, flags: int = 0) -> Any:
-        stream = self.meant(stream)
+        stream = self.placeholders.meant(stream)
         if flags:
-            return self._runtime_work(
-                'cupy.cuda.runtime.streamWaitEvent()', stream, lambda: original(stream, event, flags)
+            return self.work.on_stream(
+                _O.WORK, 'cupy.cuda.runtime.streamWaitEvent()', stream, lambda: original(stream, event, flags)
             )
         return self._waiting('cupy.cuda.runtime.streamWaitEvent()', stream, event, lambda: original(stream, event))
 
     def _waiting(self, call: str, ptr: int, event: int, go: Callable[[], Any], stream: Any = None) -> Any:
-        with self.lock:
-            mine = self._start()
-            self.spring(ptr)
-            self.own_event(mine, call, event)
-            callers = self.is_callers(mine, ptr, call)
+        with self.state.lock:
+            mine = self.verdicts.start()
+            self.outside.release(ptr)
+            self.callers.own_event(mine, call, event)
+            callers = self.callers.is_callers(mine, ptr, call)
             if mine is not None and not mine.strict and (callers or ptr in LEGACY_HANDLES):
-                lane = mine.capture.origin if callers else self._current_lane(mine)
+                lane = mine.capture.origin if callers else self.lanes.current_lane(mine)
                 mine.note('adapted', lane, f'{call} of the legacy stream was moved to lane {lane.number}', here())
                 ptr, stream = lane.stream, mine.streams[lane.stream]
-                go = lambda: self.own('cupy.cuda.runtime.streamWaitEvent', ptr, event)  # noqa: E731
-            if self.passed(mine, self.topology.marks.get(event)):
+                go = lambda: self.state.own('cupy.cuda.runtime.streamWaitEvent', ptr, event)  # noqa: E731
+            if self.parts.is_past(mine, self.state.ledger.marks.get(event)):
                 assert mine is not None
-                if self._outside(ptr):
-                    self._adapt_fork(mine, stream or self._wrapped(ptr), here(), mine.capture.origin)
+                if self.lanes.is_outside(ptr):
+                    self.lanes.adapt_fork(mine, stream or self.lanes.wrapped(ptr), here(), mine.capture.origin)
                 return  # a cut lies between: what the event stands for comes before all that is recorded now
-            verdict = self.judge(_O.WAIT_EVENT, stream=ptr, event=event)
+            verdict = self.verdicts.judge(_O.WAIT_EVENT, stream=ptr, event=event)
             blocking, device = False, 0
-            forks = verdict.allowed and self.topology.lane(ptr) is None and event in self.topology.marks
+            forks = verdict.allowed and self.state.ledger.lane(ptr) is None and event in self.state.ledger.marks
             if forks:
-                device = self.device_of(stream or self._wrapped(ptr))
+                device = self.lanes.device_of(stream or self.lanes.wrapped(ptr))
                 self._one_device_in_body(mine, device)
-                with self.inside():
-                    blocking = not self.platform.device.stream_flags(ptr) & 1
-        answer = self._pass(verdict, call, ptr, go)
-        with self.lock:
+                with self.state.inside():
+                    blocking = not self.state.platform.device.stream_flags(ptr) & 1
+        answer = self.verdicts.carry_out(verdict, call, ptr, go)
+        with self.state.lock:
             self._waited(ptr, event, blocking, device, stream)
-            self._trap_again()
+            self.outside.hold_again()
             self._turn_of(mine)
         return answer
 
     def _one_device_in_body(self, mine: Live | None, device: int) -> None:
-        if mine is not None and mine.outer and device != mine.home:
-            self.one_device(mine)
+        if mine is not None and mine.devices.before and device != mine.home:
+            self.parts.refuse_second_device(mine)
 
     def _waited(self, ptr: int, event: int, blocking: bool, device: int, stream: Any) -> None:
         at = here()
-        mark = self.topology.marks.get(event)
-        if mark is None or mark.capture not in self.lives:
-            lane = self.topology.lane(ptr)
+        mark = self.state.ledger.marks.get(event)
+        if mark is None or mark.capture not in self.state.lives:
+            lane = self.state.ledger.lane(ptr)
             if lane is not None:
                 text = f'lane {lane.number} waited for an event that was never recorded: that orders nothing'
-                self.live_of(lane).note('note', lane, text, at)
+                self.state.live_of(lane).note('note', lane, text, at)
             return
-        live = self.lives[mark.capture]
-        lane = self.topology.lane(ptr)
-        forked = self.topology.wait(ptr, event, blocking=blocking, at=at, device=device)
+        live = self.state.lives[mark.capture]
+        lane = self.state.ledger.lane(ptr)
+        forked = self.state.ledger.wait(ptr, event, blocking=blocking, at=at, device=device)
         if forked is not None:
-            self._entered(live, forked, stream, at)
+            self.lanes.entered(live, forked, stream, at)
         elif lane is not None:
             kind = 'join' if mark.lane != lane.number else 'wait'
             live.note(kind, lane, f'lane {lane.number} waits for lane {mark.lane}', at, event=event, other=mark.lane)
-            self._rests(lane)
-        self.refresh()
+            self.lanes.rests(lane)
+        self.allocators.refresh()

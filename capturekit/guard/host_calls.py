@@ -10,8 +10,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from capturekit.guard.allocators import Allocators
+from capturekit.guard.conditional_bodies import Bodies
+from capturekit.guard.library_access import LibraryAccess
 from capturekit.guard.open_capture import Live
-from capturekit.guard.random_draws import Draws
+from capturekit.guard.parts import Parts
+from capturekit.guard.state import State
+from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.plan import Seam
 from capturekit.model import errors
 from capturekit.model.pytree import take_apart
@@ -20,19 +25,35 @@ from capturekit.model.source_line import Place, here
 from capturekit.model.sparse import matrices, packed, unpacked
 
 
-class Seams(Draws):
+class HostCalls:
     """Calls that no capture can hold: refused by name before they start, or made by the host between two parts."""
 
+    def __init__(
+        self,
+        state: State,
+        verdicts: Verdicts,
+        allocators: Allocators,
+        parts: Parts,
+        bodies: Bodies,
+        libraries: LibraryAccess,
+    ) -> None:
+        self.state = state
+        self.verdicts = verdicts
+        self.allocators = allocators
+        self.parts = parts
+        self.bodies = bodies
+        self.libraries = libraries
+
     def seam(self, name: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        live = self.mine()
+        live = self.state.mine()
         if live is None or live.memory is None:
-            rehearsal = self.rehearsals.get(threading.get_ident())
+            rehearsal = self.state.rehearsals.get(threading.get_ident())
             if rehearsal is not None:
                 rehearsal.seams.append(name)
             return original(*args, **kwargs)
         at = here()
-        if live.seams_on is None:
-            self.check(live)
+        if live.host_calls.stream is None:
+            self.verdicts.check(live)
             raise errors.UnsupportedCallError(
                 f'{name}()',
                 stream=live.origin.ptr,
@@ -46,26 +67,26 @@ class Seams(Draws):
 
     def _between(self, live: Live, name: str, at: Place | None, original: Callable[..., Any], given: Any) -> Any:
         """End this part; run what has not run yet; make the call on what that computed; go on in a new part."""
-        self.not_in_body(live, f'{name}()', 'Call it before the decision, or behind it.')
-        before = self._leave_lanes(live, at)
-        plan = self.plan_of(live)
-        self.end_part(live)
+        self.bodies.not_in_body(live, f'{name}()', 'Call it before the decision, or behind it.')
+        before = self.parts.leave_lanes(live, at)
+        plan = self.parts.plan_of(live)
+        self.parts.end_part(live)
         try:
             with self._outside_capture(live):
                 for part in plan.parts:
                     plan.complete(part, live.by_priority)
-                if live.launch is None:
-                    live.launch = plan.start()
-                    if live.opening is not None:
-                        live.opening(live.launch)
-                plan.follow(live.launch, live.done, live.seams_on)
+                if live.host_calls.launch is None:
+                    live.host_calls.launch = plan.start()
+                    if live.host_calls.opening is not None:
+                        live.host_calls.opening(live.host_calls.launch)
+                plan.follow(live.host_calls.launch, live.host_calls.done, live.host_calls.stream)
                 result, seam = self._joint(live, name, at, original, given)
                 plan.steps.append(seam)
-                live.done = len(plan.steps)
+                live.host_calls.done = len(plan.steps)
         finally:
-            with self.inside():
+            with self.state.inside():
                 live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
-            self._begin_segment(live, before, at)
+            self.parts.begin_segment(live, before, at)
         live.note('seam', None, f'{name}() is called by the host at every launch, between two parts', at)
         return result
 
@@ -77,7 +98,7 @@ class Seams(Draws):
         Results are what it returns and the arrays that it, or the code after it, puts into sparse matrices among its
         arguments: later calls get matrices of their own, made of what these held at first.
         """
-        cupy, memory = live.platform.cupy, self._memory(live)
+        cupy, memory = live.platform.cupy, live.graph_memory
         args, kwargs = given
         taken, kept = packed(given), matrices(given)
         value = original(*args, **kwargs)
@@ -96,7 +117,7 @@ class Seams(Draws):
                     place[...] = leaf
 
         def again() -> None:
-            with self.inside(), self.libraries.streams.following(cupy):
+            with self.state.inside(), self.libraries.streams.following(cupy):
                 own_args, own_kwargs = own = unpacked(taken)
                 found, now = _parts([original(*own_args, **own_kwargs), matrices(own)], cupy.ndarray)
                 if now != form or [(leaf.shape, leaf.dtype, leaf.strides) for leaf in found] != shapes:
@@ -116,7 +137,7 @@ class Seams(Draws):
         return unpacked(lasting[0]) if same is None else same, Seam(name, at, again)
 
     def _outside_capture(self, live: Live) -> Any:
-        return _Outside(self, live)
+        return _Outside(self.state, self.allocators, live)
 
 
 def _parts(value: Any, array: type) -> tuple[list[Any], Any]:
@@ -140,23 +161,23 @@ def _with(value: Any, places: dict[int, Any]) -> Any:
 class _Outside:
     """While the host works between two parts, this thread has no capture, and its own allocator."""
 
-    def __init__(self, guard: Seams, live: Live) -> None:
-        self._guard = guard
+    def __init__(self, state: State, allocators: Allocators, live: Live) -> None:
+        self._state = state
+        self._allocators = allocators
         self._live = live
 
     def __enter__(self) -> None:
-        guard, live = self._guard, self._live
-        with guard.lock:
-            guard.lives.pop(live.capture, None)
-            guard.threads[threading.get_ident()].remove(live)
-            guard.restore_allocator()
-            inside = guard.installation.inside
-            inside.depth += 1
-        live.seams_on.__enter__()
+        state, live = self._state, self._live
+        with state.lock:
+            state.lives.pop(live.capture, None)
+            state.threads[threading.get_ident()].remove(live)
+            self._allocators.restore()
+            state.installation.inside.depth += 1
+        live.host_calls.stream.__enter__()
 
     def __exit__(self, *_exc: object) -> None:
-        guard, live = self._guard, self._live
-        live.seams_on.__exit__(None, None, None)
-        with guard.lock:
-            guard.installation.inside.depth -= 1
-            guard.threads.setdefault(threading.get_ident(), []).append(live)
+        state, live = self._state, self._live
+        live.host_calls.stream.__exit__(None, None, None)
+        with state.lock:
+            state.installation.inside.depth -= 1
+            state.threads.setdefault(threading.get_ident(), []).append(live)

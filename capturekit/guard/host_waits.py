@@ -7,8 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from capturekit.guard.events import Ordering
+from capturekit.guard.allocators import Allocators
+from capturekit.guard.caller_streams import CallerStreams
+from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import Live
+from capturekit.guard.outside_streams import OutsideStreams
+from capturekit.guard.parts import Parts
+from capturekit.guard.placeholders import Placeholders
+from capturekit.guard.state import State
+from capturekit.guard.verdicts import Verdicts
 from capturekit.model.ledger import LEGACY_HANDLES, Lane, Verdict
 from capturekit.model.rules import VARIANTS, CaptureStatus, Operation
 from capturekit.model.source_line import here
@@ -20,8 +27,28 @@ _LEGACY = {
 }
 
 
-class Waits(Ordering):
+class HostWaits:
     """The host waiting for, or asking about, streams, events and the device."""
+
+    def __init__(
+        self,
+        state: State,
+        verdicts: Verdicts,
+        allocators: Allocators,
+        lanes: Lanes,
+        callers: CallerStreams,
+        parts: Parts,
+        outside: OutsideStreams,
+        placeholders: Placeholders,
+    ) -> None:
+        self.state = state
+        self.verdicts = verdicts
+        self.allocators = allocators
+        self.lanes = lanes
+        self.callers = callers
+        self.parts = parts
+        self.outside = outside
+        self.placeholders = placeholders
 
     def stream_synchronize(self, original: Callable[..., Any], stream: Any) -> Any:
         return self._stream_wait(_O.STREAM_SYNCHRONIZE, 'Stream.synchronize()', stream.ptr, lambda: original(stream))
@@ -38,59 +65,60 @@ class Waits(Ordering):
         return self._stream_wait(_O.STREAM_QUERY, 'cupy.cuda.runtime.streamQuery()', stream, lambda: original(stream))
 
     def _stream_wait(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any]) -> Any:
-        with self.lock:
-            ptr = self.meant(ptr)
-            mine = self._start()
-            self.spring(ptr)
+        with self.state.lock:
+            ptr = self.placeholders.meant(ptr)
+            mine = self.verdicts.start()
+            self.outside.release(ptr)
             if mine is not None and mine.caller is not None:
                 return self._caller_waits(mine, operation, call, ptr)
-            verdict = self.judge(operation, stream=ptr)
+            verdict = self.verdicts.judge(operation, stream=ptr)
             if ptr in LEGACY_HANDLES and mine is not None:
                 verdict = replace(verdict, rule=_LEGACY[operation])
-            lane = self.topology.lane(ptr)
+            lane = self.state.ledger.lane(ptr)
             harmless = ptr in LEGACY_HANDLES and mine is not None and not verdict.lost
             if harmless and mine is not None and (mine.strict or operation is not _O.STREAM_SYNCHRONIZE):
-                self.refuse(verdict, call, ptr)
+                self.verdicts.refuse(verdict, call, ptr)
             if operation is _O.STREAM_SYNCHRONIZE and mine is not None and not mine.strict:
                 if lane is not None and lane.capture is mine.capture:
                     return self._adapt_wait(mine, [lane], f'{call} of lane {lane.number} became a join')
                 if ptr in LEGACY_HANDLES:
                     return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
         try:
-            return self._pass(verdict, call, ptr, go)
+            return self.verdicts.carry_out(verdict, call, ptr, go)
         finally:
-            self._trap_again()
+            self.outside.hold_again()
 
     def _caller_waits(self, live: Live, operation: Operation, call: str, ptr: int) -> None:
         """A graphed function waits for a stream: so does the host around each launch."""
         if operation is not _O.STREAM_SYNCHRONIZE:
-            raise self.not_recorded(call, ptr, 'Whether work is done differs from call to call', 'Wait for it instead.')
-        callers = self.is_callers(live, ptr, call)
-        if not callers and self._outside(ptr):
-            self._adapt_fork(live, self._wrapped(ptr), here())
-        lane = live.capture.origin if callers else self.topology.lane(ptr)
+            raise self.callers.not_recorded(
+                call, ptr, 'Whether work is done differs from call to call', 'Wait for it instead.'
+            )
+        callers = self.callers.is_callers(live, ptr, call)
+        if not callers and self.lanes.is_outside(ptr):
+            self.lanes.adapt_fork(live, self.lanes.wrapped(ptr), here())
+        lane = live.capture.origin if callers else self.state.ledger.lane(ptr)
         assert lane is not None
-        self._adapt_wait(live, [lane, *self._implied(live, lane)], f'{call} of lane {lane.number} became a join')
+        self._adapt_wait(live, [lane, *self.callers.implied(live, lane)], f'{call} of lane {lane.number} became a join')
 
     def _adapt_wait(self, live: Live, lanes: list[Lane], text: str) -> None:
         """The host's wait for some lanes: whatever is recorded from now on comes after them, on every lane."""
         if live.caller is not None:
             live.caller.waits = True
         at = here()
-        events = [self._record_on(live, lane, at) for lane in list(lanes)]
+        events = [self.lanes.record_on(live, lane, at) for lane in list(lanes)]
         for lane in list(live.capture.lanes):
             for event in events:
-                self._wait_on(live, lane, event, at)
-        floor = self._record_on(live, live.capture.origin, at)
-        live.floor = floor
+                self.lanes.wait_on(live, lane, event, at)
+        live.awaited_event = self.lanes.record_on(live, live.capture.origin, at)
         live.note('adapted', None, text, at)
-        self.refresh()
+        self.allocators.refresh()
 
     def device_synchronize(self, original: Callable[..., Any], device: Any) -> Any:
         return self._device_wait('Device.synchronize()', lambda: self._declared(original, device), int(device))
 
     def _declared(self, original: Callable[..., Any], *args: Any) -> Any:
-        with self.inside():
+        with self.state.inside():
             return original(*args)
 
     def runtime_device_synchronize(self, original: Callable[..., Any]) -> Any:
@@ -101,34 +129,34 @@ class Waits(Ordering):
         return self._device_wait('Device.synchronize()', original)
 
     def _device_wait(self, call: str, go: Callable[[], Any], device: int | None = None) -> Any:
-        device = self.current_device() if device is None else device
-        with self.lock:
-            mine = self._start()
-            if mine is not None and device in mine.visits:
-                # what stands in there is no lane, and must not be in the way
-                self.spring(mine.visits[device][0].ptr)
+        device = self.state.current_device() if device is None else device
+        with self.state.lock:
+            mine = self.verdicts.start()
+            if mine is not None and device in mine.devices.placeholders:
+                # the placeholder there is no lane, and must not be in the way
+                self.outside.release(mine.devices.placeholders[device][0].ptr)
             verdict = self._judged_wait(device)
             if mine is not None and mine.caller is not None:
                 mine.caller.everywhere = True
                 return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
             if mine is not None and verdict.lost:
                 if mine.strict:
-                    self.refuse(verdict, call)
+                    self.verdicts.refuse(verdict, call)
                 return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
         try:
-            return self._pass(verdict, call, None, go)
+            return self.verdicts.carry_out(verdict, call, None, go)
         finally:
-            self._trap_again()
+            self.outside.hold_again()
 
     def _judged_wait(self, device: int) -> Verdict:
-        """The verdict on a wait for a device: visited ones are as if their visitors had a lane there."""
-        visitors = [one for one in self.threads_visiting(device) if device not in one.capture.devices]
-        return self.judge(_O.DEVICE_SYNCHRONIZE, device=None if visitors else device)
+        """The verdict on a wait for a device: a capture with a placeholder there counts as if it had a lane there."""
+        others = [one for one in self._with_placeholder_on(device) if device not in one.capture.devices]
+        return self.verdicts.judge(_O.DEVICE_SYNCHRONIZE, device=None if others else device)
 
-    def threads_visiting(self, device: int) -> list[Live]:
-        """Captures of other threads in which a stream stands in on a device."""
+    def _with_placeholder_on(self, device: int) -> list[Live]:
+        """Captures of other threads that have a placeholder on a device."""
         me = threading.get_ident()
-        return [live for live in self.lives.values() if live.thread != me and device in live.visits]
+        return [live for live in self.state.lives.values() if live.thread != me and device in live.devices.placeholders]
 
     def event_synchronize(self, original: Callable[..., Any], event: Any) -> Any:
         return self._event_wait(_O.EVENT_SYNCHRONIZE, 'Event.synchronize()', event.ptr, lambda: original(event), event)
@@ -145,28 +173,33 @@ class Waits(Ordering):
         return self._event_wait(_O.EVENT_QUERY, 'cupy.cuda.runtime.eventQuery()', event, lambda: original(event))
 
     def _event_wait(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any], event: Any = None) -> Any:
-        with self.lock:
-            mine = self._start()
-            mark = self.topology.marks.get(ptr)
-            self.own_event(mine, call, ptr)
+        with self.state.lock:
+            mine = self.verdicts.start()
+            mark = self.state.ledger.marks.get(ptr)
+            self.callers.own_event(mine, call, ptr)
             if mine is not None and mine.caller is not None and operation is _O.EVENT_SYNCHRONIZE:
                 mine.caller.waits = True
-            if mine is not None and not mine.strict and operation is _O.EVENT_SYNCHRONIZE and self.passed(mine, mark):
+            if (
+                mine is not None
+                and not mine.strict
+                and operation is _O.EVENT_SYNCHRONIZE
+                and self.parts.is_past(mine, mark)
+            ):
                 return None  # a cut lies between: what the event stands for comes before all that is recorded now
             if mark is None and mine is None:
-                verdict = self.topology.judge(operation, thread=threading.get_ident(), event=ptr)
+                verdict = self.state.ledger.judge(operation, thread=threading.get_ident(), event=ptr)
             else:
-                verdict = self.judge(operation, event=ptr)
+                verdict = self.verdicts.judge(operation, event=ptr)
             captured = mine is not None and mark is not None and mark.capture is mine.capture
             if captured and mine is not None and not mine.strict and event is not None and verdict.answer.loses:
                 at = here()
                 for lane in list(mine.capture.lanes):
-                    self._wait_on(mine, lane, event, at)
-                mine.floor = self._record_on(mine, mine.capture.origin, at)
+                    self.lanes.wait_on(mine, lane, event, at)
+                mine.awaited_event = self.lanes.record_on(mine, mine.capture.origin, at)
                 mine.note('adapted', None, f'{call} became a join: every lane waits for it', at)
-                self.refresh()
+                self.allocators.refresh()
                 return None
-        return self._pass(verdict, call, None, go)
+        return self.verdicts.carry_out(verdict, call, None, go)
 
     def elapsed_time(self, original: Callable[..., Any], start: Any, end: Any) -> Any:
         return self._elapsed('get_elapsed_time()', start.ptr, end.ptr, lambda: original(start, end))
@@ -175,13 +208,13 @@ class Waits(Ordering):
         return self._elapsed('cupy.cuda.runtime.eventElapsedTime()', start, end, lambda: original(start, end))
 
     def _elapsed(self, call: str, start: int, end: int, go: Callable[[], Any]) -> Any:
-        with self.lock:
-            self._start()
+        with self.state.lock:
+            self.verdicts.start()
             for event in (start, end):
-                self.own_event(self.mine(), call, event)
-            marks = [self.topology.marks.get(e) for e in (start, end)]
+                self.callers.own_event(self.state.mine(), call, event)
+            marks = [self.state.ledger.marks.get(e) for e in (start, end)]
             mark = next((m for m in marks if m is not None and m.capture.status is CaptureStatus.ACTIVE), None)
             if mark is not None:
                 event = start if marks[0] is mark else end
-                self.refuse(self.judge(_O.EVENT_ELAPSED_TIME, event=event), call)
+                self.verdicts.refuse(self.verdicts.judge(_O.EVENT_ELAPSED_TIME, event=event), call)
         return go()

@@ -8,20 +8,46 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from capturekit.guard.effects import Effects
+from capturekit.guard.by_hand import ByHand
+from capturekit.guard.captures import Captures
+from capturekit.guard.lanes import Lanes
 from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.guard.open_capture import Live, close_recording, new_recording, tell
+from capturekit.guard.outside_streams import OutsideStreams
+from capturekit.guard.state import State
+from capturekit.guard.unjoined import Joins
+from capturekit.guard.verdicts import Verdicts
 from capturekit.model.errors import CudaCallError
 from capturekit.model.ledger import Lane
 from capturekit.model.rules import VARIANTS, CaptureStatus, Code, Mode, Operation
 from capturekit.model.source_line import here
 
 _O = Operation
-_UNHEEDED = 'lanes have different priorities, and CuPy instantiates graphs without them: `with ck.capture()` heeds them'
+_WITHOUT_PRIORITIES = (
+    'lanes have different priorities, and CuPy instantiates graphs without them: `with ck.capture()` heeds them'
+)
 
 
-class Endings(Effects):
+class ManualCaptures:
     """Captures begun and ended by hand."""
+
+    def __init__(
+        self,
+        state: State,
+        verdicts: Verdicts,
+        captures: Captures,
+        lanes: Lanes,
+        joins: Joins,
+        outside: OutsideStreams,
+        by_hand: ByHand,
+    ) -> None:
+        self.state = state
+        self.verdicts = verdicts
+        self.captures = captures
+        self.lanes = lanes
+        self.joins = joins
+        self.outside = outside
+        self.by_hand = by_hand
 
     def stream_begin_capture(self, original: Callable[..., Any], stream: Any, mode: Any = None) -> Any:
         return self._begin('Stream.begin_capture()', stream.ptr, mode, lambda: original(stream, mode), stream)
@@ -30,34 +56,34 @@ class Endings(Effects):
         return self._begin('cupy.cuda.runtime.streamBeginCapture()', stream, mode, lambda: original(stream, mode))
 
     def _begin(self, call: str, ptr: int, mode: Any, go: Callable[[], Any], stream: Any = None) -> Any:
-        with self.lock:
-            self._start()
-            self.spring(ptr)
-            verdict = self.judge(_O.BEGIN_CAPTURE, stream=ptr)
+        with self.state.lock:
+            self.verdicts.start()
+            self.outside.release(ptr)
+            verdict = self.verdicts.judge(_O.BEGIN_CAPTURE, stream=ptr)
             if verdict.answer.refused:
-                self.refuse(verdict, call, ptr)
-            with self.inside():
-                blocking = not self.platform.device.stream_flags(ptr) & 1
-                priority = self.platform.device.stream_priority(ptr)
-            device = self.device_of(stream or self._wrapped(ptr))
+                self.verdicts.refuse(verdict, call, ptr)
+            with self.state.inside():
+                blocking = not self.state.platform.device.stream_flags(ptr) & 1
+                priority = self.state.platform.device.stream_priority(ptr)
+            device = self.lanes.device_of(stream or self.lanes.wrapped(ptr))
             answer = go()
             at = here()
             real = Mode.RELAXED if mode is None else Mode(int(mode))
             me = threading.get_ident()
-            capture = self.topology.begin(ptr, real, me, blocking=blocking, at=at, device=device)
+            capture = self.state.ledger.begin(ptr, real, me, blocking=blocking, at=at, device=device)
             capture.origin.priority = priority
-            recording = new_recording(self.platform, real, strict=True)
+            recording = new_recording(self.state.platform, real, strict=True)
             if stream is None:
-                stream = self._wrapped(ptr)
-            live = Live(self.platform, capture, True, stream, None, recording, threading.get_ident(), at)
+                stream = self.lanes.wrapped(ptr)
+            live = Live(self.state.platform, capture, True, stream, None, recording, threading.get_ident(), at)
             live.active_at = at
-            live.trace = Trace(self.platform.device.last_nodes(), ptr, self.lane_number, at)
+            live.trace = Trace(self.state.platform.device.last_nodes(), ptr, self.lanes.lane_number, at)
             if getattr(stream, '_graph_host_funcargs', None) is None:
                 stream._graph_host_funcargs = []
-            self.opened(live)
-            if self.current_there(capture.origin):
-                capture.origin.current += 1
-            self.keep_out(live)
+            self.captures.opened(live)
+            if self.lanes.is_current(capture.origin):
+                self.lanes.make_current(live, ptr)
+            self.by_hand.keep_out(live)
             TRACING.open(live.trace, sys._getframe(1))
         return answer
 
@@ -68,11 +94,11 @@ class Endings(Effects):
         return self._end('cupy.cuda.runtime.streamEndCapture()', stream, lambda: original(stream))
 
     def _end(self, call: str, ptr: int, go: Callable[[], Any]) -> Any:
-        with ExitStack() as afterwards, self.lock:
-            self._start(check=False)
-            self.spring(ptr)
-            lane = self.topology.lane(ptr)
-            live = None if lane is None else self.lives.get(lane.capture)
+        with ExitStack() as afterwards, self.state.lock:
+            self.verdicts.start(check=False)
+            self.outside.release(ptr)
+            lane = self.state.ledger.lane(ptr)
+            live = None if lane is None else self.state.lives.get(lane.capture)
             self._may_end(call, ptr, lane, live)
             if live is None:
                 return go()
@@ -84,9 +110,9 @@ class Endings(Effects):
                 outcome = 'good'
                 return answer
             finally:
-                self.gone(live)
+                self.captures.gone(live)
                 if live.by_priority:
-                    live.note('note', None, _UNHEEDED, live.at)
+                    live.note('note', None, _WITHOUT_PRIORITIES, live.at)
                 close_recording(live, outcome)
                 afterwards.callback(tell, live, None)  # those who listen may wait for threads that wait for us
 
@@ -94,17 +120,19 @@ class Endings(Effects):
         """Raise what stands against the end of the capture of a stream."""
         if live is not None and lane is not None and lane.number == 0:
             if live.memory is not None:
-                self.refuse(self.judge(_O.END_CAPTURE, stream=ptr), call, ptr, VARIANTS['end-by-block'])
+                self.verdicts.refuse(
+                    self.verdicts.judge(_O.END_CAPTURE, stream=ptr), call, ptr, VARIANTS['end-by-block']
+                )
             if live.capture.status is CaptureStatus.ACTIVE:
-                self.find_work(live)
-            escaped = self.kept_out(live) if threading.get_ident() == live.thread else None
+                self.joins.find_work(live)
+            escaped = self.by_hand.kept_out(live) if threading.get_ident() == live.thread else None
             if escaped is not None:
                 raise escaped
-        verdict = self.judge(_O.END_CAPTURE, stream=ptr)
+        verdict = self.verdicts.judge(_O.END_CAPTURE, stream=ptr)
         if verdict.answer.code is Code.cudaErrorStreamCaptureUnjoined and live is not None:
-            raise self.unjoined(live, call)
+            raise self.joins.unjoined(live, call)
         if verdict.answer.refused and verdict.answer.code is not Code.cudaErrorStreamCaptureInvalidated:
-            self.refuse(verdict, call, ptr)
+            self.verdicts.refuse(verdict, call, ptr)
 
     def _ended(self, live: Live, go: Callable[[], Any]) -> Any:
         """End the capture; if the driver says that it was lost, the error says where."""
@@ -112,14 +140,14 @@ class Endings(Effects):
             return go()
         except RuntimeError as error:
             if _code(error) == Code.cudaErrorStreamCaptureInvalidated:
-                raise self.invalidated(live) from error
+                raise self.verdicts.invalidated(live) from error
             raise
 
     def _count(self, live: Live) -> None:
         """Before a capture ends: what it holds by then."""
-        self.settle(live)
-        device = self.platform.device
-        with self.inside():
+        self.captures.settle(live)
+        device = self.state.platform.device
+        with self.state.inside():
             info = device.capture_info(live.origin.ptr)
             if info.status is CaptureStatus.ACTIVE:
                 live.recording.node_count = device.graph_node_count(info.graph)

@@ -9,21 +9,32 @@ from typing import Any
 
 from capturekit.driver.cuda import Platform
 from capturekit.guard.line_trace import Trace
+from capturekit.guard.records import (
+    CollectiveRecord,
+    DecisionRecord,
+    DeviceRecord,
+    HostCallRecord,
+    OutsideRecord,
+    PartsRecord,
+    RecorderRecord,
+)
 from capturekit.launch.caller import Caller
 from capturekit.launch.graph_memory import GraphMemory
-from capturekit.launch.plan import Backup, Feed, Part, Plan
+from capturekit.launch.plan import Feed
 from capturekit.model import counters
 from capturekit.model.errors import CaptureError
-from capturekit.model.host_reads import Answers
 from capturekit.model.ledger import Lane, LedgerCapture
 from capturekit.model.recording import LaneRecord, Recording, Step
-from capturekit.model.rules import Mode
+from capturekit.model.rules import CaptureStatus, Mode
 from capturekit.model.source_line import Place
 
 
 @dataclass(eq=False)
 class Live:
-    """An open capture as the guard sees it."""
+    """An open capture as the guard sees it: what it is, and a record for each component that keeps something of it.
+
+    A record is written by its owner; whoever else has to know reads it (:mod:`capturekit.guard.records`).
+    """
 
     platform: Platform
     capture: LedgerCapture
@@ -33,75 +44,52 @@ class Live:
     recording: Recording
     thread: int
     at: Place | None
+    #: By handle: CuPy's objects of the streams that are lanes.
     streams: dict[int, Any] = field(default_factory=dict)
-    trapped: dict[int, tuple[Any, Place | None]] = field(default_factory=dict)
+    #: Events that the ledger knows: no handle of these may be given to a new one.
     events: list[Any] = field(default_factory=list)
-    floor: Any = None
+    #: An event that every lane to come waits for, since the host has waited for what comes before.
+    awaited_event: Any = None
+    #: The last line at which the driver was asked and the capture was good, where no trace knows better.
     active_at: Place | None = None
     #: By device: the stream on which values of the host go there at once.
     uploads: dict[int, Any] = field(default_factory=dict)
-    escaped: CaptureError | None = None
-    lane_streams: list[Any] = field(default_factory=list)
-    past: list[LedgerCapture] = field(default_factory=list)
-    plan: Plan | None = None
-    part: Part | None = None
-    node: int = 0
-    lost: bool = False
-    held: list[Any] = field(default_factory=list)
-    given: Answers | None = None
-    gates: str = 'device'
-    seams_on: Any = None
-    launch: int | None = None
-    done: int = 0
-    state: Any = None
-    opening: Any = None
-    backups: list[Backup] = field(default_factory=list)
     trace: Trace | None = None
     refused: list[Step] = field(default_factory=list)
     begun: float = field(default_factory=time.perf_counter)
-    decisions: list[Any] = field(default_factory=list)
-    numbered: dict[int, int] = field(default_factory=dict)
-    #: How many edges its graph had when that could last be asked.
-    edges: int = 0
-    broken: Place | None = None
-    #: Loops whose body has not been recorded yet.
-    awaited: list[Any] = field(default_factory=list)
-    embedded: list[tuple[int, LedgerCapture, int, int]] = field(default_factory=list)
-    #: The graph that the capture adds to, where that is somebody else's; and the conditional nodes put into it.
-    into: int = 0
-    decided: dict[int, list[int]] = field(default_factory=dict)
-    #: A graph was embedded that heeds priorities.
-    heeds: bool = False
-    #: With more than one device: what was current on each in this thread when the block was entered.
-    outer: list[Any] = field(default_factory=list)
-    #: Devices without a lane that are being visited: the stream that stands in there, and what it stands in for; and,
-    #: in adapting mode, the streams that did so before.
-    visits: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    visitors: dict[int, Any] = field(default_factory=dict)
-    #: How many groups of NCCL this thread has begun in the block, one in the other.
-    groups: int = 0
-    #: Collectives given to NCCL in a group that has not ended: the handles of their streams.
-    grouped: list[int] = field(default_factory=list)
-    #: How many nodes there were before the group, or before the collective alone.
-    ungrouped: int = 0
-    #: Told of allocations in a capture that was begun by hand.
-    hook: Any = None
-    #: Addresses that collectives were given, each with the call; and their communicators.
-    named: dict[int, str] = field(default_factory=dict)
-    communicators: list[Any] = field(default_factory=list)
+    #: CuPy's hook that tells of allocations, in a capture that was begun by hand.
+    pool_hook: Any = None
     #: Where a call of a graphed function is recorded: its caller's streams.
     caller: Caller | None = None
+    outside: OutsideRecord = field(default_factory=OutsideRecord)
+    devices: DeviceRecord = field(default_factory=DeviceRecord)
+    parts: PartsRecord = field(default_factory=PartsRecord)
+    decisions: DecisionRecord = field(default_factory=DecisionRecord)
+    host_calls: HostCallRecord = field(default_factory=HostCallRecord)
+    collectives: CollectiveRecord = field(default_factory=CollectiveRecord)
+    recorder: RecorderRecord = field(default_factory=RecorderRecord)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the capture was lost. The ledger's capture is the one place that says so."""
+        return self.capture.status is CaptureStatus.INVALIDATED
+
+    @property
+    def graph_memory(self) -> GraphMemory:
+        """The memory of the graph. A capture that was begun by hand has none, and never asks."""
+        assert self.memory is not None
+        return self.memory
 
     @property
     def drawn(self) -> list[Feed]:
         """What the parts that ran while recording were given."""
-        return [] if self.plan is None else self.plan.drawn()
+        return [] if self.parts.plan is None else self.parts.plan.drawn()
 
     @property
     def by_priority(self) -> bool:
         """Whether lanes had different priorities so far; where all have one, a launch's stream decides."""
-        lanes = (lane for capture in (*self.past, self.capture) for lane in capture.lanes)
-        return self.heeds or len({lane.priority for lane in lanes}) > 1
+        lanes = (lane for capture in (*self.parts.past, self.capture) for lane in capture.lanes)
+        return self.recorder.embeds_priorities or len({lane.priority for lane in lanes}) > 1
 
     def poll(self) -> None:
         """Whatever was recorded since belongs to the current line and the current lane."""
@@ -171,7 +159,10 @@ def close_recording(live: Live, outcome: str) -> None:
     if live.trace is not None:
         live.recording.spans = live.trace.spans
         if not live.recording.node_count:  # it failed before anybody counted
-            live.recording.node_count, live.recording.edge_count = sum(s.count for s in live.trace.spans), live.edges
+            live.recording.node_count, live.recording.edge_count = (
+                sum(s.count for s in live.trace.spans),
+                live.parts.edges,
+            )
     live.recording.lanes = [
         LaneRecord(
             lane.number,

@@ -13,8 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.guard.allocators import Allocators
+from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import Live
+from capturekit.guard.state import State
+from capturekit.guard.unjoined import Joins
 from capturekit.guard.uploads import Uploads
+from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.plan import Part, Plan
 from capturekit.launch.read_checks import Checks
 from capturekit.model import errors
@@ -26,12 +31,22 @@ _OF_DEVICES = (2, 3)
 _CHECKED = 'What was read is checked before anything else runs, so that all lanes have to be joined.'
 
 
-class Cuts(Uploads):
+class Parts:
     """Cutting an open capture in two, where something has to happen between the parts at every launch."""
+
+    def __init__(
+        self, state: State, verdicts: Verdicts, allocators: Allocators, lanes: Lanes, joins: Joins, uploads: Uploads
+    ) -> None:
+        self.state = state
+        self.verdicts = verdicts
+        self.allocators = allocators
+        self.lanes = lanes
+        self.joins = joins
+        self.uploads = uploads
 
     def plan_of(self, live: Live) -> Plan:
         """The plan that the capture's graph will follow; made when it is first needed."""
-        if live.into:
+        if live.recorder.into:
             raise errors.UnsupportedCallError(
                 'A launch of more than one graph',
                 location=here(),
@@ -39,25 +54,27 @@ class Cuts(Uploads):
                 remedy='Record this in a capture of its own: checked host reads, random numbers of the host, and calls '
                 'between two graphs need a launch of capturekit.',
             )
-        if live.plan is None:
-            live.plan = Plan(live.platform)
-            live.plan.state = live.state
-            live.part = live.plan.first = Part()
-        return live.plan
+        if live.parts.plan is None:
+            live.parts.plan = Plan(live.platform)
+            live.parts.plan.state = live.parts.state
+            live.parts.current = live.parts.plan.first = Part()
+        return live.parts.plan
 
     def part_of(self, live: Live) -> Part:
         """The part being recorded."""
         self.plan_of(live)
-        assert live.part is not None
-        return live.part
+        assert live.parts.current is not None
+        return live.parts.current
 
     def checks_of(self, live: Live) -> Checks:
         """The checks of the capture's graph."""
         plan = self.plan_of(live)
         if plan.checks is None:
             assert live.memory is not None
-            with self.inside():
-                plan.checks = Checks(live.platform, live.memory, lambda values: self.aside(live, values), live.state)
+            with self.state.inside():
+                plan.checks = Checks(
+                    live.platform, live.memory, lambda values: self.uploads.upload(live, values), live.parts.state
+                )
             plan.state = plan.checks.state
         return plan.checks
 
@@ -65,58 +82,62 @@ class Cuts(Uploads):
         """Record a check of ``array`` and go on in the body of a node that runs if it holds."""
         device = live.platform.device
         part, checks = self.part_of(live), self.checks_of(live)
-        before = self._leave_lanes(live, at)
-        with self.inside():
+        before = self.leave_lanes(live, at)
+        with self.state.inside():
             info = device.capture_info(live.origin.ptr)
             part.graph = part.graph or info.graph
             condition = device.condition_create(part.graph)
             with live.origin:
                 checks.record(array, value, at, condition)
             part.checks = len(checks.made)
-            after = device.capture_info(live.origin.ptr).dependencies if not live.node else (live.node,)
+            after = (
+                device.capture_info(live.origin.ptr).dependencies
+                if not live.parts.check_node
+                else (live.parts.check_node,)
+            )
             self._end_segment(live)
-            live.node, body = device.add_if(part.graph, after, condition)
+            live.parts.check_node, body = device.add_if(part.graph, after, condition)
             part.bodies.append(body)
             device.begin_capture_to(live.origin.ptr, body, live.capture.mode)
-        self._begin_segment(live, before, at)
+        self.begin_segment(live, before, at)
 
     def cut_on_host(self, live: Live, at: Place | None) -> Part:
         """End this part, and go on in a graph of its own; return the part that ended."""
-        before = self._leave_lanes(live, at)
+        before = self.leave_lanes(live, at)
         ended = self.end_part(live)
-        with self.inside():
+        with self.state.inside():
             live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
-        self._begin_segment(live, before, at)
+        self.begin_segment(live, before, at)
         return ended
 
     def check_on_host(self, live: Live, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
         """Record a check of ``array`` whose verdict the host waits for before it launches what follows."""
         checks = self.checks_of(live)
-        before = self._leave_lanes(live, at)
-        with self.inside(), live.origin:
+        before = self.leave_lanes(live, at)
+        with self.state.inside(), live.origin:
             checks.record(array, value, at, 0)
         self.end_part(live)
-        with self.inside():
+        with self.state.inside():
             live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
-        self._begin_segment(live, before, at)
+        self.begin_segment(live, before, at)
 
     def end_part(self, live: Live) -> Part:
         """End the driver's capture of this part, and the part; the next is not begun yet."""
         plan, part = self.plan_of(live), self.part_of(live)
-        with self.inside():
+        with self.state.inside():
             graph = self._end_segment(live)
         part.graph = part.graph or graph
         part.checks = len(plan.checks.made) if plan.checks is not None else 0
         plan.steps.append(part)
-        live.part, live.node = Part(), 0
+        live.parts.current, live.parts.check_node = Part(), 0
         return part
 
-    def _leave_lanes(
+    def leave_lanes(
         self, live: Live, at: Place | None, what: str = 'A host read while lanes are open', rule: str = _CHECKED
     ) -> Any:
         """Join all lanes; return the stream that is current."""
-        self.check(live)
-        self.find_work(live)
+        self.verdicts.check(live)
+        self.joins.find_work(live)
         if live.capture.unjoined():
             if live.strict:
                 raise (errors.HostReadError if rule is _CHECKED else errors.UnjoinedError)(
@@ -125,26 +146,26 @@ class Cuts(Uploads):
                     rule=rule,
                     remedy='Join them first: `cap.join(stream)`; or open the capture with strict=False.',
                 )
-            self.join_all(live)
+            self.joins.join_all(live)
         return live.platform.cupy.cuda.get_current_stream()
 
-    def gates_of(self, live: Live) -> str:
+    def checked_by(self, live: Live) -> str:
         """Who checks what was read, at launches: the device, or, in graphs of several devices, the host."""
-        return 'host' if self.devices_of(live) > 1 else live.gates
+        return 'host' if self.device_count(live) > 1 else live.parts.checked_by
 
     @staticmethod
-    def devices_of(live: Live) -> int:
+    def device_count(live: Live) -> int:
         """How many devices lanes have been on so far."""
-        return len({lane.device for capture in (*live.past, live.capture) for lane in capture.lanes})
+        return len({lane.device for capture in (*live.parts.past, live.capture) for lane in capture.lanes})
 
-    def one_device(self, live: Live) -> None:
+    def refuse_second_device(self, live: Live) -> None:
         """Before a lane on another device: not in a graph that decides on the device."""
-        if live.decided or live.node:
+        if live.decisions.bodies or live.parts.check_node:
             raise decided_here('A lane of another device')
 
     def unfit_copies(self, live: Live, body: int) -> errors.CaptureError | None:
         """The error for a body that copies from one device to another: such launches fail, and end the context."""
-        if not live.outer:
+        if not live.devices.before:
             return None
         infos = live.platform.device.node_infos(body)
         ends = [(i.detail.get('src'), i.detail.get('dst')) for i in infos if i.kind == 'memcpy']
@@ -156,11 +177,15 @@ class Cuts(Uploads):
         """The device whose memory is at an address."""
         if not isinstance(address, int):
             return None
-        found = self.platform.cupy.cuda.runtime.pointerGetAttributes(address)
+        found = self.state.platform.cupy.cuda.runtime.pointerGetAttributes(address)
         return int(found.device) if found.type in _OF_DEVICES else None
 
     def _end_segment(self, live: Live) -> int:
-        fault = self.unfit_copies(live, live.part.bodies[-1]) if live.node and live.part is not None else None
+        fault = (
+            self.unfit_copies(live, live.parts.current.bodies[-1])
+            if live.parts.check_node and live.parts.current is not None
+            else None
+        )
         if fault is not None:
             raise fault
         device, capture = live.platform.device, live.capture
@@ -171,41 +196,41 @@ class Cuts(Uploads):
         if live.trace is not None:
             live.trace.next_part(self.order_of(live, info.graph))
         graph = int(device.end_capture(live.origin.ptr))
-        with self.lock:
-            live.past.append(capture)
-            self.topology.end(capture)
+        with self.state.lock:
+            live.parts.past.append(capture)
+            self.state.ledger.end(capture)
         return graph
 
     def order_of(self, live: Live, graph: int) -> list[int]:
         """The nodes of a graph in the order in which they were made, without those that have their numbers already."""
         found: list[int] = live.platform.device.graph_nodes(graph)
-        return found[live.numbered.get(graph, 0) :]
+        return found[live.parts.numbered.get(graph, 0) :]
 
-    def _begin_segment(self, live: Live, before: Any, at: Place | None) -> None:
+    def begin_segment(self, live: Live, before: Any, at: Place | None) -> None:
         """The driver's next capture on the origin has begun: so has the ledger's."""
         old = live.capture
-        with self.lock:
+        with self.state.lock:
             blocking = old.origin.blocking
             me = threading.get_ident()
-            capture = self.topology.begin(
+            capture = self.state.ledger.begin(
                 live.origin.ptr, old.mode, me, blocking=blocking, at=at, device=old.origin.device
             )
-            self.lives.pop(old, None)
-            self.lives[capture] = live
-            live.capture, live.floor = capture, None
+            self.state.lives.pop(old, None)
+            self.state.lives[capture] = live
+            live.capture, live.awaited_event = capture, None
             capture.origin.priority = old.origin.priority
             assert live.memory is not None
             live.memory.opened(capture)
-            live.note('cut', capture.origin, f'part {len(live.past) + 1} begins', at)
+            live.note('cut', capture.origin, f'part {len(live.parts.past) + 1} begins', at)
             if before.ptr == live.origin.ptr:
-                capture.origin.current = 1
+                self.lanes.make_current(live, before.ptr)
             elif before.ptr in {lane.stream for lane in old.lanes}:
-                self._adapt_fork(live, before, at, capture.origin)
-            self.refresh()
+                self.lanes.adapt_fork(live, before, at, capture.origin)
+            self.allocators.refresh()
 
-    def passed(self, live: Live | None, mark: EventMark | None) -> bool:
+    def is_past(self, live: Live | None, mark: EventMark | None) -> bool:
         """True for an event of an earlier part of this capture: all it stands for lies before."""
-        return live is not None and mark is not None and mark.capture in live.past
+        return live is not None and mark is not None and mark.capture in live.parts.past
 
 
 def decided_here(what: str) -> errors.CaptureError:

@@ -15,8 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.guard.arrays import Arrays
+from capturekit.guard.conditional_bodies import Bodies
+from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import Live
+from capturekit.guard.parts import Parts
+from capturekit.guard.state import State
+from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.plan import Backup, Feed
 from capturekit.model import errors
 from capturekit.model.source_line import here
@@ -25,11 +29,18 @@ _DEVICE_TO_DEVICE = 3
 #: Bytes of one number by what the draw's name ends with.
 _BYTES = {'Double': 8, 'LongLong': 8}
 #: Who gives a seed to NumPy: in CuPy, and in the stand-in.
-_CHOICE = ('choice', '_without_replacement')
+CHOICE = ('choice', '_without_replacement')
 
 
-class Draws(Arrays):
+class RandomDraws:
     """Random numbers of the legacy generators: drawn by the host at every launch, as eager code draws them."""
+
+    def __init__(self, state: State, verdicts: Verdicts, lanes: Lanes, parts: Parts, bodies: Bodies) -> None:
+        self.state = state
+        self.verdicts = verdicts
+        self.lanes = lanes
+        self.parts = parts
+        self.bodies = bodies
 
     def curand_draw(
         self, call: str, original: Callable[..., Any], generator: int, ptr: int, size: int, *params: Any
@@ -38,13 +49,13 @@ class Draws(Arrays):
         drawn = self._drawn_before(signature)
         if drawn is not None:
             return drawn.take(ptr)
-        live = self.mine()
+        live = self.state.mine()
         if live is None or live.memory is None:
             return original(generator, ptr, size, *params)
         nbytes = size * next((n for end, n in _BYTES.items() if call.rstrip('()').endswith(end)), 4)
-        memory, copy = self._memory(live), self.installation.originals['cupy.cuda.runtime.memcpyAsync']
-        with self.lock:
-            self.check(live)
+        memory, copy = live.graph_memory, self.state.installation.originals['cupy.cuda.runtime.memcpyAsync']
+        with self.state.lock:
+            self.verdicts.check(live)
             self._before_feed(live)
             buffer = memory.grow(nbytes)
             owner = _owner(generator)
@@ -52,12 +63,12 @@ class Draws(Arrays):
             self._state_of_the_moment(live, owner)
 
             def take(to: int) -> None:
-                stream = self.platform.cupy.cuda.get_current_stream().ptr
-                with self.inside():
+                stream = self.state.platform.cupy.cuda.get_current_stream().ptr
+                with self.state.inside():
                     copy(to, buffer.ptr, nbytes, _DEVICE_TO_DEVICE, stream)
 
             def go() -> None:
-                with self.inside():
+                with self.state.inside():
                     original(generator, buffer.ptr, size, *params)
 
             self._feed(live, Feed(signature, go, take), f'{call}: {size} numbers are drawn by the host at every launch')
@@ -69,24 +80,24 @@ class Draws(Arrays):
         drawn = self._drawn_before(signature)
         if drawn is not None:
             return drawn.take(None)
-        live = self.mine()
+        live = self.state.mine()
         if live is None or live.memory is None:
             return original(state, size)
         caller = sys._getframe(2).f_code.co_name
-        if caller in _CHOICE:
-            raise _choice_refused()
-        with self.lock:
-            self.check(live)
+        if caller in CHOICE:
+            raise choice_refused()
+        with self.state.lock:
+            self.verdicts.check(live)
             self._before_feed(live)
-            memory = self._memory(live)
-            with self.inside():
-                buffer = self.platform.cupy.ndarray((), np.uint64, memory.grow(8))
+            memory = live.graph_memory
+            with self.state.inside():
+                buffer = self.state.platform.cupy.ndarray((), np.uint64, memory.grow(8))
             memory.keep(state)
             self._state_of_the_moment(live, state)
             given: list[int] = []
 
             def go() -> None:
-                with self.inside():
+                with self.state.inside():
                     given[:] = [int(original(state, size))]
                     buffer.fill(given[0])
 
@@ -99,20 +110,20 @@ class Draws(Arrays):
         signature = ('seeding', id(state), repr(seed))
         if self._drawn_before(signature) is not None:
             return None
-        live = self.mine()
+        live = self.state.mine()
         if live is None or live.memory is None:
             return original(state, seed)
-        with self.lock:
-            self.check(live)
+        with self.state.lock:
+            self.verdicts.check(live)
             _check_seed(seed)
             self._before_feed(live)
-            self._memory(live).keep(state)
+            live.graph_memory.keep(state)
             self._state_of_the_moment(live, state)
             if not hasattr(state, '_rk_seed'):
                 original(state, seed)
 
             def go() -> None:
-                with self.inside():
+                with self.state.inside():
                     original(state, seed)
 
             self._feed(live, Feed(signature, go, lambda _to: None), 'a generator is seeded by the host at every launch')
@@ -120,7 +131,7 @@ class Draws(Arrays):
 
     def bit_generator_made(self, original: Callable[..., Any], generator: Any, seed: Any = None) -> Any:
         """A generator on the device is seeded by what is recorded: a seed of the system's would be baked in."""
-        live = self.mine()
+        live = self.state.mine()
         if live is not None and live.memory is not None and seed is None:
             raise errors.UnsupportedCallError(
                 f'{type(generator).__name__}() without a seed',
@@ -132,42 +143,46 @@ class Draws(Arrays):
 
     def generator_state(self, original: Callable[..., Any], generator: Any) -> Any:
         """A generator on the device is about to draw, and to write its state: it is kept, should a check fail later."""
-        live = self.mine()
-        if live is not None and live.opening is not None:  # only such a launch is taken back
+        live = self.state.mine()
+        if live is not None and live.host_calls.opening is not None:  # only such a launch is taken back
             self.back_up(live, generator._state)
         return original(generator)
 
     def back_up(self, live: Live, array: Any) -> None:
         """Record, once for each array, a copy of it as it is, so that a launch that fails a check leaves no trace."""
-        memory = self._memory(live)
-        if memory.owns(array.data.mem) or any(kept.array is array for kept in live.backups):
+        memory = live.graph_memory
+        if memory.owns(array.data.mem) or any(kept.array is array for kept in live.host_calls.backups):
             return
-        made = len(live.plan.checks.made) if live.plan is not None and live.plan.checks is not None else 0
+        made = (
+            len(live.parts.plan.checks.made)
+            if live.parts.plan is not None and live.parts.plan.checks is not None
+            else 0
+        )
         kept = memory.place_for(array)
-        live.backups.append(Backup(array, kept, made, live.part))
-        with self.inside():
+        live.host_calls.backups.append(Backup(array, kept, made, live.parts.current))
+        with self.state.inside():
             kept[...] = array
 
     def _state_of_the_moment(self, live: Live, state: Any) -> None:
         """What is drawn from the state that functions draw from is right while that is the state."""
-        of_the_moment = self.platform.cupy.random.get_random_state
+        of_the_moment = self.state.platform.cupy.random.get_random_state
         if live.caller is not None and of_the_moment() is state:
             live.caller.conditions.append(lambda: of_the_moment() is state)
 
     def _before_feed(self, live: Live) -> None:
         """What the host gives a part is given before the part is launched: no check may lie open in it."""
         remedy = 'Draw before the decision, or write a kernel with a generator of its own.'
-        self.not_in_body(live, 'Random numbers drawn by the host', remedy)
-        if live.node:
-            self.cut_on_host(live, here())
+        self.bodies.not_in_body(live, 'Random numbers drawn by the host', remedy)
+        if live.parts.check_node:
+            self.parts.cut_on_host(live, here())
 
     def _feed(self, live: Live, feed: Feed, text: str) -> None:
-        self.part_of(live).feeds.append(feed)
-        live.note('drawn', self._current_lane(live), text, here())
+        self.parts.part_of(live).feeds.append(feed)
+        live.note('drawn', self.lanes.current_lane(live), text, here())
 
     def _drawn_before(self, signature: tuple[Any, ...]) -> Feed | None:
         """In an eager run that takes over from a launch: what that launch was given already, for the same call."""
-        drawn = self.redraws.get(threading.get_ident())
+        drawn = self.state.redraws.get(threading.get_ident())
         if drawn:
             for number, feed in enumerate(drawn):
                 if feed.signature == signature:
@@ -186,7 +201,7 @@ def _owner(generator: int) -> Any:
     return None
 
 
-def _choice_refused() -> errors.UnsupportedCallError:
+def choice_refused() -> errors.UnsupportedCallError:
     return errors.UnsupportedCallError(
         'cupy.random.choice(..., replace=False)',
         location=here(),

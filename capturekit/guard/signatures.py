@@ -1,7 +1,7 @@
 """What CuPy's functions tell of their parameters, and arguments by name put in their places.
 
-A verb of the guard stands in for functions of different names for the same thing (``end``, ``end_event``), and for some
-that are told apart by place alone. People may write CuPy's names in any of them.
+A verb of the guard takes the place of functions that name the same thing differently (``end``, ``end_event``), or that
+tell arguments apart by place alone. People may write CuPy's names in any of them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from capturekit.guard.caller_streams import Callers
+from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import Live
+from capturekit.guard.state import State
 from capturekit.model import errors
 from capturekit.model.counted import counted
 from capturekit.model.ledger import Lane, LedgerCapture
@@ -11,16 +12,20 @@ from capturekit.model.rules import RULES, Code
 from capturekit.model.source_line import Place, here
 
 
-class Joins(Callers):
+class Joins:
     """At the end of a capture, or of a part of one: who was not joined, and joining what is left."""
 
+    def __init__(self, state: State, lanes: Lanes) -> None:
+        self.state = state
+        self.lanes = lanes
+
     def find_work(self, live: Live) -> None:
-        """Ask the driver which lanes hold work that the origin does not come after, and tell the topology."""
+        """Ask the driver which lanes hold work that the origin does not come after, and tell the ledger."""
         capture = live.capture
         if len(capture.lanes) == 1:
             return
-        device = self.platform.device
-        with self.inside():
+        device = self.state.platform.device
+        with self.state.inside():
             info = device.capture_info(capture.origin.stream)
             loose: list[tuple[Lane, set[int]]] = []
             for lane in capture.lanes[1:]:
@@ -83,8 +88,8 @@ class Joins(Callers):
         """Adapting mode: join what is left to the origin."""
         at = here()
         for lane in live.capture.unjoined():
-            event = self._record_on(live, lane, at)
-            self._wait_on(live, live.capture.origin, event, at)
+            event = self.lanes.record_on(live, lane, at)
+            self.lanes.wait_on(live, live.capture.origin, event, at)
             lane.joined_at = at
             live.note('adapted', lane, f'lane {lane.number}, left unjoined, was joined to the origin', at)
 

@@ -1,4 +1,4 @@
-"""Values of the host put on the device at once, aside from the capture."""
+"""Values of the host, put on the device at once, past the capture."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ from collections.abc import Callable
 from typing import Any
 
 from capturekit.guard.open_capture import Live
-from capturekit.guard.unjoined import Joins
+from capturekit.guard.state import State
 from capturekit.model.rules import Mode
 
 
-class Uploads(Joins):
-    """Values of the host put on the device at once, aside from the capture."""
+class Uploads:
+    """Values of the host, put on the device at once, past the capture."""
 
-    def aside(self, live: Live, values: Any) -> Any:
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def upload(self, live: Live, values: Any) -> Any:
         """A NumPy array put on the device at once, past the capture, for as long as the graph lives."""
-        original = self.installation.originals['cupy._core.array']
-        return self._uploaded(live, functools.partial(original, values))
+        original = self.state.installation.originals['cupy._core.array']
+        return self.upload_made_by(live, functools.partial(original, values))
 
-    def _uploaded(self, live: Live, make: Callable[[], Any]) -> Any:
-        cupy = self.platform.cupy
-        device = self.platform.device
-        memory = self._memory(live)
-        set_allocator = self.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
+    def upload_made_by(self, live: Live, make: Callable[[], Any]) -> Any:
+        cupy = self.state.platform.cupy
+        device = self.state.platform.device
+        memory = live.graph_memory
+        set_allocator = self.state.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
         before = cupy.cuda.memory._get_thread_local_allocator()
-        with self.inside():
-            number = self.current_device()
+        with self.state.inside():
+            number = self.state.current_device()
             if number not in live.uploads:
                 live.uploads[number] = cupy.cuda.Stream(non_blocking=True)
             upload = live.uploads[number]

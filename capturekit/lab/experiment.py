@@ -1,7 +1,7 @@
 """``experiment()``: one program run in several ways, by lanes, assignment, priority, with and without a capture.
 
-Times are taken in turn, a round after the other and in changing order, so that what drifts (clocks, heat, neighbours)
-drifts for all ways alike. What each way computes is compared with what one lane computes.
+Times are taken in turn, round after round and in changing order, so that a drift (of clocks, heat or other work)
+concerns all ways alike. The results of each way are compared with those of one lane.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from capturekit.driver.cuda import Platform, current
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD
 from capturekit.lab.experiment_report import Experiment, ExperimentRow, quantile
+from capturekit.lab.ways import ONE_LANE, Program, Way, check_numbers_fit, program_of, ways_of
 from capturekit.model import errors
 from capturekit.model.cleanup import GARBAGE
 from capturekit.model.counted import counted
@@ -27,81 +28,19 @@ from capturekit.model.counters import LOG
 from capturekit.model.progress import each
 from capturekit.model.source_line import here
 from capturekit.recorder.branches import (
-    ASSIGNMENTS,
     Assignment,
     assigned,
-    check_lanes,
-    check_numbers,
     numbers_of_lanes,
-    on_lanes,
 )
 from capturekit.recorder.capture import capture as open_capture
-from capturekit.recorder.forks import Priority, priorities
-
-#: What a program is given to run its branches with: it takes them, and returns their results.
-Parallel = Callable[..., list[Any]]
-Program = Callable[[Parallel], Any]
+from capturekit.recorder.forks import Priority
 
 #: Device time that one batch of runs should take, in microseconds, where ``launches`` is left out.
 _BATCH = 20_000
 _MOST_LAUNCHES = 200
 
-_NOT_MODELLED = 'the model knows no priorities: rows that differ in nothing else take equally long'
-_NOT_EAGER = 'eager rows left out: the simulated device runs eager work at once, whatever its stream'
-
-
-@dataclass(frozen=True)
-class _Way:
-    """How a program is to be run."""
-
-    captured: bool = False
-    lanes: int = 1
-    assign: Assignment = 'round robin'
-    priorities: tuple[int | None, ...] = ()
-    asked: str = ''
-
-    @property
-    def name(self) -> str:
-        return self.assign if isinstance(self.assign, str) else ' '.join(map(str, self.assign))
-
-    def run(self, program: Program, counts: list[int] | None = None) -> Any:
-        """Call the program; ``counts`` is told how many branches each call of ``parallel`` has."""
-
-        def parallel(*branches: Callable[[], Any]) -> list[Any]:
-            if counts is not None:
-                counts.append(len(branches))
-            return on_lanes(branches, self.lanes, self.priorities or None, self.assign)
-
-        return program(parallel)
-
-
-_REFERENCE = _Way()
-
-
-def _all_ways(
-    lanes: Sequence[int], assignments: Sequence[Assignment], given: Sequence[Priority], capture: Sequence[bool]
-) -> Iterator[_Way]:
-    for captured in capture:
-        for count in lanes:
-            for assign in assignments:
-                if isinstance(assign, str):
-                    yield from (_Way(captured, count, assign, *_of_lanes(one, count)) for one in given)
-        for assign in assignments:
-            if not isinstance(assign, str):
-                count = max(assign) + 1
-                yield from (_Way(captured, count, tuple(assign), *_of_lanes(one, count)) for one in given)
-
-
-def _of_lanes(priority: Priority, lanes: int) -> tuple[tuple[int | None, ...], str]:
-    """The priorities of so many lanes: of a sequence the first ones, and the default where it ends; and in words."""
-    if priority is None or lanes == 1:
-        return (), ''
-    if isinstance(priority, int):
-        return (priority,) * lanes, f'all {priority}'
-    each = (*priority[:lanes], *(None,) * (lanes - len(priority)))
-    if all(one is None for one in each):
-        return (), ''
-    return each, ' '.join('-' if one is None else str(one) for one in priority)
+_NOT_MODELLED = 'the model ignores priorities: rows that differ only in them take equally long'
+_NOT_EAGER = 'eager rows are left out: the simulated device runs eager work at once, whatever its stream'
 
 
 # -- running ----------------------------------------------------------------------------------------------------
@@ -111,7 +50,7 @@ def _of_lanes(priority: Priority, lanes: int) -> tuple[tuple[int | None, ...], s
 class _Trial:
     """One way of the program under way. ``results`` are those of the last run."""
 
-    way: _Way
+    way: Way
     row: ExperimentRow
     program: Program
     graph: Graph | None = None
@@ -166,7 +105,7 @@ class _Wanted:
         return [np.array(self._cupy.asnumpy(one)) for _name, one in found]
 
     def apart(self, results: Any) -> float | None:
-        """The largest difference; None where there is none that matters; inf where other arrays have come out."""
+        """The largest difference; None if all are within the tolerance; inf if the arrays do not correspond."""
         got = self.of(results)
         if [(one.shape, one.dtype) for one in got] != [(one.shape, one.dtype) for one in self.arrays]:
             return float('inf')
@@ -194,12 +133,12 @@ class _Trying:
         self.searched = wanted is not None
         self.raced = False
         self.tell = tell
-        #: Shows how far a loop is, where nobody else is told.
+        #: Shows the progress of a loop where there is no ``progress`` function.
         self.each: Callable[[str, Sequence[Any]], Iterable[Any]] = each
         self.modelled = _models(self.platform)
         self.report = Experiment(device=_device(self.platform), rounds=rounds)
 
-    def run(self, ways: list[_Way], launches: int | None) -> Experiment:
+    def run(self, ways: list[Way], launches: int | None) -> Experiment:
         report = self.report
         self._look()
         trials = [_Trial(way, row, self.program) for way, row in self._kept(ways)]
@@ -217,17 +156,19 @@ class _Trying:
         return report
 
     def _look(self) -> None:
-        """The first runs, on one lane: how many branches there are, and what is to come out."""
-        results = _REFERENCE.run(self.program, self.report.branches)
+        """Run the program on one lane: this gives the number of branches and the expected results."""
+        results = ONE_LANE.run(self.program, self.report.branches)
         if not any(self.report.branches):
-            raise ValueError('the program has run no branches: it is given a function, and calls it with its branches')
+            raise ValueError(
+                'the program ran no branches: it must call the function that it is given, with its branches'
+            )
         wanted, notes = self.wanted, self.report.notes
         if wanted is not None:
             wanted.arrays = wanted.of(results)
             if not wanted.arrays:
                 notes.append('the program returns no arrays, so nothing was compared: return those that it writes')
                 self.wanted = None
-            elif wanted.apart(_REFERENCE.run(self.program)) is not None:
+            elif wanted.apart(ONE_LANE.run(self.program)) is not None:
                 notes.append('the program gave something else when it ran again, so results were not compared')
                 self.wanted = None
             else:
@@ -235,10 +176,10 @@ class _Trying:
         del results
         self.cupy.cuda.get_current_stream().synchronize()
 
-    def _kept(self, ways: list[_Way]) -> Iterator[tuple[_Way, ExperimentRow]]:
-        """The ways that are worth running, each once: those that come to the same are one row."""
+    def _kept(self, ways: list[Way]) -> Iterator[tuple[Way, ExperimentRow]]:
+        """The ways that are worth running, each once: ways that amount to the same are one row."""
         counts, notes = self.report.branches, self.report.notes
-        rows: dict[Any, tuple[_Way, ExperimentRow]] = {}
+        rows: dict[Any, tuple[Way, ExperimentRow]] = {}
         most = max(counts)
         idle: set[int] = set()
         told: set[str] = set()
@@ -257,22 +198,22 @@ class _Trying:
         if idle:
             numbers = ', '.join(map(str, sorted(idle)))
             there = f'there {"is" if most == 1 else "are"} {counted(most, "branch")} at most'
-            notes.append(f'{numbers} lanes left out: {there}')
+            notes.append(f'{numbers} lanes are left out: {there}')
         notes += sorted(told)
         yield from rows.values()
 
     def _launches(self) -> int:
-        """So many runs in a row that a batch takes long enough to be timed, and not longer."""
+        """The number of runs in a row that takes long enough to be timed, and not longer."""
         runs = 3
-        us, _host = _Trial(_REFERENCE, ExperimentRow(False, 1, []), self.program).batch(self.cupy, runs)
+        us, _host = _Trial(ONE_LANE, ExperimentRow(False, 1, []), self.program).batch(self.cupy, runs)
         return int(min(max(_BATCH / max(us, 1.0), 1), _MOST_LAUNCHES))
 
     def _prepare(self, trials: list[_Trial]) -> None:
-        """Each way runs once: what CuPy makes at first use is made, graphs are recorded, first results compared."""
+        """Run each way once: CuPy makes what it makes at first use, graphs are recorded, first results are compared."""
         captured = [trial for trial in trials if trial.way.captured]
         if captured and not self.modelled:
             first = _Trial(captured[0].way, ExperimentRow(True, 1, []), self.program)
-            first.record()  # so that no row's recording time has what is made once
+            first.record()  # so that no row's recording time includes what is made once
             first.close()
         for trial in self.each('preparing ways', trials):
             if trial.way.captured:
@@ -283,7 +224,7 @@ class _Trying:
             self.tell(f'prepared: {trial.row}')
 
     def _search(self, trial: _Trial) -> None:
-        """Races in a graph, of which results tell only now and then."""
+        """Search a graph for races, which show in results only now and then."""
         assert trial.graph is not None
         found = trial.graph.races().certain if self.searched else []
         trial.row.races = len(found)
@@ -292,7 +233,7 @@ class _Trying:
             self.report.notes.append(f'{trial.row}: {found[0]}')
 
     def _compare(self, trial: _Trial) -> None:
-        """Compare the results of the last run; a graph writes the next ones into the same arrays, the others go."""
+        """Compare the results of the last run. Those of an eager run are then dropped."""
         apart = None if self.wanted is None else self.wanted.apart(trial.results)
         if apart is not None:
             trial.row.largest = max(apart, trial.row.largest or 0.0)
@@ -319,8 +260,8 @@ class _Trying:
             trial.row.host_us = quantile(trial.host, 0.5)
 
     def _model(self, trials: list[_Trial]) -> None:
-        """Nothing to time: graphs are recorded anew, into memory that holds nothing right yet, and compared: each
-        launch takes another order of those that the graph allows."""
+        """Record the graphs anew, into memory that holds no right values yet, and compare. Each launch takes another
+        order of those that the graph allows. There is nothing to time."""
         for number in self.each('comparing rounds', range(1, 1 + self.report.rounds)):
             for trial in trials if self.wanted is not None else ():
                 trial.close()
@@ -330,11 +271,11 @@ class _Trying:
             self.tell(f'round {number} of {self.report.rounds}')
         for trial in trials:
             assert trial.graph is not None
-            trial.row.recording_us = None  # of a program that plays a GPU
+            trial.row.recording_us = None  # the simulated device's time means nothing
             try:
                 trial.row.times_us, trial.row.source = [_modelled(trial.graph)], 'modelled'
             except errors.UpdateError as error:
-                self.report.notes.append(f'no times of {trial.row}: {error.rule}')
+                self.report.notes.append(f'there are no times of {trial.row}: {error.rule}')
 
     def _set_ratios(self) -> None:
         rows = self.report.rows
@@ -383,8 +324,9 @@ def experiment(
     ``report = ck.experiment([f, g, h])``, then ``print(report)``, ``report.best``, ``report.svg()``. Each way is run
     once, and recorded once if it is a graph; then all are timed in turn, round after round, by CUDA events around some
     runs in a row. The first row is one lane, eager; ratios are to that. What each way returns is compared with what
-    that row returned, after its first run and after each round: ways that differ have branches that race. That none
-    differs is no proof, least of all where branches write into arrays that hold the right values from the run before.
+    that row returned, after its first run and after each round: ways that differ have branches that race. If none
+    differs, that is no proof, least of all where branches write into arrays that hold the right values from the run
+    before.
 
     On the simulated device each graph is recorded anew in each round, and runs in a random order of those that it
     allows; times come from a model of a GPU, and eager rows are left out.
@@ -395,18 +337,18 @@ def experiment(
             on the current stream. It is run many times over: its inputs should stay as they are. Results are the arrays
             that it returns, also in lists, tuples and dictionaries.
         lanes: a number of lanes, or several; those above the number of branches are left out. One lane, eager, is
-            always there.
+            always included.
         assignments: as ``assign`` of :func:`parallel`: 'round robin', 'blocks', or sequences of one lane number for
-            each branch. What comes to the same is run once.
+            each branch. Assignments that amount to the same are run once.
         priorities: of lanes: None, a number for all of them, or a sequence, the first lane's first; lanes beyond its
             end have the default. They count eagerly and in graphs (see :func:`fork`), and not in the model.
         capture: False: eagerly, on streams; True: as a graph.
         launches: runs that one time is taken of. None: as many as take about 20 ms on one lane, 200 at most.
         rounds: how many times are taken of each way, after one that does not count.
         check: whether results are compared, which copies them to the host after each round, and graphs are searched for
-            races (:meth:`Graph.races`), of which results tell only now and then.
+            races (:meth:`Graph.races`), which show in results only now and then.
         rtol, atol: what counts as equal, as in :meth:`Graph.verify`. Whole numbers and booleans must be the same.
-        progress: told in words what has been done; None: the logger ``capturekit``, at level INFO, and on a
+        progress: is called with a text for each step; None: the logger ``capturekit``, at level INFO, and on a
             terminal or in a notebook a bar, where tqdm is installed.
 
     Raises:
@@ -417,18 +359,10 @@ def experiment(
     On CuPy's current stream; waits for it. The memory of all graphs is held until the end. Threads: nobody else should
     use the device meanwhile, or its work is in the times.
     """
-    body = _program(program)
-    ways = _ways(numbers_of_lanes(lanes), assignments, priorities, capture)
-    _check_numbers_fit(assignments, len(program) if isinstance(program, Sequence) else None)
-    for name, value in (('launches', 1 if launches is None else launches), ('rounds', rounds)):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f'{name} must be a whole number, got {value!r}')
-        if value < 1:
-            raise ValueError(f'{name} must be 1 or more, got {value}')
-    if not isinstance(check, bool):
-        raise TypeError(f'check must be True or False, got {check!r}')
-    if progress is not None and not callable(progress):
-        raise TypeError(f'progress must be callable or None, got {type(progress).__name__}')
+    body = program_of(program)
+    ways = ways_of(numbers_of_lanes(lanes), assignments, priorities, capture)
+    check_numbers_fit(assignments, len(program) if isinstance(program, Sequence) else None)
+    _check_options(launches, rounds, check, progress)
     _check_free()
     tell = progress if progress is not None else lambda text: LOG.info('experiment: %s', text)
     wanted = _Wanted(current().cupy, rtol, atol) if check else None
@@ -438,6 +372,18 @@ def experiment(
     return trying.run(ways, launches)
 
 
+def _check_options(launches: int | None, rounds: int, check: bool, progress: Callable[[str], None] | None) -> None:
+    for name, value in (('launches', 1 if launches is None else launches), ('rounds', rounds)):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f'{name} must be a whole number, got {value!r}')
+        if value < 1:
+            raise ValueError(f'{name} must be 1 or more, got {value}')
+    if not isinstance(check, bool):
+        raise TypeError(f'check must be True or False, got {check!r}')
+    if progress is not None and not callable(progress):
+        raise TypeError(f'progress must be callable or None, got {type(progress).__name__}')
+
+
 def _check_free() -> None:
     if GUARD.occupied():
         raise errors.UnmatchedError(
@@ -445,52 +391,5 @@ def _check_free() -> None:
             location=here(),
             rule='It runs the program eagerly and in captures of its own, and this thread has a capture or a rehearsal '
             'open.',
-            remedy='Try it out outside of it.',
+            remedy='Experiment outside of it.',
         )
-
-
-def _program(program: Any) -> Program:
-    if callable(program):
-        return program  # type: ignore[no-any-return]
-    if not isinstance(program, Sequence) or isinstance(program, (str, bytes)):
-        raise TypeError(f'experiment takes branches, or a function of `parallel`, got {type(program).__name__}')
-    branches = tuple(program)
-    for branch in branches:
-        if not callable(branch):
-            raise TypeError(f'branches must be callables without arguments, got {type(branch).__name__}')
-    if not branches:
-        raise ValueError('experiment takes at least one branch')
-    return lambda parallel: parallel(*branches)
-
-
-def _ways(lanes: Any, assignments: Sequence[Assignment], given: Any, capture: Any) -> list[_Way]:
-    """All that is asked for, one lane, eager, first. Raises TypeError and ValueError."""
-    for name, values in (('lanes', lanes), ('assignments', assignments), ('priorities', given), ('capture', capture)):
-        if not isinstance(values, Sequence) or isinstance(values, (str, bytes)):
-            raise TypeError(f'{name} must be a sequence, got {type(values).__name__}')
-        if not values:
-            raise ValueError(f'{name} must not be empty')
-    for count in lanes:
-        check_lanes(count)
-    for assign in assignments:
-        if not isinstance(assign, str):
-            check_numbers(assign)
-            if not assign:
-                raise ValueError('an assignment must have one lane number for each branch, and this one has none')
-        elif assign not in ASSIGNMENTS:
-            raise ValueError(f'an assignment must be {", ".join(map(repr, ASSIGNMENTS))} or lane numbers: {assign!r}')
-    for priority in given:
-        priorities(priority, len(priority) if isinstance(priority, Sequence) else 1)
-    for captured in capture:
-        if not isinstance(captured, bool):
-            raise TypeError(f'capture must hold True and False, got {captured!r}')
-    one_lane = [_Way(assign=assign) for assign in assignments if isinstance(assign, str)] or [_REFERENCE]
-    return [*one_lane, *_all_ways(lanes, assignments, given, capture)]
-
-
-def _check_numbers_fit(assignments: Sequence[Assignment], branches: int | None) -> None:
-    for assign in assignments:
-        if branches is not None and not isinstance(assign, str) and len(assign) != branches:
-            raise ValueError(
-                f'an assignment must have one lane number for each of {counted(branches, "branch")}: {assign!r}'
-            )

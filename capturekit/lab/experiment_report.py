@@ -1,4 +1,4 @@
-"""What an experiment leaves behind: the ways that one program was run, as plain data, a table and a picture."""
+"""The report of an experiment: the ways that one program was run, as plain data, a table and a picture."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from capturekit.render.experiment import Point, Series, to_svg
 
 VERSION = 1
 _RACE = (
-    'differs, races: these rows computed something else than one lane did, or may. Their branches race: one reads or '
-    'writes what another one writes, on another lane, and nothing orders the two.'
+    'differs, races: these rows computed, or may compute, something else than one lane did. Their branches race: one '
+    'reads or writes what another one writes, on another lane, and nothing orders the two.'
 )
 
 
@@ -27,7 +27,7 @@ class ExperimentRow:
     Attributes:
         captured: True: recorded into a graph, and launched. False: run eagerly, on streams.
         lanes: the number of lanes; 1 is the current stream, with no fork.
-        assignments: how branches were assigned to lanes; several names where they come to the same.
+        assignments: how branches were assigned to lanes; several names where they amount to the same.
         priority: the lanes' priorities, as they were asked for, in words: 'all -1', or '-1 -' for one of a sequence.
         priorities: the lanes' priorities in the order of the lanes; empty, as ``priority``, where all are the default.
         times_us: device time of one run, in microseconds, once for each round. Empty where none was taken.
@@ -98,7 +98,7 @@ class Experiment(Shown):
         rows: one for each way. Ratios are to the first one: on a GPU one lane, eager.
         device: where it was run. branches: how many branches each call of ``parallel`` had.
         launches: runs that one time was taken of. rounds: how many times were taken.
-        compared: what of the results was compared, and how closely, in words; '' if nothing was.
+        compared: which results were compared, and how closely, in words; '' if none were.
         notes: what was left out, and why.
     """
 
@@ -136,12 +136,12 @@ class Experiment(Shown):
         """Read a report from a JSON file.
 
         Raises:
-            ValueError: it is none, or of a version that this capturekit doesn't know.
+            ValueError: it is not a report, or its version is unknown to this capturekit.
         """
         with open(path, encoding='utf-8') as f:
             data = json.load(f)
         if not isinstance(data, dict) or data.get('version') != VERSION or 'rows' not in data:
-            raise ValueError(f'this is no report of an experiment of version {VERSION}')
+            raise ValueError(f'this is not a report of an experiment of version {VERSION}')
         known = {name: value for name, value in data.items() if name in cls.__dataclass_fields__}
         known['rows'] = [
             ExperimentRow(**{k: v for k, v in r.items() if k in ExperimentRow.__dataclass_fields__})
@@ -272,7 +272,7 @@ def _time(us: float | None) -> str:
 
 
 def _table(lines: list[list[str]]) -> Iterator[str]:
-    """Cells below one another; columns in which no row has anything are left out."""
+    """Align cells in columns; columns that are empty in every row are left out."""
     shown = [n for n in range(len(_HEAD)) if any(line[n] for line in lines[1:])]
     widths = [max(len(line[n]) for line in lines) for n in shown]
     for line in lines:

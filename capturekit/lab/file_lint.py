@@ -1,8 +1,8 @@
 """A whole script, linted while it runs: what happens in its captures, in graphed functions and in those it marks.
 
-Captures are real ones. What a strict capture refuses and ``strict=False`` would not is told, and the capture goes on as
-``strict=False`` has it; anything else is told and raised, as the capture would, and ends that capture. A graphed
-function's first call, and every call of a marked function, is an eager run that is linted whole.
+Captures are real ones. A call that a strict capture refuses and ``strict=False`` would not becomes a finding, and the
+capture goes on as with ``strict=False``; any other refusal becomes a finding and is raised, which ends that capture. A
+graphed function's first call, and every call of a marked function, is an eager run that is linted whole.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from capturekit.driver.cuda import current
 from capturekit.functions.decorator import _BUSY, Graphed
 from capturekit.guard import GUARD, HEARD
-from capturekit.guard.lint_guard import Witness
+from capturekit.guard.lint_witness import Witness
 from capturekit.lab.lint import _NOTES, Linting, Report, finding_of, note_of
 from capturekit.model.cleanup import Undo
 from capturekit.model.counters import REFUSED
@@ -88,7 +88,7 @@ class Judging:
         return ' and '.join(captures + functions)
 
     def function(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """A function whose calls are judged."""
+        """Wrap a function so that its calls are judged."""
 
         @functools.wraps(fn)
         def judged(*args: Any, **kwargs: Any) -> Any:
@@ -113,7 +113,7 @@ class Judging:
                     self.report.add(finding)
 
     def _graphed(self, call: Callable[..., Any], graphed: Graphed[..., Any], args: Any, kwargs: Any) -> Any:
-        """A graphed function's first call runs as it stands. What graphed functions can do is no finding."""
+        """A graphed function's first call runs as it stands. Calls that graphed functions can make are no findings."""
         if id(graphed) in self._seen or _BUSY.depth or GUARD.occupied():
             return call(graphed, *args, **kwargs)
         self._seen[id(graphed)] = graphed
@@ -146,7 +146,7 @@ class Judging:
                     self.report.add(note_of(step.kind, step.text, Place.from_json(step.at)))
 
 
-#: What strict=False makes of what is seen only when it has happened.
+#: What strict=False does about calls that are seen only after they have happened.
 _ADAPTED: dict[type[CaptureError], str] = {
     EscapedWorkError: 'the stream is forked where its work begins',
     UnjoinedError: 'the lane is joined to the origin at the end',

@@ -1,8 +1,9 @@
 """``lint()``: all that a capture of some code would refuse, lose or bake in, found by one eager run of it.
 
-Nothing is recorded, nothing refused: the code runs once, as ever, and its result is right. What a strict capture would
-raise at each call is collected; :mod:`capturekit.guard.lint_guard` knows it from the guard's own verbs and the table of
-rules. What a run does not come past is not found, nor what CuPy's compiled code does without coming through Python.
+Nothing is recorded and nothing is refused: the code runs once, as always, and its result is right. What a strict
+capture would raise at each call is collected; :mod:`capturekit.guard.lint_guard` learns it from the guard's own code
+and the table of rules. Lines that the run does not reach are not judged, nor what CuPy's compiled code does without
+Python.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ VERSION = 1
 
 _IGNORE = re.compile(r'#\s*capturekit:\s*ignore(?:\[([^\]]*)\])?')
 
-#: What is recorded, but not as it reads: what it means, what a capture does, and what to do about it.
+#: Calls whose recording differs from what the code says: the meaning, what a capture does, and what to do about it.
 _NOTES = {
     'constant': (
         'Values of the host are uploaded once, while recording, and are the same at every launch.',
         'records the copy',
-        'Right if they never change; else keep an array outside of the capture and write it before each launch.',
+        'This is right if they never change; else keep an array outside and write it before each launch.',
     ),
     'drawn': (
         'The generators of `cupy.random` count on the host: it draws anew before each launch.',
         'records a copy of the numbers',
-        'Right as it is. A `cupy.random.Generator` made before the capture draws on the device.',
+        'This is right as it is. A `cupy.random.Generator` made before the capture draws on the device.',
     ),
     'outside-handle': (
         'Work that is given to a stream outside of the capture by its handle runs at once, and is missing from the '
@@ -56,13 +57,13 @@ class Finding:
 
     Attributes:
         rule: a rule's name (``capturekit explain NAME``), 'seam' for a call that no capture can hold, an exception's
-            name where there is no rule; 'constant', 'drawn', 'outside-handle' for what is recorded otherwise than it
-            reads.
-        says: what is met, in a sentence or two.
+            name where there is no rule; 'constant', 'drawn', 'outside-handle' where the recording differs from what the
+            code says.
+        says: the trouble, in a sentence or two.
         at: the line, as a :class:`~capturekit.model.source_line.Place`.
         count: how many times.
         strict: what a strict capture does: 'raises HostReadError', or 'records it'.
-        adapting: what ``strict=False`` makes of it: 'the same', or what it becomes.
+        adapting: what ``strict=False`` does with it: 'the same', or what it becomes.
         remedy: what to write instead.
         call: the call, and what it addressed.
     """
@@ -110,7 +111,7 @@ class Finding:
 
 @dataclass(repr=False)
 class Report(Shown):
-    """What one run has come past.
+    """All that one run met.
 
     Attributes:
         findings: in the order in which they were met first.
@@ -160,7 +161,7 @@ class Report(Shown):
     def __str__(self) -> str:
         also = f' ({self.ignored} ignored)' if self.ignored else ''
         if not self.findings:
-            return f'nothing found that a capture would refuse, lose or bake in{also}'
+            return f'nothing was found that a capture would refuse, lose or bake in{also}'
         refused = sum(finding.refused for finding in self.findings)
         still = sum(finding.refused_adapting for finding in self.findings)
         head = f'{len(self.findings)} found: a strict capture refuses {refused}, one with strict=False {still}{also}'
@@ -235,7 +236,7 @@ def finding_of(error: CaptureError, adapted: str | None) -> Finding:
 
 
 def note_of(kind: str, call: str, at: Place | None) -> Finding:
-    """What is recorded otherwise than it reads, as a finding."""
+    """Make a finding of a call whose recording differs from what the code says."""
     says, strict, remedy = _NOTES[kind]
     return Finding(kind, says, at, 1, strict, 'the same', remedy, call)
 
@@ -260,7 +261,7 @@ def _free() -> None:
 
 
 def _name(error: CaptureError) -> str:
-    """The name of the rule that an error tells of, 'seam' for a call of that table, or the error's own name."""
+    """The name of the rule behind an error, 'seam' for a call of that table, or the error's own name."""
     if error.operation.removesuffix('()') in SEAMS:
         return 'seam'
     for rule in RULES.values():
@@ -270,7 +271,7 @@ def _name(error: CaptureError) -> str:
 
 
 def _without_echoes(findings: list[Finding]) -> Iterator[Finding]:
-    """A handle that was read for a call which is a finding itself is none of its own."""
+    """Leave out a handle that was read for a call which is a finding itself."""
     escaped = {finding.at for finding in findings if finding.refused}
     return (finding for finding in findings if finding.rule != 'outside-handle' or finding.at not in escaped)
 
@@ -282,7 +283,7 @@ def lint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     once; the stream that is current plays the origin. ``report.ok`` is True where ``ck.capture()`` would refuse
     nothing, ``report.result`` is what ``fn`` returned, ``print(report)`` shows each finding with its line and remedy.
 
-    On a GPU it can't be seen what a stream was given: one that is made current counts as worked on.
+    On a GPU the work of a stream can't be seen: a stream that is made current counts as used.
 
     Raises:
         UnmatchedError: this thread has a capture open.

@@ -1,7 +1,7 @@
 """Graphs that have to be closed before the process ends.
 
-``ncclCommDestroy`` waits, without end, until no graph is left that holds a collective of the communicator. Python drops
-what is left at its end in an order of its own, and destroys no graphs then.
+``ncclCommDestroy`` waits, without end, until no graph is left that holds a collective of the communicator. At its end
+Python drops the remaining objects in an order of its own, and destroys no graphs then.
 """
 
 from __future__ import annotations

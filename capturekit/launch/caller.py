@@ -17,7 +17,7 @@ from capturekit.model.ledger import LEGACY_HANDLES
 
 @dataclass(eq=False)
 class Caller:
-    """What a recording found out about its caller's streams. ``stream`` was current at the call."""
+    """Facts about the caller's streams that a recording collects. ``stream`` was current at the call."""
 
     stream: Any
     #: Streams and events that the function made; and their handles.
@@ -33,9 +33,9 @@ class Caller:
     named: bool = False
     #: CUDA orders some of the streams with the null stream, so that it matters whether that was current.
     implicit: bool = False
-    #: What has to hold at a call for the recording to fit it.
+    #: Conditions that a call must meet for the recording to fit it.
     conditions: list[Callable[[], bool]] = field(default_factory=list)
-    #: Arrays of the host's that are the caller's.
+    #: Arrays in host memory that belong to the caller.
     filled: list[Any] = field(default_factory=list)
     #: The stream on which each block of memory was allocated last, by address.
     homes: dict[int, int] = field(default_factory=dict)

@@ -1,8 +1,8 @@
 """The kernel that sets the condition of a conditional node from a number on the device.
 
 CUDA C++ Programming Guide, "Conditional Graph Nodes": a condition has 32 bits; kernels set it while a launch runs. An
-IF node runs its first body where it is not 0, and its second, if it has one, where it is; a WHILE node its body again
-and again until it is 0; a SWITCH node runs the body of that number, and none where there are fewer.
+IF node runs its first body if the condition is not 0, and otherwise its second, if it has one; a WHILE node runs its
+body until the condition is 0; a SWITCH node runs the body of that number, and none if there are fewer.
 """
 
 from __future__ import annotations

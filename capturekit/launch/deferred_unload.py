@@ -1,11 +1,11 @@
-"""Kernels and plans that recorded work still needs, although nobody holds them any more.
+"""Kernels and plans that recorded work still needs, although CuPy has dropped them.
 
 A graph's nodes name functions of loaded modules, and cuFFT's kernels belong to plans. CuPy unloads a module and
 destroys a plan with its last reference; a graph made of them would crash when it is instantiated or launched. While
-captures are open or graphs live, such calls of CuPy's are put off; the last graph's end makes them.
+captures are open or graphs live, such calls of CuPy's are deferred until the last graph has ended.
 
 CuPy's calls go through pointers in its extension modules (:mod:`capturekit.driver.elf`). Where these can't be found
-nothing is put off, and :attr:`Unloading.unable` says why.
+nothing is deferred, and :attr:`Unloading.unable` says why.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Plan = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
 
 
 class Unloading:
-    """What is put off while somebody holds."""
+    """Calls that are deferred while there are leases."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -39,7 +39,7 @@ class Unloading:
         self.unable: dict[str, str] = {}
 
     def hold(self, platform: Platform) -> Lease:
-        """Put off what CuPy unloads from now on, until the last lease is released."""
+        """Defer what CuPy unloads from now on, until the last lease is released."""
         with self._lock:
             if not platform.simulated and not any(cupy is platform.cupy for cupy in self._known):
                 if not self._known:
@@ -52,7 +52,7 @@ class Unloading:
         return Lease(self._release)
 
     def _release(self) -> None:
-        """Count back; the last time, do what was put off: all of it, and then raise the first error, if any."""
+        """Release one lease; with the last one make all deferred calls, and then raise the first error, if any."""
         with self._lock:
             self._holders -= 1
             if self._holders:
@@ -70,7 +70,7 @@ class Unloading:
             raise failure
 
     def leave(self) -> None:
-        """Python ends: what is torn down from now on must not come here, and what was put off ends with the process."""
+        """Python ends: later calls go straight to CUDA, and deferred ones end with the process."""
         with self._lock:
             for pointer, _value in reversed(self._pointers):
                 pointer.restore()
@@ -109,7 +109,7 @@ class Unloading:
             if self._holders:
                 self._later.append(lambda: call(handle))
                 return 0
-        return int(call(handle))  # another thread's, on its way here when the last one let go
+        return int(call(handle))  # a call of another thread that was on its way here when the last lease ended
 
 
 UNLOADING = Unloading()

@@ -1,4 +1,4 @@
-"""A graph's definition together with what was instantiated from it, and who destroys the two."""
+"""A graph's definition together with its executable graph, and the owners that destroy the two."""
 
 from __future__ import annotations
 
@@ -51,18 +51,18 @@ class ExecutableGraph:
 
     @classmethod
     def of_cupy(cls, made: Any) -> ExecutableGraph:
-        """What CuPy has recorded and instantiated; its object owns both."""
+        """Make it of a graph that CuPy has recorded and instantiated; CuPy's object owns both."""
         return cls(int(made.graph), int(made.graphExec), made.host_funcargs, made, made, int(made.graph))
 
     @classmethod
     def of_plan(cls, plan: Plan, host_funcargs: Any) -> ExecutableGraph:
-        """The first part of a plan, which owns all parts."""
+        """Make it of the first part of a plan, which owns all parts."""
         first, owner = plan.parts[0], _PlanOwner(plan)
         return cls(first.graph, first.executable, host_funcargs, owner, owner, first.graph)
 
     @classmethod
     def of_definition(cls, device: Any, graph: int, host_funcargs: Any) -> ExecutableGraph:
-        """A definition that is ours, and nothing instantiated from it."""
+        """Make it of a definition that is ours, without an executable graph."""
         return cls(graph, 0, host_funcargs, _Owner(device.graph_destroy, graph), None, graph)
 
     @property

@@ -1,16 +1,16 @@
-"""A graph's own memory: who may have which block, until when, on which lanes.
+"""A graph's own memory: which lanes may use which block, and until when.
 
 Everything allocated while a capture is open comes from memory that lives as long as the graph, so that a launch never
-writes where somebody else has been let in since. Inside one capture a block that Python dropped is handed out again
+writes into memory that others have got since. Inside one capture a block that Python dropped is handed out again
 only to work that the graph orders behind everything that may have touched it.
 
 While the capture has never forked, or all its lanes have been joined, recorded work is one line and CuPy's own pool
 does that at full speed. While lanes are open its rule (same stream, so same order) is wrong: a block of lane 1 that
 lane 2 still reads would be handed out on lane 1. Then blocks come from :class:`_Lanes`: each remembers, when it is
 dropped, how far every lane had got that was active during its life, and goes out again only on a lane that is
-ordered behind all of that. A lane is active while it is current, or when it is handed to a call; and where neither is
-so, the driver is asked whether it got work all the same, from whoever has its handle. CuPy's pool asks nobody: what
-somebody does by handles on lanes that had all been joined is found afterwards, and noted.
+ordered behind all of that. A lane is active while it is current, or when it is handed to a call; otherwise the driver
+is asked whether it got work through its handle. CuPy's pool does not ask: work by handles on lanes that had all been
+joined is found afterwards, and noted.
 
 Blocks are in bytes, rounded up to 512. Any thread may allocate and drop, with or without the guard's lock.
 """
@@ -62,10 +62,10 @@ class _Lanes:
 
     def __init__(self, memory: GraphMemory) -> None:
         self._memory = memory
-        #: By device and size, and by how far lanes must have got: of a thousand blocks most share that.
+        #: The key is the device and size, and how far lanes must have got, which most blocks share.
         self._free: defaultdict[tuple[int, int], dict[tuple[tuple[int, int], ...], list[_Block]]] = defaultdict(dict)
         self._lock = threading.RLock()
-        #: Blocks whose arrays are gone. Garbage collection may drop some in the middle of any line here: these wait.
+        #: Blocks whose arrays are gone. Garbage collection may add some at any line here, so they wait.
         self._dropped: deque[_Block] = deque()
         self._busy = 0
         self._closed = False
@@ -110,7 +110,7 @@ class _Lanes:
             return [one.pointer for free in self._free.values() for blocks in free.values() for one in blocks]
 
     def close(self) -> None:
-        """Let go of all free blocks; blocks that arrays still lie on go when these do."""
+        """Give up all free blocks; blocks in use are given up when their arrays are gone."""
         with self._undisturbed():
             self._closed = True
             self._free.clear()
@@ -123,7 +123,7 @@ class _Lanes:
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:
-        """What is dropped meanwhile is put back after it."""
+        """Blocks that are dropped during this block are put back at its end."""
         with self._lock:
             self._busy += 1
             try:
@@ -184,7 +184,7 @@ class GraphMemory:
     ) -> None:
         self.private = pool is None
         self._on = on or cupy.cuda.Device
-        #: The devices that it lies on: CuPy's pools keep books for each, and tell of the current one's.
+        #: The devices that the memory lies on: CuPy's pools count for each, and report the current one.
         self._devices = {int(cupy.cuda.Device().id)}
         self._new_pool: Callable[[], Any] = lambda: cupy.cuda.MemoryPool(self._chunk)
         self._malloc = cupy.cuda.memory._malloc
@@ -199,7 +199,7 @@ class GraphMemory:
         self._ends = ends
         self._asking = threading.RLock()
         self._held: list[Any] = []
-        #: Pinned memory of the host that launches read: it goes back behind everything else, when no launch runs.
+        #: Pinned host memory that launches read: it is given back last, when no launch runs.
         self._pinned: list[Any] = []
         self._aimed: dict[tuple[int, int], Any] = {}
         self._identity: dict[int, list[Any]] = {}
@@ -210,7 +210,7 @@ class GraphMemory:
         self._loops: list[tuple[Any, _Lanes]] = []
         self._around: list[tuple[Any, _Lanes, int]] = []
         self._holders = 0
-        #: What is held must not go before the graphs: they are closed when the process ends.
+        #: Held objects must not go before the graphs: those are closed when the process ends.
         self.to_close = False
         self._workspaces: dict[int, Any] = {}
         self.workspace_bytes = WORKSPACE_BYTES
@@ -224,11 +224,11 @@ class GraphMemory:
     def _watch_lanes(
         self, capture: LedgerCapture | None, active: dict[int, int], known: dict[int, tuple[int, ...]]
     ) -> None:
-        """From now on the lanes are those of this capture."""
+        """Use the lanes of this capture from now on."""
         self._capture = capture
-        #: By lane, the tick at which it was active last.
+        #: The tick at which each lane was active last.
         self._active = active
-        #: By lane, the ends of its that are accounted for: work was given to it up to there while it was active.
+        #: The last known nodes of each lane: its work up to there was given while it was active.
         self._known = known
         #: Lanes that got work by their handle after they had been joined, when nothing was to follow on them.
         self._unforeseen: set[int] = set()
@@ -259,7 +259,7 @@ class GraphMemory:
         return any(pool is one for one in pools)
 
     def held(self) -> list[Any]:
-        """What is held for as long as the graph lives: blocks of this memory, arrays from outside, and others."""
+        """Objects that are held while the graph lives: blocks of this memory, arrays from outside, and others."""
         return [*self._held, *self._aimed.values()]
 
     def keep(self, thing: Any) -> None:
@@ -271,9 +271,9 @@ class GraphMemory:
         self._pinned.append(pointer)
 
     def aim(self, moves: Iterable[tuple[int, int, int, Any]]) -> None:
-        """Nodes that used [low, high) use what begins at ``to``, which is a thing's: hold it.
+        """Hold an object whose memory begins at ``to``: nodes that used [low, high) use it instead.
 
-        What an earlier call had put there is dropped.
+        An object that an earlier call had put there is dropped.
         """
         moves = list(moves)
         for low, high, _to, _thing in moves:
@@ -282,7 +282,7 @@ class GraphMemory:
             self._aimed[to, to + high - low] = thing
 
     def forget(self, low: int, high: int) -> None:
-        """Hold no more what begins in [low, high): nodes will use other arrays instead."""
+        """Stop holding objects that begin in [low, high): nodes will use other arrays instead."""
         self._held = [one for one in self._held if not (hasattr(one, 'mem') and low <= int(one.ptr) < high)]
 
     def grow(self, size: int) -> Any:
@@ -300,11 +300,11 @@ class GraphMemory:
         return type(array)(array.shape, array.dtype, pointer, array.strides)
 
     def settle(self) -> None:
-        """Everything recorded so far lies before what comes: free blocks may go to any lane."""
+        """All recorded work lies before later work: free blocks may go to any lane."""
         self._lanes.settle()
 
     def enter_loop(self) -> None:
-        """What is dropped in a loop's body, but was made before it, is no free memory in there: each pass reads it."""
+        """Begin a loop's body: older memory that is dropped in it does not become free in it, as each pass reads it."""
         depth = len(self._around)
         if depth == len(self._loops):
             self._loops.append((self._new_pool() if self.private else self.pool, _Lanes(self)))
@@ -313,12 +313,12 @@ class GraphMemory:
         self.pool, self._lanes = self._loops[depth]
 
     def leave_loop(self) -> bool:
-        """The body has ended: memory is as before. Return whether something was dropped in there that was older."""
+        """End a loop's body. Return whether older memory was dropped in it."""
         self.pool, self._lanes, used = self._around.pop()
         return self._sum(self.pool, 'used_bytes') < used
 
     def _sum(self, pool: Any, what: str) -> int:
-        """What a pool tells, of all devices."""
+        """A figure of a pool, summed over all devices."""
         found = 0
         for device in self._devices:
             with self._on(device):
@@ -332,7 +332,7 @@ class GraphMemory:
         return int(self._workspaces[stream].ptr), self.workspace_bytes
 
     def allocator(self, lane: Lane) -> Callable[[int], Any]:
-        """The allocator for work on a lane, as things stand: CuPy's own pool where one line of work is recorded."""
+        """The allocator for work on a lane: at present CuPy's own pool if only one line of work is recorded."""
         pool, lanes, settled = self.pool, self._lanes, self.tick
         if not (self.private and self.solo(lane)):
             return lambda size: lanes.malloc(lane, size)
@@ -346,30 +346,30 @@ class GraphMemory:
         return malloc
 
     def solo(self, lane: Lane) -> bool:
-        """True when all that was recorded lies before the lane's next work, so that order is no question."""
+        """True when all recorded work lies before the lane's next work."""
         return all(other is lane or self._behind(other, lane) for other in lane.capture.lanes)
 
     def idle(self, lane: Lane) -> bool:
-        """True when nothing is to follow the last event recorded on a lane, unless it is made to wait again."""
+        """True when no work can follow the last event of a lane, unless it is made to wait again."""
         return not (lane.open or lane.suspect or lane.waited)
 
     def _behind(self, other: Lane, lane: Lane) -> bool:
-        """``other`` was joined into ``lane`` after its last activity: nothing has been able to happen on it since."""
+        """Note that ``other`` was joined into ``lane`` after its last activity."""
         return lane.clock.get(other.number, 0) >= other.segment - 1 and self.idle(other)
 
     def active(self, lane: Lane) -> None:
-        """A lane became current, or was handed to a call: work may follow on it."""
+        """Note that a lane became current, or was handed to a call: work may follow on it."""
         self.tick += 1
         self._active[lane.number] = self.tick
 
     def rests(self, lane: Lane) -> None:
-        """A lane is current no more, or waited for another: what it was given by now may touch what is alive."""
+        """Note that a lane is no longer current, or waited for another: its work so far may touch live blocks."""
         with self._asking:
             self._known[lane.number] = self._ends(lane.stream)
             self.active(lane)
 
     def worked(self, lane: Lane) -> bool:
-        """Ask the driver whether a lane that rests got work by its handle, since it rests or this was last asked."""
+        """Ask the driver whether an inactive lane got work by its handle since it was last active or asked about."""
         with self._asking:
             ends = self._ends(lane.stream)
             known = self._known.get(lane.number, ())
@@ -383,20 +383,21 @@ class GraphMemory:
             return True
 
     def unforeseen(self, lane: Lane) -> bool:
-        """Whether a lane got work by its handle after it had been joined. Tells it once."""
+        """Whether a lane got work by its handle after it had been joined. Each such lane is reported once."""
         found = lane.number in self._unforeseen
         self._unforeseen.discard(lane.number)
         return found
 
     def _touches(self, lane: Lane, tick: int) -> bool:
-        """Whether a lane was active at or after ``tick``. One that may have gone on unseen since then is asked."""
+        """Whether a lane was active at or after ``tick``. The driver is asked about a lane that may have got work
+        unseen."""
         active = lane.current > 0 or self._active.get(lane.number, -1) >= tick
         if active and not self.idle(lane):
             return True
         return self.worked(lane) or active
 
     def touched_since(self, tick: int) -> Clock:
-        """How far each lane has got that was active at or after ``tick``. Asks the driver about lanes that rest."""
+        """The progress of each lane that was active at or after ``tick``. Asks the driver about inactive lanes."""
         capture = self._capture
         if capture is None or capture.status is not CaptureStatus.ACTIVE:
             return {}
@@ -422,7 +423,7 @@ class GraphMemory:
         return any(getattr(mem, 'pool', None) is one for one in self._identity[device])
 
     def spare(self, streams: Sequence[Any]) -> list[Any]:
-        """All that lies free in here for these streams and for lanes, as memory pointers: dropped, it is free again."""
+        """All free blocks for these streams and for lanes, as memory pointers, which are free again when dropped."""
         every = [self._lanes, *(lanes for _pool, lanes in self._loops)]
         found = [pointer for lanes in every for pointer in lanes.spare()]
         if not self.private or self.pool is None:
@@ -448,7 +449,7 @@ class GraphMemory:
         return sorted(self._devices)
 
     def device_of(self, stream: Any) -> int:
-        """The device of a stream; of one that doesn't know, the first that the memory lies on."""
+        """The device of a stream; if it is not known, the first device that the memory lies on."""
         known = int(getattr(stream, 'device_id', -1))
         return known if known >= 0 else min(self._devices)
 
@@ -456,12 +457,12 @@ class GraphMemory:
         return [self.pool, self._fresh, *(pool for pool, _lanes in self._loops)]
 
     def hold(self) -> Lease:
-        """A capture or a graph uses this memory: it goes back when the last one releases its lease."""
+        """Lease this memory to a capture or a graph: it is given back when the last lease is released."""
         self._holders += 1
         return Lease(self._release)
 
     def _release(self) -> None:
-        """The last one gives everything back; no graph must be launched any more.
+        """Give everything back after the last lease; no graph must be launched any more.
 
         Free blocks are freed by name: CuPy's pools can outlive their last reference until garbage is collected. That
         waits for the device (``cudaFree``); pinned memory, which CuPy's pool hands out again at once, goes after it.

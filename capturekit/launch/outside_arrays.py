@@ -1,9 +1,9 @@
 """Arrays from outside that a graph reads or writes: kept as long as it lives.
 
-A recorded node holds an address; the array that it was may be dropped any time, in the block itself even
-(``x = x * 2``), and its memory given to somebody else. So the arrays that the user's frames hold when the block is
-entered are held until its end; there the addresses among the nodes' arguments are looked up, and what lies there is
-kept for the graph. An address in one of CuPy's own kernels whose array nobody holds any more is reported.
+A recorded node holds an address; the array may be dropped at any time, even in the block itself (``x = x * 2``), and
+its memory may be handed out again. So the arrays that the user's frames hold when the block is entered are held until
+its end; then the addresses among the nodes' arguments are looked up, and the arrays there are kept for the graph. If
+the array behind an address in one of CuPy's own kernels is gone, this is reported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OPTIMIZED = 1
 def held_by(frame: FrameType | None, array: type) -> list[Any]:
     """The arrays that the variables of a frame and of its callers hold, at most one container deep.
 
-    All arrays that there are where Python can't tell.
+    All arrays of the process where Python can't read frames.
     """
     found: dict[int, Any] = {}
     modules: set[int] = set()
@@ -53,7 +53,7 @@ def held_by(frame: FrameType | None, array: type) -> list[Any]:
 
 
 def names_of(frame: FrameType | None, array: type) -> dict[str, Any]:
-    """The variables of a frame that are arrays; none where Python can't tell without keeping them alive."""
+    """The variables of a frame that are arrays; none where reading them would keep them alive."""
     if frame is None:
         return {}
     code = frame.f_code
@@ -126,7 +126,7 @@ def _in_slots(frame: FrameType, names: Iterable[str]) -> Iterator[tuple[str, Any
 
 
 def _all(array: type) -> list[Any]:
-    return [one for one in gc.get_objects() if issubclass(type(one), array)]  # what an object says it is may be code
+    return [one for one in gc.get_objects() if issubclass(type(one), array)]  # `__class__` may be a property
 
 
 def _inside(value: Any, array: type) -> Iterable[Any]:
@@ -163,9 +163,9 @@ class ArrayBlocks:
 def keep(
     reader: Reader, graphs: Iterable[int], memory: GraphMemory, held: list[Any], array: type, first: int = 0
 ) -> list[tuple[str, int]]:
-    """Keep for the graph what its kernels use from outside; return (kernel, address) of what nobody holds any more.
+    """Keep the arrays from outside that the graph's kernels use; return (kernel, address) of arrays that are gone.
 
-    Those from node number ``first`` on: what a graph of somebody else's had before is none of ours.
+    Only nodes from number ``first`` on count: earlier nodes belong to the graph that was recorded into.
     """
     kernels = [kernel for graph in graphs for kernel in reader.kernels(graph, first)[0]]
     blocks = ArrayBlocks(held, memory)

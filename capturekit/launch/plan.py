@@ -1,4 +1,4 @@
-"""What one launch does, step by step, where it is more than launching one executable graph.
+"""The steps of one launch, where it is more than launching one executable graph.
 
 A recorded program falls into parts where something has to happen between them at every launch: numbers drawn from a
 host-side generator before a part, a verdict to be waited for, a call that no capture can hold (a *seam*). Each part is
@@ -20,9 +20,9 @@ from capturekit.model.source_line import Place
 
 @dataclass
 class Feed:
-    """Something that a part is given at every launch: drawn or computed by the host, on the launching stream.
+    """A value that a part gets at every launch, drawn or computed by the host, on the launching stream.
 
-    ``signature`` tells what is drawn; ``take`` copies to an address what the last launch was given.
+    ``signature`` identifies what is drawn; ``take`` copies the value of the last launch to an address.
     """
 
     signature: tuple[Any, ...]
@@ -65,7 +65,7 @@ class Seam:
 
     @property
     def microseconds(self) -> float:
-        """What one call costs, waiting for the work before it included, on the average."""
+        """The average time of one call, including the wait for the work before it."""
         return self.seconds / self.calls * 1e6 if self.calls else 0.0
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ class Seam:
 
 @dataclass
 class Backup:
-    """An array from outside that a launch may write, and where the launch keeps what it was.
+    """An array from outside that a launch may write, and the place where the launch keeps its former contents.
 
     Kept after ``checks`` checks in ``part`` (None: the first): a launch stopped before them has not come so far.
     """
@@ -111,12 +111,12 @@ class Plan:
 
     @property
     def plain(self) -> bool:
-        """True when a launch is that of one graph, and nothing else."""
+        """True when a launch is only the launch of one graph."""
         return len(self.steps) == 1 and self.checks is None and not any(part.feeds for part in self.parts)
 
     @property
     def fed(self) -> bool:
-        """True when the host has more to do than to launch one graph."""
+        """True when the host does more than launch one graph."""
         return len(self.steps) > 1 or any(part.feeds for part in self.parts)
 
     def complete(self, part: Part, by_priority: bool = False) -> None:
@@ -125,7 +125,7 @@ class Plan:
             part.executable = self._platform.device.graph_instantiate(part.graph, by_priority)
 
     def start(self) -> int:
-        """A launch begins: return its number, counted from 1. Raises ClosedError after :meth:`close`."""
+        """Begin a launch: return its number, counted from 1. Raises ClosedError after :meth:`close`."""
         if self._closed:
             raise ClosedError('A launch', rule='The graphs were destroyed by close().', remedy='Record again.')
         for part in self.parts:
@@ -135,14 +135,14 @@ class Plan:
         return self.launches
 
     def run_on(self, handle: int) -> int:
-        """Make a launch on any stream, by its handle."""
+        """Launch on any stream, by its handle."""
         with self._platform.cupy.cuda.Stream.from_external(_Handle(handle)):
             return self.run()
 
     def run(self, wait: bool = True) -> int:
         """Make a launch on CuPy's current stream; return its number.
 
-        ``wait``: see to the checks before returning. Raises AssumptionError: one has failed; nothing after it ran.
+        ``wait``: wait for the checks before returning. Raises AssumptionError: one has failed; nothing after it ran.
         """
         stream = self._platform.cupy.cuda.get_current_stream()
         launch = self.start()
@@ -160,13 +160,13 @@ class Plan:
         return launch
 
     def ended(self, stream: Any) -> None:
-        """All steps of a launch are given to ``stream``: the next one comes after them, on whatever stream it is."""
+        """Note that all steps of a launch were given to ``stream``: the next launch comes after them on any stream."""
         if self.fed:
             self._last = self._last or self._platform.cupy.cuda.Event(disable_timing=True)
             self._last.record(stream)
 
     def _recount(self, stream: Any) -> None:
-        """A launch broke off, perhaps before the device heard of it: go on with the device's own number."""
+        """Go on with the device's own number after a launch broke off, perhaps before it reached the device."""
         if self.state is not None:
             stream.synchronize()
             self.launches = int(self.state.get()[0])
@@ -201,11 +201,12 @@ class Plan:
                 raise error
 
     def drawn(self) -> list[Feed]:
-        """What the last launch was given, in order, as far as it came."""
+        """The values of the last launch, in order, as far as it came."""
         return self.given or [feed for part in self.parts for feed in part.feeds if feed.fed]
 
     def put_back(self, backups: list[Backup], index: int | None) -> None:
-        """Undo what the last launch has written outside; ``index`` is that of the check that stopped it, if one did."""
+        """Undo what the last launch wrote into outside arrays; ``index`` is that of the check that stopped it, if one
+        did."""
         for kept in backups:
             part = kept.part or self.first
             if part is not None and part.launched == self.launches and (index is None or index >= kept.checks):
@@ -223,7 +224,7 @@ class Plan:
 
 
 class _Handle:
-    """A bare handle, in the form of the stream protocol."""
+    """A stream's handle as an object of the stream protocol."""
 
     def __init__(self, ptr: int) -> None:
         self.ptr = ptr

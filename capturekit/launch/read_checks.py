@@ -1,8 +1,8 @@
-"""Assumptions checked on the device: what a host read was assumed to give is compared at every launch.
+"""Assumptions checked on the device: the assumed value of each host read is compared at every launch.
 
-Behind each host read that a rehearsal answered, one kernel compares the bytes computed now with those assumed then. It
+After each host read that a rehearsal answered, one kernel compares the bytes computed now with those assumed then. It
 reports into pinned memory, so that the host knows without waiting for the stream, and sets the condition of the node
-that holds the rest of the graph: after a value that turned out different nothing more runs.
+that holds the rest of the graph: after a value that differs nothing more runs.
 
 A launch is known by its number, 1, 2, 3 ... The ring in pinned memory has a slot of 16 words for each of the last
 :data:`RING` launches: word 0 is the launch's number and how many checks are done, word 1 its number and the failed
@@ -32,7 +32,7 @@ _KEPT = 64
 #: Checks are numbered in 16 bits.
 _MOST = (1 << 16) - 1
 _BLOCKS, _THREADS = 64, 256
-#: Seconds of asking pinned memory before the stream is synchronised instead, which also brings CUDA's errors.
+#: Seconds of polling pinned memory before the stream is synchronised instead, which also raises CUDA's errors.
 _PATIENCE = 0.002
 
 _SOURCE = r"""
@@ -83,7 +83,7 @@ _DECLARED = (
 
 @dataclass(frozen=True)
 class Check:
-    """What was assumed: ``value`` at ``at``, behind the ``index``-th read."""
+    """An assumption: ``value`` at ``at``, after the ``index``-th read."""
 
     index: int
     at: Place | None
@@ -138,7 +138,7 @@ class Checks:
         return made
 
     def complete(self) -> None:
-        """No check will be added."""
+        """Finish: no check will be added."""
         self._upload = None
 
     def done(self, launch: int, upto: int) -> bool:
@@ -167,10 +167,10 @@ class Checks:
 
     @staticmethod
     def _too_late(launch: int) -> errors.AssumptionError:
-        """Nothing is known any more: what can't be vouched for is taken for wrong."""
+        """Count all unfinished checks as failed: their results will never be known."""
         return errors.AssumptionError(
             'A launch whose checks were asked for too late',
-            rule=f'Launch {launch} was followed by {RING} others or more: what its checks found is not kept so long.',
+            rule=f'Launch {launch} was followed by {RING} others or more: its checks are not kept that long.',
             remedy='Ask sooner.',
         )
 
@@ -178,8 +178,8 @@ class Checks:
     def _silent(launch: int) -> errors.AssumptionError:
         return errors.AssumptionError(
             'A launch whose checks have not reported',
-            rule=f'Launch {launch} is over, and nothing tells whether what it assumed held.',
-            remedy='Launch again; if it stays so, please report it.',
+            rule=f'Launch {launch} is over, and no report came of whether its assumptions held.',
+            remedy='Launch again; if this comes again, please report it.',
         )
 
     def _error(self, check: Check, launch: int) -> errors.AssumptionError:

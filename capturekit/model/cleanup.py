@@ -1,4 +1,4 @@
-"""Taking things back: a list of steps, garbage collection held off, and notes on exceptions that are not ours."""
+"""Cleaning up: a list of steps, garbage collection held off, and notes on exceptions of others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Undo:
-    """Steps to take back, last first. Every step is tried; an interrupted one is tried once more."""
+    """Steps to undo, last first. Every step is tried; an interrupted one is tried once more."""
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], Any]] = []
@@ -21,24 +21,36 @@ class Undo:
         self._steps.append(step)
 
     def run(self) -> BaseException | None:
-        """Take everything back; return the first failure."""
+        """Undo all steps; return the first failure."""
         failure: BaseException | None = None
-        while self._steps:
-            step = self._steps.pop()
-            try:
+        try:
+            while self._steps:
+                step = self._steps.pop()
                 try:
-                    step()
-                except KeyboardInterrupt as interrupt:
-                    failure = failure or interrupt
-                    step()
-            except BaseException as error:
-                failure = failure or error
-        return failure
+                    try:
+                        step()
+                    except KeyboardInterrupt as interrupt:
+                        failure = failure or interrupt
+                        step()
+                except BaseException as error:
+                    failure = failure or error
+            return failure
+        finally:
+            del failure  # its traceback holds this frame: the two would wait for the garbage collector together
+
+    def close(self) -> None:
+        """Take everything back, and then raise the first failure, if there was one."""
+        failure = self.run()
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure
 
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold back Ctrl-C until the end of the block, so that no step lies half done; then it is delivered.
+    """Hold back Ctrl-C until the end of the block, so that no step stays half done; then it is delivered.
 
     Only Python's main thread receives signals; in others, and where the handler is not Python's, nothing is changed.
     """
@@ -57,7 +69,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 class GarbageCollection:
-    """Held off while any capture is open: a destructor may make a call that loses it."""
+    """Garbage collection, held off while any capture is open: a destructor may make a call that loses it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -82,7 +94,7 @@ GARBAGE = GarbageCollection()
 
 
 def add_note(error: BaseException, text: str) -> None:
-    """Add a line to an exception that is not ours to replace."""
+    """Add a line to an exception that must not be replaced."""
     if hasattr(error, 'add_note'):
         error.add_note(text)
     else:

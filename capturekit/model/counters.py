@@ -1,6 +1,6 @@
-"""What was captured, launched and refused so far: counted for :func:`statistics`, told to the logger ``capturekit``.
+"""What was captured, launched and refused so far: counted for :func:`statistics`, and logged to ``capturekit``.
 
-Nothing here is asked at a launch: each graph keeps a number of its own, and :func:`statistics` gathers them. A graph
+Nothing here runs at a launch: each graph keeps a number of its own, and :func:`statistics` gathers them. A graph
 that goes away leaves its number in a queue, because it may go at any time, also while the lock is held.
 """
 
@@ -41,7 +41,7 @@ COUNTED = {
 
 @contextmanager
 def aloud() -> Iterator[None]:
-    """In the block warnings go to standard error, as those of any logger do that the program has not set up."""
+    """In the block warnings go to standard error, as those of any unconfigured logger do."""
     LOG.removeHandler(_SILENCE)
     try:
         yield
@@ -50,7 +50,7 @@ def aloud() -> Iterator[None]:
 
 
 class Counted(Protocol):
-    """A graph as it is counted: ``counted`` is how many of its launches :func:`statistics` has told and reset."""
+    """A graph as it is counted: ``counted`` is the number of its launches before the last reset."""
 
     counted: int
 
@@ -78,7 +78,8 @@ class Statistics(Shown):
         launches: launches of graphs, those by ``@graphed`` functions included.
         graphs: how many graphs are open now. memory_bytes: device memory that these hold now, in bytes.
         seconds: host time, in all, by the names above: of captures (from entering the block to its end),
-            re-recordings, updates and re-instantiations. Launches are counted and not timed, for that would slow them.
+            re-recordings, updates and re-instantiations. Launches are counted and not timed, because timing would slow
+            them.
     """
 
     captures: int = 0
@@ -139,13 +140,13 @@ class Figures:
                 self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def made(self, graph: Counted) -> None:
-        """A graph is there."""
+        """Count a new graph."""
         with self._lock:
             self._gather()
             self._graphs.add(graph)
 
     def gone(self, graph: Counted) -> None:
-        """A graph goes away. Takes no lock: any thread may be anywhere when an object goes."""
+        """Note that a graph was dropped. Takes no lock: an object may be dropped at any moment in any thread."""
         self._left.append(graph.launches - graph.counted)
 
     def _gather(self) -> None:
@@ -153,7 +154,7 @@ class Figures:
             self._launches += self._left.popleft()
 
     def statistics(self, reset: bool = False) -> Statistics:
-        """The figures so far; from now on counted anew if ``reset``."""
+        """The figures so far; with ``reset`` counting starts anew."""
         with self._lock:
             graphs = list(self._graphs)
             launched = [graph.launches for graph in graphs]
@@ -190,7 +191,7 @@ count = FIGURES.count
 
 
 def ended(recording: Recording, at: object, seconds: float) -> None:
-    """A capture is over: count it, and say so. ``at`` is where it was begun, ``seconds`` how long it was open."""
+    """Count a capture that has ended, and log it. ``at`` is where it was begun, ``seconds`` how long it was open."""
     good = recording.outcome == 'good'
     adapted = recording.adaptations
     if good:
@@ -213,12 +214,12 @@ def _told(step: Step) -> str:
     return step.text if step.at is None else f'{step.text}, at {place(step.at)}'
 
 
-#: Told of each refusal, once.
+#: Functions that are called once for each refusal.
 REFUSED: list[Callable[[CaptureError], None]] = []
 
 
 def refused(error: BaseException) -> None:
-    """A call was refused: count it, and say so; once for each exception, however many hear of it."""
+    """Count a refused call, and log it, once for each exception."""
     if isinstance(error, CaptureError) and not error.__dict__.get('_counted'):
         error.__dict__['_counted'] = True
         count('refusals')
@@ -231,13 +232,13 @@ def statistics(*, reset: bool = False) -> Statistics:
     """What this process has captured, launched and refused so far, as plain numbers; ``print`` shows a table.
 
     Args:
-        reset: True: all counts and times begin anew behind this answer. What is open now (``graphs``,
-            ``memory_bytes``) stays.
+        reset: True: all counts and times start anew after this answer. The figures of open graphs (``graphs``,
+            ``memory_bytes``) stay.
 
     Raises:
         TypeError: ``reset`` is neither True nor False.
 
-    Threads: any. Waits for no stream; takes some microseconds, and one for each graph that there is.
+    Threads: any. Waits for no stream; takes some microseconds, and one more for each graph.
     """
     if not isinstance(reset, bool):
         raise TypeError(f'reset must be True or False, got {reset!r}')

@@ -1,7 +1,7 @@
-"""Who comes before whom in a graph: reachability along its edges, asked often.
+"""The order of nodes in a graph: reachability along its edges, which is asked often.
 
 The nodes are laid into chains, each along paths, as few as a greedy walk finds; a recording on n lanes has about n. For
-each node and chain it is known how far along the chain all is done before the node begins, so that one comparison
+each node and chain it is known how far along the chain all nodes come before the node, so that one comparison
 answers. Graphs of many short chains (a thousand nodes side by side) keep a bit for each pair of nodes instead.
 """
 
@@ -23,10 +23,10 @@ class Order:
     """The order that edges make among ``count`` nodes, which are named by the numbers below it.
 
     Attributes:
-        sequence: the nodes, each behind all that come before it; of several the one with the lowest number first.
-        before_each: for each node, the nodes that it has an edge from. after_each: that it has an edge to.
+        sequence: the nodes in topological order, those with lower numbers first.
+        before_each: the predecessors of each node. after_each: the successors.
 
-    Raises ValueError where the edges go in a circle, or to a number that is no node's.
+    Raises ValueError if the edges form a cycle, or name a number that is not a node's.
     """
 
     def __init__(self, count: int, edges: Iterable[tuple[int, int]]) -> None:
@@ -59,7 +59,7 @@ class Order:
         return found
 
     def _clocks(self, most: int) -> NDArray[np.int32] | None:
-        """For each node how far each chain has got before it begins; None where there are more than ``most`` chains."""
+        """For each node the progress of each chain before it begins; None if there are more than ``most`` chains."""
         clock = np.zeros((len(self.before_each), 8), np.int32)
         lengths = np.zeros(8, np.int32)
         chain, place, chains = self._chain, self._place, 0
@@ -99,7 +99,7 @@ class Order:
         return bool(self._ancestors[b] >> a & 1)
 
     def redundant(self) -> list[tuple[int, int]]:
-        """Edges beside which there is another path: without them the order is the same."""
+        """Edges that another path replaces: without them the order is the same."""
         found = []
         for b, before in enumerate(self.before_each):
             if len(before) > 1:

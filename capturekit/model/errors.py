@@ -1,7 +1,7 @@
-"""What capturekit raises.
+"""The exceptions of capturekit.
 
-One class for each fault that a person would act on differently; the data is on the object, the text is made
-in ``__str__``. All are :class:`RuntimeError`, so that ``except RuntimeError`` around CuPy keeps working.
+There is one class for each fault that calls for a different repair; the object has the data, and ``__str__`` makes the
+text. All are :class:`RuntimeError`, so that ``except RuntimeError`` around CuPy keeps working.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 
 from capturekit.model.source_line import Place
 
-#: How notebooks show an error that has a recording, by MIME type: filled by capturekit.render, which stands above.
+#: How notebooks show an error that has a recording, by MIME type: filled by capturekit.render, a higher package.
 SHOWN_AS: dict[str, Callable[[CaptureError], str]] = {}
 
 
 class _Made(threading.local):
-    """How many of the errors below this thread has made: who catches one in a recording is found out by that."""
+    """The number of errors that this thread has made, which shows whether one was caught in a recording."""
 
     count = 0
 
@@ -53,8 +53,9 @@ class CaptureError(RuntimeError):
         location: the user's :class:`~capturekit.model.source_line.Place` (file, line, function), or None.
         rule: the CUDA rule in one sentence.
         remedy: what to write instead.
-        cuda_error: CUDA's name for what the driver would have said (or said), or ''.
-        subject: what the call addressed, in words: ``'lane 1 (stream 0x55d0, forked at train.py:38)'``.
+        cuda_error: CUDA's name of the error that the driver would have returned (or did return), or ''.
+        subject: the stream or event that the call addressed, in words: ``'lane 1 (stream 0x55d0, forked at
+            train.py:38)'``.
         recording: the :class:`~capturekit.model.recording.Recording` of the capture that it ended, as far as it came,
         or of
             the graph that it stopped; else None.
@@ -194,7 +195,7 @@ class UpdateError(CaptureError):
 
 
 class FreedMemoryError(CaptureError):
-    """Recorded work reads or writes memory whose array is gone: a launch would meet somebody else's values there."""
+    """Recorded work reads or writes memory whose array is gone: a launch would find other values there."""
 
 
 class AssumptionError(CaptureError):

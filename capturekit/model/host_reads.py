@@ -1,9 +1,9 @@
 """Host reads of an eager run, remembered, so that recording can go the same way.
 
-A rehearsal runs a function eagerly and keeps what each host read gave: order, line, shape, dtype, value. Recording with
+A rehearsal runs a function eagerly and keeps each host read: order, line, shape, dtype, value. Recording with
 it gives the same values back, in order; a read that the rehearsal has and the recording does not need (a value that
-CuPy cached meanwhile) is passed over. What was given back is an assumption: :mod:`capturekit.launch.read_checks` puts
-a check behind each.
+CuPy cached meanwhile) is skipped. Each value that is given back is an assumption: :mod:`capturekit.launch.read_checks`
+puts a check behind each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from capturekit.model.source_line import Place, is_foreign
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-#: Where a read came from: the lines from CuPy's own out to the first of the user's.
+#: The origin of a read: the lines from CuPy's own out to the first of the user's.
 Signature = tuple[tuple[str, int], ...]
 
 
@@ -37,12 +37,12 @@ class Read:
 
 @dataclass
 class Rehearsal:
-    """What an eager run gave: ``result``, the host ``reads`` in order, and the calls that no capture can hold."""
+    """The outcome of an eager run: ``result``, the host ``reads`` in order, and the calls that no capture can hold."""
 
     result: Any = None
     reads: list[Read] = field(default_factory=list)
     seams: list[str] = field(default_factory=list)
-    #: What no launch would do again, in sentences; and the host's memory that was filled.
+    #: Effects that no launch would repeat, in sentences; and the host memory that was filled.
     effects: list[str] = field(default_factory=list)
     filled: list[Any] = field(default_factory=list)
 
@@ -69,7 +69,7 @@ class Answers:
 
 
 def signature() -> Signature:
-    """Where the read under way comes from."""
+    """The origin of the read under way."""
     found = []
     frame = sys._getframe(1)
     while frame is not None:

@@ -1,4 +1,4 @@
-"""What several hold together, and each gives back once."""
+"""Resources that several owners hold together, each of whom gives them back once."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 class Lease:
-    """What is held for as long as somebody needs it. It is given back once, however often that is asked for.
+    """Resources that are held as long as an owner needs them. They are given back once, however often that is asked.
 
-    ``parts`` are other leases, and functions that give something back. They are given back last first, each whatever
-    became of the others. ``with lease:`` gives back at the end of the block what has not been handed over by then.
+    ``parts`` are other leases, and functions that give something back. They are given back last first, each even if
+    others fail. ``with lease:`` gives back, at the end of the block, all that has not been handed over.
     """
 
     __slots__ = ('_steps',)
@@ -20,7 +20,7 @@ class Lease:
         self.add(*parts)
 
     def add(self, *parts: Lease | Callable[[], Any]) -> None:
-        """Hold more, which is given back first."""
+        """Hold more parts, which are given back first."""
         self._steps += [part.release if isinstance(part, Lease) else part for part in parts]
 
     def hand_over(self) -> Lease:
@@ -29,7 +29,7 @@ class Lease:
         return Lease(*steps)
 
     def release(self) -> None:
-        """Give everything back, and then raise the first failure, if there was one. Again is no error."""
+        """Give everything back, and then raise the first failure, if there was one. A second call is no error."""
         steps, self._steps = self._steps, []
         failure: BaseException | None = None
         for give_back in reversed(steps):
@@ -37,8 +37,11 @@ class Lease:
                 give_back()
             except BaseException as error:
                 failure = failure or error
-        if failure is not None:
-            raise failure
+        try:
+            if failure is not None:
+                raise failure
+        finally:
+            del failure  # its traceback holds this frame
 
     def __enter__(self) -> Lease:
         return self

@@ -1,13 +1,13 @@
-"""Which stream is in which capture, and what is ordered after what: a ledger over integers and enums.
+"""The account of captures: which stream is in which capture, and the order of work, over integers and enums.
 
-CUDA can't list the streams of a capture, nor say who forked whom; this can, because it is told every call. It answers
-two questions. *What would the driver say to this call?* (:meth:`Ledger.judge`, pure; by the table in
-:mod:`capturekit.model.rules`.) *What lies before what?* Each lane counts segments: a new one begins whenever an event
-is recorded on it. A lane's clock holds, for every other lane, the last segment that lies wholly before the lane's next
-work; recording an event takes a copy of the clock, waiting for it merges the copy in. A lane is joined when the
+CUDA can't list the streams of a capture, nor say which stream forked which; this can, because it sees every call. It
+answers two questions. *What would the driver say to this call?* (:meth:`Ledger.judge`, pure; by the table in
+:mod:`capturekit.model.rules`.) *Which work comes before which?* Each lane counts segments: a new one begins whenever an
+event is recorded on it. A lane's clock holds, for every other lane, the last segment that lies wholly before the lane's
+next work; recording an event takes a copy of the clock, waiting for it merges the copy in. A lane is joined when the
 origin's clock has reached the last segment in which the lane worked. (The vector clocks of Fidge and Mattern, 1988.)
 
-``at`` arguments are kept and handed back, never looked into. Not thread-safe: the caller holds a lock.
+``at`` arguments are kept and handed back unread. Not thread-safe: the caller holds a lock.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class Ledger:
         return self.lanes.get(stream)
 
     def event_state(self, event: int) -> EventState:
-        """What an event stands for, as far as it was told."""
+        """What an event stands for, as far as the ledger knows."""
         mark = self.marks.get(event)
         if mark is None:
             return EventState.OUTSIDE if event in self.outside else EventState.NEVER
@@ -353,7 +353,7 @@ class Ledger:
     def begin(
         self, stream: int, mode: Mode, thread: int, *, blocking: bool = False, at: object = None, device: int = 0
     ) -> LedgerCapture:
-        """A capture began on a stream."""
+        """Note that a capture began on a stream."""
         self._opened += 1
         capture = LedgerCapture(self._opened, mode, thread)
         self._enter(stream, capture, blocking, None, at).device = device
@@ -367,8 +367,9 @@ class Ledger:
         return lane
 
     def end(self, capture: LedgerCapture) -> None:
-        """A capture is over, one way or the other: all its streams are free again."""
-        capture.status = CaptureStatus.NONE
+        """Note that a capture is over: all its streams are free again. One that was lost stays lost."""
+        if capture.status is CaptureStatus.ACTIVE:
+            capture.status = CaptureStatus.NONE
         if capture in self.captures:
             self.captures.remove(capture)
         for lane in capture.lanes:
@@ -376,14 +377,14 @@ class Ledger:
                 del self.lanes[lane.stream]
 
     def work(self, stream: int, at: object = None) -> None:
-        """Work was recorded on a lane."""
+        """Note that work was recorded on a lane."""
         lane = self.lanes.get(stream)
         if lane is not None:
             lane.worked = lane.segment
             lane.last_use = at
 
     def record(self, event: int, stream: int, at: object = None) -> EventMark | None:
-        """An event was recorded. Returns its mark if the stream is in a capture."""
+        """Note that an event was recorded. Returns its mark if the stream is in a capture."""
         lane = self.lanes.get(stream)
         if lane is None:
             self.marks.pop(event, None)
@@ -399,7 +400,7 @@ class Ledger:
     def wait(
         self, stream: int, event: int, *, blocking: bool = False, at: object = None, device: int = 0
     ) -> Lane | None:
-        """A stream was made to wait for an event. Returns the new lane if that was a fork."""
+        """Note that a stream was made to wait for an event. Returns the new lane if that was a fork."""
         mark = self.marks.get(event)
         if mark is None:
             return None
@@ -415,27 +416,27 @@ class Ledger:
         return lane if forked else None
 
     def forget_event(self, event: int) -> None:
-        """An event was made or destroyed: the handle stands for nothing."""
+        """Note that an event was made or destroyed: the handle stands for nothing."""
         self.marks.pop(event, None)
         self.outside.discard(event)
 
     def outside_event(self, event: int) -> None:
-        """An event turned out to be recorded outside of any capture."""
+        """Note that an event was recorded outside of any capture."""
         self.outside.add(event)
 
     def dead_event(self, event: int) -> None:
-        """An event turned out to be of a capture that is over, and that is not known here any more."""
+        """Note that an event belongs to a capture that is over and no longer known here."""
         self.marks[event] = EventMark(LedgerCapture(0, Mode.RELAXED, -1, status=CaptureStatus.NONE), 0, {})
 
 
 def merge(clock: Clock, other: Clock) -> None:
-    """Raise a clock to another where that is later."""
+    """Raise a clock to another one where the other is later."""
     for number, segment in other.items():
         if clock.get(number, 0) < segment:
             clock[number] = segment
 
 
 def covers(lane: Lane, clock: Iterable[tuple[int, int]]) -> bool:
-    """True when all that a clock's items name lies before the lane's next work."""
+    """True when everything in a clock's items comes before the lane's next work."""
     reached, me = lane.clock, lane.number
     return all(number == me or reached.get(number, 0) >= segment for number, segment in clock)

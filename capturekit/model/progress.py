@@ -1,4 +1,4 @@
-"""Where long work is, on a terminal or in a notebook; nothing in a pipe, and nothing without tqdm.
+"""Progress of long work, shown on a terminal or in a notebook, but not in a pipe, and only with tqdm.
 
 tqdm is an optional dependency (``pip install 'capturekit[progress]'``). Work that is done in half a second shows
 nothing, and a bar is wiped away at its end.
@@ -25,7 +25,7 @@ def in_notebook() -> bool:
 
 
 def _bars() -> Any:
-    """tqdm's class for where we are; None where nothing is to be shown."""
+    """tqdm's class for a terminal or a notebook; None where nothing is shown."""
     notebook = in_notebook()
     if not notebook and not (sys.stderr is not None and sys.stderr.isatty()):
         return None
@@ -40,7 +40,7 @@ def _bars() -> Any:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show how much of ``total`` is done, for a block: it is given a function that tells of one more."""
+    """Show in a block how much of ``total`` is done. The block gets a function that counts one more."""
     made = _bars()
     if made is None or total < 1:
         yield lambda: None
@@ -54,7 +54,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
 
 
 def each(what: str, items: Sequence[T]) -> Iterator[T]:
-    """The items, one after the other, with what is done of them shown."""
+    """Yield the items, and show how many are done."""
     with progress(what, len(items)) as step:
         for item in items:
             yield item

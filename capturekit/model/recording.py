@@ -1,7 +1,7 @@
-"""What a capture leaves behind: plain data, for explaining, drawing and measuring.
+"""The recording of a capture: plain data, for explaining, drawing and measuring.
 
-A :class:`Recording` says which lane forked where and joined where, what was done in which order, what was uploaded as
-a constant, what was adapted, and what one should know. It saves to JSON and loads again; ``version`` is the form's.
+A :class:`Recording` says which lane forked where and joined where, the order of all steps, uploaded constants,
+adapted calls, and notes. It saves to JSON and loads again; ``version`` is the form's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from capturekit.model.shown import Shown, in_notebook
 from capturekit.model.source_line import Place
 
 VERSION = 1
-#: What files of this version called otherwise before.
+#: Former names of fields in files of this version.
 _RENAMED = {'nodes': 'node_count', 'edges': 'edge_count'}
 
 
@@ -42,7 +42,7 @@ class LaneRecord:
 
 @dataclass
 class Step:
-    """Something that happened.
+    """One step of a capture.
 
     ``kind`` is begin, fork, join, wait, record, switch, host, constant, adapted, assumed, drawn, seam, cut, finding or
     note. Of forks, joins and waits ``other`` is the lane that is waited for, and ``nodes`` how many there were before.
@@ -72,7 +72,7 @@ class Span:
 class NodeRecord:
     """A node: ``kind`` is kernel, memcpy, memset, host, graph, empty, event record, event wait, conditional ...
 
-    ``name`` is a kernel's or function's; ``detail`` holds what else is known by name: grid, block, bytes, arguments.
+    ``name`` is a kernel's or function's; ``detail`` holds further facts by name: grid, block, bytes, arguments.
     """
 
     kind: str
@@ -93,8 +93,8 @@ class Timeline(Shown):
     Attributes:
         source: 'measured' on a device, or 'modelled' by the simulated one.
         launches: how many launches the medians are of.
-        plain_us: one launch of the graph itself, among several one right behind the other.
-        span_us: from the first start to the last end, what measuring costs taken off.
+        plain_us: one launch of the graph itself, in a row of launches.
+        span_us: from the first start to the last end, with the cost of measuring taken off.
         marked_us: one launch while nodes were timed, nothing taken off: by the profiler from the first start to the
             last end; by events one of the copy that has an event before and behind each node.
         mark_us: what was taken off. By the profiler, for a node on the average; by events what one event costs, which
@@ -103,7 +103,7 @@ class Timeline(Shown):
             (events, empty nodes) and for what is disabled.
         spread_us: by node, the interquartile range of how long it took; 0 where there is no time.
         by: how they were measured: 'profiler', 'events' or 'model'; '' where that is not known.
-        note: what one has to know about these times, in one sentence; or ''.
+        note: a remark on these times, in one sentence; or ''.
     """
 
     source: str = 'measured'
@@ -124,12 +124,12 @@ class Timeline(Shown):
 
     @property
     def sum_us(self) -> float:
-        """What all nodes took in all: more than the span where some ran at once."""
+        """The sum of all durations: more than the span where nodes ran at once."""
         return math.fsum(self.durations_us)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Timeline:
-        """Make a timeline of what :meth:`Recording.to_json` made of one. Raises ValueError if it is none."""
+        """Make a timeline of what :meth:`Recording.to_json` made of one. Raises ValueError if it is not one."""
         if not isinstance(data, dict):
             raise ValueError('a timeline is a dictionary')
         known = {f.name: data[f.name] for f in fields(cls) if f.name in data}
@@ -175,19 +175,19 @@ class Timeline(Shown):
 
 def _time(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f'{value!r} is no time')
+        raise ValueError(f'{value!r} is not a time')
     return value
 
 
 def _ends(value: Any) -> tuple[float, float]:
     if not isinstance(value, (list, tuple)) or len(value) != 2 or not 0 <= _time(value[0]) <= _time(value[1]):
-        raise ValueError(f'{value!r} is no start and end')
+        raise ValueError(f'{value!r} is not a pair of start and end')
     return value[0], value[1]
 
 
-#: How notebooks show a recording, by MIME type: filled by capturekit.render, which stands above this file.
+#: How notebooks show a recording, by MIME type: filled by capturekit.render, a higher package.
 SHOWN_AS: dict[str, Callable[[Recording], str]] = {}
-#: What a recording is written as, by a file's ending; filled as well.
+#: The formats that a recording is written in, by a file's ending; filled as well.
 WRITTEN_AS: dict[str, Callable[[Recording], str]] = {}
 
 
@@ -198,8 +198,9 @@ class Recording(Shown):
     ``node_count`` and ``edge_count`` say how large the graph is, ``spans`` which line made which nodes, by their
     numbers in the order in which they were made. ``graph`` and ``arrows``, pairs of numbers (from, to), hold each node
     and edge where somebody asked for them; else they are empty.
-    ``timeline`` is there after :meth:`capturekit.Graph.measure`, and tells of the graph as it was then.
-    ``by_priority``: the graph's kernels have the priorities of their lanes; else that of the stream of a launch.
+    ``timeline`` is there after :meth:`capturekit.Graph.measure`, and describes the graph as it was then.
+    ``by_priority``: the graph's kernels have the priorities of their lanes; else the priority of the stream that
+    launches it.
     """
 
     version: int = VERSION
@@ -227,7 +228,7 @@ class Recording(Shown):
 
     @property
     def adaptations(self) -> list[Step]:
-        """What was given another meaning than the code's own (``strict=False``)."""
+        """Calls that got another meaning than the code's own (``strict=False``)."""
         return [step for step in self.steps if step.kind == 'adapted']
 
     @property
@@ -237,7 +238,7 @@ class Recording(Shown):
 
     @property
     def notes(self) -> list[Step]:
-        """What one should know of this graph."""
+        """Remarks on this graph."""
         return [step for step in self.steps if step.kind == 'note']
 
     def to_json(self) -> dict[str, Any]:
@@ -249,7 +250,7 @@ class Recording(Shown):
         """Make a recording from :meth:`to_json`'s answer.
 
         Raises:
-            ValueError: the data is no recording, or of a version that this capturekit doesn't know.
+            ValueError: the data is not a recording, or its version is unknown to this capturekit.
         """
         if not isinstance(data, dict) or 'version' not in data:
             raise ValueError('this is not a capturekit recording: it has no version')
@@ -284,16 +285,20 @@ class Recording(Shown):
         """Read a recording from a JSON file.
 
         Raises:
-            ValueError: it is none, or of a version that this capturekit doesn't know; the file is named.
+            ValueError: it is not one, or its version is unknown to this capturekit; the message names the file.
             OSError: the file can't be read.
         """
         try:
             with open(path, encoding='utf-8') as f:
                 data = json.load(f)
         except ValueError as error:  # no JSON, or no text
-            raise ValueError(f'{os.fspath(path)}: this is not a capturekit recording: no JSON ({error})') from None
+            raise ValueError(
+                f'{os.fspath(path)}: this is not a capturekit recording: it is not JSON ({error})'
+            ) from None
         except RecursionError:
-            raise ValueError(f'{os.fspath(path)}: this is not a capturekit recording: nested too deep') from None
+            raise ValueError(
+                f'{os.fspath(path)}: this is not a capturekit recording: it is nested too deeply'
+            ) from None
         try:
             return cls.from_json(data)
         except ValueError as error:
@@ -344,7 +349,7 @@ class Recording(Shown):
 
 
 def sizes(recording: Recording) -> str:
-    """How large a recording is, in words. A lost capture can't be asked for its edges: they are left out, not 0."""
+    """The size of a recording, in words. The edges of a lost capture are unknown, so they are left out."""
     nodes = max(recording.node_count, len(recording.graph))
     edges = max(recording.edge_count, len(recording.arrows))
     told = [counted(nodes, 'node')]

@@ -1,4 +1,4 @@
-"""What may be done while a stream is being captured: a table.
+"""The table of rules: which calls are allowed while a stream is being captured.
 
 The rules in one paragraph: a capture begins on one stream, the *origin*. Waiting, on another stream, for an event
 recorded in the capture pulls that stream in (a *fork*: it is now a *lane*); waiting on a lane for another lane's
@@ -10,14 +10,14 @@ stream outside of the capture is no error at all: it runs at once and is missing
 
 How it is written down: ``ROWS`` has a row for every kind of call: CUDA's operation, what it addresses (``Target``),
 what the driver answers in each mode and beside a blocking or non-blocking origin (``Pattern``), and the name of the
-rule that a person is told (``RULES``). The rows were measured (``tests/data/*.json``, on the drivers in ``MEASURED``;
+rule in the message (``RULES``). The rows were measured (``tests/data/*.json``, on the drivers in ``MEASURED``;
 CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture"), and a test holds every cell against them.
 ``ROWS`` are the newest driver's; what an older one says otherwise is a row in ``OLDER``, and :func:`table` puts them
 together. A driver that was not measured is taken to answer like the next newer one that was, and one newer than all
 like the newest; ``capturekit doctor`` says so. ``python -m tests.gpu.measure_rules`` measures the driver at hand.
-``BY_HISTORY`` has the answers that depend on what a capture has been through, and ``VARIANTS`` the rules whose words
-are more exact in a special case. Code only looks up; two rows that answer one call differently are an error. What must
-be kept in sync: nothing; a new row is new data.
+``BY_HISTORY`` has the answers that depend on the past of a capture, and ``VARIANTS`` the rules whose words
+are more exact in a special case. Code only looks up; two rows that answer one call differently are an error. Nothing
+must be kept in sync: a new row is new data.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ END = _everywhere(_ENDS)
 
 
 class FromElsewhere(enum.Enum):
-    """What becomes of a call that would lose captures of other threads, and none of the thread that makes it."""
+    """The answer to a call that would lose only captures of other threads."""
 
     REFUSED = 'refused'
     RELAXED = 'made in a thread mode that loses no capture'
@@ -260,7 +260,7 @@ class FromElsewhere(enum.Enum):
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule as a person is told it. ``waited``: the remedy where captures of other threads were never closed."""
+    """The words of a rule in messages. ``waited``: the remedy where captures of other threads were never closed."""
 
     name: str
     error: type[CaptureError]
@@ -458,7 +458,7 @@ RULES: dict[str, Rule] = _rules(
     ),
 )
 
-#: Rules in special cases, in which more can be said or something else is to be done, by the name of the case.
+#: Rules with other words or another remedy for special cases, by the name of the case.
 VARIANTS: dict[str, Rule] = {
     'work-on-another-device': replace(
         RULES['escaped-work'],
@@ -495,7 +495,7 @@ _O = Operation
 _T = Target
 _Row = tuple[str, Operation, Target, Pattern, str]
 
-#: (measured label, operation, target, what the driver answers, the rule a person is told or '')
+#: (measured label, operation, target, what the driver answers, the rule in the message or '')
 ROWS: tuple[_Row, ...] = (
     ('streamSynchronize(origin)', _O.STREAM_SYNCHRONIZE, _T.ORIGIN, CONFLICT, 'sync-captured'),
     ('streamSynchronize(side captured)', _O.STREAM_SYNCHRONIZE, _T.LANE, CONFLICT, 'sync-captured'),
@@ -683,7 +683,7 @@ ROWS: tuple[_Row, ...] = (
 
 
 class History(enum.Enum):
-    """What a capture or an event has been through, where an answer depends on more than what is addressed."""
+    """The past of a capture or an event, where an answer depends on it."""
 
     LOST = 'the capture was lost before'
     UNJOINED = 'lanes of the capture are open'
@@ -696,7 +696,7 @@ _AFTER_LOSS = (
     _O.STREAM_GET_PRIORITY,
 )  # fmt: skip
 
-#: (what was before, operation) -> what the driver answers, the rule that a person is told or ''
+#: (what was before, operation) -> what the driver answers, the rule in the message or ''
 BY_HISTORY: dict[tuple[History, Operation], tuple[Answer, str]] = {
     **{(History.LOST, one): (Answer(Code.cudaErrorStreamCaptureInvalidated), 'invalidated') for one in _AFTER_LOSS},
     (History.LOST, _O.END_CAPTURE): (Answer(Code.cudaErrorStreamCaptureInvalidated, Effect.ENDS), 'invalidated'),
@@ -707,10 +707,10 @@ BY_HISTORY: dict[tuple[History, Operation], tuple[Answer, str]] = {
 
 
 def after(history: History, operation: Operation) -> tuple[Answer, Rule | None]:
-    """Return what every driver answers to a call because of what was before, and the rule behind it.
+    """Return what every driver answers to a call because of the past, and the rule behind it.
 
     Raises:
-        KeyError: what was before does not change the answer.
+        KeyError: the past does not change the answer.
     """
     answer, name = BY_HISTORY[history, operation]
     return answer, RULES.get(name)

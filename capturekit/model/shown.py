@@ -1,4 +1,4 @@
-"""How results show themselves: ``repr`` is one line, ``str`` the whole table, and notebooks get that with bars."""
+"""The text of results: ``repr`` is one line, ``str`` the whole table, and notebooks show the table with bars."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from html import escape
 
 
 class Shown:
-    """What has a ``__str__`` of several lines: where it is echoed, alone or in a list, one line will do."""
+    """A result whose ``__str__`` has several lines, and whose ``repr`` has one."""
 
     def _brief(self) -> str:
         """One line; by itself the first of the table."""
         return str(self).partition('\n')[0].rstrip(':')
 
     def _bars(self) -> Iterator[tuple[str, float, str]]:
-        """What notebooks draw: a name, a length, and the length in words."""
+        """The bars that notebooks draw: a name, a length, and the length in words."""
         yield from ()
 
     def __repr__(self) -> str:
@@ -30,7 +30,7 @@ class Shown:
 
 
 def in_notebook() -> bool:
-    """Whether what is displayed can be a picture: IPython has a kernel, and is no terminal."""
+    """Whether pictures can be displayed: IPython has a kernel, and is not a terminal."""
     if 'IPython' not in sys.modules or 'IPython.display' not in sys.modules:
         return False
     return getattr(sys.modules['IPython'].get_ipython(), 'kernel', None) is not None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-#: Packages whose frames are never the user's line: what is captured goes through them.
+#: Packages whose frames are never the user's line, because captured calls go through them.
 _PACKAGES = ('cupy', 'cupyx', 'cupy_backends', 'cuda.bindings', 'cuda.core', 'numpy', 'scipy', 'torch')
 #: Where Python's own modules lie, and folders in there that other people's are installed into.
 _PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ('stdlib', 'platstdlib')})

@@ -25,7 +25,8 @@ def is_sparse(value: Any) -> bool:
 
 
 def packed(value: Any) -> Any:
-    """The value with the sparse matrices in it, and in its tuples, lists and dicts, in pieces; itself without any."""
+    """The value with all sparse matrices, also in its tuples, lists and dicts, in pieces; the value itself if there are
+    none."""
     cls = type(value)
     if cls is tuple or cls is list:
         parts = [packed(part) for part in value]

@@ -1,6 +1,6 @@
-"""Which versions of Python, CuPy and cuda-bindings capturekit works with, and what is said of others.
+"""Which versions of Python, CuPy and cuda-bindings capturekit works with, and the messages about others.
 
-docs/evidence/versions.md tells what was tried, and what held. A version that is too old is refused: Python where
+docs/evidence/versions.md lists what was tried, and the results. A version that is too old is refused: Python where
 capturekit is imported, the others where a capture first needs them. One that is newer than was tried is let through,
 and ``capturekit doctor`` notes it; where it lacks something, the error says so.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of one package's versions.
+    """The versions of one package that are known to work.
 
     ``least``: the first that works; ``tried``: the last that was tried, of each major version.
     """
@@ -39,7 +39,7 @@ class Known:
         return found[0] > self.tried[-1][0] or any(found[0] == last[0] and found > last for last in self.tried)
 
     def refusal(self, version: str, command: str) -> str:
-        """What is said of a version that is too old."""
+        """The message about a version that is too old."""
         needs = f'capturekit needs {self.name} {dotted(self.least)} or newer (tried: {self})'
         return f'{needs}, and this is {version}: {command}'
 
@@ -69,7 +69,7 @@ if sys.version_info < PYTHON.least:  # this file, and capturekit/__init__.py, mu
 
 @dataclass(frozen=True)
 class Feature:
-    """What takes a newer Python than the least: since which, and what is so before."""
+    """A feature that needs a newer Python than the oldest supported: since which, and what holds before."""
 
     what: str
     since: tuple[int, int]
@@ -113,7 +113,7 @@ def installed() -> dict[str, str]:
 
 
 def command(found: Mapping[str, str] | None = None) -> str:
-    """What to type for a CuPy and cuda-bindings that capturekit works with. Two CuPys overwrite each other."""
+    """The command that installs a CuPy and cuda-bindings that work. Two CuPys overwrite each other."""
     cupys = [name for name in (installed() if found is None else found) if name.startswith('cupy')]
     if cupys == ['cupy']:  # built here: for which CUDA it doesn't tell
         return f"pip install -U 'cupy>={dotted(CUPY.least)}' (and cuda-bindings of the CUDA that it is built for)"
@@ -127,7 +127,7 @@ def command(found: Mapping[str, str] | None = None) -> str:
 
 
 def lacking(what: str) -> str:
-    """What is said where the CuPy in force lacks something that capturekit listens to."""
+    """The message where the CuPy in force lacks an entry point that capturekit needs."""
     version = str(getattr(sys.modules.get('cupy'), '__version__', 'of no version'))
     name = next((name for name in installed() if name.startswith('cupy')), 'cupy')
     last = dotted(CUPY.tried[-1])

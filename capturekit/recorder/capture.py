@@ -82,7 +82,6 @@ class Capture(WayIn):
         self._state = 'new'
         self._undo = Undo()
         self._lease = Lease()
-        self._visit = Lease()
         self._live: Live | None = None
         self._graph: Graph | None = None
 
@@ -96,15 +95,20 @@ class Capture(WayIn):
             with uninterrupted():
                 self._open(sys._getframe(1))
         except BaseException as error:
-            outcome = Outcome(error)
-            outcome.unwind(self._undo)
-            outcome.attempt(self._lease.release)
             self._state = 'failed'
-            for fault in outcome.faults[:1]:
-                add_note(error, f'and then, on the way out: {fault!r}')
+            self._not_entered(error)
             raise
         self._state = 'open'
         return self
+
+    def _not_entered(self, error: BaseException) -> None:
+        """Take back what was done on the way in until an exception ended it."""
+        outcome = Outcome(None)
+        outcome.unwind(self._undo)
+        outcome.attempt(self._lease.release)
+        for fault in outcome.faults[:1]:
+            add_note(error, f'and then, on the way out: {fault!r}')
+        outcome.faults.clear()
 
     # -- out --------------------------------------------------------------------------------------------------
 
@@ -263,7 +267,7 @@ class Capture(WayIn):
             raise errors.UnmatchedError(
                 'Capture.join()',
                 stream=stream.ptr,
-                subject=GUARD.subject(stream.ptr),
+                subject=GUARD.verdicts.subject(stream.ptr),
                 location=here(),
                 rule='Only a lane of this capture can be joined.',
                 remedy='Fork it first: `stream.wait_event(cap.stream.record())`.',

@@ -41,7 +41,7 @@ class Branch:
             )
         self._state = 'open'
         with uninterrupted(), GUARD.lock:
-            GUARD.enter_body(self._live, self._decision, self._number, here())
+            GUARD.bodies.enter_body(self._live, self._decision, self._number, here())
         self._names = names_of(_user(sys._getframe(1)), self._live.platform.cupy.ndarray)
         return self
 
@@ -53,10 +53,10 @@ class Branch:
         wrong = self._rebound(now) if error is None and decision.decides == 'while' else None
         self._names = {}
         with uninterrupted(), GUARD.lock:
-            if not live.decisions or live.decisions[-1] is not decision:
+            if not live.decisions.open or live.decisions.open[-1] is not decision:
                 return  # the capture around it is over
             try:
-                GUARD.leave_body(live, decision, at, failed=error is not None or wrong is not None)
+                GUARD.bodies.leave_body(live, decision, at, failed=error is not None or wrong is not None)
             except errors.CaptureError as fault:
                 if error is None and wrong is None:
                     raise
@@ -143,7 +143,7 @@ def _decided(live: Live, decides: str, condition: Any, count: int, limit: int = 
     with uninterrupted(), GUARD.lock:
         assert live.memory is not None
         live.memory.keep(condition)
-        GUARD.decide(live, decision, count)
+        GUARD.bodies.decide(live, decision, count)
     return decision
 
 

@@ -43,8 +43,8 @@ def embed(live: Live, graph: Any) -> None:
     with uninterrupted(), GUARD.lock:
         lane = _lane(live)
         _one_at_a_time(live, lane, graph)
-        GUARD.work_on(lane.stream, 'Capture.embed()', lambda: _add(live, lane.stream, graph))
-        live.embedded.append((graph.graph, lane.capture, lane.number, lane.segment))
+        GUARD.work.work_on(lane.stream, 'Capture.embed()', lambda: _add(live, lane.stream, graph))
+        live.recorder.embedded.append((graph.graph, lane.capture, lane.number, lane.segment))
         assert live.memory is not None
         graph._lend(live.memory)
         live.note('embedded', lane, f'a graph of {counted(graph.recording.node_count, "node")}', here())
@@ -97,7 +97,7 @@ def _lane(live: Live) -> Lane:
 
 def _one_at_a_time(live: Live, lane: Lane, graph: Graph) -> None:
     """The same graph twice writes the same memory twice: only one after the other."""
-    for handle, capture, number, segment in live.embedded:
+    for handle, capture, number, segment in live.recorder.embedded:
         if handle == graph.graph and capture is lane.capture and not covers(lane, [(number, segment)]):
             raise errors.UnsupportedCallError(
                 'Capture.embed()',
@@ -113,7 +113,7 @@ def _add(live: Live, stream: int, graph: Graph) -> None:
         info = device.capture_info(stream)
         node = device.add_child(info.graph, info.dependencies, graph.graph)
         device.set_dependencies(stream, [node])
-    live.heeds |= graph.recording.by_priority
+    live.recorder.embeds_priorities |= graph.recording.by_priority
 
 
 def look(definition: Any) -> Recording:

@@ -18,19 +18,22 @@ _WHOEVER = (
 
 def check(live: Live) -> None:
     """Raise what stands against a graph. In adapting mode lanes that are open are joined instead."""
-    GUARD.check(live)
-    escaped = live.escaped or GUARD.open_group(live)
-    if escaped is not None:
-        raise escaped
-    GUARD.find_work(live)
-    if live.broken is not None:
-        raise _half_a_body(live.broken)
-    if live.awaited:
-        raise _empty_loop(live.awaited[0].at)
+    GUARD.verdicts.check(live)
+    escaped, live.outside.escaped = live.outside.escaped or GUARD.collectives.open_group(live), None
+    try:
+        if escaped is not None:
+            raise escaped
+    finally:
+        del escaped  # its traceback holds this frame
+    GUARD.joins.find_work(live)
+    if live.decisions.broken is not None:
+        raise _half_a_body(live.decisions.broken)
+    if live.decisions.empty_loops:
+        raise _empty_loop(live.decisions.empty_loops[0].at)
     if live.capture.unjoined():
         if live.strict:
-            raise GUARD.unjoined(live)
-        GUARD.join_all(live)
+            raise GUARD.joins.unjoined(live)
+        GUARD.joins.join_all(live)
 
 
 def end(live: Live, into: EmbedTarget | None) -> ExecutableGraph | EmbedTarget | None:
@@ -38,9 +41,9 @@ def end(live: Live, into: EmbedTarget | None) -> ExecutableGraph | EmbedTarget |
 
     Only what other threads may not come between is done here, since they wait for the guard's lock meanwhile.
     """
-    if live.plan is not None:
+    if live.parts.plan is not None:
         made = _end_parts(live)
-        keep_outside(live, [graph for part in live.plan.parts for graph in part.graphs])
+        keep_outside(live, [graph for part in live.parts.plan.parts for graph in part.graphs])
         return made
     if into is not None:
         return _end_into(live, into)
@@ -97,25 +100,25 @@ def _end_into(live: Live, into: EmbedTarget) -> EmbedTarget:
 
 def _end_parts(live: Live) -> ExecutableGraph:
     """End the last part, and instantiate every part."""
-    GUARD.end_part(live)
-    assert live.plan is not None
-    if live.plan.checks is not None:
-        live.plan.checks.complete()
+    GUARD.parts.end_part(live)
+    assert live.parts.plan is not None
+    if live.parts.plan.checks is not None:
+        live.parts.plan.checks.complete()
     with GUARD.inside():
-        for part in live.plan.parts:
-            live.plan.complete(part, live.by_priority)
+        for part in live.parts.plan.parts:
+            live.parts.plan.complete(part, live.by_priority)
     live.recording.by_priority = live.by_priority
-    return ExecutableGraph.of_plan(live.plan, live.origin._graph_host_funcargs)
+    return ExecutableGraph.of_plan(live.parts.plan, live.origin._graph_host_funcargs)
 
 
 def keep_outside(live: Live, graphs: list[int], first: int = 0) -> None:
     """Keep what the graph uses from outside; in a strict capture nothing of that may be gone already."""
-    if live.named and live.memory is not None:
-        keep_named(live.named, live.memory, live.platform.cupy.ndarray)
+    if live.collectives.addresses and live.memory is not None:
+        keep_named(live.collectives.addresses, live.memory, live.platform.cupy.ndarray)
     reader = None if live.platform.simulated else live.platform.device.reader
     if reader is None or live.memory is None:
         return
-    held, live.held = live.held, []
+    held, live.recorder.arrays = live.recorder.arrays, []
     lost = keep(reader, graphs, live.memory, held, live.platform.cupy.ndarray, first)
     for kernel, address in lost:
         text = f'{kernel} uses memory at {address:#x} whose array is gone already'

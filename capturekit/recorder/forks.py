@@ -57,10 +57,10 @@ class LaneStreams:
         return stream
 
     def _found(self, platform: Platform, key: Key, source: tuple[int, int], live: Live | None) -> Any:
-        for stream in live.lane_streams if live is not None else ():
+        for stream in live.recorder.lane_streams if live is not None else ():
             # joined into another lane, its next work would wait for what it has done there
             if stream.capturekit_key == key and stream.capturekit_source == source:
-                live.lane_streams.remove(stream)  # type: ignore[union-attr]
+                live.recorder.lane_streams.remove(stream)  # type: ignore[union-attr]
                 return stream
         free = self._free(platform, key)
         return free.pop(0) if free else None
@@ -168,7 +168,7 @@ class Fork:
         if self._check is not None:
             self._check('fork()')
         self._parent = platform.cupy.cuda.get_current_stream()
-        lane = GUARD.topology.lane(self._parent.ptr)
+        lane = GUARD.ledger.lane(self._parent.ptr)
         self._live = None if lane is None else GUARD.lives.get(lane.capture)
         streams: list[Any] = []
         devices = self._places(platform)
@@ -231,7 +231,7 @@ class Fork:
         assert self._platform is not None
         live = self._live
         if live is not None and live.capture in GUARD.lives:
-            live.lane_streams.extend(streams)
+            live.recorder.lane_streams.extend(streams)
         else:
             LANE_STREAMS.give(self._platform, streams)
 

@@ -59,13 +59,14 @@ class WayIn(WayOut):
             live = self._begin(platform, origin, memory, here(frame))
             self._note_surroundings(live, frame)
             memory.opened(live.capture)
-            GUARD.opened(live)
+            GUARD.captures.opened(live)
+            GUARD.lanes.make_current(live, origin.ptr)
             _note_allocator(live)
             if self._lines:
-                live.trace = Trace(device.last_nodes(), origin.ptr, GUARD.lane_number, live.at)
+                live.trace = Trace(device.last_nodes(), origin.ptr, GUARD.lanes.lane_number, live.at)
                 TRACING.open(live.trace, frame)
-            undo.push(GUARD.restore_allocator)
-            GUARD.refresh()
+            undo.push(GUARD.allocators.restore)
+            GUARD.allocators.refresh()
 
     def _origin(self, platform: Platform) -> Any:
         if self._given is None:
@@ -81,9 +82,9 @@ class WayIn(WayOut):
 
     @staticmethod
     def _refuse_captured(origin: Any) -> None:
-        verdict = GUARD.topology.judge(Operation.BEGIN_CAPTURE, thread=threading.get_ident(), stream=origin.ptr)
+        verdict = GUARD.ledger.judge(Operation.BEGIN_CAPTURE, thread=threading.get_ident(), stream=origin.ptr)
         if verdict.answer.refused:
-            GUARD.refuse(verdict, 'ck.capture()', origin.ptr)
+            GUARD.verdicts.refuse(verdict, 'ck.capture()', origin.ptr)
         with GUARD.inside():
             status = GUARD.platform.device.stream_status(origin.ptr)
         if status is not CaptureStatus.NONE:
@@ -99,8 +100,8 @@ class WayIn(WayOut):
     def _make_current(self, platform: Platform, origin: Any) -> None:
         """The origin becomes current; afterwards the stream that was current is so again."""
         stream = platform.cupy.cuda.get_current_stream()
-        if GUARD.topology.lane(stream.ptr) is not None:
-            GUARD.leave(stream)
+        if GUARD.ledger.lane(stream.ptr) is not None:
+            GUARD.lanes.leave(stream)
             self._undo.push(lambda: _resume(stream))
         self._undo.push(lambda: _make_current_again(platform, stream))
         GUARD.own('cupy.cuda.stream._BaseStream.__enter__', origin)
@@ -121,9 +122,9 @@ class WayIn(WayOut):
         else:
             check(device, self._into)
             device.begin_capture_to(origin.ptr, self._into.handle, self._mode, self._into.after)
-        number = GUARD.current_device()
-        capture = GUARD.topology.begin(origin.ptr, self._mode, me, blocking=blocking, at=at, device=number)
-        capture.origin.current, capture.origin.priority = 1, priority
+        number = GUARD.state.current_device()
+        capture = GUARD.ledger.begin(origin.ptr, self._mode, me, blocking=blocking, at=at, device=number)
+        capture.origin.priority = priority
         if getattr(origin, '_graph_host_funcargs', None) is None:
             origin._graph_host_funcargs = []
         self._live = Live(platform, capture, self._strict, origin, memory, recording, me, at, active_at=at)
@@ -132,19 +133,18 @@ class WayIn(WayOut):
     def _note_surroundings(self, live: Live, frame: FrameType) -> None:
         """Tell the capture what it was given, and what was there before it."""
         platform = live.platform
-        live.gates, live.seams_on = self._gates, self._seams_on
+        live.parts.checked_by, live.host_calls.stream = self._gates, self._seams_on
         if self._into is not None:
-            live.into = self._into.handle
-            live.numbered[live.into] = self._into.count
+            live.recorder.into = self._into.handle
+            live.parts.numbered[live.recorder.into] = self._into.count
         if self._rehearsal is not None:
-            live.given = Answers(self._rehearsal.reads)
+            live.parts.answers = Answers(self._rehearsal.reads)
         if not platform.simulated:
-            live.held = held_by(frame, platform.cupy.ndarray)
+            live.recorder.arrays = held_by(frame, platform.cupy.ndarray)
         count = platform.cupy.cuda.runtime.getDeviceCount()
         if count > 1:
-            live.outer = [platform.cupy.cuda.get_current_stream(device) for device in range(count)]
-            self._visit.add(lambda: GUARD.go_home(live))
-            self._undo.push(self._visit.release)
+            live.devices.before = [platform.cupy.cuda.get_current_stream(device) for device in range(count)]
+            self._undo.push(lambda: GUARD.devices.restore(live))
 
 
 def _note_allocator(live: Live) -> None:
@@ -170,7 +170,8 @@ def _make_current_again(platform: Platform, stream: Any) -> None:
 
 def _resume(stream: Any) -> None:
     """A lane of an outer capture is current again."""
-    lane = GUARD.topology.lane(stream.ptr)
-    if lane is not None:
-        lane.current += 1
-        GUARD.refresh()
+    lane = GUARD.ledger.lane(stream.ptr)
+    live = None if lane is None else GUARD.lives.get(lane.capture)
+    if live is not None:
+        GUARD.lanes.make_current(live, stream.ptr)
+        GUARD.allocators.refresh()

@@ -60,19 +60,16 @@ class Outcome:
 
     def unwind(self, steps: Undo) -> None:
         """Take back all steps, last first."""
-        failure = steps.run()
-        if failure is not None:
-            self.faults.append(failure)
+        self.attempt(steps.close)
 
     def raise_fault(self) -> None:
         """Raise what went wrong on the way out, unless the block has raised something itself."""
-        if self.body_error is None and self.faults:
-            first = self.faults[0]
-            self.faults.clear()
-            try:
-                raise first
-            finally:
-                del first  # an exception holds this frame, and this frame is not to hold the exception
+        faults, self.faults = self.faults, []
+        try:
+            if self.body_error is None and faults:
+                raise faults[0]
+        finally:
+            del faults  # an exception holds this frame, and this frame is not to hold the exception
 
 
 class WayOut:
@@ -84,7 +81,6 @@ class WayOut:
     _state: str
     _undo: Undo
     _lease: Lease
-    _visit: Lease
     _live: Live | None
     _graph: Graph | None
     _checked: bool
@@ -96,10 +92,10 @@ class WayOut:
         self._state = 'ending'
         outcome = Outcome(error)
         with GUARD.lock:
-            self._come_home(live, outcome)
+            self._put_in_order(live, outcome)
             if outcome.good:
                 outcome.attempt(lambda: check(live))
-            outcome.attempt(lambda: GUARD.settle(live))
+            outcome.attempt(lambda: GUARD.captures.settle(live))
             if outcome.good:
                 outcome.ended = outcome.attempt(lambda: end(live, self._into))
         if outcome.good and outcome.ended is None:
@@ -107,7 +103,7 @@ class WayOut:
         outcome.unwind(self._undo)
         if outcome.good and self._checked:
             outcome.attempt(lambda: self._check_races(live, outcome.ended))
-        outcome.attempt(lambda: LANE_STREAMS.give(live.platform, live.lane_streams))
+        outcome.attempt(lambda: LANE_STREAMS.give(live.platform, live.recorder.lane_streams))
         outcome.attempt(lambda: close_recording(live, 'good' if outcome.good else 'failed'))
         if outcome.good:
             outcome.attempt(lambda: self._build(live, outcome.ended))
@@ -116,12 +112,12 @@ class WayOut:
         self._state = 'closed' if outcome.good else 'failed'
         return outcome
 
-    def _come_home(self, live: Live, outcome: Outcome) -> None:
-        """What the block has left behind is put in order: devices, trapped streams, captures begun by hand."""
-        outcome.attempt(self._visit.release)
-        for ptr in list(live.trapped):
-            escaped = outcome.attempt(partial(GUARD.spring, ptr, silent=True))
-            live.escaped = escaped or live.escaped
+    def _put_in_order(self, live: Live, outcome: Outcome) -> None:
+        """What the block has left behind is put in order: devices, streams that are held, captures begun by hand."""
+        outcome.attempt(lambda: GUARD.devices.restore(live))
+        for ptr in list(live.outside.held):
+            escaped = outcome.attempt(partial(GUARD.outside.release, ptr, silent=True))
+            live.outside.escaped = escaped or live.outside.escaped
         outcome.attempt(lambda: _close_inner(live))
         live.poll()
 
@@ -150,10 +146,10 @@ class WayOut:
             live.memory,
             self._lease,
             live.recording,
-            GUARD.topology,
-            GUARD.launching,
+            GUARD.ledger,
+            GUARD.launches.launching,
             GUARD.inside,
-            live.plan,
+            live.parts.plan,
         )
         if self._renewed is None:
             self._graph = graph
@@ -166,9 +162,9 @@ class WayOut:
         self._graph = self._renewed
 
     def _launch_of(self, live: Live, ended: ExecutableGraph) -> Callable[[], None]:
-        if self._renewed is not None or (live.plan is not None and not live.plan.plain):
+        if self._renewed is not None or (live.parts.plan is not None and not live.parts.plan.plain):
             return _no_launch
-        return GUARD.plain_launch(ended.executable) if ended.by_cupy else _plain(live, ended)
+        return GUARD.launches.plain_launch(ended.executable) if ended.by_cupy else _plain(live, ended)
 
     def _give_back(self, live: Live, outcome: Outcome) -> None:
         """Give back what a capture that failed has taken; what goes wrong here is told if nothing did before."""
@@ -177,7 +173,7 @@ class WayOut:
             outcome.attempt(self._lease.release)
             if self._into is not None and not live.lost:
                 into = self._into
-                outcome.attempt(lambda: take_out(live.platform.device, into, live.decided))
+                outcome.attempt(lambda: take_out(live.platform.device, into, live.decisions.bodies))
         if self._into is not None and live.lost and outcome.error is not None:
             add_note(outcome.error, 'capturekit: CUDA has destroyed the graph of into=: make it anew')
         if outcome.body_error is not None:
@@ -195,14 +191,14 @@ class WayOut:
                 known = self._join_for_good(device, origin)
                 graph = device.end_capture(origin.ptr)
                 # what it has added to is somebody else's; the body of a node goes with the graph around it
-                if known and self._into is None and not (live is not None and live.node):
+                if known and self._into is None and not (live is not None and live.parts.check_node):
                     device.graph_destroy(graph)
                     self._is_gone(graph)
             except CudaCallError:
                 if live is not None:
-                    live.lost = True
+                    live.capture.status = CaptureStatus.INVALIDATED
                     if _went_on(live):
-                        live.part.graph = 0  # type: ignore[union-attr]  # CUDA has destroyed it
+                        live.parts.current.graph = 0  # type: ignore[union-attr]  # CUDA has destroyed it
                 if device.stream_status(origin.ptr) is not CaptureStatus.NONE:
                     raise
 
@@ -215,32 +211,32 @@ class WayOut:
             if self._into is not None:
                 join_for_good(device, origin.ptr, self._into.handle, self._into.count)
             elif _went_on(live):
-                join_for_good(device, origin.ptr, live.part.graph)  # type: ignore[union-attr]
+                join_for_good(device, origin.ptr, live.parts.current.graph)  # type: ignore[union-attr]
         except CudaCallError:
             return False
         return True
 
     def _is_gone(self, graph: int) -> None:
         """A graph that went on behind a decision is known to the plan: it must not be destroyed twice."""
-        if self._live is not None and self._live.part is not None and self._live.part.graph == graph:
-            self._live.part.graph = 0
+        if self._live is not None and self._live.parts.current is not None and self._live.parts.current.graph == graph:
+            self._live.parts.current.graph = 0
 
     def _forget(self, origin: Any) -> None:
         """The ledger and the guard know nothing of the capture any more."""
-        if self._live is not None and self._live in GUARD.threads.get(self._live.thread, ()):
+        if self._live is not None and self._live in GUARD.state.threads.get(self._live.thread, ()):
             GUARD.gone(self._live)
-        lane = GUARD.topology.lane(origin.ptr)
+        lane = GUARD.ledger.lane(origin.ptr)
         if lane is not None:
             live = GUARD.lives.get(lane.capture)
             if live is None:
-                GUARD.topology.end(lane.capture)
+                GUARD.ledger.end(lane.capture)
             else:
                 GUARD.gone(live)
 
 
 def _close_inner(live: Live) -> None:
     """Captures that the block began by hand and left open are ended here; the error names the outermost."""
-    stack = GUARD.threads.get(live.thread, [])
+    stack = GUARD.state.threads.get(live.thread, [])
     found: BaseException | None = None
     for inner in reversed(stack[stack.index(live) + 1 :] if live in stack else []):
         if inner.memory is None:
@@ -272,16 +268,21 @@ def _discard(inner: Live) -> None:
 
 def _went_on(live: Live) -> bool:
     """Whether the driver's capture goes on in a graph of ours, behind a decision."""
-    return bool(live.decided) and live.part is not None and bool(live.part.graph) and not live.node
+    return (
+        bool(live.decisions.bodies)
+        and live.parts.current is not None
+        and bool(live.parts.current.graph)
+        and not live.parts.check_node
+    )
 
 
 def _drop_parts(live: Live) -> None:
     """Destroy the parts of a capture that failed; one whose end was not reached has been abandoned already."""
-    plan = live.plan
+    plan = live.parts.plan
     if plan is None:
         return
-    if live.part is not None and live.part.graph and live.part not in plan.steps:
-        live.platform.device.graph_destroy(live.part.graph)
+    if live.parts.current is not None and live.parts.current.graph and live.parts.current not in plan.steps:
+        live.platform.device.graph_destroy(live.parts.current.graph)
     plan.given = plan.drawn()
     plan.close()
 
@@ -316,7 +317,7 @@ def _add_cause(live: Live, fault: BaseException | None, error: BaseException) ->
     if fault is not None:
         add_note(error, f'capturekit: {fault}')
     elif live.trace is not None and live.trace.lost is not None and not isinstance(error, CaptureError):
-        add_note(error, f'capturekit: {GUARD.invalidated(live)}')
+        add_note(error, f'capturekit: {GUARD.verdicts.invalidated(live)}')
     elif isinstance(error, RuntimeError) and 'the current stream is capturing' in str(error):
         add_note(error, 'capturekit: a copy between host and device was tried in the block: make it outside')
     elif isinstance(error, NotImplementedError) and 'stream capture' in str(error):

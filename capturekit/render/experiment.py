@@ -11,7 +11,7 @@ from capturekit.render.layout import COLORS, fit
 from capturekit.render.svg import _CHAR, _safe, _text, document
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP = 760, 300, 74, 16, 56
-#: From this ratio of the largest to the smallest time on the axis is logarithmic: the small ones would lie on it.
+#: If the largest time is more than this many times the smallest, the axis is logarithmic.
 _SPREAD = 8.0
 _PALETTE = ('4477aa', 'ee6677', '228833', 'ccbb44', '66ccee', 'aa3377', 'ee8866', '44bb99', '9aa3ad')
 _LINES = '\n'.join(f'.ck-l{number}{{stroke:#{color}}}' for number, color in enumerate(_PALETTE))
@@ -23,7 +23,7 @@ _OWN = f"""{_LINES}
 
 @dataclass(frozen=True)
 class Point:
-    """A time: the median, and the quartiles around it. ``wrong``: what was computed is not what it should be."""
+    """A time: the median, and the quartiles around it. ``wrong``: the results were wrong."""
 
     lanes: int
     median: float

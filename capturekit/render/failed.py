@@ -1,4 +1,4 @@
-"""An error with the picture of what it ended: the recording so far, with the finding among its marks."""
+"""The picture of an error: the recording so far, with the finding among its marks."""
 
 from __future__ import annotations
 

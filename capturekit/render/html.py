@@ -1,4 +1,4 @@
-"""A recording as one page that needs nothing else: lanes as rows, zoom and pan, what a node is, search.
+"""A recording as one page that needs nothing else: lanes as rows, with zoom, pan, details and search.
 
 The page draws on a canvas, and only what is in view, so that ten thousand nodes move as ten do. Without a mouse it is
 used by keys; what is selected is read aloud by screen readers. Where the recording has a timeline a switch lets the
@@ -47,7 +47,7 @@ def to_html(recording: Recording) -> str:
 
 
 def _fault(recording: Recording) -> str:
-    """What ended a capture, above all else, with the line of source where that can be read."""
+    """The error that ended a capture, at the top of the page, with its source line if that can be read."""
     finding = next((step for step in reversed(recording.steps) if step.kind == 'finding'), None)
     if finding is None:
         return ''
@@ -90,7 +90,7 @@ class _Words:
 
 
 def _times(box: Box) -> list[float]:
-    """Start, and how long it took."""
+    """The start and the duration."""
     start, end = box.time
     return [start, round(end - start, 3)]
 

@@ -1,10 +1,10 @@
-"""Where everything lies in a picture of a recording: rows, columns, arrows, marks. All renderers draw from this.
+"""The layout of a picture of a recording: rows, columns, arrows, marks. All renderers draw from this.
 
 A row is a lane, the origin first. A box is a node; where the recording holds no nodes, a span of nodes made by one
-line; where it holds no spans either, a step. A box's column is one more than that of whatever it comes after, so that
-boxes in one column may run together. Where the recording has a timeline, boxes have times as well: those of nodes that
-take none begin and end with the last of what they come after. Marks are what one should know: findings, notes,
-adaptations, constants ...
+line; where it holds no spans either, a step. A box's column is one more than that of the boxes before it, so that
+boxes in one column may run together. Where the recording has a timeline, boxes have times as well: nodes
+that take no time begin and end with the last node before them. Marks are remarks: findings, notes, adaptations,
+constants ...
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from capturekit.model.counted import counted
 from capturekit.model.recording import LaneRecord, Recording, Step, Timeline, sizes
 from capturekit.model.source_line import Place
 
-#: Kinds of steps that say how the lanes go; all others are marks.
+#: Kinds of steps that shape the lanes; all others are marks.
 _STRUCTURE = ('begin', 'fork', 'join', 'wait', 'record', 'switch', 'host')
 #: Colours that kinds of boxes have for themselves; the rest share one.
 COLORS = 8
 _WAITS = re.compile(r'waits for lane (\d+)')
 #: Messages have several lines; a mark has one.
 _LINES = re.compile(r'\s*\n\s+')
-#: What no XML, terminal or page should get: control characters, halves of pairs, turns of the writing direction.
+#: Characters that no XML, terminal or page should get: control characters, lone surrogates, changes of direction.
 _UNFIT = re.compile('[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]')
 
 
 @dataclass
 class LaneRow:
-    """A lane's row; ``lane`` is None for what is on no known lane."""
+    """A lane's row; ``lane`` is None for boxes on no known lane."""
 
     lane: int | None
     title: str
@@ -69,7 +69,7 @@ class Box:
 
     @property
     def below(self) -> list[str]:
-        """What stands below the name: kind and line, where the name does not say it already."""
+        """The text below the name: kind and line, where the name does not have them already."""
         return [word for word in (self.kind, self.where) if word and word != self.short]
 
     @property
@@ -83,7 +83,7 @@ class Box:
 class Arrow:
     """From box ``tail`` to box ``head``.
 
-    ``way`` says where it can be drawn: ``along`` the row, down at the tail (``fork``) or at the head (``join``) with
+    ``way`` is the way to draw it: ``along`` the row, down at the tail (``fork``) or at the head (``join``) with
     nothing in between, and otherwise ``between`` the rows; ``back`` runs against the order.
     """
 
@@ -94,7 +94,7 @@ class Arrow:
 
 @dataclass
 class DrawnMark:
-    """What one should know; ``box`` is the first box of its line, ``count`` how often it was said."""
+    """A remark; ``box`` is the first box of its line, ``count`` how often it occurred."""
 
     kind: str
     text: str
@@ -168,7 +168,7 @@ def lay_out(recording: Recording) -> Picture:
 
 
 def clean(text: object) -> str:
-    """Text without what a terminal, XML or a page would choke on."""
+    """Text without characters that terminals, XML or pages can't show."""
     return _UNFIT.sub('\ufffd', str(text))
 
 
@@ -213,7 +213,7 @@ def _mangled_words(name: str) -> list[str]:
 
 
 def place_of(at: list[Any] | None) -> Place | None:
-    """A place of a recording; None also for what is none."""
+    """A place of a recording; None if the data is not a place."""
     try:
         return Place.from_json(at)
     except (ValueError, IndexError, TypeError, KeyError):
@@ -352,11 +352,11 @@ def _rows(recording: Recording, used: set[int | None]) -> list[LaneRow]:
     rows: list[LaneRow] = []
     several = len(recording.devices) > 1
     for number in numbers:
-        story = _story(known[number]) if number in known else 'the recording tells nothing of it'
+        story = _story(known[number]) if number in known else 'the recording says nothing about it'
         place = f', device {known[number].device}' if several and number in known else ''
         rows.append(LaneRow(number, f'lane {number}{place}', story))
     if None in used:
-        rows.append(LaneRow(None, 'no lane', 'on which lane is not known'))
+        rows.append(LaneRow(None, 'no lane', 'its lane is not known'))
     return rows
 
 

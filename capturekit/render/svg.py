@@ -1,4 +1,4 @@
-"""A recording as a static SVG picture: lanes as rows, in bands one below the other, as lines of music are.
+"""A recording as a static SVG picture: lanes as rows, in bands one below the other, like lines of music.
 
 Up to ``DENSE`` boxes have labels; more are small cells, coloured by name. Light or dark as the viewer prefers.
 """
@@ -14,7 +14,7 @@ from capturekit.render.layout import COLORS, Arrow, Box, Picture, clean, fit, la
 
 #: With more boxes than this a picture has cells without labels.
 DENSE = 400
-#: Marks and lanes that are told below the picture, at most.
+#: The most marks and lanes that are listed below the picture.
 _TOLD = 40
 _LEFT, _RIGHT, _MIN_WIDTH = 84, 16, 760
 _CHAR = 6.05  # width of a character of 10 px
@@ -51,7 +51,7 @@ class _Form:
 
     @property
     def lead(self) -> float:
-        """How far a band reaches to the left of its first column: arrows turn up there, and down before it."""
+        """The margin of a band left of its first column, in which arrows turn."""
         return (self.pitch - self.width) * 0.65
 
 
@@ -85,7 +85,7 @@ def to_svg(recording: Recording) -> str:
 
 
 def document(parts: list[str], width: float, height: float, title: str, style: str = '') -> str:
-    """An SVG document of what was drawn; ``style`` is added to that of all pictures."""
+    """An SVG document of the drawn elements; ``style`` is added to that of all pictures."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="ck-picture" viewBox="0 0 {width} {height:g}" width="{width}" '
         f'height="{height:g}" style="max-width:100%;height:auto" role="img" aria-label="{_safe(title)}">'
@@ -186,7 +186,7 @@ def _band_of(x: float, step: int, form: _Form, bands: int) -> int:
 
 
 def _spans(picture: Picture, form: _Form) -> list[tuple[float, float]]:
-    """From where to where each row's rail goes, in one endless band."""
+    """The start and end of each row's rail, in one endless band."""
     columns: list[list[int]] = [[] for _ in picture.rows]
     for box in picture.boxes:
         columns[box.row].append(box.column)

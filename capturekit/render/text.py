@@ -14,7 +14,7 @@ from capturekit.render.layout import Box, Picture, clean, fit, lay_out, width_of
 from capturekit.render.timeline import table
 
 _UP, _DOWN, _LEFT, _RIGHT = 1, 2, 4, 8
-#: The character that has these arms.
+#: The box-drawing character with these arms.
 _ARMS = {
     0: ' ',
     _UP: '╵',
@@ -37,7 +37,7 @@ _ARMS = {
 
 @dataclass
 class _Run:
-    """Boxes that are told in one line: the first and the last one's numbers."""
+    """Boxes that share one line: the numbers of the first and the last one."""
 
     first: int
     last: int

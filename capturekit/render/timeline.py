@@ -28,11 +28,11 @@ from capturekit.render.svg import (
 
 _WIDTH = 1120
 _ROOM = _WIDTH - _LEFT - _RIGHT
-#: At most so many bands, and in the mean so many boxes in each of them at least.
+#: The most bands, and the least number of boxes in a band on average.
 _BANDS, _IN_A_BAND = 60, 40
-#: Pixels that the middle one of all nodes should be wide.
+#: The median width of nodes, in pixels.
 _WIDE = 4
-#: How many of the longest nodes are told.
+#: The number of longest nodes that are listed.
 _LONGEST = 10
 _UNITS = ((1e6, 's'), (1e3, 'ms'), (1.0, 'us'))
 
@@ -49,7 +49,7 @@ def timed(recording: Recording) -> tuple[Picture, Timeline]:
 
 
 def busy(boxes: Iterable[Box]) -> float:
-    """For how long at least one of the boxes ran."""
+    """The time in which at least one of the boxes ran."""
     total = last = 0.0
     for start, end in sorted(box.time for box in boxes):
         total += max(end - max(start, last), 0.0)
@@ -114,7 +114,7 @@ class _Scale:
     height: int
 
     def x(self, at: float) -> float:
-        """Where a time of the band's lies, ``at`` from its beginning."""
+        """The horizontal place of a time in a band, ``at`` from its beginning."""
         return round(_LEFT + at / self.across * _ROOM, 2)
 
     def bands_of(self, box: Box) -> range:
@@ -201,7 +201,7 @@ def _draw_box(out: list[str], picture: Picture, scale: _Scale, box: Box, left: f
 def _draw_arrows(
     out: list[str], picture: Picture, scale: _Scale, shown: set[int], left: float, tops: dict[int, float]
 ) -> None:
-    """From lane to lane, where both ends lie in the band."""
+    """Arrows between lanes whose ends both lie in the band."""
     paths = []
     for arrow in picture.arrows:
         tail, head = picture.boxes[arrow.tail], picture.boxes[arrow.head]

@@ -10,7 +10,7 @@ from capturekit.model.counted import counted
 from capturekit.model.recording import Recording
 from capturekit.render.layout import Box, Picture, lay_out
 
-_ORDER = 'none are known: ts is the order, one microsecond a column, and what shares a ts may run together'
+_ORDER = 'no times are known: ts is the order, one microsecond a column, and nodes of one ts may run together'
 
 
 def to_trace(recording: Recording, times: Sequence[tuple[float, float]] | None = None) -> str:

@@ -18,13 +18,15 @@ from capturekit.guard.caller_streams import Callers
 from capturekit.guard.effects import Effects
 from capturekit.guard.random_draws import Draws
 from capturekit.model import pytree
+from capturekit.model.errors import CaptureError
+from capturekit.model.kept_values import Keeper
 
 Patch = Callable[[], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)
 class LostMend:
-    """One mend. ``about``: what stands in programs that can find it; ``beside``: taken out as well, and alone is none."""
+    """One mend. ``about``: what programs that can find it hold; ``beside``: taken out as well, and alone does nothing."""
 
     cause: str
     about: str
@@ -106,7 +108,7 @@ def _as_before(original: Any) -> Any:
 
 
 def _through(position: int) -> Callable[[Any], Any]:
-    """The guard's method does what it guards, and nothing else; ``position`` is that of the original among arguments."""
+    """The guard's method does what it guards, and no more; the original is at ``position`` among the arguments."""
 
     def made(_original: Any) -> Any:
         def through(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -130,6 +132,25 @@ def _at_home(original: Any) -> Any:
         return [one for one in original(self, live, lane) if one.device == lane.device == live.home]
 
     return implied
+
+
+def _of_one_device(original: Any) -> Any:
+    def init(self: Any, platform: Any, caller: Any) -> None:
+        home = platform.cupy.cuda.runtime.getDevice()
+        caller.outside = {where: stream for where, stream in caller.outside.items() if where[0] == home}
+        original(self, platform, caller)
+
+    return init
+
+
+def _kept_where_it_lies(original: Any) -> Any:
+    def source(self: Any, array: Any, known: Any, memory: Any) -> Any:
+        try:
+            return original(self, array, known, memory)
+        except CaptureError:
+            return variant._Result('kept', array=array)
+
+    return source
 
 
 def _ranges_by_equality(original: Any) -> Any:
@@ -156,7 +177,7 @@ def _all_arrays(cupy: Any) -> Any:
     return lambda value: isinstance(value, cupy.ndarray)
 
 
-_SHAPES = (_without(forms=None), _gives(pytree.Keeper, 'arrays_and_forms', ()))
+_SHAPES = (_without(forms=None), _gives(Keeper, 'arrays_and_forms', ()))
 
 LOST: tuple[LostMend, ...] = (
     LostMend('1 blocking streams', r'S1 = ', (_gives(Callers, 'in_order'),)),
@@ -166,8 +187,9 @@ LOST: tuple[LostMend, ...] = (
              _replaced(watch, 'names_of', _only_constant_names))),
     LostMend('5 a refusal that is caught', r'except Exception', (_gives(variant, 'must_not_refuse'),)),
     LostMend('6 an allocator of its own', r'POOL', (_replaced(Allocators, 'pool_malloc', _through(1)),
-             _replaced(Allocators, 'allocator_set', _as_before))),
-    LostMend('7 changed twice', r'VOICE', (_gives(variant, 'must_reach_known_arrays'),), (_visible('ValueError'),)),
+             _replaced(Allocators, 'allocator_set', _as_before),
+             _replaced(variant.VariantRecorder, '_source', _kept_where_it_lies))),
+    LostMend('7 changed twice', r'VOICE = ValueError\(B\)', (_gives(variant, 'must_reach_known_arrays'),), (_visible('ValueError'),)),
     LostMend('8 imports in the function', r'    (from|import) settings', (_gives(Watch, '_imported'),)),
     LostMend('9 threads', r'threading\.Thread', (_replaced(Effects, 'thread_fed', _through(1)), _gives(Watch, '_doubt'))),
     LostMend('10 cached helpers', r'lru_cache', (_visible('_lru_cache_wrapper'), _gives(Watch, '_doubt'))),
@@ -179,7 +201,8 @@ LOST: tuple[LostMend, ...] = (
     LostMend('15 another state to draw from', r'set_random_state', (_gives(Draws, '_state_of_the_moment'),)),
     LostMend('16 order with streams outside', r'S2 = ', (_gives(variant.Fences, 'needed', False),)),
     LostMend('17 identities', r'OPTIONS', (_gives(decorator, 'given_back'), _gives(written, '_aliases'))),
-    LostMend('18 two devices', r'Device\(1\)', (_replaced(Callers, '_implied', _at_home),)),
+    LostMend('18 two devices', r'Device\(1\)', (_replaced(Callers, '_implied', _at_home),
+             _replaced(variant.Fences, '__init__', _of_one_device))),
     LostMend('19 shapes that change', r'\.shape = ', _SHAPES),
     LostMend('20 bases of arrays', r'\.base is|owndata', (_gives(watch.Watch, '_of_arrays'),)),
     LostMend('21 masks that do not fit', r'y\[y\.ravel|ones\(5, bool\)', (_replaced(Arrays, '_whole_mask', _any_mask),)),

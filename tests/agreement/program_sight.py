@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), range, slice, type(...), np.generic, np.dtype)
+_OWN_MODULES = ('program_under_test', 'settings_of_program')
 _HIDDEN = frozenset('over awaited settled __builtins__ __warningregistry__'.split())
 
 
@@ -85,7 +86,7 @@ class Sight:
         if isinstance(value, types.FunctionType):
             self._function(path, value)
         elif isinstance(value, type):
-            if value.__module__ in ('program_under_test', 'builtins') and value.__dict__.get('__module__') != 'builtins':
+            if value.__dict__.get('__module__') in _OWN_MODULES:
                 self._names(path, {n: v for n, v in value.__dict__.items() if _is_own(n)})
                 self._say(path, f'bases {[base.__name__ for base in value.__mro__]}')
         elif isinstance(value, types.GeneratorType):
@@ -162,7 +163,7 @@ def _attributes(value: Any) -> dict[str, Any]:
         found = {}
     for cls in type(value).__mro__:
         for name, member in cls.__dict__.items():
-            if isinstance(member, types.MemberDescriptorType) and cls.__module__ == 'program_under_test':
+            if isinstance(member, types.MemberDescriptorType) and cls.__module__ in _OWN_MODULES:
                 try:
                     found[name] = member.__get__(value)
                 except AttributeError:

@@ -31,7 +31,8 @@ FORMS = (
 )  # fmt: skip
 ARRAYS = """
 BASE = cp.arange(8.0)
-X = [cp.array([1.0, 2.0, 3.0]), cp.array([0.5, 2.5, 1.0]), cp.array([1, 2, 3]), cp.array([[1.0, 2.0, 0.5], [3.0, 1.0, 2.0]])]
+X = [cp.array([1.0, 2.0, 3.0]), cp.array([0.5, 2.5, 1.0]), cp.array([1, 2, 3])]
+X += [cp.array([[1.0, 2.0, 0.5], [3.0, 1.0, 2.0]])]
 X += [BASE[1:4], BASE[2:5], X[0][::-1], cp.array([1.0, 2.0, 3.0], cp.float32), cp.asfortranarray(X[3]), BASE[:1]]
 R = []
 """
@@ -72,11 +73,15 @@ def program(choices: Choices) -> Program:
     options: dict[str, object] = {'checks': 'later'} if later else {}
     if choices.once_in(10):
         options['limit'] = choices.pick((1, 2))
-    return Program(source, _steps(choices, frame, roots, deed, second, shape, later), deed is not None and deed.late, options)
+    return Program(
+        source, _steps(choices, frame, roots, deed, second, shape, later), deed is not None and deed.late, options
+    )
 
 
 def _body(choices: Choices, frame: Frame, roots: list[Root], deed: Deed | None, second: bool, shape: str) -> str:
-    begin = ('y = x * 2.0', 'y = x + 1.0', 'y = x.copy()', 'y = x') if not second else ('y = x + z', 'y = x * z', 'y = z')
+    begin = (
+        ('y = x * 2.0', 'y = x + 1.0', 'y = x.copy()', 'y = x') if not second else ('y = x + z', 'y = x * z', 'y = z')
+    )
     lines: list[str] = []
     for one in roots:
         read = one.value.read(choices, one.inside)
@@ -142,7 +147,9 @@ def _call(choices: Choices, frame: Frame, second: bool, shape: str, later: bool,
     first = usual if choices.below(8) < 7 else choices.pick((*(f'X[{n}]' for n in range(10)), 'R[-1]', 'R[0]'))
     given = [first]
     if second:
-        given.append('X[1]' if choices.below(8) < 7 else choices.pick((first, 'X[0]', 'X[4]', 'X[5]', 'BASE[1:4]', 'X[3]')))
+        given.append(
+            'X[1]' if choices.below(8) < 7 else choices.pick((first, 'X[0]', 'X[4]', 'X[5]', 'BASE[1:4]', 'X[3]'))
+        )
     by_name = choices.once_in(4)
     given += [f'{key}={text}' if by_name else text for key, text in frame.arguments]
     call = f'{name}({", ".join(given)})'
@@ -160,7 +167,7 @@ def _steps(
     for phase in range(choices.pick((2, 2, 3, 3))):
         if phase:
             steps.append(_change(choices, roots, deed))
-        for _ in range(choices.pick((4, 5, 6, 4))):
+        for _ in range(choices.pick((5, 6, 7, 5))):
             call = f'r = {_call(choices, frame, second, shape, later, usual)}\nR.append(r)'
             if deed is not None:
                 call = '\n'.join(part for part in (deed.first, call.replace('\nR', f'\n{deed.after}\nR')) if part)
@@ -195,8 +202,8 @@ class Tally:
     def __str__(self) -> str:
         share = 100 * self.launched // max(self.calls, 1)
         return (
-            f'{self.tried} programs, {self.calls} calls, {share} % of them launched, {self.raced} programs left out that '
-            f'two plain runs do not agree on, {len(self.different)} different'
+            f'{self.tried} programs, {self.calls} calls, {share} % of them launched, {self.raced} programs left out '
+            f'that plain runs do not agree on, {len(self.different)} different'
         )
 
 
@@ -243,7 +250,9 @@ def main() -> int:
     """Run the command; 1 if a program differed."""
     parser = argparse.ArgumentParser(description='Random Python programs, plain and graphed.')
     parser.add_argument('--examples', type=int, default=2000, help='how many programs (%(default)s)')
-    parser.add_argument('--seed', type=int, default=1, help='another seed is another sequence of programs (%(default)s)')
+    parser.add_argument(
+        '--seed', type=int, default=1, help='another seed is another sequence of programs (%(default)s)'
+    )
     parser.add_argument('--first', type=int, default=0, help='the number of the first program (%(default)s)')
     parser.add_argument('--show', action='store_true', help='print the program --first, and what its runs gave')
     parser.add_argument('--reasons', action='store_true', help='print why functions ran eagerly')

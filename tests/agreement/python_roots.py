@@ -78,7 +78,9 @@ def _keyword(choices: Choices, frame: Frame, value: Value) -> Root:
     name = choices.name('k')
     frame.keywords.append((name, value.source()))
     where = f"f.__kwdefaults__['{name}']"
-    return Root(value, name, where, (f'{where} = {{n}}', f'f.__kwdefaults__ = {{{{**f.__kwdefaults__, {name!r}: {{n}}}}}}'))
+    return Root(
+        value, name, where, (f'{where} = {{n}}', f'f.__kwdefaults__ = {{{{**f.__kwdefaults__, {name!r}: {{n}}}}}}')
+    )
 
 
 def _argument(choices: Choices, frame: Frame, value: Value) -> Root:
@@ -91,7 +93,9 @@ def _argument(choices: Choices, frame: Frame, value: Value) -> Root:
 def _attribute(choices: Choices, frame: Frame, value: Value) -> Root:
     name = choices.name('s')
     frame.attributes.append((name, value.source()))
-    inside = choices.pick((f'self.{name}', f"getattr(self, '{name}')", f"vars(self)['{name}']", f"self.named('{name}')"))
+    inside = choices.pick(
+        (f'self.{name}', f"getattr(self, '{name}')", f"vars(self)['{name}']", f"self.named('{name}')")
+    )
     return Root(value, inside, f'MODEL.{name}', (f'MODEL.{name} = {{n}}', f"vars(MODEL)['{name}'] = {{n}}"))
 
 
@@ -99,7 +103,12 @@ def _class_attribute(choices: Choices, frame: Frame, value: Value) -> Root:
     name = choices.name('t')
     frame.class_attributes.append((name, value.source()))
     inside = choices.pick((f'self.{name}', f'type(self).{name}', f'Model.{name}', f"getattr(Model, '{name}')"))
-    binds = (f'Model.{name} = {{n}}', f'MODEL.{name} = {{n}}', f'First.{name} = {{n}}', f"setattr(Model, '{name}', {{n}})")
+    binds = (
+        f'Model.{name} = {{n}}',
+        f'MODEL.{name} = {{n}}',
+        f'First.{name} = {{n}}',
+        f"setattr(Model, '{name}', {{n}})",
+    )
     return Root(value, inside, f'Model.{name}', binds)
 
 
@@ -119,7 +128,9 @@ def _helper(choices: Choices, frame: Frame, value: Value) -> Root:
         ('', f'return {kept}', f'list(map(lambda _: {name}(), (1,)))[0]'),
     ))  # fmt: skip
     if over == '@functools.wraps(same)':
-        frame.before.append(f'def {name}(): return {kept}\n{name} = functools.wraps({name})(lambda inner={name}: inner())')
+        frame.before.append(
+            f'def {name}(): return {kept}\n{name} = functools.wraps({name})(lambda inner={name}: inner())'
+        )
     else:
         frame.before.append(f'{over}\ndef {name}():\n    {body}\n'.lstrip())
     if body.endswith('.state'):

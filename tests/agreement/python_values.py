@@ -135,7 +135,7 @@ _ITEM = ("{o}['first']", "{o}.get('first')", "list({o}.values())[0]", "[v for k,
 _PLACE = ('{o}[0]', '{o}[-2]', 'next(iter({o}))', '[v for v in {o}][0]', 'operator.itemgetter(0)({o})',
           'list(reversed({o}))[1]', 'sorted({o}, key=lambda v: v is TWO)[0]', 'list({o})[0]')  # fmt: skip
 _SET_ATTRIBUTE = ('{o}.first = {n}', "setattr({o}, 'first', {n})")
-_SET_ITEM = ("{o}['first'] = {n}", "{o}.update(first={n})", "{o}['later'] = {n}", "del {o}['first']")
+_SET_ITEM = ("{o}['first'] = {n}", '{o}.update(first={n})', "{o}['later'] = {n}", "del {o}['first']")
 _SET_PLACE = ('{o}[0] = {n}', '{o}.insert(0, {n})', '{o}.pop(0); {o}.insert(0, {n})', '{o}.append({n})')
 
 KINDS: tuple[Kind, ...] = (

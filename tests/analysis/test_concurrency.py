@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.analysis.concurrency import Machine, Obstacle, Study, merged, most_at_once, shared
+from capturekit.analysis.concurrency import Machine, Obstacle, Study
+from capturekit.analysis.intervals import merged, most_at_once, shared
 from capturekit.analysis.node_view import Node
 from capturekit.driver.node_accesses import Touched, linear
 from capturekit.model.recording import Timeline
@@ -117,7 +118,7 @@ def test_a_lane_that_stands_still_is_named_with_its_wait(bench: Bench) -> None:
     found = only(cap.graph.concurrency(), 'waits')
     assert found.at is not None and found.at.line == planted
     assert found.gain_us == pytest.approx(30, rel=0.4)
-    assert found.text.startswith('lane 0 stands still')
+    assert found.text.startswith('lane 0 is idle')
 
 
 def test_a_lane_too_short_to_matter_is_named_with_its_fork(bench: Bench) -> None:
@@ -134,7 +135,7 @@ def test_a_lane_too_short_to_matter_is_named_with_its_fork(bench: Bench) -> None
     assert found.text.startswith('lane 2 has ')
 
 
-def test_independent_work_on_one_lane_is_named_where_the_second_begins(bench: Bench) -> None:
+def test_independent_work_on_one_lane_is_named(bench: Bench) -> None:
     x, y = bench.arrays(2)
     with ck.capture() as cap:
         bench.work(x)
@@ -144,7 +145,7 @@ def test_independent_work_on_one_lane_is_named_where_the_second_begins(bench: Be
         bench.work(y)
     found = only(cap.graph.concurrency(), 'needless edge')
     assert found.at is not None and found.at.line == planted
-    assert 'on one lane behind' in found.text
+    assert 'comes after, on the same lane' in found.text
 
 
 def test_work_in_turns_is_told_by_what_its_data_would_allow(bench: Bench) -> None:
@@ -230,7 +231,7 @@ def test_a_kernel_does_not_fill_the_devices_beside_its_own() -> None:
     assert 'lanes 1 and 2 (devices 0 and 1)' in said and 'one is over before' in said and 'fills' not in said
 
 
-def test_a_kernel_that_fills_the_device_with_nothing_beside_it_is_none() -> None:
+def test_a_kernel_that_fills_the_device_alone_is_no_obstacle() -> None:
     report = studied([1, 2], [(0, 1)], [(0, 40), (40, 80)], Machine(132, 2048), grid=(4000,), block=(256,))
     assert not [one for one in report.obstacles if one.kind == 'fills the GPU']
 
@@ -255,7 +256,7 @@ def test_the_report_is_data_and_text(cp: Any) -> None:
     report = cap.graph.concurrency()
     assert report.source == cap.graph.recording.timeline.source
     assert json.loads(json.dumps(report.to_json()))['critical'] == [0]
-    assert 'nothing in the way was found' in str(report)
+    assert 'no obstacle was found' in str(report)
 
 
 def test_a_timeline_that_is_there_is_used(sim: Any) -> None:

@@ -230,7 +230,7 @@ def test_a_whole_number_that_was_read(sim: Any) -> None:
     assert lines(report.mismatches[0]) == ['y = x[:count].sum()'] and not report.unchanged
 
 
-def test_all_that_lies_free_in_a_graphs_memory_is_handed_out_and_no_more(sim: Any) -> None:
+def test_all_free_graph_memory_is_handed_out_and_no_more(sim: Any) -> None:
     x = ramp(sim)
     with ck.capture() as cap:
         for size in (3000, 700, 5):
@@ -256,7 +256,7 @@ def test_all_that_lies_free_in_a_graphs_memory_is_handed_out_and_no_more(sim: An
     assert sim.allclose(kept, sim.cos(x))
 
 
-def test_what_eager_runs_left_is_poisoned_and_the_pool_grows_little(sim: Any) -> None:
+def test_leftovers_of_eager_runs_are_poisoned(sim: Any) -> None:
     x = ramp(sim)
     pool = sim.get_default_memory_pool()
 

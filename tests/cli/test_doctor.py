@@ -198,7 +198,7 @@ def test_names_of_the_simulated_cupy(sim: Any, monkeypatch: pytest.MonkeyPatch) 
 
 def test_names_agree_with_the_installation(sim: Any) -> None:
     """What the guard would not find is what the doctor says is not there."""
-    from capturekit.guard.entry_points import Installation
+    from capturekit.guard.patching import Installation
 
     found = doctor._names({'cupy': {}})
     unfound = {str(entry) for entry in ENTRIES if not Installation._find(entry)}

@@ -292,7 +292,7 @@ def test_a_launch_that_was_not_seen_whole_is_left_out(device: Watched) -> None:
 def test_no_launch_was_seen_whole(device: Watched) -> None:
     device.blind = 2
     g, _handles = device.graph(DIAMOND, EDGES)
-    with pytest.raises(Untraceable, match='no launch of this graph whose nodes it all saw'):
+    with pytest.raises(Untraceable, match='no launch of this graph of which it saw every node'):
         device.traced(g, 1)
 
 
@@ -476,7 +476,7 @@ def test_that_cupti_stays_is_said(both: Both) -> None:
     assert both.graph_measure(g, g, STREAM, 1, 0).note == cupti._STAYS
     both.blind = 1  # no launch is seen whole: by events, and another one was seen all the same
     times = both.graph_measure(g, g, STREAM, 1, 0)
-    assert times.by == 'events' and times.note.endswith(f'saw. {cupti._STAYS}')
+    assert times.by == 'events' and times.note.endswith(f'every node. {cupti._STAYS}')
     both.blind = 1
     with pytest.raises(Untraceable, match='CUPTI stays attached'):
         both.graph_measure(g, g, STREAM, 1, 0, (), 'profiler')

@@ -203,7 +203,7 @@ def test_objects_that_are_not_there(tmp_path: Path) -> None:
     text = tmp_path / 'text.so'
     for content in (b'', b'\x7fELF', b'\x7fELF\x01' + bytes(100), b'print()\n' * 20):
         text.write_bytes(content)
-        with pytest.raises(LookupError, match=r'text\.so is no 64-bit ELF object'):
+        with pytest.raises(LookupError, match=r'text\.so is not a 64-bit ELF object'):
             Object(str(text))
 
 

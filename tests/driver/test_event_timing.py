@@ -340,7 +340,7 @@ def test_a_graph_without_nodes(device: Device) -> None:
     assert device.left() == [0, 0, 0, 0]
 
 
-def test_edges_that_let_a_kernel_begin_early_are_removed_with_their_data(device: Device) -> None:
+def test_early_start_edges_are_removed_with_their_data(device: Device) -> None:
     g, handles = device.graph([(KERNEL, 3.0), (KERNEL, 4.0)], [(0, 1, EARLY)])
     assert close(found(device.measured(g), handles, [(0, 1)]).nodes, [(0, 3), (3, 7)])
     assert Reader().edges(g) == [(handles[0], handles[1])], 'the graph itself stays as it is'

@@ -39,12 +39,16 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> dict[str, Library]:
     return made
 
 
+class NoDevice(RuntimeError):
+    """What CuPy raises where there is no device."""
+
+
 def cupy_on(*streams: int) -> Any:
     """A CuPy whose current stream is the first of these, then the next ..., at each question."""
     left = list(streams)
     device = SimpleNamespace(cublas_handle=7, cusolver_handle=7, cusparse_handle=7)
     current = lambda *_device: SimpleNamespace(ptr=left.pop(0) if len(left) > 1 else left[0])  # noqa: E731
-    runtime = SimpleNamespace(getDevice=lambda: 0)
+    runtime = SimpleNamespace(getDevice=lambda: 0, CUDARuntimeError=NoDevice)
     return SimpleNamespace(
         cuda=SimpleNamespace(get_current_stream=current, runtime=runtime, Device=lambda _number: device)
     )
@@ -78,6 +82,18 @@ def test_handles_that_a_capture_used_get_the_callers_stream(libraries: dict[str,
     libraries['cusparse'].stream = 0x999
     streams.give_back(cupy)
     assert libraries['cusparse'].stream == 0x999, 'it was given back once'
+
+
+def test_without_a_device_no_handle_was_used(libraries: dict[str, Library]) -> None:
+    streams, cupy = LibraryStreams(), cupy_on(0x40)
+
+    def no_device() -> int:
+        raise NoDevice
+
+    cupy.cuda.runtime.getDevice = no_device
+    streams.note(cupy, 'cusparse')
+    streams.give_back(cupy)
+    assert libraries['cusparse'].stream == 0
 
 
 def test_a_failing_function_takes_the_wrappers_away(libraries: dict[str, Library]) -> None:

@@ -81,7 +81,7 @@ def test_every_second_element_is_disjoint_from_the_others():
 
 
 @pytest.mark.parametrize(('n', 'found'), [(0, None), (8, True), (12, None), (64, False)])
-def test_of_what_goes_nobody_knows_how_far_only_what_is_sure_is_shared(n, found):
+def test_accesses_of_unknown_extent_share_only_what_is_sure(n, found):
     somewhere = Access(BASE, (64,), (1,), 1, None, exact=False, sure=linear(BASE + 8, 1, True))
     assert overlap(somewhere, linear(BASE + n, 4, True)) is found
     assert overlap(linear(BASE, 64, None, exact=False), linear(BASE + n, 4, True)) is (False if n == 64 else None)
@@ -93,7 +93,7 @@ def test_a_node_of_which_nothing_is_known_overlaps_with_all():
     assert overlap(Access(BASE, (3, 5), (-64, 8), 4, True), everything) is True
 
 
-def test_elements_of_a_size_that_is_not_known_share_their_first_bytes_at_least():
+def test_elements_of_unknown_size_share_their_first_bytes():
     unknown = Access(BASE, (10,), (8,), 8, True, False, sure=Access(BASE, (10,), (8,), 1, True))
     assert overlap(unknown, Access(BASE, (10,), (8,), 4, True)) is True
     assert overlap(unknown, Access(BASE + 4, (10,), (8,), 4, True)) is None
@@ -118,7 +118,7 @@ def test_arrays_of_cupys_kernels_have_shapes_and_strides():
     ]
 
 
-def test_an_element_of_unknown_size_is_no_larger_than_the_step_to_the_next():
+def test_an_element_of_unknown_size_is_at_most_its_stride():
     (found,) = kernel_accesses([array(BASE, 5, itemsize=2)], (Parameter(True),))
     assert (found.itemsize, found.exact, found.sure) == (2, False, Access(BASE, (5,), (2,), 1, False))
 
@@ -129,7 +129,7 @@ def test_a_complex_scalar_is_no_array():
     assert [(one.address, one.itemsize) for one in found if one.shape == () and one.itemsize] == [(BASE, 16)]
 
 
-def test_of_other_kernels_every_word_that_may_be_an_address_is_one():
+def test_every_word_of_an_unknown_kernel_may_be_an_address():
     words = Argument(struct.pack('4Q', 7, BASE, 1 << 31, BASE + 512))
     found = kernel_accesses([words, Argument(struct.pack('i', 5))], ())
     assert [(one.address, one.itemsize, one.writes, one.argument, one.offset) for one in found] == [
@@ -223,7 +223,7 @@ class _Info:
         self.ndim = 1
 
 
-def test_a_kernel_that_nobody_holds_any_more_is_known_by_its_function(monkeypatch):
+def test_a_dropped_kernel_is_known_by_its_function(monkeypatch):
     cupy = pytest.importorskip('cupy', reason='CuPy is not installed')
     made = sys.modules['cupy._core._kernel']._get_elementwise_kernel
     (scope,) = [one for one in gc.get_referents(made) if type(one).__module__ == 'cupy._util']
@@ -256,7 +256,7 @@ def test_other_names_and_other_counts_are_not_known(forms):
     assert forms.of('cupy_add__float32_float32_float32', (A1, A1)) == ()
 
 
-def test_a_kernel_that_only_has_the_name_of_one_of_cupys_is_not_taken_for_it():
+def test_a_kernel_named_like_one_of_cupys_is_not_taken_for_it():
     cupy = pytest.importorskip('cupy', reason='CuPy is not installed')
     kernel = cupy.ElementwiseKernel('T x', 'T y', 'y = x', 'named_alike')
     forms = Forms()

@@ -267,7 +267,7 @@ def test_garbage_collection_is_as_before(scene: Scene, collecting: bool) -> None
         (gc.enable if before else gc.disable)()
 
 
-def test_the_allocator_and_the_stream_that_were_set_are_set_again(scene: Scene) -> None:
+def test_the_former_allocator_and_stream_are_set_again(scene: Scene) -> None:
     pool, mine = cp.cuda.MemoryPool(), cp.cuda.Stream(non_blocking=True)
     malloc = pool.malloc
     with cp.cuda.using_allocator(malloc), mine:

@@ -87,7 +87,7 @@ def test_branches_that_fork_are_not_ordered_among_each_other() -> None:
     cap.graph.close()
 
 
-def test_an_eager_array_of_a_lane_is_not_overwritten_while_another_stream_reads_it(wait: Callable[[], None]) -> None:
+def test_an_eager_lane_array_outlives_its_readers(wait: Callable[[], None]) -> None:
     """Dropped by Python it goes back to the lane's free blocks, and the reader is on a stream that the lane joined."""
     first, second = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
     x = cp.arange(N, dtype='f8')

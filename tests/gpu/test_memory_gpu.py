@@ -128,7 +128,7 @@ def prepare() -> tuple[Any, Any, Any]:
     return x, read, side
 
 
-def test_on_bare_cupy_a_block_is_handed_out_while_another_lane_reads_it() -> None:
+def test_bare_cupy_hands_out_a_block_that_is_being_read() -> None:
     x, read, side = prepare()
     main = cp.cuda.Stream(non_blocking=True)
     with cp.cuda.using_allocator(cp.cuda.MemoryPool().malloc), main:
@@ -142,7 +142,7 @@ def test_on_bare_cupy_a_block_is_handed_out_while_another_lane_reads_it() -> Non
         assert np.array_equal(read.get(), wrong), 'the slow lane should have seen what overwrote its block'
 
 
-def test_with_capturekit_the_block_is_kept_while_another_lane_reads_it() -> None:
+def test_capturekit_keeps_a_block_that_is_being_read() -> None:
     x, read, side = prepare()
     with ck.capture() as cap:
         at, new = two_lanes(x, read, side)
@@ -154,7 +154,7 @@ def test_with_capturekit_the_block_is_kept_while_another_lane_reads_it() -> None
         assert np.array_equal(new.get(), np.arange(N) - 100.0)
 
 
-def test_a_block_is_kept_while_a_library_reads_it_by_a_handle_it_has_had_for_long() -> None:
+def test_a_block_is_kept_while_an_old_library_handle_reads_it() -> None:
     """CuPy and the guard see nothing of the library's event, wait and copy: the driver is asked about the lane."""
     from cuda.bindings import runtime
 

@@ -170,7 +170,7 @@ def test_another_threads_work_goes_on_and_is_not_recorded(mode: str) -> None:
     [lambda: cp.cuda.Device().synchronize(), lambda: cp.cuda.runtime.deviceSynchronize()],
     ids=['Device', 'runtime'],
 )
-def test_another_threads_wait_for_the_device_waits_for_the_capture(wait: Callable[[], Any]) -> None:
+def test_a_device_wait_in_another_thread_waits_for_the_capture(wait: Callable[[], Any]) -> None:
     x = warm()
 
     def waited() -> float:
@@ -245,7 +245,7 @@ def test_the_wait_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(b.get(), np.arange(N) + 2.0)
 
 
-def test_two_threads_that_hold_captures_and_wait_for_the_device_are_both_refused() -> None:
+def test_two_capturing_threads_may_not_wait_for_the_device() -> None:
     """Each holds what the other waits for: no deadlock, since each has a capture of its own."""
     x = warm()
     together = threading.Barrier(2)
@@ -264,7 +264,7 @@ def test_two_threads_that_hold_captures_and_wait_for_the_device_are_both_refused
     assert [thread.result() for thread in [Started(run), Started(run)]] == [True, True]
 
 
-def test_another_thread_may_not_touch_the_captures_streams_and_events() -> None:
+def test_another_thread_may_not_touch_the_captures_streams() -> None:
     """What would lose the capture from another thread is refused there, by the same names."""
     x, side = warm(), cp.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:

@@ -1,4 +1,7 @@
-"""What the GPU's tests ask the driver and the process about, past capturekit: who captures, what is patched."""
+"""What the GPU's tests ask the driver and the process about, past capturekit: who captures, what is patched.
+
+Where the stand-in is installed, the simulated device answers for the driver.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from capturekit.model.rules import Mode
+
 ROOT = Path(__file__).parents[2]
+
+
+def simulated() -> Any:
+    """The simulated device, where the stand-in is installed."""
+    return getattr(sys.modules.get('cupy'), '__capturekit_simulated__', None)
 
 
 def status(stream: Any) -> str:
     """The driver's own word on a stream (CuPy's, or a handle): None, Active or Invalidated."""
+    if (device := simulated()) is not None:
+        return str(device.capture_info(getattr(stream, 'ptr', stream)).status.name).capitalize()
     from cuda.bindings import runtime
 
     code, answer = runtime.cudaStreamIsCapturing(getattr(stream, 'ptr', stream))
@@ -46,6 +58,10 @@ def captured_nodes(stream: Any) -> int:
 
 def thread_mode() -> int:
     """This thread's capture mode (0 global, 1 thread-local, 2 relaxed), asked for by exchanging it both ways."""
+    if (device := simulated()) is not None:
+        old = device.exchange_thread_mode(Mode.GLOBAL)
+        device.exchange_thread_mode(old)
+        return int(old)
     from cuda.bindings import runtime
 
     mode = runtime.cudaStreamCaptureMode
@@ -82,7 +98,8 @@ def world() -> World:
     import cupy as cp
 
     from capturekit.guard import GUARD
-    from capturekit.guard.entry_points import ENTRIES, resolve
+    from capturekit.guard.entry_points import ENTRIES
+    from capturekit.guard.patching import resolve
 
     def there(holder: str, name: str) -> int:
         try:
@@ -96,7 +113,7 @@ def world() -> World:
         stream=cp.cuda.get_current_stream().ptr,
         collecting=gc.isenabled(),
         thread_mode=thread_mode(),
-        captures=len(GUARD.lives) + len(GUARD.topology.captures),
+        captures=len(GUARD.lives) + len(GUARD.ledger.captures),
     )
 
 
@@ -104,7 +121,7 @@ def set_wait_seconds(monkeypatch: Any, seconds: float) -> None:
     """Change how long another thread's device-wide wait lasts, in whichever module of the guard it is kept."""
     from capturekit.guard import GUARD
 
-    monkeypatch.setitem(inspect.unwrap(type(GUARD)._wait).__globals__, 'WAIT_SECONDS', seconds)
+    monkeypatch.setitem(inspect.unwrap(type(GUARD.verdicts)._wait).__globals__, 'WAIT_SECONDS', seconds)
 
 
 def in_thread(call: Callable[[], Any], *, timeout: float = 30) -> Any:

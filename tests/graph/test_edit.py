@@ -304,7 +304,7 @@ def test_nodes_are_changed_after_an_update(cp: Any) -> None:
     assert launched(graph, z) == [0, 7, 14, 21]
 
 
-def test_the_graph_that_was_instantiated_lives_as_long_as_its_executable_graph(cp: Any) -> None:
+def test_a_graph_lives_as_long_as_its_executable_graph(cp: Any) -> None:
     """Its nodes are named in each change, after updates, too."""
     x = cp.arange(4.0)
     graph, _ = recorded(lambda: x * 2.0)
@@ -319,7 +319,7 @@ def test_the_graph_that_was_instantiated_lives_as_long_as_its_executable_graph(c
     assert cap.update.how == 'updated'
 
 
-def test_nodes_are_found_where_an_update_has_paired_them_by_another_order(cp: Any) -> None:
+def test_nodes_are_found_after_an_update_paired_them_anew(cp: Any) -> None:
     """Two lanes recorded the other way round: wherever CUDA pairs them, what is changed is the node that is meant."""
     x = cp.arange(4.0)
 
@@ -355,7 +355,7 @@ def test_nodes_are_found_where_an_update_has_paired_them_by_another_order(cp: An
     assert launched(graph, y) == [500, 502, 504, 506]
 
 
-def test_an_executable_graph_is_made_anew_when_nodes_are_changed_after_an_update(cp: Any) -> None:
+def test_a_change_after_an_update_instantiates_anew(cp: Any) -> None:
     x = cp.arange(4.0)
     graph, _ = recorded(lambda: x * 2.0)
     other, y = recorded(lambda: x * 3.0)
@@ -707,7 +707,7 @@ def test_values_in_the_place_of_arguments(argument: Argument, value: Any, result
     ('argument', 'value', 'error', 'said'),
     [
         (Argument(bytes(4)), 2.0, ValueError, 'has 4 bytes'),
-        (Argument(bytes(4), 'int32', False), 2.5, ValueError, '2.5 is no int32'),
+        (Argument(bytes(4), 'int32', False), 2.5, ValueError, '2.5 is not a valid int32'),
         (Argument(bytes(4), 'int32', False), np.int64(2), ValueError, 'int32, and the value is int64'),
         (Argument(bytes(4), 'int32', False), Fake((1,)), TypeError, 'scalar'),
         (Argument(bytes(4)), Fake((1,)), TypeError, 'scalar'),
@@ -716,7 +716,7 @@ def test_values_in_the_place_of_arguments(argument: Argument, value: Any, result
         (Argument(words(1, 6, 6, 8)), Fake((5,)), ValueError, '6 elements, and the value has 5'),
         (Argument(words(1, 6, 6, 8)), Fake((6,), contiguous=False), ValueError, 'one after the other'),
         (Argument(words(1, 6, 6, 16)), Fake((6,)), ValueError, 'one after the other'),
-        (Argument(words(1, 6, 6)), Fake((6,)), ValueError, 'no array'),
+        (Argument(words(1, 6, 6)), Fake((6,)), ValueError, 'not an array'),
         (Argument(b''), 2.0, ValueError, 'has 0 bytes'),
         (Argument(bytes(8)), [1], TypeError, 'got list'),
     ],

@@ -191,7 +191,7 @@ def test_a_refusal_of_cudas_leaves_all_as_it_was(sim: Any, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(device, 'node_take', refuses)
-        with pytest.raises(ck.UpdateError, match='CUDA refuses this of node 1'):
+        with pytest.raises(ck.UpdateError, match='CUDA refuses this change of node 1'):
             cap.graph.rebind((x, sim.full(4, 50.0)))
     assert launched(cap, out) == [[2.0] * 4]
     assert cap.graph.rebind((x, sim.full(4, 2.0))) == 2

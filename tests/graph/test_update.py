@@ -88,7 +88,7 @@ def test_a_graph_does_what_another_recording_does(cp: Any) -> None:
     assert graph.nodes[0].at is not None and graph.nodes[0].at.function == 'two_lanes'
 
 
-def test_arrays_of_before_keep_their_memory_and_are_no_longer_written(cp: Any) -> None:
+def test_old_arrays_keep_their_memory_and_are_not_written(cp: Any) -> None:
     x = cp.arange(512.0)
     graph, first = recorded(lambda: x * 2)
     graph.launch()
@@ -589,7 +589,7 @@ def test_what_may_be_behind_a_refusal_comes_first() -> None:
     assert in_words([kind] * 5) == 'kind; kind; kind; and 2 more'
 
 
-def test_the_order_of_edges_to_a_node_is_told_where_nothing_else_is() -> None:
+def test_a_changed_order_of_edges_is_reported() -> None:
     nodes = [Node(n, kind, '') for n, kind in enumerate(('memset', 'memcpy', 'host', 'host'))]
     old, new = Seen(nodes, [(0, 2), (1, 2), (2, 3)]), Seen(nodes, [(2, 3), (1, 2), (0, 2)])
     assert differences(old, new) == [] == edge_order(old, old)
@@ -659,7 +659,7 @@ def changed(program: list[tuple[str, int, int]], how: str, at: int) -> list[tupl
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps, st.sampled_from(('same', 'arrays', 'shorter', 'swapped')), st.integers(0, 7), st.booleans())
-def test_an_update_equals_a_fresh_recording_or_leaves_the_old_graph_working(
+def test_an_update_is_whole_or_leaves_the_old_graph(
     cp: Any, program: list[tuple[str, int, int]], how: str, at: int, anew: bool
 ) -> None:
     arrays = [cp.zeros(4) for _ in range(12)]

@@ -13,7 +13,7 @@ import pytest
 import capturekit as ck
 from capturekit.cli.main import main
 from capturekit.guard import GUARD, watch
-from capturekit.guard.by_hand import REMEDIES, without_cap
+from capturekit.guard.manual_remedies import REMEDIES, without_cap
 from capturekit.model.rules import RULES, CaptureStatus
 from capturekit.model.source_line import here
 
@@ -244,4 +244,5 @@ def test_run_says_it_by_line(tmp_path: Any, capfd: Any, work: str, flags: str) -
     told = capfd.readouterr().err
     assert 'EscapedWorkError' in told
     assert 'forgot.py:5' in told
-    assert told.count('Traceback') <= 1  # the frames of the user's own
+    assert re.findall(r'File "(.*)"', told) == [str(script)]  # one traceback, and it shows the user's frames only
+    assert told.count('Traceback') == 1

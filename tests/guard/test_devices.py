@@ -36,7 +36,7 @@ def cp(request: pytest.FixtureRequest) -> Iterator[Any]:
     try:
         yield sys.modules['cupy']
         assert sys.modules['cupy'].cuda.Device().id == 0
-        assert ck.guard.GUARD.standing_in == {}  # type: ignore[attr-defined]
+        assert ck.guard.GUARD.state.placeholders == {}  # type: ignore[attr-defined]
     finally:
         uninstall()
 

@@ -11,21 +11,24 @@ import subprocess
 import sys
 import types
 from dataclasses import FrozenInstanceError
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import capturekit as ck
-from capturekit.guard import GUARD, entry_points
-from capturekit.guard.entry_points import ENTRIES, Entry, Installation, resolve
+from capturekit.guard import GUARD, entry_points, patching
+from capturekit.guard.entry_points import ENTRIES, Entry
+from capturekit.guard.patching import Installation, resolve
 from capturekit.model.errors import SynchronizationError
 from capturekit.model.rules import ROWS, Answer, Operation
 
 CONTRACT = """
 import importlib
 import cupy, cupy.cuda.runtime, cupy._core.syncdetect
-from capturekit.guard.entry_points import ENTRIES, Installation, _Slot, resolve
+from capturekit.guard.entry_points import ENTRIES
+from capturekit.guard.patching import Installation, _Slot, resolve
 
 def view():
     # what each holder's own namespace has, by identity: inherited names are absent; and where code is replaced, that
@@ -78,12 +81,18 @@ before = view()
 installation = Installation()
 seen = []
 
-class Listener:
-    def __getattr__(self, verb):
+class Component:
+    def __init__(self, name):
+        self.name = name
+    def __getattr__(self, method):
         def call(*args, **kwargs):
-            seen.append(verb)
+            seen.append(f'{self.name}.{method}')
             return 'heard'
         return call
+
+class Listener:
+    def __getattr__(self, name):
+        return Component(name)
 
 for _ in range(2):
     installation.install(Listener())
@@ -159,7 +168,7 @@ def entries(monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
         Entry(f'{HERE}.Holder', 'value', 'value', 'property'),
         Entry(f'{HERE}.Inheriting', 'method', 'method'),
     ]
-    monkeypatch.setattr(entry_points, 'ENTRIES', table)
+    monkeypatch.setattr(patching, 'ENTRIES', table)
     return table
 
 
@@ -207,14 +216,14 @@ def test_a_failed_install_rolls_back(entries: list[Entry]) -> None:
 
 def test_a_write_that_fails_half_way_rolls_back(entries: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
     installation = Installation()
-    write = entry_points._Slot.write
+    write = patching._Slot.write
 
     def failing(slot: Any) -> None:
         if slot.entry is entries[2]:
             raise MemoryError('no room')
         write(slot)
 
-    monkeypatch.setattr(entry_points._Slot, 'write', failing)
+    monkeypatch.setattr(patching._Slot, 'write', failing)
     with pytest.raises(MemoryError):
         installation.install(Guarding())
     assert Holder().method() == 'original'
@@ -224,7 +233,7 @@ def test_a_write_that_fails_half_way_rolls_back(entries: list[Entry], monkeypatc
 def test_a_failing_restore_does_not_keep_the_others(entries: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
     installation = Installation()
     installation.install(Guarding())
-    restore = entry_points._Slot.restore
+    restore = patching._Slot.restore
     failed = []
 
     def failing(slot: Any) -> None:
@@ -233,7 +242,7 @@ def test_a_failing_restore_does_not_keep_the_others(entries: list[Entry], monkey
             failed.append(slot)
             raise MemoryError('no room')
 
-    monkeypatch.setattr(entry_points._Slot, 'restore', failing)
+    monkeypatch.setattr(patching._Slot, 'restore', failing)
     with pytest.raises(MemoryError):
         installation.uninstall()
     assert failed
@@ -242,9 +251,9 @@ def test_a_failing_restore_does_not_keep_the_others(entries: list[Entry], monkey
     assert not installation.installed
 
 
-def test_every_verb_is_a_method_of_the_guard() -> None:
+def test_every_verb_is_a_method_of_a_component() -> None:
     for entry in ENTRIES:
-        assert callable(getattr(GUARD, entry.verb)), entry
+        assert callable(attrgetter(entry.verb)(GUARD)), entry
 
 
 def test_resolve_names_what_is_missing() -> None:
@@ -298,7 +307,7 @@ class Refusing:
 
 def test_the_guard_is_told_what_it_refused(entries: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[Exception] = []
-    monkeypatch.setattr(entry_points, 'refused', counted.append)
+    monkeypatch.setattr(patching, 'refused', counted.append)
     installation, guard = Installation(), Refusing()
     installation.install(guard)
     with pytest.raises(SynchronizationError) as first:
@@ -367,11 +376,11 @@ def test_a_namespace_out_of_reach_is_said() -> None:
         __dict__ = ('not', 'a dictionary')  # type: ignore[assignment]
 
     with pytest.raises(TypeError, match='out of reach'):
-        entry_points._namespace(Odd())
+        patching._namespace(Odd())
 
 
 def test_a_slot_that_was_not_written_is_not_restored(entries: list[Entry]) -> None:
-    slot = entry_points._Slot(entries[0], f'{HERE}.Holder')
+    slot = patching._Slot(entries[0], f'{HERE}.Holder')
     later = Holder.__dict__['method']
     slot.before = None
     slot.restore()
@@ -380,7 +389,7 @@ def test_a_slot_that_was_not_written_is_not_restored(entries: list[Entry]) -> No
 
 def test_what_was_put_back_is_not_put_back_again(entries: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
     """A slot may be restored twice, by a failed install and by the next: what came between stays."""
-    slot = entry_points._Slot(entries[0], f'{HERE}.Holder')
+    slot = patching._Slot(entries[0], f'{HERE}.Holder')
     slot.wrapper = lambda self: 'wrapped'
     monkeypatch.setattr(Holder, 'method', Holder.method)  # puts it back at the end
     slot.write()
@@ -391,7 +400,7 @@ def test_what_was_put_back_is_not_put_back_again(entries: list[Entry], monkeypat
     assert Holder().method() == 'another'
 
     code, other = plain.__code__, (lambda a: 'other code').__code__
-    replaced = entry_points._CodeSlot(Entry(HERE, 'plain', 'method', 'code'), plain)
+    replaced = patching._CodeSlot(Entry(HERE, 'plain', 'method', 'code'), plain)
     try:
         plain.__code__ = other
         replaced.restore()
@@ -409,7 +418,7 @@ def test_what_was_put_back_is_not_put_back_again(entries: list[Entry], monkeypat
     'holder', ['builtins.int', 'collections.OrderedDict', 'array.array', 're.Pattern', f'{HERE}.Holder']
 )
 def test_types_that_refuse_setattr_are_known(holder: str) -> None:
-    slot = entry_points._Slot(Entry(holder, '__doc__', 'method'), holder)
+    slot = patching._Slot(Entry(holder, '__doc__', 'method'), holder)
     try:
         type.__setattr__(slot.holder, '__doc__', slot.holder.__doc__)
     except TypeError:
@@ -573,7 +582,7 @@ def test_a_copy_of_the_runtime_is_guarded_from_where_it_is_imported(
     backend, copy = types.ModuleType('backend'), types.ModuleType('copy')
     backend.call, copy.call, copy.only_here = (lambda: 'one'), (lambda: 'two'), (lambda: 'three')
     monkeypatch.setitem(sys.modules, 'the_backend', backend)
-    monkeypatch.setattr(entry_points, '_RUNTIME', 'the_copy')
+    monkeypatch.setattr(patching, 'RUNTIME', 'the_copy')
     entries[:] = [
         Entry('the_copy', 'call', 'method', 'function', also='the_backend'),
         Entry('the_copy', 'only_in_later_versions', 'method', 'function', also='the_backend'),
@@ -634,7 +643,7 @@ def test_restoring_goes_backwards_and_raises_the_first_failure() -> None:
                 raise MemoryError(self.number)
 
     with pytest.raises(MemoryError) as raised:
-        entry_points._restore_all([Slot(0), Slot(1), Slot(2)])
+        patching._restore_all([Slot(0), Slot(1), Slot(2)])
     assert order == [2, 1, 0] and raised.value.args == (2,)
 
 
@@ -644,7 +653,7 @@ ALLOWED = {Answer(row[3].answers[0].code) for row in ROWS if row[1] is Operation
 
 def test_every_function_that_a_capture_answers_otherwise_is_met(sim: Any) -> None:
     """The rules were measured by CUDA's names: what CuPy has under such a name is in the table of entries."""
-    met = {entry.name for entry in ENTRIES if entry.holder == entry_points._RUNTIME}
+    met = {entry.name for entry in ENTRIES if entry.holder == patching.RUNTIME}
     measured: dict[str, bool] = {}
     for label, _operation, _target, pattern, _rule in ROWS:
         name = label.partition('(')[0].partition(' ')[0].partition(',')[0].partition('+')[0]
@@ -675,13 +684,13 @@ def test_verbs_are_called_after_what_they_judge() -> None:
     for entry in ENTRIES:
         if entry.holder in VERBS:
             what = CALLED_OTHERWISE.get(entry.name, entry.name.strip('_'))
-            assert entry.verb == f'{VERBS[entry.holder]}_{what}', entry
+            assert entry.method == f'{VERBS[entry.holder]}_{what}', entry
             held += 1
         elif entry.holder == 'cupy.cuda.memory.MemoryPointer':
-            assert entry.verb == ('pointer_copy' if entry.name.endswith('_async') else 'pointer_sync'), entry
+            assert entry.method == ('pointer_copy' if entry.name.endswith('_async') else 'pointer_sync'), entry
             held += 1
         elif entry.name == 'free_all_blocks':
-            assert entry.verb == 'pool_free', entry
+            assert entry.method == 'pool_free', entry
             held += 1
     assert held > 30
     functions = {(entry.name, entry.verb) for entry in ENTRIES if entry.kind == 'function'}
@@ -696,8 +705,8 @@ def test_each_thing_has_one_row_that_stays() -> None:
 
 def test_verbs_that_take_the_calls_name_are_given_it() -> None:
     for entry in ENTRIES:
-        first = next(iter(inspect.signature(getattr(GUARD, entry.verb)).parameters))
-        assert (first in ('call', 'name')) == entry.verb.startswith(entry_points._TOLD_THEIR_NAME), entry
+        first = next(iter(inspect.signature(attrgetter(entry.verb)(GUARD)).parameters))
+        assert (first in ('call', 'name')) == entry.named, entry
 
 
 def test_every_seam_that_was_met_on_a_gpu_is_in_the_table() -> None:
@@ -711,7 +720,7 @@ def test_every_seam_that_was_met_on_a_gpu_is_in_the_table() -> None:
 def test_a_handle_made_anew_stands_for_nothing(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA gives handles of destroyed events out again: what was known of the old one is forgotten."""
     forgotten: list[int] = []
-    monkeypatch.setattr(GUARD.topology, 'forget_event', forgotten.append)
+    monkeypatch.setattr(GUARD.ledger, 'forget_event', forgotten.append)
     runtime, stream = sim.cuda.runtime, sim.cuda.Stream(non_blocking=True)
     with stream, ck.capture(stream=stream):
         made = [runtime.eventCreate(), runtime.eventCreateWithFlags(2)]
@@ -720,7 +729,7 @@ def test_a_handle_made_anew_stands_for_nothing(sim: Any, monkeypatch: pytest.Mon
 
 def test_every_draw_of_curand_is_met(sim: Any) -> None:
     draws = {name for name in vars(resolve('cupy_backends.cuda.libs.curand')) if name.startswith('generate')}
-    met = {entry.name for entry in ENTRIES if entry.verb == 'curand_draw'}
+    met = {entry.name for entry in ENTRIES if entry.method == 'curand_draw'}
     assert len(draws) > 5
     assert draws - met == {'generateSeeds'} & draws
 

@@ -90,7 +90,7 @@ def test_device_synchronize_of_another_thread_waits_for_the_end(sim: Any, mode: 
 
     with ck.capture(mode=mode) as cap:
         thread, found = in_thread(synchronize)
-        while thread.is_alive() and not GUARD.closed._waiters:  # type: ignore[attr-defined]
+        while thread.is_alive() and not GUARD.state.closed._waiters:  # type: ignore[attr-defined]
             pass
         assert not found and thread.is_alive()
         y = x * 2

@@ -27,7 +27,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import GUARD
-from capturekit.guard.lint_guard import Shadow
+from capturekit.guard.lint_components import LintLanes
 from tests.command import ROOT, called
 from tests.guard.test_verdicts import Foreign, escaping, null_block
 
@@ -176,7 +176,7 @@ def test_found_and_unharmed(sim: Any, name: str, stream: str) -> None:
     assert values(linted) == values(plain)
     if rule is None:
         assert report.findings == []
-        assert str(report) == 'nothing found that a capture would refuse, lose or bake in'
+        assert str(report) == 'nothing was found that a capture would refuse, lose or bake in'
         return
     found = first(report) if name in TROUBLES else report.findings[0]
     assert (found.rule, found.refused, report.ok) == (rule, name in TROUBLES, name in NOTES)
@@ -317,7 +317,7 @@ def test_streams_and_allocators_are_as_before(sim: Any) -> None:
     assert report.ok and pool.used_bytes() > 0
     kept = ck.lint(sim.cuda.get_current_stream).result
     assert kept.ptr == 0 and type(kept.ptr) is int and kept == sim.cuda.Stream.null
-    assert not GUARD.installation.installed and GUARD.topology.captures == []
+    assert not GUARD.installation.installed and GUARD.ledger.captures == []
 
 
 def test_the_current_stream_is_not_the_legacy_one_by_name(sim: Any) -> None:
@@ -583,14 +583,14 @@ def test_and_where_adapting_captures_raise(sim: Any, part: int) -> None:
 def test_a_finalizer_in_the_middle_of_a_call_changes_nothing(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Garbage is collected anywhere: here while it is found out what adapting would do with a stream from outside."""
     old, side = sim.cuda.get_current_stream().record(), sim.cuda.Stream(non_blocking=True)
-    fork = Shadow._adapt_fork
+    fork = LintLanes.adapt_fork
 
     def collecting(self: Any, *args: Any) -> Any:
         answer = fork(self, *args)
         assert old.done
         return answer
 
-    monkeypatch.setattr(Shadow, '_adapt_fork', collecting)
+    monkeypatch.setattr(LintLanes, 'adapt_fork', collecting)
     report = ck.lint(lambda: side.add_callback(lambda *_args: None, 1))
     escaped, callback = report.findings
     assert 'was forked from lane 0' in escaped.adapting
@@ -674,7 +674,8 @@ def test_all_in_a_capture_is_told_up_to_what_ends_it(tmp_path: Path) -> None:
     ]
     assert ran.stdout.endswith(
         '4 found: a strict capture refuses 3, one with strict=False 0\n'
-        f'not all was looked at: script.py ended at EscapedWorkError at script.py:{BODY + 9}; until then at 1 capture\n'
+        f'not everything was looked at: script.py ended at EscapedWorkError at script.py:{BODY + 9}; '
+        'until then at 1 capture\n'
     )
     assert ran.stdout.count('Fork it first: ') == 1 and 'Traceback' not in ran.stderr
     assert 'not reached' not in ran.stdout

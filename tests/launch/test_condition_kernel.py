@@ -84,7 +84,7 @@ def test_a_failed_check_skips_all_that_follows(device: SimulatedDevice) -> None:
     refused(Code.cudaErrorInvalidValue, device.graph_launch, chain.x, chain.s)
 
 
-def test_launches_of_several_threads_have_conditions_of_their_own(device: SimulatedDevice) -> None:
+def test_launches_in_several_threads_have_their_own_conditions(device: SimulatedDevice) -> None:
     chains = [Chain(device) for _ in range(4)]
     wrong: list[Any] = []
 
@@ -220,7 +220,7 @@ def test_cuda_bindings_without_conditions_say_so() -> None:
         lambda: d.condition_create(1),
         lambda: d.add_if(1, [], 2),
     ):
-        with pytest.raises(CudaCallError, match='which this cuda-bindings has not') as info:
+        with pytest.raises(CudaCallError, match='which this cuda-bindings does not have') as info:
             call()
         assert info.value.code is Code.cudaErrorNotSupported
 

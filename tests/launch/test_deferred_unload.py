@@ -18,7 +18,7 @@ import capturekit as ck
 from capturekit.launch import deferred_unload
 from capturekit.launch.deferred_unload import UNLOADING, Unloading
 from capturekit.model.lease import Lease
-from capturekit.recorder import teardown
+from capturekit.recorder import setup, teardown
 from tests.compiled import compiled
 
 SIMULATED: Any = SimpleNamespace(cupy=ModuleType('cupy'), simulated=True)
@@ -343,27 +343,27 @@ def held() -> int:
     return UNLOADING._holders
 
 
-def test_captures_and_graphs_hold(sim: Any) -> None:
+def test_captures_and_graphs_hold(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_off = Unloading()  # which no graph of another test holds
+    monkeypatch.setattr(setup, 'UNLOADING', put_off)
     x = sim.arange(4.0)
-    gc.collect()  # of graphs that other tests have left in cycles
-    before = held()
     made: list[str] = []
     with ck.capture(lines=False) as cap:
-        assert held() == before + 1
-        UNLOADING._put_off(lambda name: made.append(name), 'kernel')
+        assert put_off._holders == 1
+        put_off._put_off(lambda name: made.append(name), 'kernel')
         y = x * 2
-    assert held() == before + 1
+    assert put_off._holders == 1
     with ck.capture(lines=False) as other:  # before Python 3.12 tracing keeps a function's variables alive
         x * 3
-    assert held() == before + 2
+    assert put_off._holders == 2
     for _ in range(2):
         cap.graph.close()
-        assert held() == before + 1
+        assert put_off._holders == 1
     assert made == []
     del other
     gc.collect()
-    assert held() == before
-    assert made == ([] if before else ['kernel'])  # as long as graphs that others keep do not hold it
+    assert put_off._holders == 0
+    assert made == ['kernel']
     assert y is not None
 
 

@@ -157,9 +157,7 @@ def test_forked_lanes_reuse_after_their_join(sim: Any) -> None:
     assert np.array_equal(w.get(), np.arange(1024) * 2 + 3)
 
 
-def test_what_garbage_collection_drops_while_a_block_is_looked_for_waits(
-    sim: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_garbage_collection_during_a_search_waits(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block is dropped between looking at two that lie free: that one is not lost, and the others are looked at."""
     garbage, looked = list[Any](), list[int]()
 
@@ -310,7 +308,7 @@ def _library(array: Any, expected: np.ndarray[Any, Any], found: list[Any]) -> tu
 
 @settings(max_examples=examples(80), deadline=None)
 @given(steps=STEPS, seed=st.integers(0, 2**16))
-def test_random_programs_on_four_lanes_give_the_eager_result_in_every_order(steps: Any, seed: int) -> None:
+def test_random_programs_on_four_lanes_equal_the_eager_result(steps: Any, seed: int) -> None:
     """Lanes make, combine and drop arrays; every read across lanes is ordered by an event, as correct code does.
 
     Some of it is done by a library that was given the lanes' handles long ago, of which CuPy sees nothing. The result
@@ -471,7 +469,7 @@ def test_work_by_a_handle_that_nobody_could_see_coming_is_noted(sim: Any) -> Non
     assert len(notes) == 1 and 'lane 1' in notes[0]
 
 
-def test_memory_allocated_outside_of_the_capture_is_not_handed_out_again(sim: Any) -> None:
+def test_outside_memory_is_not_handed_out_again(sim: Any) -> None:
     outside = sim.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:
         with outside:

@@ -136,7 +136,7 @@ def test_a_fork_in_another_thread_counts(sim: Any) -> None:
         assert np.array_equal(result.get(), (np.arange(N) + 1) * 2)
 
 
-def test_a_stream_that_was_current_elsewhere_before_it_was_a_lane(sim: Any) -> None:
+def test_a_lane_that_was_current_in_another_thread_before(sim: Any) -> None:
     """Its leaving there is not counted against its being current here."""
     x = sim.arange(N, dtype='f8')
     side, third = streams(sim, 2)
@@ -195,7 +195,7 @@ def test_a_body_begins_behind_its_decision_and_that_is_no_work(sim: Any, strict:
 
 
 @pytest.mark.parametrize('drops', [True, False])
-def test_work_that_nobody_could_see_coming_is_noted_whoever_finds_it(sim: Any, drops: bool) -> None:
+def test_unforeseen_work_is_noted_however_it_is_found(sim: Any, drops: bool) -> None:
     x, found = sim.arange(N, dtype='f8'), list[Any]()
     side, third = streams(sim, 2)
     handle = side.ptr

@@ -74,7 +74,7 @@ def hold(cap: ck.Capture, sim: Any) -> None:
     """What entering the block does on a GPU."""
     live = cap._live
     assert live is not None
-    live.held = held_by(sys._getframe(1), sim.ndarray)
+    live.recorder.arrays = held_by(sys._getframe(1), sim.ndarray)
 
 
 def free_bytes(sim: Any) -> int:
@@ -256,7 +256,7 @@ def test_no_false_alarm(sim: Any, reader: Reader) -> None:
         reader.tell(MULTIPLY, x, t, 0, 7, N, (1 << 32) - 1, 0x3FF0000000000000, 0xFFFFFFFFFFFFFFFF)
         reader.tell('cupy_add__float64_float_float64', t, y)
         reader.tell('somebodys_kernel', address)
-        cap._live.held.clear()  # type: ignore[union-attr]
+        cap._live.recorder.arrays.clear()  # type: ignore[union-attr]
         del t, gone
     cap.graph.launch()
     assert np.array_equal(y.get(), np.arange(N) * 2 + 1)

@@ -37,7 +37,7 @@ def test_before_is_a_path(graph):
 
 
 @given(graphs())
-def test_the_sequence_has_each_node_once_and_behind_all_before_it(graph):
+def test_the_sequence_is_a_topological_order(graph):
     count, edges = graph
     place = {node: n for n, node in enumerate(Order(count, edges).sequence)}
     assert sorted(place) == list(range(count))

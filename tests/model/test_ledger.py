@@ -174,7 +174,7 @@ def test_handles_are_cupys() -> None:
     assert asked.stdout.split() == ['1', str(PER_THREAD_HANDLE)]
 
 
-def test_the_last_node_tells_apart_no_node_a_lost_capture_and_none() -> None:
+def test_no_node_a_lost_capture_and_no_capture_differ() -> None:
     assert last_node(CaptureInfo(CaptureStatus.ACTIVE, 1, 1, (7,))) == 7
     assert last_node(CaptureInfo(CaptureStatus.ACTIVE, 1, 1, (7, 9))) in (7, 9)
     assert last_node(CaptureInfo(CaptureStatus.ACTIVE, 1, 1)) == 0
@@ -212,7 +212,7 @@ def test_a_new_lane_has_no_past(ledger: Ledger) -> None:
     assert ledger.captures[0].origin.joined_at is None, 'it was forked from, not joined'
 
 
-def test_a_lane_is_open_while_it_is_current_or_until_the_next_event(ledger: Ledger) -> None:
+def test_a_lane_stays_open_until_the_next_event(ledger: Ledger) -> None:
     origin = ledger.captures[0].origin
     origin.current = 1
     assert origin.open
@@ -251,7 +251,7 @@ def test_what_is_told_of_events_afterwards(ledger: Ledger) -> None:
     assert told(ledger.judge(Operation.WAIT_EVENT, thread=0, stream=C, event=E1)) == 'dead-event'
 
 
-def test_a_capture_that_is_over_twice_leaves_the_next_one_on_its_stream(ledger: Ledger) -> None:
+def test_ending_a_capture_twice_leaves_the_next_one(ledger: Ledger) -> None:
     first = ledger.captures[0]
     ledger.end(first)
     second = ledger.begin(ORIGIN, Mode.RELAXED, thread=0)
@@ -386,7 +386,7 @@ def test_without_a_capture_all_is_well_but_ending_one() -> None:
         assert told(topology.judge(operation, thread=0, stream=0)) == 'legacy-stream', 'it can not be captured at all'
 
 
-def test_only_the_legacy_stream_is_answered_by_how_the_origin_was_made() -> None:
+def test_only_the_legacy_stream_depends_on_the_origins_flags() -> None:
     """So the ledger need not say it for any other row; nor in which mode, where several captures are at stake."""
     for label, operation, target, pattern, _rule in ROWS:
         if 'legacy' not in target.value and operation is not Operation.LEGACY_WORK:

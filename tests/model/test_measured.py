@@ -173,7 +173,7 @@ class Anything:
         return 0 if kind is None else getattr(self._rt, kind)(0)
 
 
-def test_the_commands_operations_are_those_of_the_table_in_the_files_order() -> None:
+def test_the_command_lists_the_operations_in_file_order() -> None:
     cells = pytest.importorskip('tests.gpu.rule_cells')
     held = measured.read([measured.DATA / name for name in ('driver_rules.json', 'driver_rules_more.json')])
     assert list(cells.OPERATIONS) == list(dict.fromkeys(cell['operation'] for cell in held))

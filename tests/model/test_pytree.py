@@ -18,7 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capturekit.model.pytree import put_together, shape_of_change, snapshot, take_apart
+from capturekit.model.pytree import put_together, take_apart
+from capturekit.model.value_changes import shape_of_change, snapshot
 
 
 class Array:

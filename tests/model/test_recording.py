@@ -143,7 +143,7 @@ def test_forks_nest_and_many_lanes(sim: Any) -> None:
     assert np.array_equal(total.get(), np.arange(8) * sum(range(32)))
 
 
-def test_an_exception_of_the_blocks_own_is_found_where_it_was_raised(sim: Any) -> None:
+def test_the_blocks_own_exception_is_placed_where_it_was_raised(sim: Any) -> None:
     def fails() -> None:
         sim.arange(4.0)
         raise KeyError('of my own')

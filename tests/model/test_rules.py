@@ -22,7 +22,7 @@ CELLS = measured.read(measured.files())
 ROWS = {r[0]: r for r in rules.ROWS}
 
 
-def test_every_measured_operation_has_a_row_and_every_row_was_measured() -> None:
+def test_rows_and_measured_operations_are_the_same() -> None:
     seen = {cell['operation'] for cell in CELLS}
     assert seen - set(ROWS) == set()
     #: a memset on a lane is in every cell that forks one: it is recorded there before the operation itself
@@ -330,7 +330,7 @@ def older(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     rules.table.cache_clear()
 
 
-def test_every_driver_that_was_measured_is_named_and_every_one_that_is_named_was_measured() -> None:
+def test_named_drivers_and_measured_drivers_are_the_same() -> None:
     assert {one.cuda for one in rules.MEASURED} == {cell['driver_version'] for cell in CELLS}
     assert rules.NEWEST.cuda == max(one.cuda for one in rules.MEASURED)
 
@@ -380,11 +380,11 @@ def test_a_capture_is_guarded_by_the_rules_of_its_driver(older: None) -> None:
         install(SimulatedDevice(driver=driver))
         try:
             with ck.capture() as cap:
-                assert GUARD.topology.table is table
+                assert GUARD.ledger.table is table
                 if driver is None:
                     with pytest.raises(ck.SynchronizationError):
                         _ = cap.stream.done
-                answer = GUARD.topology.judge(Operation.STREAM_QUERY, thread=0, stream=cap.stream.ptr).answer
+                answer = GUARD.ledger.judge(Operation.STREAM_QUERY, thread=0, stream=cap.stream.ptr).answer
                 assert answer.refused == (driver is None)
         finally:
             uninstall()

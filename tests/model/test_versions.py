@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 
 from capturekit.cli import doctor
-from capturekit.guard.entry_points import ENTRIES, Entry, Installation
+from capturekit.guard import GUARD
+from capturekit.guard.entry_points import ENTRIES, Entry
+from capturekit.guard.patching import Installation
 from capturekit.guard.signatures import signature_of
 from capturekit.model.versions import BINDINGS, CUPY, FEATURES, PYTHON, Known, dotted, numbers
 from tests.cli.test_doctor import about, judged
@@ -371,10 +373,10 @@ def test_a_newer_cupy_that_lacks_something(sim: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sim, '__version__', '15.0.0')
     monkeypatch.setattr(importlib.metadata, 'distributions', lambda: [distribution('cupy-cuda13x', '15.0.0')])
     monkeypatch.setattr(
-        'capturekit.guard.entry_points.ENTRIES', (*ENTRIES, Entry('cupy.cuda.stream.Event', 'wait', 'event_done'))
+        'capturekit.guard.patching.ENTRIES', (*ENTRIES, Entry('cupy.cuda.stream.Event', 'wait', 'waits.event_done'))
     )
     with pytest.raises(ImportError) as raised:
-        Installation().install(SimpleNamespace(**{entry.verb: print for entry in ENTRIES}))
+        Installation().install(GUARD)
     assert str(raised.value) == (
         'CuPy 15.0.0 lacks cupy.cuda.stream.Event.wait: capturekit works with CuPy 14.0 to 14.2 and was not tried with '
         "this one, which is newer than 14.2: pip install 'cupy-cuda13x==14.2.*'"
@@ -413,10 +415,10 @@ def test_the_doctor_notes_what_is_newer(changes: dict[str, Any], noted: str) -> 
 @pytest.mark.parametrize('version', ['3.10.13', '3.11.7', '3.12.0', '3.13.0', dotted(tuple(sys.version_info[:3]))])
 def test_the_doctor_says_what_this_python_lacks(version: str) -> None:
     report = judged(python={'version': version, 'system': 'Linux'})
-    lacking = [text for text in about(report, 'note') if text.startswith('Python: before ')]
+    lacking = [text for text in about(report, 'note') if text.startswith('Python: a feature of ')]
     assert len(lacking) == sum(numbers(version) < one.since for one in FEATURES)
     for one in FEATURES:
-        said = f'Python: before {dotted(one.since)} not so: {one.what} {one.before}'
+        said = f'Python: a feature of {dotted(one.since)} is missing: {one.what} {one.before}'
         assert (said in lacking) == (numbers(version) < one.since)
     assert report.good
 

@@ -45,4 +45,15 @@ SUBJECTS = {
             'tests/guard/test_verdicts.py',
         )
     ),
+    'capturekit/guard/patching.py': Subject(
+        (
+            'tests/guard/test_entry_points.py',
+            'tests/render/test_failed.py',
+            'tests/simulated/test_contract.py',
+            'tests/recorder/test_corners.py',
+            'tests/simulated/test_curand.py',
+            'tests/guard/test_threads.py',
+            'tests/guard/test_verdicts.py',
+        )
+    ),
 }

@@ -128,7 +128,7 @@ def test_a_capture_begun_by_hand_and_left_open_is_ended(sim: Any) -> None:
     with pytest.raises(KeyError), ck.capture():
         stream.begin_capture()
         raise KeyError
-    assert GUARD.lives == {} and GUARD.topology.captures == []
+    assert GUARD.lives == {} and GUARD.ledger.captures == []
     with ck.capture(stream):
         pass
 

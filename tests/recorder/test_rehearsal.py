@@ -132,9 +132,9 @@ def test_nothing_stays_behind(sim: Any) -> None:
 
     with pytest.raises(KeyError, match='from within'):
         ck.rehearse(fails)
-    assert not GUARD.installation.installed and GUARD.rehearsals == {}
+    assert not GUARD.installation.installed and GUARD.state.rehearsals == {}
     assert ck.rehearse(lambda: float(x[1])).reads[0].value == 1
-    assert not GUARD.installation.installed and GUARD.rehearsals == {}
+    assert not GUARD.installation.installed and GUARD.state.rehearsals == {}
 
 
 def test_a_rehearsal_in_a_rehearsal_has_reads_of_its_own(sim: Any) -> None:

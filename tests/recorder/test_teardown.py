@@ -14,8 +14,9 @@ import pytest
 
 import capturekit as ck
 from capturekit.guard import GUARD
-from capturekit.guard.entry_points import ENTRIES, resolve
+from capturekit.guard.entry_points import ENTRIES
 from capturekit.guard.line_trace import TRACING, Trace
+from capturekit.guard.patching import resolve
 from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.model.cleanup import GARBAGE, Undo
@@ -42,8 +43,8 @@ def view(cp: Any) -> dict[str, object]:
         'mode': mode,
         'open captures': len(device._captures),
         'lives': dict(GUARD.lives),
-        'allocators kept': dict(GUARD.allocators),
-        'topology': (list(GUARD.topology.captures), dict(GUARD.topology.lanes)),
+        'allocators kept': dict(GUARD.allocators.kept),
+        'topology': (list(GUARD.ledger.captures), dict(GUARD.ledger.lanes)),
         'interception': GUARD.installation.installed,
     }
 
@@ -240,13 +241,13 @@ def test_each_step_of_the_device_may_fail(
 
 OUR_STEPS: list[tuple[Any, str]] = [
     (GUARD, 'install'),
-    (GUARD, 'opened'),
-    (GUARD, 'refresh'),
-    (GUARD, 'find_work'),
-    (GUARD, 'check'),
-    (GUARD, 'gone'),
-    (GUARD, 'restore_allocator'),
-    (GUARD.topology, 'begin'),
+    (GUARD.captures, 'opened'),
+    (GUARD.allocators, 'refresh'),
+    (GUARD.joins, 'find_work'),
+    (GUARD.verdicts, 'check'),
+    (GUARD.captures, 'gone'),
+    (GUARD.allocators, 'restore'),
+    (GUARD.ledger, 'begin'),
     (GARBAGE, 'hold'),
     (setup, 'new_recording'),
     (teardown, 'close_recording'),
@@ -266,7 +267,7 @@ def test_each_step_of_ours_may_be_interrupted(
 
     def once(*args: Any, **kwargs: Any) -> Any:
         calls.append(name)
-        if len(calls) > 1 or name not in ('gone', 'restore_allocator', 'close_recording'):
+        if len(calls) > 1 or name not in ('gone', 'restore', 'close_recording'):
             if len(calls) == 1:
                 raise kind('made to fail')
             return original(*args, **kwargs)
@@ -301,9 +302,9 @@ def test_each_step_of_the_way_out_is_made_once(
     for owner, name in (
         (Trace, 'finish'),
         (TRACING, 'close'),
-        (GUARD, 'settle'),
-        (GUARD, 'spring'),
-        (GUARD, 'gone'),
+        (GUARD.captures, 'settle'),
+        (GUARD.outside, 'release'),
+        (GUARD.captures, 'gone'),
         (GraphMemory, '_release'),
         (UNLOADING, '_release'),
     ):
@@ -323,7 +324,7 @@ def test_each_step_of_the_way_out_is_made_once(
         sim.cuda.Stream.null.use()
     if not fails:
         cap.graph.close()
-    trapped = ['spring'] if fails and strict else []
+    trapped = ['release'] if fails and strict else []
     assert sorted(told) == sorted(['finish', 'close', 'settle', 'gone', '_release', '_release', *trapped])
 
 

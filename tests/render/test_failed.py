@@ -170,7 +170,7 @@ def test_in_ipython_itself(
         interactive.InteractiveShell.clear_instance()
 
 
-def test_the_page_of_a_failed_capture_begins_with_the_error_and_its_line(sim: Any) -> None:
+def test_the_page_of_a_failed_capture_begins_with_the_error(sim: Any) -> None:
     recording = refused(sim).recording
     page = to_html(recording)
     top = page[page.index('<header>') : page.index('<h1>')]

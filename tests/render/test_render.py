@@ -334,7 +334,7 @@ def test_trace_is_json_and_has_every_box(recording: Recording) -> None:
     assert [event['args']['number'] for event in events if event['ph'] == 'X'] == list(range(len(picture.boxes)))
     flows = {ph: sorted(event['id'] for event in events if event['ph'] == ph) for ph in 'sf'}
     assert flows['s'] == flows['f'] == list(range(len(picture.arrows)))
-    assert trace['otherData']['times'].startswith('none are known')
+    assert trace['otherData']['times'].startswith('no times are known')
 
 
 def test_no_request_leaves_the_pages() -> None:
@@ -393,7 +393,7 @@ def test_view_prints(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ('content', 'said'),
     [
-        ('{', 'this is not a capturekit recording: no JSON'),
+        ('{', 'this is not a capturekit recording: it is not JSON'),
         ('[1]', 'this is not a capturekit recording: it has no version'),
         ('{"version": 99}', 'recording version 99; this capturekit reads version 1'),
         ('{"version": 1, "lanes": [{"oops": 1}]}', 'this is not a capturekit recording: '),
@@ -423,7 +423,7 @@ def test_view_says_what_it_cannot_do(tmp_path: Path, capsys: pytest.CaptureFixtu
         (['missing.json'], 'missing.json: No such file or directory'),
         ([tmp_path], f'{tmp_path}: Is a directory'),
         ([binary], f'{binary}: this is not a capturekit recording: '),
-        ([given_file, '-o', tmp_path / 'out.xyz'], f'{tmp_path / "out.xyz"}: no format is known by this ending'),
+        ([given_file, '-o', tmp_path / 'out.xyz'], f'{tmp_path / "out.xyz"}: this ending names no format'),
         ([given_file, '-o', given_file], f'{given_file} is the recording itself'),
         ([given_file, '-o', tmp_path / 'no' / 'out.svg'], f'{tmp_path / "no" / "out.svg"}: No such file'),
         ([given_file, '--open', '--format', 'svg'], '--open opens a page'),

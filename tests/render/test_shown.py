@@ -129,4 +129,4 @@ def test_view_reads_standard_input(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(sys, 'stdin', io.StringIO('{'))
     done = called('view', '-')
     assert done.returncode == 2
-    assert done.stderr.startswith('capturekit: standard input: this is not a capturekit recording: no JSON')
+    assert done.stderr.startswith('capturekit: standard input: this is not a capturekit recording: it is not JSON')

@@ -138,7 +138,7 @@ def test_all_pictures_are_sound(recording: Recording) -> None:
     assert [event['args']['number'] for event in slices] == list(range(len(picture.boxes)))
     if picture.timeline is None:
         assert data['times'] is None
-        assert trace['otherData']['times'].startswith('none are known')
+        assert trace['otherData']['times'].startswith('no times are known')
         for make in (to_timeline_svg, to_timeline_text, to_timeline_figure):
             with pytest.raises(ValueError, match=r'graph\.measure\(\)'):
                 make(recording)

@@ -55,7 +55,7 @@ def test_what_was_removed_is_not_found():
     assert blocks.find(200) is not None
 
 
-def test_a_finalizer_during_a_look_up_neither_waits_nor_moves_what_is_looked_up():
+def test_a_finalizer_during_a_lookup_does_not_disturb_it():
     blocks = space(100, 200, 300)
     # every comparison of the search removes the block before, which would shift the list that is being searched
     block, offset = in_time(lambda: blocks.find(Collecting(300, lambda: blocks.remove(100))))
@@ -83,7 +83,7 @@ class Interrupted(list[Any]):
         back()
 
 
-def test_what_garbage_collection_gives_back_to_a_pool_waits_until_it_is_not_looked_through(sim: Any) -> None:
+def test_blocks_freed_during_a_pool_lookup_wait(sim: Any) -> None:
     pool = sim.cuda.MemoryPool()
     whole = pool.malloc(4096)
     del whole  # one free piece, of which the next ones are parts

@@ -940,7 +940,7 @@ def test_the_legacy_stream_beside_a_blocking_one(bench: Bench) -> None:
     end_somehow(bench, s)
 
 
-def test_the_legacy_stream_beside_a_non_blocking_one_runs_at_once(bench: Bench) -> None:
+def test_the_legacy_stream_runs_beside_a_non_blocking_one(bench: Bench) -> None:
     d, s = bench.device, bench.stream()
     d.begin_capture(s)
     bench.work(0)
@@ -1033,7 +1033,7 @@ def kernels(b: Bench, priority: int) -> int:
     return b.recorded(record)
 
 
-def test_the_priorities_of_nodes_can_not_change_where_they_are_heeded(bench: Bench) -> None:
+def test_heeded_node_priorities_can_not_change(bench: Bench) -> None:
     d = bench.device
     plain, quick, again = kernels(bench, 0), kernels(bench, -1), kernels(bench, -1)
     heeding, other = d.graph_instantiate(quick, by_node_priority=True), d.graph_instantiate(quick)
@@ -1104,7 +1104,7 @@ def test_nodes_pair_once(bench: Bench) -> None:
     d.graph_exec_destroy(x)
 
 
-def test_the_order_of_last_nodes_of_different_kinds_does_not_matter(bench: Bench) -> None:
+def test_the_order_of_different_last_nodes_does_not_matter(bench: Bench) -> None:
     """CUDA's guide says that it does; this is what drivers do (580.159.04, CUDA 13.0, 2026-11-21)."""
     d = bench.device
 
@@ -1119,7 +1119,7 @@ def test_the_order_of_last_nodes_of_different_kinds_does_not_matter(bench: Bench
     d.graph_exec_destroy(x)
 
 
-def test_copies_may_change_to_memory_of_another_type_by_an_update(bench: Bench) -> None:
+def test_an_update_may_change_the_memory_type_of_a_copy(bench: Bench) -> None:
     """CUDA's guide says that they may not; this is what drivers do (580.159.04, CUDA 13.0, 2026-11-21)."""
     d = bench.device
     device, other = (bench.recorded(lambda s, to=to: bench.copy(s, bench.cell(to), bench.cell(0))) for to in (1, 2))
@@ -1303,7 +1303,7 @@ def test_addresses_in_kernels_are_changed_again_and_again(bench: Bench) -> None:
     d.graph_exec_destroy(x)
 
 
-def test_an_executable_graph_takes_over_a_node_of_another_definition(bench: Bench) -> None:
+def test_an_executable_graph_takes_over_a_foreign_node(bench: Bench) -> None:
     """After an update the definition is another, and the executable graph's nodes have the handles of the first."""
     d = bench.device
     old, new = fills(bench, (0, 1), (1, 2)), fills(bench, (0, 5), (1, 6))

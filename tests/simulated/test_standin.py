@@ -303,7 +303,7 @@ def test_the_places_that_cupy_looks_up_are_looked_up(cp: Any) -> None:
         assert told[-1] == 'allocator'
 
 
-def test_replacing_a_runtime_function_is_seen_by_its_callers_only(cp: Any) -> None:
+def test_a_replaced_runtime_function_is_seen_by_its_callers(cp: Any) -> None:
     def refuse(stream: int) -> None:
         raise AssertionError
 
@@ -399,7 +399,7 @@ def test_shapes_are_checked_while_recording(cp: Any, side: Any) -> None:
     capture(side, steps)
 
 
-def test_a_graph_that_misses_an_edge_gives_wrong_numbers_for_some_order() -> None:
+def test_a_missing_edge_gives_wrong_numbers_for_some_order() -> None:
     def run(seed: int, joined: bool) -> float:
         cp = fresh(seed)
         one, two = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
@@ -676,7 +676,7 @@ def test_pinned_memory(cp: Any, side: Any) -> None:
 # -- refusals -------------------------------------------------------------------------------------------------
 
 
-def test_host_transfers_are_refused_by_cupys_words_and_the_capture_stays_good(cp: Any, side: Any) -> None:
+def test_host_transfers_are_refused_in_cupys_words(cp: Any, side: Any) -> None:
     x, a = cp.arange(4.0), np.arange(4.0)
     refused: list[tuple[str, Callable[[], Any]]] = [
         (D2H, lambda: x.get()),

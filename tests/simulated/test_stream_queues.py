@@ -374,7 +374,7 @@ def test_poison_spares_what_a_later_part_reads(sim: Any) -> None:
 # -- capturekit -------------------------------------------------------------------------------------------------------
 
 
-def test_the_call_after_the_first_of_a_recording_on_another_stream(late: Any) -> None:
+def test_the_second_call_on_another_stream(late: Any) -> None:
     """With calls by the host between graphs: the graph's memory is used by one launch after the other."""
     streams = [late.cuda.Stream(non_blocking=True) for _ in range(2)]
     h = np.arange(36.0).reshape(6, 6) % 7

@@ -5,6 +5,7 @@ Whatever comes out, afterwards no stream captures, nothing of the guard is left,
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -144,6 +145,7 @@ def run(
     cp: Any, say: Callable[[str], None] = print, program: Callable[[Any, Any, Any], Any] = program
 ) -> dict[str, Any]:
     """All calls, one after the other; how many there were, by verb, and what came out."""
+    gc.collect()  # of what others have left in cycles: to destroy it makes calls, too
     x, origin = cp.arange(float(N)), cp.cuda.Stream(non_blocking=True)
     home = cp.cuda.Device().id
     _check(cp, *program(cp, x, origin))

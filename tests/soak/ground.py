@@ -52,11 +52,11 @@ def left_open() -> list[str]:
     found = []
     if GUARD.installation.installed:
         found.append('wrappers')
-    if GUARD.lives or GUARD.topology.captures:
+    if GUARD.lives or GUARD.ledger.captures:
         found.append('captures')
-    if GUARD.standing_in:
+    if GUARD.state.placeholders:
         found.append('streams that stand in')
-    if GUARD.allocators:
+    if GUARD.allocators.kept:
         found.append('allocators')
     if not gc.isenabled():
         found.append('garbage collection held off')

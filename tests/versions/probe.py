@@ -12,6 +12,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -122,7 +123,8 @@ def replaced() -> dict[str, Any]:
 def signatures() -> dict[str, Any]:
     """Whether the guard takes what CuPy's functions take, in every way of giving it, where these tell."""
     from capturekit.guard import GUARD
-    from capturekit.guard.entry_points import _TOLD_THEIR_NAME, ENTRIES, Installation
+    from capturekit.guard.entry_points import ENTRIES
+    from capturekit.guard.patching import Installation
     from capturekit.guard.signatures import signature_of
 
     agreeing, untold, wrong = 0, [], {}
@@ -133,8 +135,8 @@ def signatures() -> dict[str, Any]:
             if told is None:
                 untold.append(str(entry))
                 continue
-            verb = getattr(GUARD, entry.verb)
-            before = ('call', slot.original) if entry.verb.startswith(_TOLD_THEIR_NAME) else (slot.original,)
+            verb = attrgetter(entry.verb)(GUARD)
+            before = ('call', slot.original) if entry.named else (slot.original,)
             why = _refused(verb, slot.original, told, before, entry.name.startswith('__'))
             if why:
                 wrong[str(entry)] = why

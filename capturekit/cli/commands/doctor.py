@@ -23,7 +23,9 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument('--json', action='store_true', help='as JSON: the verdict, the findings, and the facts behind')
+    parser.add_argument(
+        '--json', action='store_true', help='print JSON: the verdict, the findings and the facts behind them'
+    )
     parser.set_defaults(go=_go)
 
 

@@ -58,16 +58,18 @@ def add(commands: Any) -> None:
     )
     parser.add_argument('--simulate', action='store_true', help='use the simulated device even where there is a GPU')
     parser.add_argument('--seed', type=int, default=0, metavar='N', help="the simulated device's seed (default 0)")
-    parser.add_argument('--no-strict', action='store_true', help='only what strict=False would refuse counts')
+    parser.add_argument('--no-strict', action='store_true', help='count only what strict=False would refuse')
     parser.add_argument(
-        '--function', action='append', default=[], metavar='NAME', help="judge this function of the script's, too"
+        '--function', action='append', default=[], metavar='NAME', help='judge this function of the script as well'
     )
-    parser.add_argument('--select', type=_rules, metavar='RULES', help='only these rules, with commas between them')
-    parser.add_argument('--ignore', type=_rules, default=set(), metavar='RULES', help='all rules but these')
+    parser.add_argument(
+        '--select', type=_rules, metavar='RULES', help='report only these rules, with commas between them'
+    )
+    parser.add_argument('--ignore', type=_rules, default=set(), metavar='RULES', help='report all rules except these')
     parser.add_argument('--output-format', choices=list(FORMATS), default='concise', help='(default: concise)')
     parser.add_argument('--json', dest='output_format', action='store_const', const='json', help=argparse.SUPPRESS)
     parser.add_argument('target', help='a Python file, or module:function')
-    parser.add_argument('args', nargs=argparse.REMAINDER, help="a script's own arguments")
+    parser.add_argument('args', nargs=argparse.REMAINDER, help="the script's own arguments")
     parser.set_defaults(go=_go)
 
 
@@ -160,9 +162,9 @@ def _resolve(module: str, function: str) -> Callable[[], Any]:
     try:
         inspect.signature(found).bind()
     except TypeError as error:
-        raise _Missing(f'{function!r} takes no arguments here ({error}): name one that makes them itself') from None
+        raise _Missing(f'{function!r} takes no arguments here ({error}): name a function that makes its own') from None
     except ValueError:
-        pass  # of compiled code nobody knows
+        pass  # compiled code may have no signature
     return found  # type: ignore[no-any-return]
 
 
@@ -248,7 +250,7 @@ def _told(
     report.ignored += len(report.findings) - len(kept)
     report.findings[:] = sorted(kept, key=lambda f: ('', 0) if f.at is None else (f.at.file, f.at.line))
     if not run.ended:
-        sentence = f'not all was looked at: {os.path.basename(given.target)} {run.how}; '
+        sentence = f'not everything was looked at: {os.path.basename(given.target)} {run.how}; '
         sentence += f'until then at {looked}' if looked else 'nothing was looked at until then'
     elif not looked:
         sentence = nothing

@@ -39,8 +39,10 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument('--mode', choices=[mode.name.lower() for mode in Mode], help='only this mode, in words')
-    parser.add_argument('--json', action='store_true', help='as JSON: a list with an entry for each call and situation')
+    parser.add_argument('--mode', choices=[mode.name.lower() for mode in Mode], help='show only this mode, in words')
+    parser.add_argument(
+        '--json', action='store_true', help='print JSON: a list with an entry for each call and situation'
+    )
     parser.set_defaults(go=_go)
 
 

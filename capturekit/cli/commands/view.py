@@ -88,7 +88,7 @@ def _view(given: argparse.Namespace) -> int:
 
 
 def read(path: str) -> Recording:
-    """Read a recording. Raises ValueError, with the file's name, if it is none."""
+    """Read a recording. Raises ValueError, with the file's name, if it is not one."""
     name = 'standard input' if path == '-' else path
     try:
         recording = Recording.from_json(json.load(sys.stdin)) if path == '-' else Recording.load(path)
@@ -96,9 +96,9 @@ def read(path: str) -> Recording:
     except RecursionError:
         raise ValueError(f'{name}: this is not a capturekit recording: it is nested too deeply') from None
     except json.JSONDecodeError as error:
-        raise ValueError(f'{name}: this is not a capturekit recording: no JSON ({error})') from None
+        raise ValueError(f'{name}: this is not a capturekit recording: it is not JSON ({error})') from None
     except UnicodeDecodeError:
-        raise ValueError(f'{name}: this is not a capturekit recording: no text') from None
+        raise ValueError(f'{name}: this is not a capturekit recording: it is not text') from None
     except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
         text = str(error)
         unsaid = '' if text.startswith(('this is not', 'recording version')) else 'this is not a capturekit recording: '
@@ -122,7 +122,7 @@ def _format(given: argparse.Namespace) -> str:
     if given.output is None:
         return 'text'
     if _ending(given.output) not in _ENDINGS:
-        raise ValueError(f'{given.output}: no format is known by this ending: use --format, or {" ".join(_ENDINGS)}')
+        raise ValueError(f'{given.output}: this ending names no format: use --format, or {" ".join(_ENDINGS)}')
     return _ENDINGS[_ending(given.output)]
 
 
@@ -147,6 +147,6 @@ def _print(text: str) -> int:
     encoding = sys.stdout.encoding or 'utf-8'
     try:
         print(text.encode(encoding, 'replace').decode(encoding), end='', flush=True)
-    except BrokenPipeError:  # `| head` has seen enough
+    except BrokenPipeError:  # the reader, `| head` say, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

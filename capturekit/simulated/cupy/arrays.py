@@ -9,50 +9,19 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import GenericAlias
 from typing import Any
 
 import numpy as np
 
-from . import conversions, current, exchange, indexing, launches, operators, peers, runtime, streams, syncdetect
+from . import current, exchange, indexing, launches, operators, peers, runtime, streams, syncdetect
+from .calculations import Calculations
 from .layout import Layout, Shape, check_dtype
-from .operators import Operators, full
-from .ufuncs import TABLE
+from .operators import full
 
 
-def _reduction(name: str, *parameters: str) -> Callable[..., Any]:
-    function = getattr(np, name)
-
-    def method(self: Any, given: dict[str, Any]) -> Any:
-        out = given.pop('out', None)
-        kwargs = {k: v for k, v in given.items() if k in parameters and v is not None and v is not False}
-        return launches.launch(f'cupy_{name}', function, (self,), kwargs, out=out)
-
-    return method
-
-
-def _options(**kwargs: Any) -> dict[str, Any]:
-    return kwargs
-
-
-_max = _reduction('max', 'axis', 'keepdims')
-_min = _reduction('min', 'axis', 'keepdims')
-_argmax = _reduction('argmax', 'axis', 'keepdims')
-_argmin = _reduction('argmin', 'axis', 'keepdims')
-_ptp = _reduction('ptp', 'axis', 'keepdims')
-_sum = _reduction('sum', 'axis', 'dtype', 'keepdims')
-_prod = _reduction('prod', 'axis', 'dtype', 'keepdims')
-_mean = _reduction('mean', 'axis', 'dtype', 'keepdims')
-_var = _reduction('var', 'axis', 'dtype', 'ddof', 'keepdims')
-_std = _reduction('std', 'axis', 'dtype', 'ddof', 'keepdims')
-_all = _reduction('all', 'axis', 'keepdims')
-_any = _reduction('any', 'axis', 'keepdims')
-_cumsum = _reduction('cumsum', 'axis', 'dtype')
-_cumprod = _reduction('cumprod', 'axis', 'dtype')
-
-
-class _ndarray_base(Operators):
+class _ndarray_base(Calculations):
     """Everything that an array on the device can do."""
 
     __slots__ = ()
@@ -310,185 +279,6 @@ class _ndarray_base(Operators):
             self.data.memset_async(0, self.nbytes)
         else:
             launches.mutate('cupy_fill', exchange.assign, self, (scalar[()],), rehearse=False)
-
-    # -- selection ----------------------------------------------------------------------------------------------
-
-    def take(self, indices: Any, axis: Any = None, out: Any = None) -> Any:
-        """Return the elements at ``indices``; those out of bounds wrap around."""
-        if launches.as_array(indices) is None and not np.isscalar(indices):
-            indices = conversions.array(indices, dtype=int)
-
-        def wrapping(a: Any, i: Any, out: Any = None) -> Any:
-            length = a.size if axis is None else a.shape[axis]
-            # Reduced first: NumPy wraps one length at a time, and indices that nothing has computed yet are anything.
-            return np.take(a, np.asarray(i) % length if length else i, axis, out, 'wrap')
-
-        return launches.launch('cupy_take', wrapping, (self, indices), out=out)
-
-    def put(self, indices: Any, values: Any, mode: str = 'wrap') -> None:
-        """Set the elements at flat ``indices``."""
-        if mode not in ('raise', 'wrap', 'clip'):
-            raise ValueError('clipmode not understood')
-        given = [
-            v if launches.as_array(v) is not None else conversions.array(v, dtype=d)
-            for v, d in ((indices, None), (values, self.dtype))
-        ]
-        launches.mutate('cupy_put', lambda a, i, v: np.put(a, i, v, mode), self, given)  # type: ignore[arg-type]
-
-    def repeat(self, repeats: Any, axis: int | None = None) -> Any:
-        """Return repeated elements."""
-        return launches.launch('cupy_repeat', np.repeat, (self, repeats, axis))
-
-    def choose(self, choices: Any, out: Any = None, mode: str = 'raise') -> Any:
-        """Return elements of ``choices`` picked by this array."""
-        return launches.launch('cupy_choose', np.choose, (self, choices), {'mode': mode}, out=out)
-
-    @staticmethod
-    def _check_kind_sort(kind: Any) -> None:
-        if kind is not None and kind != 'stable':
-            raise ValueError("kind can only be None or 'stable'")
-
-    def sort(self, axis: int = -1, kind: Any = None) -> None:
-        """Sort in place."""
-        self._check_kind_sort(kind)
-        launches.mutate('cupy_sort', lambda a: a.sort(axis=axis, kind='stable'), self)
-
-    def argsort(self, axis: int | None = -1, kind: Any = None) -> Any:
-        """Return the indices that would sort the array."""
-        self._check_kind_sort(kind)
-        return launches.launch('cupy_argsort', np.argsort, (self,), {'axis': axis, 'kind': 'stable'})
-
-    def partition(self, kth: Any, axis: int = -1) -> None:
-        """Partition in place: here, sort."""
-        launches.mutate('cupy_partition', lambda a: a.partition(kth, axis=axis), self)
-
-    def argpartition(self, kth: Any, axis: int | None = -1) -> Any:
-        """Return the indices that would partition the array."""
-        return launches.launch('cupy_argpartition', np.argpartition, (self, kth, axis))
-
-    def searchsorted(self, v: Any, side: str = 'left', sorter: Any = None) -> Any:
-        """Return where to insert ``v`` to keep the order."""
-        return launches.launch('cupy_searchsorted', np.searchsorted, (self, v, side, sorter))
-
-    def nonzero(self) -> tuple[Any, ...]:
-        """Return the indices of elements that are not zero; the host waits for their number."""
-        return indexing.nonzero(self)
-
-    def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> Any:
-        """Return slices where ``condition`` holds; the host waits for their number."""
-        if np.isscalar(condition):
-            raise ValueError('condition must be a 1-d array')
-        if launches.as_array(condition) is None:
-            condition = conversions.array(condition, dtype=int)
-        return self.take(indexing.nonzero(condition)[0], axis, out)
-
-    # -- calculation --------------------------------------------------------------------------------------------
-
-    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Return the maximum along an axis."""
-        return _max(self, _options(axis=axis, out=out, keepdims=keepdims))
-
-    def argmax(self, axis: Any = None, out: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-        """Return the index of the maximum along an axis."""
-        found = _argmax(self, _options(axis=axis, out=out, keepdims=keepdims))
-        return found if dtype is None else found.astype(dtype, copy=False)
-
-    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Return the minimum along an axis."""
-        return _min(self, _options(axis=axis, out=out, keepdims=keepdims))
-
-    def argmin(self, axis: Any = None, out: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-        """Return the index of the minimum along an axis."""
-        found = _argmin(self, _options(axis=axis, out=out, keepdims=keepdims))
-        return found if dtype is None else found.astype(dtype, copy=False)
-
-    def ptp(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Return maximum - minimum along an axis."""
-        return _ptp(self, _options(axis=axis, out=out, keepdims=keepdims))
-
-    def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any:
-        """Return the elements limited to an interval."""
-        if min is None and max is None:
-            raise ValueError('array_clip: must set either max or min')
-        return launches.launch('cupy_clip', np.clip, (self, min, max), out=out)
-
-    def round(self, decimals: int = 0, out: Any = None) -> Any:
-        """Return the elements rounded."""
-        return launches.launch('cupy_round', np.round, (self, decimals), out=out)
-
-    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
-        """Return the sum along a diagonal."""
-        return self.diagonal(offset, axis1, axis2).sum(-1, dtype, out, False)
-
-    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Return the sum along an axis."""
-        return _sum(self, _options(axis=axis, dtype=dtype, out=out, keepdims=keepdims))
-
-    def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
-        """Return the running sum along an axis."""
-        return _cumsum(self, _options(axis=axis, dtype=dtype, out=out))
-
-    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Return the mean along an axis."""
-        return _mean(self, _options(axis=axis, dtype=dtype, out=out, keepdims=keepdims))
-
-    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
-        """Return the variance along an axis."""
-        return _var(self, _options(axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims))
-
-    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
-        """Return the standard deviation along an axis."""
-        return _std(self, _options(axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims))
-
-    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = None) -> Any:
-        """Return the product along an axis."""
-        return _prod(self, _options(axis=axis, dtype=dtype, out=out, keepdims=keepdims))
-
-    def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
-        """Return the running product along an axis."""
-        return _cumprod(self, _options(axis=axis, dtype=dtype, out=out))
-
-    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Return whether all elements along an axis are true."""
-        return _all(self, _options(axis=axis, out=out, keepdims=keepdims))
-
-    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Return whether any element along an axis is true."""
-        return _any(self, _options(axis=axis, out=out, keepdims=keepdims))
-
-    def dot(self, b: Any, out: Any = None) -> Any:
-        """Return the dot product."""
-        assert operators.namespace is not None
-        return operators.namespace.dot(self, b, out)
-
-    def conj(self) -> Any:
-        """Return the complex conjugate."""
-        return TABLE['conjugate'](self) if self.dtype.kind == 'c' else self
-
-    conjugate = conj
-
-    def scatter_add(self, slices: Any, value: Any) -> None:
-        """(Deprecated) Use ``cupy.add.at``."""
-        self._deprecated_scatter(slices, value, 'add', 'add')
-
-    def scatter_max(self, slices: Any, value: Any) -> None:
-        """(Deprecated) Use ``cupy.maximum.at``."""
-        self._deprecated_scatter(slices, value, 'max', 'maximum')
-
-    def scatter_min(self, slices: Any, value: Any) -> None:
-        """(Deprecated) Use ``cupy.minimum.at``."""
-        self._deprecated_scatter(slices, value, 'min', 'minimum')
-
-    def _deprecated_scatter(self, slices: Any, value: Any, op: str, instead: str) -> None:
-        warnings.warn(
-            f'`ndarray.scatter_{op}` is deprecated. Please use `cupy.{instead}.at` instead.',
-            DeprecationWarning,
-            stacklevel=3,
-        )
-        self._scatter_op(slices, value, op)
-
-    def _scatter_op(self, slices: Any, value: Any, op: str) -> None:
-        indexing.scatter(self, slices, value, op)
 
     # -- Python ---------------------------------------------------------------------------------------------------
 

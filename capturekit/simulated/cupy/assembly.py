@@ -90,7 +90,8 @@ class _Parts:
             # Nothing is imported late, and a name that stays would keep every device alive.
             for name in [n for n in sys.modules if n == package or n.startswith(f'{package}.')]:
                 del sys.modules[name]
-        self.runtime.bind(device)
+        self.runtime_calls.bind(device)
+        device.address_spaces += [self.runtime_memory.device_memory, self.runtime_memory.pinned_memory]
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -189,12 +190,9 @@ def _add_backends(parts: _Parts, add: Any) -> None:
 
 
 def _is_runtime_name(name: str, value: Any) -> bool:
-    hidden = {
-        'bind', 'submit', 'meet', 'device_bytes', 'device_block', 'annotations', 'np', 'ctypes', 'first_recorded',
-        'is_late', 'spoil',
-    }  # fmt: skip
+    hidden = {'annotations', 'check_device'}
     private = {'_getCUDAMajorVersion', '_getLocalRuntimeVersion', '_launchHostFuncUnmanaged'}
-    if name in hidden or isinstance(value, ModuleType) or name in ('Any', 'Callable', 'Bytes', 'Mode'):
+    if name in hidden or isinstance(value, ModuleType) or name in ('Any', 'Callable', 'Mode'):
         return False
     return name in private or (not name.startswith('_') and not name.isupper() and name[0].islower()) or name in (
         'PointerAttributes', 'MemPoolProps', 'CUDARuntimeError'

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import runtime
+from . import runtime, runtime_calls, runtime_memory
 from .current import get_current_stream_ptr
 
 CURAND_RNG_PSEUDO_DEFAULT = 100
@@ -157,14 +157,14 @@ def _draw(generator: int, ptr: int, n: int, dtype: Any, draw: Callable[[Any], ND
         return
 
     # Who seeds it again means what is drawn from then on; what is recorded draws from what it finds.
-    now = found.numbers if runtime.is_late() and not runtime._captures(found.stream) else None
+    now = found.numbers if runtime_calls.is_late() and not runtime_calls.is_captured(found.stream) else None
 
     def work() -> None:
-        target = runtime.device_bytes(ptr, n * np.dtype(dtype).itemsize).view(dtype)
+        target = runtime_memory.device_bytes(ptr, n * np.dtype(dtype).itemsize).view(dtype)
         with found.lock:
             target[:] = draw(found.numbers if now is None else now)
 
-    runtime.submit(found.stream, work, 'curand')
+    runtime_calls.submit(found.stream, work, 'curand')
 
 
 def _even(n: int, name: str) -> None:

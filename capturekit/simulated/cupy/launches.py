@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from capturekit.simulated.device.graph_nodes import Given
 
-from . import memory, peers, runtime
+from . import memory, peers, runtime, runtime_calls
 from .current import get_current_stream_ptr
 from .layout import Layout, Shape, Slot
 from .poison import is_recording
@@ -96,7 +96,7 @@ def _try(fn: Callable[..., Any], recipe: Any) -> Any:
         return _quietly(fn, recipe)
     except Exception:
         # Poison as an operand may be refused (an index, say) where the value at launch will not be.
-        if not is_recording() and not runtime.is_late():
+        if not is_recording() and not runtime_calls.is_late():
             raise
     try:
         return _quietly(fn, recipe, lambda slot: np.ones(slot.shape, slot.dtype))
@@ -177,7 +177,7 @@ def launch(
     result = _try(fn, recipe)
     values = list(_leaves(result))
     arrays = [Layout.array_class(v.shape if shapes is None else shapes[i], v.dtype) for i, v in enumerate(values)]
-    fresh: list[NDArray[Any]] | None = None if runtime.is_late() else values
+    fresh: list[NDArray[Any]] | None = None if runtime_calls.is_late() else values
     slots = [a._slot() for a in arrays]
 
     def work() -> None:
@@ -192,7 +192,7 @@ def launch(
     del values
     if all(0 in slot.shape for slot in slots):
         return _rebuild(result, iter(arrays))
-    if runtime.submit(get_current_stream_ptr(), work, name, kind, _into(recipe, slots, make)):
+    if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, _into(recipe, slots, make)):
         fresh = None
     return _rebuild(result, iter(arrays))
 
@@ -212,7 +212,7 @@ def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind:
         return scratch
 
     fresh: list[NDArray[Any]] | None = _try(compute, recipe)
-    if runtime.is_late():
+    if runtime_calls.is_late():
         fresh = None
 
     def work() -> None:
@@ -233,7 +233,7 @@ def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind:
 
         return again
 
-    if runtime.submit(get_current_stream_ptr(), work, name, kind, _into(recipe, slots, make)):
+    if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, _into(recipe, slots, make)):
         fresh = None
     return out
 
@@ -260,7 +260,7 @@ def mutate(
     if rehearse:
         scratch = np.array(slot.view())
         _try(lambda *a: fn(scratch, *a), recipe)
-        fresh = None if runtime.is_late() else scratch
+        fresh = None if runtime_calls.is_late() else scratch
 
     def work() -> None:
         nonlocal fresh
@@ -273,7 +273,7 @@ def mutate(
     def make(args: tuple[Any, ...], **_shape: Any) -> Callable[[], None]:
         return lambda: _quietly(lambda *a: fn(args[0].view(), *a), (args[1:], {}))
 
-    if runtime.submit(get_current_stream_ptr(), work, name, kind, _given((slot, *recipe[0]), make, [0])):
+    if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, _given((slot, *recipe[0]), make, [0])):
         fresh = None
 
 
@@ -292,7 +292,7 @@ def run(
         return lambda: _quietly(lambda *a: fn(grid, block, a), (args, {}))
 
     given = Given({'args': lower(tuple(args)), 'grid': grid, 'block': block, 'shared': shared}, make)
-    runtime.submit(get_current_stream_ptr(), given.work(), name, kind, given)
+    runtime_calls.submit(get_current_stream_ptr(), given.work(), name, kind, given)
 
 
 def view(fn: Callable[..., Any], array: Any, *args: Any, **kwargs: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from . import devices, memory, runtime
+from . import devices, memory, runtime_memory
 from .poison import is_recording, poison
 
 Shape = tuple[int, ...]
@@ -62,7 +62,7 @@ class Slot:
         if 0 in self.shape:
             return np.empty(self.shape, self.dtype)
         low, high = _extent(self.shape, self.strides, self.dtype.itemsize)
-        block, offset = runtime.device_block(self.ptr + low, high - low)
+        block, offset = runtime_memory.device_block(self.ptr + low, high - low)
         found: NDArray[Any] = np.ndarray(self.shape, self.dtype, block, offset - low, self.strides)
         return found
 
@@ -134,7 +134,7 @@ class Layout:
         if memptr is None:
             memptr = memory.alloc(_extent(shape, self._strides, found.itemsize)[1] if self.size else 0)
             self.data = memptr
-            if self.size and is_recording() and runtime.first_recorded(memptr.ptr, self.nbytes):
+            if self.size and is_recording() and runtime_memory.first_recorded(memptr.ptr, self.nbytes):
                 poison(self._slot().view())
         else:
             self.data = memptr

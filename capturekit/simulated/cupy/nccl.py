@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import runtime
+from . import runtime, runtime_calls, runtime_memory
 
 NCCL_INT8 = NCCL_CHAR = 0
 NCCL_UINT8 = 1
@@ -134,17 +134,17 @@ def _run(calls: list[_Call]) -> None:
     try:
         for call in calls:
             runtime.setDevice(call.comm._device)
-            runtime.submit(call.stream, functools.partial(_take, call), 'nccl', 'wait event')
-        runtime.meet([call.stream for call in calls])
+            runtime_calls.submit(call.stream, functools.partial(_take, call), 'nccl', 'wait event')
+        runtime_calls.meet([call.stream for call in calls])
         for call in calls:
             runtime.setDevice(call.comm._device)
-            runtime.submit(call.stream, functools.partial(_give, call, calls), f'ncclDevKernel_{call.kind}')
+            runtime_calls.submit(call.stream, functools.partial(_give, call, calls), f'ncclDevKernel_{call.kind}')
     finally:
         runtime.setDevice(before)
 
 
 def _elements(address: int, count: int, dtype: Any) -> Array:
-    return runtime.device_bytes(address, count * dtype.itemsize).view(dtype)
+    return runtime_memory.device_bytes(address, count * dtype.itemsize).view(dtype)
 
 
 def _take(call: _Call) -> None:
@@ -217,7 +217,7 @@ class NcclCommunicator:
         clique = _Clique(len(numbers))
         found = []
         for rank, number in enumerate(numbers):
-            runtime._known(number)
+            runtime.check_device(number)
             comm = NcclCommunicator.__new__(NcclCommunicator)
             comm._join(clique, rank, number)
             found.append(comm)

@@ -13,7 +13,7 @@ import numpy as np
 
 from capturekit.simulated.device.constants import CONSTANTS
 
-from . import runtime
+from . import runtime, runtime_memory
 
 _UNIT = 512
 
@@ -53,7 +53,7 @@ class PinnedMemoryPointer(_Bytes):  # type: ignore[misc]
             nbytes = mem.size - offset
             # An array of ctypes in between: NumPy takes the base's base where both are plain arrays (or a memoryview of
             # one), and what is made of this pointer would hold the bytes without holding the memory.
-            there = (ctypes.c_byte * nbytes).from_buffer(runtime._host_bytes(mem.ptr + offset, nbytes))
+            there = (ctypes.c_byte * nbytes).from_buffer(runtime_memory.host_bytes(mem.ptr + offset, nbytes))
             self = np.ndarray.__new__(cls, nbytes, np.int8, there)
         self.mem = mem
         self.ptr = mem.ptr + offset
@@ -88,7 +88,7 @@ class PinnedMemoryPointer(_Bytes):  # type: ignore[misc]
         return nbytes
 
     def __buffer__(self, flags: int) -> memoryview:
-        return memoryview(runtime._host_bytes(self.ptr, self.size())).cast('b')
+        return memoryview(runtime_memory.host_bytes(self.ptr, self.size())).cast('b')
 
 
 class _EventWatcher:
@@ -182,7 +182,7 @@ class PinnedMemoryPool:
         try:
             mem: PinnedMemory = self._alloc(size).mem
         except runtime.CUDARuntimeError as e:
-            if e.status != runtime._MEMORY_ALLOCATION:
+            if e.status != runtime.MEMORY_ALLOCATION:
                 raise
             self.free_all_blocks()
             mem = self._alloc(size).mem

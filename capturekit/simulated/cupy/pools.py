@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from . import hooks, runtime
+from . import hooks, runtime, runtime_memory
 from .current import STREAM_PER_THREAD, get_current_stream_ptr
 from .memory import Allocator, BaseMemory, Memory, MemoryPointer, OutOfMemoryError, _malloc
 from .runtime import CUDARuntimeError
@@ -220,7 +220,7 @@ class SingleDeviceMemoryPool:
             self._taken.add(chunk)
         # The pools of graphs have allocators of their own: what lies free there may be used by recorded work.
         if again and self._allocator is _malloc:
-            runtime.spoil(get_current_stream_ptr(), chunk.mem.ptr + chunk.offset, chunk.size)
+            runtime_memory.spoil(get_current_stream_ptr(), chunk.mem.ptr + chunk.offset, chunk.size)
         return MemoryPointer(PooledMemory(chunk, self._itself), 0)
 
     def _from_device(self, size: int) -> BaseMemory:
@@ -238,7 +238,7 @@ class SingleDeviceMemoryPool:
                 self._total += size
                 return mem
             except CUDARuntimeError as e:
-                if e.status != runtime._MEMORY_ALLOCATION:
+                if e.status != runtime.MEMORY_ALLOCATION:
                     raise
                 tidy()
         raise OutOfMemoryError(size, self._total, self._limit)

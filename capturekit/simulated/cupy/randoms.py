@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from capturekit.simulated.cupy.signatures import declarations
 
-from . import conversions, launches, randomstate
+from . import launches, randomstate
 from .functions import declared
 from .surface import RANDOM
 
@@ -58,7 +58,8 @@ class _cuRANDGenerator(BitGenerator):
 
     def __init__(self, seed: Any = None, *, size: int = -1) -> None:
         super().__init__(seed)
-        self._state = conversions.array(_words(np.random.PCG64(seed)))
+        words = _words(np.random.PCG64(seed))
+        self._state = launches.launch('cupy_random_seeded', lambda: words.copy(), (), {})
 
     def state(self) -> int:
         """Return the address of the state."""

@@ -22,7 +22,10 @@ import numpy as np
 
 from capturekit.simulated import random_bodies
 
-from . import curand, devices, kernels, launches, layout, operators
+from . import curand, devices, kernels, launches, layout
+from .random_continuous import ContinuousDraws
+from .random_parameters import check_and_get_dtype, common_shape, cupy, is_scalar, shape_of
+from .random_seeded import SeededDraws
 
 _UINT32_MAX = 0xFFFFFFFF
 _UINT64_MAX = 0xFFFFFFFFFFFFFFFF
@@ -34,44 +37,7 @@ for _name, (_parameters, _) in random_bodies.SEEDED.items():
     setattr(_kernels, f'{_name}_kernel', kernels.ElementwiseKernel(_inputs, 'Y y', '', f'cupy_{_name}_kernel'))
 
 
-class _Namespace:
-    """The module ``cupy``, by what it holds at each call."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(operators.namespace, name)
-
-
-cupy: Any = _Namespace()
-
-
-def _common_shape(*values: Any) -> tuple[int, ...]:
-    return np.broadcast_shapes(*(v._shape if isinstance(v, layout.Layout) else np.shape(v) for v in values))
-
-
-def _shape(size: Any) -> tuple[int, ...]:
-    if size is None:
-        return ()
-    return tuple(size) if isinstance(size, (tuple, list)) else (operator.index(size),)
-
-
-def _check_and_get_dtype(dtype: Any) -> np.dtype[Any]:
-    found: np.dtype[Any] = np.dtype(dtype)
-    if found.char not in ('f', 'd'):
-        raise TypeError('cupy.random only supports float32 and float64')
-    return found
-
-
-def _is_scalar(value: Any) -> bool:
-    return bool(np.isscalar(value))
-
-
-def _refuse(condition: Any, message: str) -> None:
-    # The host reads the condition.
-    if condition.any():
-        raise ValueError(message)
-
-
-class RandomState:
+class RandomState(ContinuousDraws, SeededDraws):
     """Random numbers by cuRAND, and by kernels with a seed."""
 
     def __init__(self, seed: Any = None, method: Any = None) -> None:
@@ -116,13 +82,13 @@ class RandomState:
 
     def _by_kernel(self, name: str, parameters: tuple[Any, ...], size: Any, dtype: Any) -> Any:
         parameters = tuple(cupy.asarray(p) for p in parameters)
-        y = cupy.empty(shape=_common_shape(*parameters) if size is None else size, dtype=dtype)
+        y = cupy.empty(shape=common_shape(*parameters) if size is None else size, dtype=dtype)
         rk_seed = self._get_seed(y.size)
         getattr(_kernels, f'{name}_kernel')(*parameters, rk_seed, y)
         return y
 
     def _random_sample_raw(self, size: Any, dtype: Any) -> Any:
-        dtype = _check_and_get_dtype(dtype)
+        dtype = check_and_get_dtype(dtype)
         out = cupy.empty(size, dtype=dtype)
         func = curand.generateUniform if dtype.char == 'f' else curand.generateUniformDouble
         with self._lock:
@@ -131,7 +97,7 @@ class RandomState:
 
     def _generate_normal(self, func: Callable[..., Any], size: Any, dtype: Any, *args: Any) -> Any:
         # cuRAND draws even numbers of normal ones only.
-        shape = _shape(size)
+        shape = shape_of(size)
         n = math.prod(shape)
         out = cupy.empty(shape if n % 2 == 0 else (n + 1,), dtype=dtype)
         with self._lock:
@@ -145,295 +111,11 @@ class RandomState:
             curand.generate(self._generator, sample.data.ptr, size32)
         return sample
 
-    _mod1_kernel = kernels.ElementwiseKernel('', 'T x', '', 'cupy_random_x_mod_1')
-    _scale_kernel = kernels.ElementwiseKernel('T low, T high', 'T x', '', 'cupy_scale')
-    _laplace_kernel = kernels.ElementwiseKernel('T x, T loc, T scale', 'T y', '', 'cupy_laplace_kernel')
-    _gumbel_kernel = kernels.ElementwiseKernel('T x, T loc, T scale', 'T y', '', 'cupy_gumbel_kernel')
-    _triangular_kernel = kernels.ElementwiseKernel('L left, M mode, R right', 'T x', '', 'cupy_triangular_kernel')
-    _wald_kernel = kernels.ElementwiseKernel('T mean, T scale, T U', 'T X', '', 'cupy_wald_scale')
     _interval_upper_limit = kernels.ElementwiseKernel('T max, T mx', 'T out', '', 'cupy_random_interval_upper_limit')
     _interval_sample_modulo = kernels.ElementwiseKernel(
         'T max, T mx', 'T sample', '', 'cupy_random_interval_sample_modulo'
     )
     _kernel_get_indices = kernels.ElementwiseKernel('raw U csum', 'raw U indices', '', 'cupy_get_indices')
-
-    # -- uniform ----------------------------------------------------------------------------------------------
-
-    def random_sample(self, size: Any = None, dtype: Any = float) -> Any:
-        """Return uniform numbers in ``[0, 1)``."""
-        out = self._random_sample_raw(() if size is None else size, dtype)
-        RandomState._mod1_kernel(out)
-        return out
-
-    def rand(self, *size: int, **kwarg: Any) -> Any:
-        """Return uniform numbers in ``[0, 1)``."""
-        return self.random_sample(size=size, dtype=_dtype_of('rand', kwarg))
-
-    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return uniform numbers in ``[low, high)``."""
-        low, high = (v if _is_scalar(v) else cupy.asarray(v, dtype) for v in (low, high))
-        size = _common_shape(low, high) if size is None else size
-        return RandomState._scale_kernel(low, high, self.random_sample(size=size, dtype=np.dtype(dtype)))
-
-    def triangular(self, left: Any, mode: Any, right: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the triangular distribution."""
-        left, mode, right = cupy.asarray(left), cupy.asarray(mode), cupy.asarray(right)
-        _refuse(left > mode, 'left > mode')
-        _refuse(mode > right, 'mode > right')
-        _refuse(left == right, 'left == right')
-        size = _common_shape(left, mode, right) if size is None else size
-        return RandomState._triangular_kernel(left, mode, right, self.random_sample(size=size, dtype=dtype))
-
-    def laplace(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the Laplace distribution."""
-        loc, scale = cupy.asarray(loc, dtype), cupy.asarray(scale, dtype)
-        x = self._random_sample_raw(_common_shape(loc, scale) if size is None else size, dtype)
-        RandomState._laplace_kernel(x, loc, scale, x)
-        return x
-
-    def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the Gumbel distribution."""
-        loc, scale = (v if _is_scalar(v) else cupy.asarray(v, dtype) for v in (loc, scale))
-        x = self._random_sample_raw(_common_shape(loc, scale) if size is None else size, dtype)
-        RandomState._gumbel_kernel(x, loc, scale, x)
-        return x
-
-    def logistic(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the logistic distribution."""
-        loc, scale = cupy.asarray(loc), cupy.asarray(scale)
-        size = _common_shape(loc, scale) if size is None else size
-        x = self._by_kernel('open_uniform', (), size, dtype)
-        x = (1.0 - x) / x
-        cupy.log(x, out=x)
-        cupy.multiply(x, scale, out=x)
-        cupy.add(x, loc, out=x)
-        return x
-
-    def pareto(self, a: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the Pareto II distribution."""
-        a = cupy.asarray(a)
-        x = self._random_sample_raw(a.shape if size is None else size, dtype)
-        cupy.log(x, out=x)
-        cupy.exp(-x / a, out=x)
-        return x - 1
-
-    def rayleigh(self, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the Rayleigh distribution."""
-        scale = cupy.asarray(scale)
-        _refuse(scale < 0, 'scale < 0')
-        x = self._random_sample_raw(scale.shape if size is None else size, dtype)
-        cupy.log(x, out=x)
-        cupy.multiply(x, -2.0, out=x)
-        cupy.sqrt(x, out=x)
-        cupy.multiply(x, scale, out=x)
-        return x
-
-    def standard_cauchy(self, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the standard Cauchy distribution."""
-        return cupy.tan(cupy.pi * (self.uniform(size=size, dtype=dtype) - 0.5))
-
-    def standard_exponential(self, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the standard exponential distribution."""
-        x = self._random_sample_raw(() if size is None else size, dtype)
-        return -cupy.log(x, out=x)
-
-    def exponential(self, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of an exponential distribution."""
-        scale = cupy.asarray(scale, dtype)
-        _refuse(scale < 0, 'scale < 0')
-        x = self.standard_exponential(scale.shape if size is None else size, dtype)
-        x *= scale
-        return x
-
-    def power(self, a: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the power distribution."""
-        a = cupy.asarray(a)
-        _refuse(a < 0, 'a < 0')
-        x = self.standard_exponential(a.shape if size is None else size, dtype)
-        cupy.exp(-x, out=x)
-        cupy.add(1, -x, out=x)
-        cupy.power(x, 1.0 / a, out=x)
-        return x
-
-    def weibull(self, a: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the Weibull distribution."""
-        a = cupy.asarray(a)
-        _refuse(a < 0, 'a < 0')
-        x = self.standard_exponential(a.shape if size is None else size, dtype)
-        cupy.power(x, 1.0 / a, out=x)
-        return x
-
-    # -- normal -----------------------------------------------------------------------------------------------
-
-    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return normal numbers."""
-        dtype = _check_and_get_dtype(dtype)
-        size = _common_shape(loc, scale) if size is None else size
-        func = curand.generateNormal if dtype.char == 'f' else curand.generateNormalDouble
-        if isinstance(scale, layout.Layout):
-            x = self._generate_normal(func, size, dtype, 0.0, 1.0)
-            cupy.multiply(x, scale, out=x)
-            cupy.add(x, loc, out=x)
-        elif isinstance(loc, layout.Layout):
-            x = self._generate_normal(func, size, dtype, 0.0, scale)
-            cupy.add(x, loc, out=x)
-        else:
-            x = self._generate_normal(func, size, dtype, loc, scale)
-        return x
-
-    def standard_normal(self, size: Any = None, dtype: Any = float) -> Any:
-        """Return standard normal numbers."""
-        return self.normal(size=size, dtype=dtype)
-
-    def randn(self, *size: int, **kwarg: Any) -> Any:
-        """Return standard normal numbers."""
-        return self.normal(size=size, dtype=_dtype_of('randn', kwarg))
-
-    def lognormal(self, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return log-normal numbers."""
-        if any(isinstance(arg, layout.Layout) for arg in (mean, sigma)):
-            x = self.normal(mean, sigma, size, dtype)
-            cupy.exp(x, out=x)
-            return x
-        dtype = _check_and_get_dtype(dtype)
-        func = curand.generateLogNormal if dtype.char == 'f' else curand.generateLogNormalDouble
-        return self._generate_normal(func, () if size is None else size, dtype, mean, sigma)
-
-    def wald(self, mean: Any, scale: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the Wald distribution."""
-        mean, scale = cupy.asarray(mean, dtype=dtype), cupy.asarray(scale, dtype=dtype)
-        size = _common_shape(mean, scale) if size is None else size
-        x = self.normal(size=size, dtype=dtype)
-        u = self.random_sample(size=size, dtype=dtype)
-        return RandomState._wald_kernel(mean, scale, u, x)
-
-    def multivariate_normal(
-        self,
-        mean: Any,
-        cov: Any,
-        size: Any = None,
-        check_valid: str = 'ignore',
-        tol: float = 1e-08,
-        method: str = 'cholesky',
-        dtype: Any = float,
-    ) -> Any:
-        """Return numbers of a multivariate normal distribution."""
-        mean, cov = cupy.asarray(mean, dtype=dtype), cupy.asarray(cov, dtype=dtype)
-        if mean.ndim != 1:
-            raise ValueError('mean must be 1 dimensional')
-        if cov.ndim != 2 or cov.shape[0] != cov.shape[1]:
-            raise ValueError('cov must be 2 dimensional and square')
-        if mean.shape[0] != cov.shape[0]:
-            raise ValueError('mean and cov must have same length')
-        if method not in ('eigh', 'svd', 'cholesky'):
-            raise ValueError("method must be one of {'eigh', 'svd', 'cholesky'}")
-        if check_valid not in ('ignore', 'warn', 'raise'):
-            raise ValueError("check_valid must equal 'warn', 'raise', or 'ignore'")
-        if method == 'cholesky':
-            decomposed = cupy.linalg.cholesky(cov)
-        else:
-            s, u = cupy.linalg.eigh(cov) if method == 'eigh' else cupy.linalg.svd(cov)[1::-1]
-            decomposed = u * cupy.sqrt(cupy.abs(s))
-        shape = (*_shape(size), mean.shape[0])
-        x = self.standard_normal(shape, dtype=dtype).reshape(-1, mean.shape[0])
-        x = cupy.dot(decomposed, x.T).T
-        x += mean
-        return x.reshape(shape)
-
-    # -- by kernels with a seed -------------------------------------------------------------------------------
-
-    def beta(self, a: Any, b: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a beta distribution."""
-        return self._by_kernel('beta', (a, b), size, dtype)
-
-    def binomial(self, n: Any, p: Any, size: Any = None, dtype: Any = int) -> Any:
-        """Return numbers of a binomial distribution."""
-        return self._by_kernel('binomial', (n, p), size, dtype)
-
-    def chisquare(self, df: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a chi-square distribution."""
-        return self._by_kernel('chisquare', (df,), size, dtype)
-
-    def dirichlet(self, alpha: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a Dirichlet distribution."""
-        alpha = cupy.asarray(alpha)
-        y = self._by_kernel('standard_gamma', (alpha,), (*_shape(size), *alpha.shape), dtype)
-        y /= y.sum(axis=-1, keepdims=True)
-        return y
-
-    def f(self, dfnum: Any, dfden: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of an F distribution."""
-        return self._by_kernel('f', (dfnum, dfden), size, dtype)
-
-    def gamma(self, shape: Any, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a gamma distribution."""
-        shape, scale = cupy.asarray(shape), cupy.asarray(scale)
-        y = self._by_kernel('standard_gamma', (shape,), _common_shape(shape, scale) if size is None else size, dtype)
-        y *= scale
-        return y
-
-    def standard_gamma(self, shape: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a standard gamma distribution."""
-        return self._by_kernel('standard_gamma', (shape,), size, dtype)
-
-    def geometric(self, p: Any, size: Any = None, dtype: Any = 'l') -> Any:
-        """Return numbers of a geometric distribution."""
-        return self._by_kernel('geometric', (p,), size, dtype)
-
-    def hypergeometric(self, ngood: Any, nbad: Any, nsample: Any, size: Any = None, dtype: Any = 'l') -> Any:
-        """Return numbers of a hypergeometric distribution."""
-        for value, name, least in ((ngood, 'ngood', 0), (nbad, 'nbad', 0), (nsample, 'nsample', 1)):
-            if isinstance(value, (int, float)) and value < least:
-                raise ValueError(f'{name} < {least}')
-        return self._by_kernel('hypergeometric', (ngood, nbad, nsample), size, dtype)
-
-    def logseries(self, p: Any, size: Any = None, dtype: Any = 'l') -> Any:
-        """Return numbers of a log series distribution."""
-        p = cupy.asarray(p)
-        _refuse(p <= 0, 'p <= 0.0')
-        _refuse(p >= 1, 'p >= 1.0')
-        return self._by_kernel('logseries', (p,), size, dtype)
-
-    def negative_binomial(self, n: Any, p: Any, size: Any = None, dtype: Any = int) -> Any:
-        """Return numbers of a negative binomial distribution."""
-        n, p = cupy.asarray(n), cupy.asarray(p)
-        _refuse(n <= 0, 'n <= 0')
-        _refuse(p < 0, 'p < 0')
-        _refuse(p > 1, 'p > 1')
-        return self.poisson(self.gamma(n, (1 - p) / p, size), dtype=dtype)
-
-    def noncentral_chisquare(self, df: Any, nonc: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a noncentral chi-square distribution."""
-        df, nonc = cupy.asarray(df), cupy.asarray(nonc)
-        _refuse(df <= 0, 'df <= 0')
-        _refuse(nonc < 0, 'nonc < 0')
-        return self._by_kernel('noncentral_chisquare', (df, nonc), size, dtype)
-
-    def noncentral_f(self, dfnum: Any, dfden: Any, nonc: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a noncentral F distribution."""
-        dfnum, dfden, nonc = cupy.asarray(dfnum), cupy.asarray(dfden), cupy.asarray(nonc)
-        _refuse(dfnum <= 0, 'dfnum <= 0')
-        _refuse(dfden <= 0, 'dfden <= 0')
-        _refuse(nonc < 0, 'nonc < 0')
-        return self._by_kernel('noncentral_f', (dfnum, dfden, nonc), size, dtype)
-
-    def poisson(self, lam: Any = 1.0, size: Any = None, dtype: Any = 'l') -> Any:
-        """Return numbers of a Poisson distribution."""
-        return self._by_kernel('poisson', (lam,), size, dtype)
-
-    def standard_t(self, df: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a Student's t distribution."""
-        return self._by_kernel('standard_t', (df,), size, dtype)
-
-    def vonmises(self, mu: Any, kappa: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a von Mises distribution."""
-        return self._by_kernel('vonmises', (mu, kappa), size, dtype)
-
-    def zipf(self, a: Any, size: Any = None, dtype: Any = int) -> Any:
-        """Return numbers of a Zipf distribution."""
-        a = cupy.asarray(a)
-        _refuse(a <= 1.0, "'a' must be a valid float > 1.0")
-        return self._by_kernel('zipf', (a,), size, dtype)
 
     # -- integers ---------------------------------------------------------------------------------------------
 
@@ -447,7 +129,7 @@ class RandomState:
 
     def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = int) -> Any:
         """Return integers in ``[low, high)``."""
-        if not _is_scalar(low):
+        if not is_scalar(low):
             return self._randint_of_arrays(cupy.asarray(low), high, size, dtype)
         lo, hi1 = (0, int(low) - 1) if high is None else (int(low), int(high) - 1)
         if lo > hi1:
@@ -462,7 +144,7 @@ class RandomState:
 
     def _randint_of_arrays(self, low: Any, high: Any, size: Any, dtype: Any) -> Any:
         lo, hi = (cupy.zeros_like(low), low - 1) if high is None else (low, cupy.asarray(high) - 1)
-        size = _common_shape(lo, hi) if size is None else size
+        size = common_shape(lo, hi) if size is None else size
         diff = hi - lo
         total = functools.reduce(operator.mul, size, 1)
         out = cupy.reshape(self._interval(diff.flatten(), total).astype(dtype), size)
@@ -471,7 +153,7 @@ class RandomState:
 
     def _limit(self, mx: Any) -> tuple[Any, Any, Any]:
         """The largest value that is drawn without rejecting it; also the dtype to draw in, and ``mx`` in it."""
-        if _is_scalar(mx):
+        if is_scalar(mx):
             if mx < 0:
                 raise ValueError(f'mx must be non-negative (actual: {mx})')
             if mx > _UINT64_MAX:
@@ -485,8 +167,8 @@ class RandomState:
         return self._interval_upper_limit(largest, mx), dtype, mx
 
     def _interval(self, mx: Any, size: Any) -> Any:
-        size = _shape(size)
-        scalar = _is_scalar(mx)
+        size = shape_of(size)
+        scalar = is_scalar(mx)
         if scalar and mx == 0:
             return cupy.zeros(size, dtype=np.uint32)
         limit, dtype, mx = self._limit(mx)
@@ -550,7 +232,7 @@ class RandomState:
             p = _probabilities(p, length)
         if size is None:
             raise NotImplementedError('choice() without specifying size is not supported yet')
-        n = math.prod(_shape(size))
+        n = math.prod(shape_of(size))
         if length == 0 and n > 0:
             raise ValueError('a cannot be empty unless no samples are taken')
         if not replace:
@@ -599,13 +281,6 @@ class RandomState:
         return cupy.argsort(sample)
 
 
-def _dtype_of(name: str, kwarg: dict[str, Any]) -> Any:
-    dtype = kwarg.pop('dtype', float)
-    if kwarg:
-        raise TypeError(f'{name}() got unexpected keyword arguments {", ".join(kwarg)}')
-    return dtype
-
-
 def _probabilities(p: Any, length: int) -> Any:
     p = cupy.array(p)
     if p.ndim != 1:
@@ -624,10 +299,10 @@ _multinomial_kernel = kernels.ElementwiseKernel('int64 x, int32 p, int32 n', 'ra
 
 def multinomial(n: int, pvals: Any, size: Any = None) -> Any:
     """Return numbers of a multinomial distribution: the function has no method."""
-    shape = (*_shape(size), len(pvals))
+    shape = (*shape_of(size), len(pvals))
     ys = cupy.zeros(shape, 'l')
     if ys.size > 0:
-        xs = get_random_state().choice(len(pvals), p=pvals, size=n * math.prod(_shape(size)))
+        xs = get_random_state().choice(len(pvals), p=pvals, size=n * math.prod(shape_of(size)))
         _multinomial_kernel(xs, len(pvals), n, ys)
     return ys
 

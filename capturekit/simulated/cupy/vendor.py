@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-from . import current, devices, runtime
+from . import current, devices, runtime, runtime_calls
 from .current import get_current_stream_ptr
 from .surface import CUBLAS, CUSOLVER, WAITING
 
@@ -58,7 +58,7 @@ def use(library: Any, waits: bool = False) -> None:
     """Set the library's stream to the current one; ``waits``: the routine synchronises it inside."""
     stream = get_current_stream_ptr()
     library.setStream(handle_of(library), stream)
-    if waits and (runtime.is_late() or runtime.streamIsCapturing(stream)):
+    if waits and (runtime_calls.is_late() or runtime.streamIsCapturing(stream)):
         runtime.streamSynchronize(stream)
 
 

@@ -271,7 +271,7 @@ class Changes:
         with self._lock:
             found = self._node(g, node, 'kernel')
             if found.given is None:
-                raise CudaCallError(Code.cudaErrorNotSupported, f'what {found.name} was given is not known here')
+                raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
             args, typed = found.given.values['args'], found.given.values['block'] is None
             return [_argument(value, args, typed) for value in args]
 
@@ -282,10 +282,10 @@ class Changes:
     def _give(self, found: GraphNode, **values: Any) -> Change:
         old, work = found.given, found.work
         if old is None:
-            raise CudaCallError(Code.cudaErrorNotSupported, f'what {found.name} was given is not known here')
+            raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
         new = old.but(**values)
         if not old.fits(old.values, new.values):
-            raise CudaCallError(Code.cudaErrorInvalidValue, f'{found.name}: other memory than before')
+            raise CudaCallError(Code.cudaErrorInvalidValue, f'{found.name}: another kind of memory than before')
         found.given, found.work = new, new.work()
 
         def undo() -> None:

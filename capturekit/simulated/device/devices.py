@@ -11,7 +11,7 @@ from capturekit.model.rules import Code
 _INVALID, _ENABLED = 101, 704
 
 
-class Several:
+class Devices:
     """``devices`` devices; each thread begins on device 0."""
 
     def __init__(self, devices: int) -> None:
@@ -54,4 +54,4 @@ class Several:
     @staticmethod
     def _same_device(one: int, other: int, call: str) -> None:
         if one != other:
-            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'{call}: of devices {one} and {other}')
+            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'{call}: the devices are {one} and {other}')

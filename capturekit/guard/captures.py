@@ -1,0 +1,74 @@
+"""Captures begin and end: who hears of it, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from capturekit.guard.line_trace import TRACING
+from capturekit.guard.open_capture import Live
+from capturekit.guard.state import State
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import CaptureStatus
+
+
+class Captures:
+    """Captures begin and end: who hears of it, and in which order.
+
+    ``before_end`` and ``after_end`` are filled where the components are put together. Of each capture that is over,
+    those in the first list are told while the guard still knows it, and those in the second when it does not any more.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.before_end: list[Callable[[Live], None]] = []
+        self.after_end: list[Callable[[Live], None]] = []
+
+    def opened(self, live: Live) -> None:
+        """A capture has begun."""
+        with self.state.lock:
+            self.state.lives[live.capture] = live
+            self.state.threads.setdefault(live.thread, []).append(live)
+            live.streams[live.origin.ptr] = live.origin
+            live.note('begin', live.capture.origin, f'capture begun in {live.recording.mode} mode', live.at)
+
+    def settle(self, live: Live) -> None:
+        """Before a capture ends: find out which line made which nodes, while the graph's nodes can be read."""
+        if live.trace is None:
+            return
+        live.trace.poll()
+        order = None
+        device = self.state.platform.device
+        with (
+            self.state.inside(),
+            suppress(CudaCallError),
+        ):  # a lost capture's nodes can't be read: what is known will do
+            info = device.capture_info(live.origin.ptr)
+            if info.status is CaptureStatus.ACTIVE:
+                order = device.graph_nodes(info.graph)[live.parts.numbered.get(info.graph, 0) :]
+                live.parts.edges = device.graph_edge_count(info.graph)
+        live.trace.finish(order)
+
+    def gone(self, live: Live) -> None:
+        """A capture is over. Threads that wait for its end go on."""
+        with self.state.lock:
+            try:
+                for tell in self.before_end:
+                    tell(live)
+            finally:
+                self._forget(live)
+            for tell in self.after_end:
+                tell(live)
+
+    def _forget(self, live: Live) -> None:
+        """Nobody knows the capture any more: the ledger, the trace of lines, its thread."""
+        state = self.state
+        state.ledger.end(live.capture)
+        if live.trace is not None:
+            TRACING.close(live.trace)
+        if state.lives.pop(live.capture, None) is not None:
+            stack = state.threads[live.thread]
+            stack.remove(live)
+            if not stack:
+                del state.threads[live.thread]
+        state.closed.notify_all()

@@ -1,0 +1,162 @@
+"""The guard's components, and how they are put together.
+
+A component is made of those above it that it calls, and of nothing else: each can be made, and tried, alone. What goes
+the other way, a component that has to be told something by one above it, stands at the end of :func:`assemble`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from capturekit.guard.allocators import Allocators
+from capturekit.guard.arrays import Arrays
+from capturekit.guard.by_hand import ByHand
+from capturekit.guard.caller_streams import CallerStreams
+from capturekit.guard.captures import Captures
+from capturekit.guard.collectives import Collectives
+from capturekit.guard.conditional_bodies import Bodies
+from capturekit.guard.copies import Copies
+from capturekit.guard.device_switches import DeviceSwitches
+from capturekit.guard.effects import Effects
+from capturekit.guard.events import Events
+from capturekit.guard.exchange import Exchange
+from capturekit.guard.graph_launches import GraphLaunches
+from capturekit.guard.host_calls import HostCalls
+from capturekit.guard.host_waits import HostWaits
+from capturekit.guard.lanes import Lanes
+from capturekit.guard.library_access import LibraryAccess
+from capturekit.guard.manual_captures import ManualCaptures
+from capturekit.guard.outside_streams import OutsideStreams
+from capturekit.guard.parts import Parts
+from capturekit.guard.placeholders import Placeholders
+from capturekit.guard.random_draws import RandomDraws
+from capturekit.guard.state import State
+from capturekit.guard.stream_properties import StreamProperties
+from capturekit.guard.stream_switches import StreamSwitches
+from capturekit.guard.stream_work import StreamWork
+from capturekit.guard.unjoined import Joins
+from capturekit.guard.uploads import Uploads
+from capturekit.guard.verdicts import Verdicts
+
+
+@dataclass(eq=False)
+class Components:
+    """The components by their names: each verb in the table of entry points is a method of one of them."""
+
+    state: State
+    #: What a call would cost; refusing it, making it wait, carrying it out.
+    verdicts: Verdicts
+    #: Captures begin and end.
+    captures: Captures
+    #: Where memory comes from.
+    allocators: Allocators
+    #: Streams become lanes.
+    lanes: Lanes
+    #: Streams of a graphed function's caller.
+    callers: CallerStreams
+    #: What was not joined at the end.
+    joins: Joins
+    #: Values of the host, put on the device at once.
+    uploads: Uploads
+    #: A capture that is cut in parts.
+    parts: Parts
+    #: Bodies of conditional nodes.
+    bodies: Bodies
+    #: Streams that are current and not in the capture.
+    outside: OutsideStreams
+    #: Streams in the place of the legacy one.
+    placeholders: Placeholders
+    #: Streams become current.
+    streams: StreamSwitches
+    #: Devices become current.
+    devices: DeviceSwitches
+    #: What is current beside a capture that was begun by hand.
+    by_hand: ByHand
+    #: Work on a stream that the call names.
+    work: StreamWork
+    #: What is asked of a stream.
+    properties: StreamProperties
+    #: Copies and memsets.
+    copies: Copies
+    #: Launches and uploads of graphs.
+    launches: GraphLaunches
+    #: Collectives of NCCL.
+    collectives: Collectives
+    #: Events recorded and waited for.
+    events: Events
+    #: The host waits for streams, events, devices.
+    waits: HostWaits
+    #: Arrays of other libraries.
+    exchange: Exchange
+    #: Values between host and device.
+    arrays: Arrays
+    #: Random numbers drawn by the host.
+    draws: RandomDraws
+    #: CuPy's vendor libraries.
+    libraries: LibraryAccess
+    #: Calls that no capture can hold.
+    host_calls: HostCalls
+    #: What a graphed function does besides CuPy's work.
+    effects: Effects
+    #: Captures begun and ended by hand.
+    manual: ManualCaptures
+
+
+#: What each component is made by, and of which others: those of the same names, above it in this table.
+MADE_OF: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    'verdicts': (Verdicts, ('state',)),
+    'captures': (Captures, ('state',)),
+    'allocators': (Allocators, ('state', 'verdicts')),
+    'lanes': (Lanes, ('state',)),
+    'callers': (CallerStreams, ('state', 'verdicts', 'lanes')),
+    'joins': (Joins, ('state', 'lanes')),
+    'uploads': (Uploads, ('state',)),
+    'parts': (Parts, ('state', 'verdicts', 'allocators', 'lanes', 'joins', 'uploads')),
+    'bodies': (Bodies, ('state', 'lanes', 'parts')),
+    'outside': (OutsideStreams, ('state', 'verdicts', 'allocators', 'lanes')),
+    'placeholders': (Placeholders, ('state', 'lanes', 'parts', 'outside')),
+    'streams': (StreamSwitches, ('state', 'verdicts', 'allocators', 'lanes', 'callers', 'outside', 'placeholders')),
+    'devices': (DeviceSwitches, ('state', 'allocators', 'lanes', 'callers', 'outside', 'placeholders')),
+    'by_hand': (ByHand, ('state', 'verdicts', 'outside', 'placeholders')),
+    'work': (
+        StreamWork,
+        ('state', 'verdicts', 'allocators', 'lanes', 'callers', 'parts', 'bodies', 'outside', 'placeholders'),
+    ),
+    'properties': (StreamProperties, ('state', 'verdicts', 'allocators', 'lanes', 'callers')),
+    'copies': (Copies, ('state', 'verdicts', 'callers', 'work')),
+    'launches': (GraphLaunches, ('state', 'work')),
+    'collectives': (Collectives, ('state', 'verdicts', 'allocators', 'work')),
+    'events': (
+        Events,
+        ('state', 'verdicts', 'allocators', 'lanes', 'callers', 'parts', 'outside', 'placeholders', 'work'),
+    ),
+    'waits': (HostWaits, ('state', 'verdicts', 'allocators', 'lanes', 'callers', 'parts', 'outside', 'placeholders')),
+    'exchange': (Exchange, ('state', 'verdicts', 'lanes', 'outside', 'placeholders')),
+    'arrays': (
+        Arrays,
+        ('state', 'verdicts', 'lanes', 'uploads', 'parts', 'bodies', 'outside', 'placeholders', 'exchange'),
+    ),
+    'draws': (RandomDraws, ('state', 'verdicts', 'lanes', 'parts', 'bodies')),
+    'libraries': (LibraryAccess, ('state',)),
+    'host_calls': (HostCalls, ('state', 'verdicts', 'allocators', 'parts', 'bodies', 'libraries')),
+    'effects': (Effects, ('state', 'callers', 'arrays')),
+    'manual': (ManualCaptures, ('state', 'verdicts', 'captures', 'lanes', 'joins', 'outside', 'by_hand')),
+}
+
+_Table = TypeVar('_Table', bound=Components)
+
+
+def assemble(
+    table: Callable[..., _Table], state: State, instead: dict[str, Callable[..., Any]] | None = None
+) -> _Table:
+    """Make all components and put them into a table. Those in ``instead`` are made by what stands there."""
+    made: dict[str, Any] = {'state': state}
+    for name, (kind, others) in MADE_OF.items():
+        made[name] = (instead or {}).get(name, kind)(*(made[other] for other in others))
+    components = table(**made)
+    # what a component is told by those that stand on it
+    components.captures.before_end.append(components.by_hand.let_go)
+    components.captures.after_end.append(components.by_hand.keep_out_again)
+    return components

@@ -1,0 +1,33 @@
+"""CuPy's vendor libraries, which may record in captures of capturekit's own."""
+
+from __future__ import annotations
+
+from capturekit.driver.vendor_libraries import Libraries
+from capturekit.guard.open_capture import Live
+from capturekit.guard.state import State
+
+
+class LibraryAccess(Libraries):
+    """CuPy's vendor libraries, open while the wrappers are installed."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(self._records, self._workspace_on)
+        self._state = state
+
+    def _recording(self, stream: int) -> Live | None:
+        """The capture of capturekit's own that a stream is in."""
+        lane = self._state.ledger.lane(stream)
+        live = None if lane is None else self._state.lives.get(lane.capture)
+        return None if live is None or live.memory is None else live
+
+    def _records(self, stream: int) -> bool:
+        """Whether a stream is in a capture of capturekit's own, where libraries may record."""
+        return self._recording(stream) is not None
+
+    def _workspace_on(self, stream: int) -> tuple[int, int] | None:
+        """The workspace that cuBLAS is to use on a stream: address and bytes, memory of the graph; else None."""
+        live = self._recording(stream)
+        if live is None:
+            return None
+        with self._state.inside():
+            return live.graph_memory.workspace(stream)

@@ -1,0 +1,54 @@
+"""Remedies in the words of a script that begins its captures itself, and so has no ``cap``."""
+
+from __future__ import annotations
+
+from capturekit.model.rules import RULES, VARIANTS
+
+_RELAXED = 'Begin the capture with `stream.begin_capture()`, which is relaxed, or make the call before it.'
+_JOIN = '`origin.wait_event(side.record())`'
+
+#: Remedies of rules in terms of what a script has that begins its captures itself: streams and events.
+REMEDIES: dict[str, str] = {
+    'sync-captured': f'Order streams by {_JOIN}; what is on one stream is in order. Wait for results after the '
+    'launch: `graph.launch(s)`, then `s.synchronize()`.',
+    'query-captured': 'Ask after the graph was launched: `graph.launch(s)`, then `s.done`.',
+    'sync-captured-event': 'Order work by it instead: `stream.wait_event(event)`; or wait after `graph.launch()`.',
+    'query-captured-event': 'Ask an event that was recorded outside the capture, after `graph.launch()`.',
+    'time-captured-event': 'Time the launch: record events on the stream before and after `graph.launch(stream)`.',
+    'device-sync': f'Call it before `begin_capture()` or after `end_capture()`; between them, order streams with '
+    f'{_JOIN}.',
+    'unsafe-in-mode': _RELAXED,
+    'unsafe-sync-in-mode': _RELAXED,
+    'legacy-stream': 'Use a stream of the capture: `with stream:` around the work, with the stream that was given to '
+    '`begin_capture()` or forked from it.',
+    'escaped-work': f'Fork it first: `side.wait_event(origin.record())`, and {_JOIN} before `end_capture()`.',
+    'host-read': 'Keep the value on the device (`cp.where` instead of `if`), or read it after `graph.launch()`.',
+    'isolation': 'Wait before the capture begins, or let the launching stream wait: `s.wait_event(event)`, then '
+    '`graph.launch(s)`.',
+    'end-wrong-thread': 'End it in the thread that began it, or begin it with `stream.begin_capture()`, which is '
+    'relaxed.',
+    'graph-launch': 'Launch it before the capture or after it.',
+    'prefetch': 'Prefetch before the capture, or on the launching stream before `graph.launch()`.',
+    'unjoined': f'Join each after its last work: {_JOIN}.',
+}
+
+#: Remedies by their text, and parts of others.
+_INSTEAD = {RULES[name].remedy: words for name, words in REMEDIES.items()} | {
+    VARIANTS['work-on-another-device'].remedy: 'Fork a stream of that device, `side.wait_event(origin.record())`, and '
+    'make it current there.'
+}
+_PARTS = (
+    ('`cap.join(stream)`, or ', ''),
+    ('; or `cap.join(side)`', ''),
+    ('cap.stream', 'stream'),
+    ('cap.graph', 'graph'),
+)
+
+
+def without_cap(remedy: str) -> str:
+    """A remedy in the words of a script that has no ``cap``."""
+    if remedy in _INSTEAD:
+        return _INSTEAD[remedy]
+    for ours, theirs in _PARTS:
+        remedy = remedy.replace(ours, theirs)
+    return remedy

@@ -1,0 +1,128 @@
+"""Streams that are current in a capture and not in it: held back, and released."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from capturekit.guard.allocators import Allocators
+from capturekit.guard.lanes import Lanes
+from capturekit.guard.open_capture import Live
+from capturekit.guard.state import State
+from capturekit.guard.verdicts import Verdicts
+from capturekit.model.counted import counted
+from capturekit.model.errors import CaptureError, CudaCallError
+from capturekit.model.ledger import LEGACY_HANDLES
+from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Mode, Rule
+from capturekit.model.source_line import Place, here
+
+#: Where the legacy stream is current beside a capture begun by hand, its work was meant for the capture.
+NOT_CURRENT = replace(
+    RULES['escaped-work'],
+    says='`begin_capture()` makes no stream current, and the legacy default stream is: its work would run at once and '
+    'be missing from the graph',
+    remedy='Make the captured stream current: `with stream:` around `begin_capture()`, the work and `end_capture()`.',
+)
+
+
+class OutsideStreams:
+    """Streams that are current in a capture and not in it: held back, and released."""
+
+    def __init__(self, state: State, verdicts: Verdicts, allocators: Allocators, lanes: Lanes) -> None:
+        self.state = state
+        self.verdicts = verdicts
+        self.allocators = allocators
+        self.lanes = lanes
+
+    def hold(self, live: Live, stream: Any) -> None:
+        ptr = stream.ptr
+        with self.state.inside():
+            device = self.state.platform.device
+            if device.stream_status(ptr) is not CaptureStatus.NONE:
+                return
+            try:
+                device.begin_capture(ptr, Mode.RELAXED)
+            except CudaCallError:
+                self._let_go(ptr)
+                raise
+        live.outside.held[ptr] = (stream, here())
+        live.poll()
+        self.lanes.make_current(live, ptr)
+
+    def release(self, ptr: int, silent: bool = False) -> CaptureError | None:
+        """Let a stream go that was held; work found on it has escaped the capture."""
+        for live in self.state.lives.values():
+            if ptr in live.outside.held:
+                _stream, at = live.outside.held.pop(ptr)
+                seen = (
+                    live.trace.taken(ptr) if live.trace is not None and live.thread == threading.get_ident() else None
+                )
+                with self.state.inside():
+                    device = self.state.platform.device
+                    try:
+                        graph = device.end_capture(ptr)
+                    except CudaCallError:
+                        count = 1  # something was done on it that lost the capture it was held in: no less escaped
+                        self._let_go(ptr)
+                    else:
+                        count = device.graph_node_count(graph)
+                        device.graph_destroy(graph)
+                if count:
+                    return self._raise_found(live, self.escaped(live, ptr, count, seen, at), silent)
+        return None
+
+    def _let_go(self, ptr: int) -> None:
+        """A stream was not held, or not released, as it should have been: none may be left capturing."""
+        device = self.state.platform.device
+        with suppress(CudaCallError):  # the failure that led here is the one that is raised
+            if device.stream_status(ptr) is not CaptureStatus.NONE:
+                device.graph_destroy(device.end_capture(ptr))
+
+    def _raise_found(self, live: Live, error: CaptureError, silent: bool) -> CaptureError | None:
+        """Raise, or return, what was found on a held stream; in another thread it waits for the end of the capture."""
+        if live.thread != threading.get_ident():
+            live.outside.escaped = error
+            return None
+        if silent:
+            return error
+        try:
+            self.hold_again()
+            raise error
+        finally:
+            del error  # its traceback holds this frame
+
+    def escaped(self, live: Live, ptr: int, count: int, seen: Place | None, since: Place | None) -> CaptureError:
+        rule, of = self.rule_for(live, ptr)
+        device = self.state.placeholders.get(ptr) if rule is VARIANTS['work-on-another-device'] else None
+        current = 'the stream' if rule is not VARIANTS['work-on-another-device'] else 'the device'
+        held = '' if seen is not None else f', from the line where {current} became current on'
+        return rule.error(
+            counted(count, 'piece', ' of work') + ('' if device is None else f' on device {device}'),
+            stream=ptr,
+            subject=self.verdicts.subject(of),
+            location=seen or since,
+            rule=f'{rule.says}; it was held back{held}.',
+            remedy=rule.remedy,
+        )
+
+    def rule_for(self, live: Live, ptr: int) -> tuple[Rule, int | None]:
+        """The rule for a stream that is kept out of a capture, and the stream that its message names."""
+        device = self.state.placeholders.get(ptr)
+        if device is None:
+            return RULES['escaped-work'], ptr
+        if live.memory is None and device == live.home:
+            return NOT_CURRENT, LEGACY_HANDLES[0]
+        return VARIANTS['work-on-another-device'], None
+
+    def hold_again(self) -> None:
+        """After a call on it: an outside stream that is still current is held again."""
+        with self.state.lock:
+            mine = self.state.mine()
+            if mine is None or not mine.strict:
+                return
+            stream = self.state.platform.cupy.cuda.get_current_stream()
+            if self.lanes.is_outside(stream.ptr) and stream.ptr not in mine.outside.held:
+                self.hold(mine, stream)
+                self.allocators.refresh()

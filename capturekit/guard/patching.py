@@ -1,0 +1,415 @@
+"""Wrappers in the places that :mod:`capturekit.guard.entry_points` names: counted installation, exact restoring.
+
+Nothing is installed while no capture is open. The first :func:`Installation.install` puts all wrappers in place, or, if
+one fails, none; the last :func:`Installation.uninstall` puts back what was there: the same objects, and nothing where
+an attribute was inherited.
+
+CuPy's extension types refuse ``setattr``. Their methods are looked up in a dictionary like any type's, which
+``gc.get_referents`` reaches; writing there and telling the interpreter that the type was modified replaces a method for
+Python callers (CuPy's own C-level calls don't go through it). Rows of that kind are marked ``sealed``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import importlib
+import sys
+import threading
+import types
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+from capturekit.guard.entry_points import ENTRIES, NCCL, RUNTIME, Entry
+from capturekit.guard.signatures import in_order
+from capturekit.model.counters import refused
+from capturekit.model.errors import CaptureError
+from capturekit.model.versions import lacking
+
+_MISSING = object()
+
+
+def resolve(dotted: str) -> Any:
+    """Return the module or class of a dotted name; AttributeError or ImportError names what is missing."""
+    module, attributes = _way(dotted)
+    found: Any = sys.modules[module]
+    for name in attributes:
+        found = getattr(found, name)
+    return found
+
+
+def _way(dotted: str) -> tuple[str, tuple[str, ...]]:
+    """The module on the way to a dotted name, imported, and the attributes that follow."""
+    known = _ways.get(dotted)
+    if known is not None and known[0] in sys.modules:
+        return known
+    parts = dotted.split('.')
+    for length in range(len(parts), 0, -1):
+        module = '.'.join(parts[:length])
+        try:
+            if module not in sys.modules:
+                _imported(module)
+        except ModuleNotFoundError:
+            continue
+        _ways[dotted] = module, tuple(parts[length:])
+        return _ways[dotted]
+    raise ImportError(f'no module on the way to {dotted}')
+
+
+_ways: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+
+def _imported(name: str) -> Any:
+    """Import a module and leave what its package has under that name: importing would replace it."""
+    package, _dot, attribute = name.rpartition('.')
+    parent = (sys.modules.get(package) or _imported(package)) if package else None
+    before = getattr(parent, attribute, _MISSING)
+    module = importlib.import_module(name)
+    if before is not _MISSING:
+        setattr(parent, attribute, before)
+    return module
+
+
+def _namespace(holder: Any) -> dict[str, Any]:
+    """The dictionary behind an extension type."""
+    found = gc.get_referents(holder.__dict__)[0]
+    if not isinstance(found, dict):
+        raise TypeError(f'{holder!r} keeps its attributes out of reach')
+    return found
+
+
+class _Slot:
+    """One attribute of one holder: read as it stands, written, put back."""
+
+    def __init__(self, entry: Entry, dotted: str) -> None:
+        self.entry = entry
+        self.dotted = dotted
+        self.holder = resolve(dotted)
+        self.written = False
+        self.wrapper: Any = None
+        self.plain = not isinstance(self.holder, type) or not self.holder.__flags__ & _IMMUTABLE
+        space = self.holder.__dict__
+        self.before = space.get(entry.name, _MISSING)
+        self.original = self._inherited() if self.before is _MISSING else self.before
+
+    def _inherited(self) -> Any:
+        return None if self.entry.kind == 'attribute' else getattr(self.holder, self.entry.name)
+
+    def changed(self) -> bool:
+        """True when the holder does not hold what was found any more."""
+        return self.holder.__dict__.get(self.entry.name, _MISSING) is not self.before
+
+    def write(self) -> None:
+        if self.plain:
+            setattr(self.holder, self.entry.name, self.wrapper)
+        else:
+            _namespace(self.holder)[self.entry.name] = self.wrapper
+            _modified(self.holder)
+        self.written = True
+
+    def restore(self) -> None:
+        if not self.written:
+            return
+        if not self.plain:
+            space = _namespace(self.holder)
+            if self.before is _MISSING:
+                space.pop(self.entry.name, None)
+            else:
+                space[self.entry.name] = self.before
+            _modified(self.holder)
+        elif self.before is _MISSING:
+            delattr(self.holder, self.entry.name)
+        else:
+            setattr(self.holder, self.entry.name, self.before)
+        self.written = False
+
+
+#: ``Py_TPFLAGS_IMMUTABLETYPE``; since Python 3.10 all static types have it.
+_IMMUTABLE = 1 << 8
+
+
+def _modified(holder: type) -> None:
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(holder))
+
+
+def _wrapper(
+    entry: Entry, original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError], None]
+) -> Any:
+    """What takes an entry's place. ``inside.depth`` is above zero in threads where the guard itself is calling;
+    ``inside.shadow``, in threads that are linted, has the verbs that are asked instead. ``has_refused`` is given what a
+    verb raises.
+    """
+    if entry.kind == 'attribute':
+        return _Attribute(entry.name, verb, inside)
+    if entry.kind == 'property':
+        return _property(original, verb, inside, has_refused)
+
+    if isinstance(original, bool):
+        return _Asked(original, verb, inside)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if inside.depth:
+            return original(*args, **kwargs)
+        if kwargs:
+            args, kwargs = in_order(verb, original, args, kwargs)
+        if inside.shadow is not None:
+            return inside.shadow.instead_of(verb)(original, *args, **kwargs)
+        try:
+            return verb(original, *args, **kwargs)
+        except CaptureError as error:
+            refused(error)
+            has_refused(error)
+            raise
+
+    if isinstance(original, type):
+        return _stands_for(original, call)
+    try:
+        functools.update_wrapper(call, original)
+    except (AttributeError, TypeError):
+        call.__name__ = entry.name
+    return call
+
+
+def _property(
+    original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError], None]
+) -> property:
+    """What takes a property's place."""
+    getter: Any = original.__get__
+
+    def get(self: Any) -> Any:
+        if inside.depth:
+            return getter(self)
+        if inside.shadow is not None:
+            return inside.shadow.instead_of(verb)(getter, self)
+        try:
+            return verb(getter, self)
+        except CaptureError as error:
+            refused(error)
+            has_refused(error)
+            raise
+
+    return property(get, doc=getattr(original, '__doc__', None))
+
+
+class _Asked:
+    """A switch of CuPy's, yes or no: the verb is asked whenever CuPy looks."""
+
+    def __init__(self, original: bool, verb: Callable[..., Any], inside: Any) -> None:
+        self._original = original
+        self._verb = verb
+        self._inside = inside
+
+    def __bool__(self) -> bool:
+        if self._inside.depth or self._inside.shadow is not None:
+            return self._original
+        return bool(self._verb(self._original))
+
+    def __repr__(self) -> str:
+        return repr(self._original)
+
+
+def _stands_for(original: type, call: Callable[..., Any]) -> type:
+    """A class in the place of another: to make one is a call, and what is one of the other's is one of its own."""
+    members: dict[str, Any] = {
+        '__call__': lambda _cls, *args, **kwargs: call(*args, **kwargs),
+        '__instancecheck__': lambda _cls, one: isinstance(one, original),
+        '__subclasscheck__': lambda _cls, one: issubclass(one, original),
+    }
+    names = {name: getattr(original, name) for name in ('__module__', '__qualname__', '__doc__')}
+    made: type = type('Guarded', (type,), members)(original.__name__, (), names)
+    return made
+
+
+class _CodeSlot:
+    """The code of a Python function: read, written, put back. Everybody who holds the function meets the wrapper."""
+
+    def __init__(self, entry: Entry, function: types.FunctionType) -> None:
+        self.entry = entry
+        self.dotted = entry.holder
+        self.holder = resolve(entry.holder)
+        self.function = function
+        self.written = False
+        self.before = function.__code__
+        self.original = types.FunctionType(
+            function.__code__, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+        )
+        self.original.__kwdefaults__ = function.__kwdefaults__
+        self.wrapper: Any = None
+
+    def changed(self) -> bool:
+        """True when the function's code is not what was found any more."""
+        held = getattr(self.holder, self.entry.name, None)
+        return held is not self.function or self.function.__code__ is not self.before
+
+    def write(self) -> None:
+        name = str(self.entry)
+        _CODE[name] = self.wrapper
+        constants = tuple(name if c == 'NAME' else c for c in _trampoline.__code__.co_consts)
+        self.function.__code__ = _trampoline.__code__.replace(co_consts=constants, co_name=self.before.co_name)
+        self.written = True
+
+    def restore(self) -> None:
+        if self.written:
+            self.function.__code__ = self.before
+            self.written = False
+
+
+#: What stands behind replaced code, by the entry's name.
+_CODE: dict[str, Callable[..., Any]] = {}
+
+
+def _trampoline(*args: Any, **kwargs: Any) -> Any:
+    """Runs with the globals of the function whose code it replaces."""
+    from capturekit.guard.patching import _CODE as behind
+
+    return behind['NAME'](*args, **kwargs)
+
+
+class _Attribute:
+    """An attribute of instances that tells of each reading. The value stays where it was, in the instance."""
+
+    def __init__(self, name: str, verb: Callable[..., Any], inside: Any) -> None:
+        self._name = name
+        self._verb = verb
+        self._inside = inside
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            raise AttributeError(self._name)
+        try:
+            value = instance.__dict__[self._name]
+        except KeyError:
+            raise AttributeError(self._name) from None
+        # our own code reads it too often to ask the guard each time
+        if not self._inside.depth and not sys._getframe(1).f_globals.get('__name__', '').startswith('capturekit.'):
+            verb = self._verb if self._inside.shadow is None else self._inside.shadow.instead_of(self._verb)
+            instead = verb(instance, value)
+            return instead if isinstance(instead, int) else value
+        return value
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        instance.__dict__[self._name] = value
+
+
+class Inside(threading.local):
+    """How deep this thread is in calls of the guard's own; and what is asked instead of the guard, or None."""
+
+    depth = 0
+    shadow: Any = None
+
+
+class Installation:
+    """Wrappers in place for one guard; counted."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._count = 0
+        self._slots: list[Any] = []
+        self._known: list[Any] = []
+        self._copy: Any = None
+        self.originals: dict[str, Any] = {}
+        self.inside = Inside()
+
+    @property
+    def installed(self) -> bool:
+        return bool(self._slots)
+
+    def install(self, guard: Any) -> None:
+        """Put the wrappers in place, the first time; count, every time."""
+        with self._lock:
+            if self._count == 0:
+                self._write_all(guard)
+            self._count += 1
+
+    def _write_all(self, guard: Any) -> None:
+        written: list[Any] = []
+        try:
+            for slot in self._found(guard):
+                written.append(slot)
+                slot.write()
+        except BaseException:
+            _restore_all(written)
+            raise
+        self._slots = written
+
+    def _found(self, guard: Any) -> list[Any]:
+        """The slots of the CuPy in force, with their wrappers; made once, and again where something has changed."""
+        if self._stale():
+            slots, has_refused = [], getattr(guard, 'has_refused', lambda error: None)
+            for entry in ENTRIES:
+                for slot in self._find(entry):
+                    verb = attrgetter(entry.verb)(guard)
+                    if entry.named:
+                        verb = functools.partial(verb, _spelled(entry))
+                    slot.wrapper = _wrapper(entry, slot.original, verb, self.inside, has_refused)
+                    slots.append(slot)
+            self._known = slots
+            self._copy = _come_and_go()
+            self.originals = {str(slot.entry): slot.original for slot in slots}
+        return self._known
+
+    def _stale(self) -> bool:
+        """True when nothing was found yet, or a holder, or what it holds, is another one by now."""
+        holders = {slot.dotted: slot.holder for slot in self._known}
+        return (
+            not self._known
+            or self._copy != _come_and_go()
+            or any(resolve(dotted) is not holder for dotted, holder in holders.items())
+            or any(slot.changed() for slot in self._known)
+        )
+
+    @staticmethod
+    def _find(entry: Entry) -> list[Any]:
+        if entry.loaded and entry.loaded not in sys.modules:
+            return []
+        try:
+            if entry.kind == 'code':
+                function = getattr(resolve(entry.holder), entry.name)
+                if isinstance(function, types.FunctionType) and not function.__code__.co_freevars:
+                    return [_CodeSlot(entry, function)]
+            if not entry.also:
+                return [_Slot(entry, entry.holder)]
+            slots = [_Slot(entry, entry.also)]
+            if entry.holder in sys.modules:
+                slots.append(_Slot(entry, entry.holder))
+        except (AttributeError, ImportError) as error:
+            if entry.optional or entry.holder == RUNTIME:
+                return []  # CUDA's runtime functions come and go with versions of CuPy
+            raise ImportError(lacking(str(entry))) from error
+        return slots[:1] if slots[0].holder is slots[-1].holder else slots
+
+    def uninstall(self) -> None:
+        """Count back; the last time, put back what was there."""
+        with self._lock:
+            if self._count == 0:
+                raise RuntimeError('uninstall without install')
+            self._count -= 1
+            if self._count == 0:
+                slots, self._slots = self._slots, []
+                _restore_all(slots)
+
+
+def _come_and_go() -> tuple[int, ...]:
+    """Which modules there are of those that nobody imports for our sake."""
+    return tuple(id(sys.modules.get(name)) for name in (RUNTIME, NCCL, 'cupy.cuda.nccl'))
+
+
+def _spelled(entry: Entry) -> str:
+    if entry.kind == 'code':
+        return str(entry)
+    holder = entry.holder.rsplit('.', 1)[-1]
+    return f'{holder}.{entry.name}()'
+
+
+def _restore_all(slots: list[Any]) -> None:
+    """Restore in reverse; every slot is tried, the first failure is raised at the end."""
+    failure: BaseException | None = None
+    for slot in reversed(slots):
+        try:
+            slot.restore()
+        except BaseException as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure

@@ -1,0 +1,76 @@
+"""Placeholders: streams of the guard's own that are current where the legacy stream would be.
+
+The legacy stream can not be captured, and its work would run at once. A placeholder is held, as streams from outside
+are, so that work sent to it is found; in adapting mode it is a lane.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capturekit.guard.lanes import Lanes
+from capturekit.guard.open_capture import Live
+from capturekit.guard.outside_streams import OutsideStreams
+from capturekit.guard.parts import Parts
+from capturekit.guard.state import State
+from capturekit.model.ledger import Lane
+from capturekit.model.source_line import here
+
+#: Under this name, with the device, spare streams are kept for the next capture.
+_STOCK = 'placeholder'
+
+
+class Placeholders:
+    """Streams of the guard's own in the place of the legacy stream."""
+
+    def __init__(self, state: State, lanes: Lanes, parts: Parts, outside: OutsideStreams) -> None:
+        self.state = state
+        self.lanes = lanes
+        self.parts = parts
+        self.outside = outside
+
+    def put(self, live: Live, parent: Lane) -> None:
+        """The legacy stream has become current: a placeholder becomes so instead.
+
+        Not on the device of a capture of capturekit's own, which has made its origin current there. In adapting mode
+        the placeholder is a lane, forked from ``parent``.
+        """
+        device = self.state.current_device()
+        if device == live.home and live.memory is not None:
+            return  # the capture has made its own stream current there
+        if not live.strict:
+            self.parts.refuse_second_device(live)
+        legacy = self.state.platform.cupy.cuda.get_current_stream()
+        if live.caller is not None:
+            live.caller.outside.setdefault((device, 0), legacy)
+        known = live.devices.placeholders.get(device)
+        stream = known[0] if known is not None else live.devices.forked.get(device) or self._spare(device)
+        if live.strict:
+            self.outside.hold(live, stream)
+        else:
+            live.devices.forked[device] = stream
+            if self.lanes.is_outside(stream.ptr):
+                self.lanes.adapt_fork(live, stream, here(), parent)
+        self.state.own('cupy.cuda.stream._BaseStream.use', stream)
+        self.state.placeholders[stream.ptr] = device
+        live.devices.placeholders[device] = stream, legacy
+        self.lanes.make_current(live, stream.ptr)
+
+    def _spare(self, device: int) -> Any:
+        """A stream of the current device that nobody uses."""
+        stock: list[Any] = self.state.platform.device.spare_streams.setdefault((device, _STOCK), [])
+        with self.state.inside():
+            return stock.pop() if stock else self.state.platform.cupy.cuda.Stream(non_blocking=True)
+
+    def give_back(self, device: int, stream: Any) -> None:
+        """A stream that was a placeholder on a device is nobody's again."""
+        self.state.platform.device.spare_streams.setdefault((device, _STOCK), []).append(stream)
+
+    def meant(self, stream: Any) -> Any:
+        """The stream that a call means: the legacy one, where a placeholder has its place."""
+        device = self.state.placeholders.get(int(getattr(stream, 'ptr', stream)))
+        for live in self.state.lives.values() if device is not None else ():
+            if live.memory is None and device in live.devices.placeholders:
+                legacy = live.devices.placeholders[device][1]
+                return legacy.ptr if isinstance(stream, int) else legacy
+        return stream

@@ -1,0 +1,115 @@
+"""Where the instances of a class keep their attributes, found without running code of the class or of its metaclass."""
+
+from __future__ import annotations
+
+import struct
+import types
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+_WORD = struct.calcsize('P')
+_HEAP, _NO_INSTANCES = 1 << 9, 1 << 7
+_CLASS_DICT = type.__dict__['__dict__'].__get__
+_CLASS_MRO = type.__dict__['__mro__'].__get__
+_CLASS_NAME = type.__dict__['__name__'].__get__
+_CLASS_FLAGS, _CLASS_SIZE, _DICT_AT, _WEAK_AT = (
+    type.__dict__[name].__get__ for name in ('__flags__', '__basicsize__', '__dictoffset__', '__weakrefoffset__')
+)
+
+
+class _Missing:
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return 'MISSING'
+
+
+MISSING = _Missing()
+
+
+def dictionary_of_class(cls: type) -> Any:
+    """``cls.__dict__``, whatever its metaclass says."""
+    return _CLASS_DICT(cls)
+
+
+def bases_of(cls: type) -> tuple[type, ...]:
+    """``cls.__mro__``, whatever its metaclass says."""
+    mro: tuple[type, ...] = _CLASS_MRO(cls)
+    return mro
+
+
+def name_of(cls: type) -> str:
+    """``cls.__name__``, whatever its metaclass says."""
+    name: str = _CLASS_NAME(cls)
+    return name
+
+
+def made_by_class_statement(cls: type) -> bool:
+    """True for classes made at run time; a few of those are written in C."""
+    return bool(_CLASS_FLAGS(cls) & _HEAP)
+
+
+def among(cls: type, group: Iterable[type]) -> bool:
+    """``cls in group`` by identity: a metaclass may have an ``__eq__`` or ``__hash__`` of its own."""
+    return any(cls is one for one in group)
+
+
+class Layout(NamedTuple):
+    """Where instances of a class keep their attributes: a getter of the ``__dict__`` or None, and the slots."""
+
+    dictionary: Callable[[Any], dict[str, Any]] | None
+    slots: dict[str, Any]
+
+    def read_slot(self, value: object, name: str) -> object:
+        try:
+            return self.slots[name].__get__(value)
+        except AttributeError:
+            return MISSING
+
+
+def layout_of(cls: type) -> Layout:
+    """Find the ``__dict__`` and the slots of a class's instances without asking the instances."""
+    dictionary = None
+    slots: dict[str, Any] = {}
+    decided = False
+    for base in bases_of(cls):
+        members = dictionary_of_class(base)
+        if not decided and '__dict__' in members:
+            decided = True
+            found = members['__dict__']
+            if among(type(found), (types.GetSetDescriptorType, types.MemberDescriptorType)):
+                dictionary = found.__get__
+        for name, member in members.items():
+            if type(member) is types.MemberDescriptorType and name != '__dict__':
+                slots.setdefault(name, member)
+    return Layout(dictionary, slots)
+
+
+def solid_base(cls: type) -> type:
+    """The innermost base whose instances ``object.__new__`` does not make as Python does, or object."""
+    bases = bases_of(cls)
+    for base in bases:
+        new = dictionary_of_class(base).get('__new__')
+        made_in_c = type(new) is types.BuiltinFunctionType and new.__self__ is base
+        if not made_by_class_statement(base) or _CLASS_FLAGS(base) & _NO_INSTANCES or made_in_c:
+            if base is not object:
+                return base
+            break
+    members = sum(type(member) is types.MemberDescriptorType for base in bases for member in _members(base))
+    words = members + (_DICT_AT(cls) > 0) + (_WEAK_AT(cls) > 0)
+    return object if _CLASS_SIZE(cls) <= object.__basicsize__ + words * _WORD else cls
+
+
+def _members(cls: type) -> list[Any]:
+    return list(dictionary_of_class(cls).values())
+
+
+def attributes_of(value: object) -> dict[str, Any]:
+    """A copy of an object's attributes: those in its ``__dict__`` and its slots."""
+    layout = layout_of(type(value))
+    found = dict(layout.dictionary(value)) if layout.dictionary is not None else {}
+    for name in layout.slots:
+        item = layout.read_slot(value, name)
+        if item is not MISSING:
+            found[name] = item
+    return found

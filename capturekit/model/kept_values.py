@@ -1,0 +1,195 @@
+"""Values kept as they are now, with what the containers among them hold."""
+
+from __future__ import annotations
+
+import array
+import enum
+import functools
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from capturekit.model.class_layout import among, attributes_of
+from capturekit.model.plain_values import BUILT_IN, BY_IDENTITY, Held, by_identity, member_key, plain_key
+
+IsArray = Callable[[Any], bool]
+
+#: More values than this inside one value are not kept: comparing them would cost more than a launch saves.
+LIMIT = 10_000
+
+DEFAULT_FACTORY: Any = defaultdict.__dict__['default_factory']
+_MAXLEN: Any = vars(deque)['maxlen'].__get__
+
+
+class Kept(NamedTuple):
+    """A value as it was: ``value`` itself, and by ``kind`` what it held.
+
+    ``kind``: 'plain' (``data``: its key), 'same' (by identity), 'method', 'items' (``parts``), 'dict' and 'object'
+    (``labels``, ``parts``), 'set' (``data``: keys), 'big' (length).
+    """
+
+    kind: str
+    value: Any
+    data: Any = None
+    labels: list[Any] = []  # noqa: RUF012
+    parts: list[Any] = []  # noqa: RUF012
+
+
+class TooMany(Exception):
+    """A value holds more than :data:`LIMIT` others."""
+
+
+class Keeper:
+    """Keeps values as they are now.
+
+    Arguments:
+        is_array: returns True for arrays, which are kept by identity.
+        whole: returns True for objects whose attributes are kept with them; None: there are none.
+        met: is called with every value that is kept by identity and is not an array.
+    """
+
+    def __init__(
+        self,
+        is_array: IsArray,
+        whole: Callable[[Any], bool] | None = None,
+        met: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.is_array = is_array
+        self.whole = whole
+        self.met = met
+        self.arrays: dict[int, Any] = {}
+        #: Their shapes and strides, by id.
+        self.forms: dict[int, tuple[Any, Any]] = {}
+        self.memory: dict[int, Kept] = {}
+        self._new: list[int] = []
+        self.count = 0
+
+    def arrays_and_forms(self) -> list[tuple[Any, Any]]:
+        """The arrays met, each with the shape and the strides that it had."""
+        return [(self.arrays[key], form) for key, form in self.forms.items()]
+
+    def keep(self, value: Any) -> Kept:
+        """Keep one value, with what it holds. Of a value that holds too much ('big') only identity and length are
+        kept."""
+        self.count = 0
+        self._new = []
+        try:
+            return self._keep(value)
+        except (TooMany, RecursionError):
+            for key in self._new:
+                self.memory.pop(key, None)
+            contents = contents_of(value)
+            return Kept('big', value, -1 if contents is None else len(contents[2]))
+
+    def _keep(self, value: Any) -> Kept:
+        self.count += 1
+        if self.count > LIMIT:
+            raise TooMany
+        key = plain_key(value)
+        if key is not None:
+            if issubclass(type(type(value)), enum.EnumMeta):
+                self._meet(value)
+            return Kept('plain', value, key)
+        if self.is_array(value):
+            self.arrays[id(value)] = value
+            if hasattr(type(value), 'strides'):
+                self.forms.setdefault(id(value), (value.shape, value.strides))
+            return Kept('same', value)
+        known = self.memory.get(id(value))
+        if known is not None:
+            return known
+        cls = type(value)
+        if cls is types.MethodType:
+            kept = Kept('method', value)
+            self._remember(kept)
+            self._meet(value)
+            return kept
+        contents = contents_of(value)
+        if contents is not None:
+            return self._keep_contents(value, contents)
+        if self.whole is not None and not issubclass(cls, BY_IDENTITY) and self.whole(value):
+            attributes = attributes_of(value)
+            kept = self._remember(Kept('object', value, None, [], []))
+            for name, part in attributes.items():
+                kept.labels.append(name)
+                kept.parts.append(self._keep(part))
+            return kept
+        kept = self._remember(Kept('same', value))
+        self._meet(value)
+        return kept
+
+    def _keep_contents(self, value: Any, contents: tuple[str, list[Any], list[Any], Any]) -> Kept:
+        kind, labels, items, data = contents
+        if len(items) > LIMIT:
+            raise TooMany
+        if kind == 'set':
+            self.count += len(items)
+            kept = self._remember(Kept(kind, value, tuple([self._keep_member(item) for item in items])))
+        else:
+            kept = self._remember(Kept(kind, value, data, [], []))
+            for label in labels:
+                kept.labels.append(self._keep_member(label))
+            for item in items:
+                kept.parts.append(self._keep(item))
+        if not among(type(value), BUILT_IN):
+            self._meet(value)
+        return kept
+
+    def _keep_member(self, member: Any) -> Held:
+        if plain_key(member) is None and not among(type(member), (tuple, frozenset)):
+            self._meet(member)
+        return member_key(member)
+
+    def _meet(self, value: Any) -> None:
+        if self.met is not None:
+            self.met(value)
+
+    def _remember(self, kept: Kept) -> Kept:
+        self.memory[id(kept.value)] = kept
+        self._new.append(id(kept.value))
+        return kept
+
+
+def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
+    """Kind (as in :class:`Kept`), labels, items and data of a container; None for other values."""
+    cls = type(value)
+    if issubclass(cls, (list, tuple, deque)):
+        base: Any = list if issubclass(cls, list) else tuple if issubclass(cls, tuple) else deque
+        return 'items', [], list(base.__iter__(value)), _MAXLEN(value) if base is deque else None
+    if issubclass(cls, dict):
+        pairs = items_of_dict(value)
+        factory = by_identity(DEFAULT_FACTORY.__get__(value)) if issubclass(cls, defaultdict) else None
+        return 'dict', [key for key, _ in pairs], [item for _, item in pairs], factory
+    if issubclass(cls, (set, frozenset)):
+        kind: Any = set if issubclass(cls, set) else frozenset
+        return 'set', [], list(kind.__iter__(value)), None
+    if issubclass(cls, np.ndarray):
+        whole = np.asarray(value) if cls is np.ndarray else np.ndarray.view(value, np.ndarray)
+        attributes = {} if cls is np.ndarray else attributes_of(value)
+        if whole.dtype.hasobject:
+            items = whole.ravel().tolist()
+            return 'items', [], [*items, *attributes.values()], (whole.dtype, whole.shape)
+        return 'items', [], list(attributes.values()), (whole.dtype, whole.shape, whole.tobytes())
+    if cls is bytearray:
+        return 'items', [], [], bytes(value)
+    if cls is array.array:
+        return 'items', [], [], (value.typecode, value.tobytes())
+    if cls is types.MethodWrapperType or (
+        cls is types.BuiltinMethodType and not issubclass(type(value.__self__), (types.ModuleType, type, type(None)))
+    ):
+        return 'items', [], [value.__self__], value.__name__
+    if cls is functools.partial:
+        return 'items', [], [value.func, value.args, value.keywords], None
+    if cls is slice:
+        return 'items', [], [value.start, value.stop, value.step], None
+    return None
+
+
+def items_of_dict(value: Any) -> list[tuple[Any, Any]]:
+    """Keys and values of a dict or of an instance of a derived class."""
+    if issubclass(type(value), OrderedDict):
+        return [(key, dict.__getitem__(value, key)) for key in OrderedDict.__iter__(value)]
+    return list(dict.items(value))

@@ -1,0 +1,143 @@
+"""Values that compare by their contents: a key for each, a holder for others, and their text in messages."""
+
+from __future__ import annotations
+
+import array
+import datetime
+import decimal
+import enum
+import fractions
+import pathlib
+import re
+import types
+import uuid
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from capturekit.model.class_layout import among, attributes_of, name_of
+
+BY_EQUALITY = frozenset({type(None), bool, int, str, bytes, type(...), type(NotImplemented)})
+#: Immutable types whose text is the whole value.
+_BY_TEXT = frozenset({
+    complex, datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
+    pathlib.PurePosixPath, pathlib.PureWindowsPath, type(pathlib.Path()),
+})  # fmt: skip
+BY_IDENTITY = (
+    types.FunctionType, types.BuiltinFunctionType, types.WrapperDescriptorType,
+    types.MethodDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
+    types.MemberDescriptorType, types.ModuleType, type, np.ufunc, re.Pattern, types.GenericAlias, types.UnionType,
+    type(np.dot),
+)  # fmt: skip
+DICTS = (OrderedDict, defaultdict, dict)
+CONTAINERS = frozenset({list, tuple, OrderedDict, defaultdict, Counter, dict, set, frozenset, deque})
+#: Containers without attributes of their own.
+BUILT_IN = frozenset({list, tuple, deque, *DICTS, Counter, set, frozenset, np.ndarray, bytearray, array.array, slice})
+attribute_text = '.{}'.format
+
+
+def plain_key(value: object) -> Hashable | None:
+    """A key of an immutable value, made of its value and type; None for other values.
+
+    Equal for nan and nan; different for 1, 1.0 and True, and for 0.0 and -0.0.
+    """
+    cls = type(value)
+    if type(cls) is not type:
+        if issubclass(cls, np.dtype):
+            return (np.dtype, value)
+        return (enum.Enum, id(value)) if issubclass(type(cls), enum.EnumMeta) else None
+    if cls in BY_EQUALITY:
+        return (cls, value)
+    if cls is float:
+        return (float, value) if value and value == value else (float, repr(value))
+    if cls in _BY_TEXT or cls is range:
+        return (cls, repr(value))
+    if cls is slice:
+        parts: Any = value
+        keys = (plain_key(parts.start), plain_key(parts.stop), plain_key(parts.step))
+        return None if None in keys else (slice, *keys)
+    return _scalar_key(value) if issubclass(cls, np.generic) and cls is not np.void else None
+
+
+def _scalar_key(value: Any) -> Hashable | None:
+    cls = type(value)
+    if cls.__module__ != 'numpy' or value.dtype.hasobject:
+        return None
+    if issubclass(cls, (np.longdouble, np.clongdouble)):
+        return (cls, repr(value))  # its bytes have gaps
+    text: bytes = value.tobytes()
+    if issubclass(cls, (np.floating, np.complexfloating)) and value != value:
+        text = str(value).encode()  # there are many nans
+    return (cls, value.dtype, text)
+
+
+class Held:
+    """A value and its key, by which it compares. A key made of an id is valid while the value is held."""
+
+    __slots__ = ('key', 'value')
+
+    def __init__(self, key: Hashable, value: object) -> None:
+        self.key = key
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f'<{show(self.value)}>'
+
+
+class HeldArray(Held):
+    """A numpy array, of which ``value`` is a copy."""
+
+    __slots__ = ()
+
+
+def by_identity(value: object) -> Held:
+    return Held(id(value), value)
+
+
+def member_key(member: Any) -> Held:
+    """A key of a dict, or a member of a set, by value where it is simple and by identity where not."""
+    if among(type(member), (tuple, frozenset)):
+        return Held((type(member), type(member)([member_key(part) for part in member])), member)
+    key = plain_key(member)
+    return Held(key, member) if key is not None else by_identity(member)
+
+
+def show(value: Any) -> str:
+    """The text of a value in a message, made without calling its code."""
+    cls = type(value)
+    if issubclass(type(cls), enum.EnumMeta):
+        name = attributes_of(value).get('_name_')
+        return f'{name_of(cls)}.{name}'
+    if (cls is tuple or cls is frozenset) and all(plain_key(part) is not None for part in value):
+        inner = ', '.join(show(part) for part in value)
+        inner += ',' if cls is tuple and len(value) == 1 else ''
+        text = f'({inner})' if cls is tuple else f'frozenset({{{inner}}})'
+    elif plain_key(value) is not None:
+        text = repr(value)
+    elif issubclass(cls, types.FunctionType):
+        return f'function {value.__name__}'
+    elif issubclass(cls, type):
+        return f'class {name_of(value)}'
+    elif among(cls, BUILT_IN):
+        return with_article(name_of(cls))
+    else:
+        return with_article(f'{name_of(cls)} object')
+    return text if len(text) <= 60 else text[:57] + '...'
+
+
+def index_text(key: object) -> str:
+    if type(key) is str:
+        return '["' + key + '"]'
+    return f'[{show(key)}]'
+
+
+def with_article(noun: str) -> str:
+    return f'{"an" if noun[:1].lower() in "aeiou" else "a"} {noun}'

@@ -1,0 +1,223 @@
+"""The streams, events, captures and graphs of a simulated machine, and how it refuses a call."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from capturekit.model.errors import CudaCallError
+from capturekit.model.rules import NEWEST, CaptureStatus, Code, Mode, Operation, Target, table
+from capturekit.simulated.device.devices import Devices
+from capturekit.simulated.device.graph_nodes import ExecutableGraph, GraphDefinition, GraphNode
+from capturekit.simulated.device.stream_queues import Line, Queue
+from capturekit.simulated.device.stream_queues import Operation as Queued
+
+
+class Handles(tuple[int, ...]):
+    """Handles. One is a number, whatever class of Python's it has: so C code reads it."""
+
+    def __contains__(self, handle: object) -> bool:
+        return isinstance(handle, int) and super().__contains__(int(handle))
+
+
+LEGACY = Handles((0, 1))
+PER_THREAD = 2
+#: Handles are never given twice in a process, so that a late destructor can't hit something of a newer device.
+_next_handle = itertools.count(0x100)
+
+
+@dataclass(eq=False)
+class SimulatedCapture:
+    number: int
+    origin: int
+    mode: Mode
+    thread: int
+    graph: GraphDefinition
+    #: True when the capture made its graph, False when it adds to one that was there.
+    made_graph: bool = True
+    status: CaptureStatus = CaptureStatus.ACTIVE
+    streams: set[int] = field(default_factory=set)
+    orphans: set[GraphNode] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class SimulatedStream:
+    non_blocking: bool
+    priority: int = 0
+    capture: SimulatedCapture | None = None
+    after: frozenset[GraphNode] = frozenset()
+    device: int = 0
+
+    def __post_init__(self) -> None:
+        self.line = Line(self.device, not self.non_blocking)
+
+
+@dataclass(eq=False)
+class SimulatedEvent:
+    device: int = 0
+    recorded: bool = False
+    capture: SimulatedCapture | None = None
+    after: frozenset[GraphNode] = frozenset()
+    seconds: float = 0.0
+    #: Its last record, where streams are late.
+    operation: Queued | None = None
+
+
+class DeviceState(Devices):
+    """What all parts of :class:`capturekit.simulated.device.machine.SimulatedDevice` share."""
+
+    def __init__(self, seed: int = 0, driver: int | None = None, devices: int = 1, late: bool | None = None) -> None:
+        super().__init__(devices)
+        self.random = random.Random(seed)
+        self._driver = driver
+        self.table = table(driver)
+        self._lock = threading.RLock()
+        self._seed = seed
+        #: What waits to be run; None where work runs at once.
+        self.queue: Queue | None = None
+        self.be_late(os.environ.get('CAPTUREKIT_LATE') == '1' if late is None else late)
+        self._streams: dict[int, SimulatedStream] = {}
+        self._per_thread: dict[tuple[int, int], SimulatedStream] = {}
+        self._events: dict[int, SimulatedEvent] = {}
+        self._graphs: dict[int, GraphDefinition] = {}
+        self._execs: dict[int, ExecutableGraph] = {}
+        self._running = threading.local()
+        self._captures: list[SimulatedCapture] = []
+        self._captures_opened = 0
+        self._thread_modes: dict[int, Mode] = {}
+        self._memory: dict[int, int] = {}
+        #: Bytes by device: a sum over blocks could meet one that the garbage collector frees meanwhile.
+        self._used: dict[int, int] = {}
+        self._lies_on: dict[int, int] = {}
+        self._addresses = 0x7F0000000000
+        self.launches = 0
+        #: How many pieces of work each stream was given, those that were recorded not counted.
+        self.submitted: dict[int, int] = {}
+        self.spare_streams: dict[Any, list[Any]] = {}
+        #: Kernels of capturekit's own, compiled once.
+        self.kernels: dict[str, Any] = {}
+        #: Where the bytes behind addresses are found: each stand-in for CuPy on this device adds its own.
+        self.address_spaces: list[Any] = []
+
+    def be_late(self, late: bool = True) -> None:
+        """Let work wait from now on, or run at once."""
+        if self.queue is not None:
+            self.queue.finish()
+        self.queue = Queue(self._seed, self._lock) if late else None
+
+    def finish(self) -> None:
+        """Run all that waits. CUDA has no such call: it is for those who look into memory themselves."""
+        if self.queue is not None:
+            self.queue.finish()
+
+    def driver_version(self) -> int:
+        """``cudaDriverGetVersion``: 13000 for CUDA 13.0."""
+        return self._driver or NEWEST.cuda
+
+    def _handle(self) -> int:
+        return 16 * next(_next_handle)
+
+    def _stream(self, s: int) -> SimulatedStream:
+        if s == PER_THREAD:
+            key = threading.get_ident(), self.get_device()
+            return self._per_thread.setdefault(key, SimulatedStream(non_blocking=False, device=self.get_device()))
+        try:
+            return self._streams[s]
+        except KeyError:
+            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'stream {s:#x}') from None
+
+    def _line(self, s: int) -> Line:
+        if self.queue is not None and s in LEGACY:
+            return self.queue.legacy(self.get_device())
+        return self._stream(s).line
+
+    def _event(self, e: int) -> SimulatedEvent:
+        try:
+            return self._events[e]
+        except KeyError:
+            raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'event {e:#x}') from None
+
+    def _graph(self, g: int) -> GraphDefinition:
+        if g in self._graphs:
+            return self._graphs[g]
+        for capture in self._captures:
+            if capture.graph.handle == g:
+                return capture.graph
+        raise CudaCallError(Code.cudaErrorInvalidValue, 'graph')
+
+    def _exec(self, x: int) -> ExecutableGraph:
+        try:
+            return self._execs[x]
+        except KeyError:
+            raise CudaCallError(Code.cudaErrorInvalidValue, 'executable graph') from None
+
+    def _invalidate(self, captures: Iterable[SimulatedCapture]) -> None:
+        for capture in captures:
+            capture.status = CaptureStatus.INVALIDATED
+
+    def _fail(self, code: Code, call: str, lost: Iterable[SimulatedCapture] = ()) -> NoReturn:
+        self._invalidate(lost)
+        raise CudaCallError(code, call)
+
+    def _blocking(self) -> list[SimulatedCapture]:
+        """Captures that hold a blocking stream of the device: its legacy stream must not be touched beside them."""
+        here = self.get_device()
+        members = [(c, [self._member(s) for s in c.streams]) for c in self._captures]
+        return [c for c, streams in members if any(not s.non_blocking and s.device == here for s in streams)]
+
+    def _member(self, s: int) -> SimulatedStream:
+        return self._streams.get(s) or SimulatedStream(non_blocking=False)
+
+    def _guarding(self) -> list[SimulatedCapture]:
+        """Captures whose mode keeps unsafe calls away from this thread."""
+        me = threading.get_ident()
+        mode = self._thread_modes.get(me, Mode.GLOBAL)
+        if mode is Mode.RELAXED:
+            return []
+        return [
+            c
+            for c in self._captures
+            if (c.thread == me and c.mode is not Mode.RELAXED) or (c.mode is Mode.GLOBAL and mode is Mode.GLOBAL)
+        ]
+
+    def _unsafe(self, call: str) -> None:
+        guarding = self._guarding()
+        if guarding:
+            self._fail(self.table.row(Operation.UNSAFE, Target.NONE)[0](Mode.GLOBAL, False).code, call, guarding)
+
+    def _legacy(self, call: str) -> None:
+        blocking = self._blocking()
+        if blocking:
+            self._fail(self.table.row(Operation.WORK, Target.LEGACY)[0](Mode.RELAXED, True).code, call, blocking)
+
+    def _live(self, stream: SimulatedStream, call: str) -> SimulatedCapture | None:
+        """The stream's capture; refuses the call if it is lost."""
+        capture = stream.capture
+        if capture is not None and capture.status is CaptureStatus.INVALIDATED:
+            self._fail(Code.cudaErrorStreamCaptureInvalidated, call)
+        return capture
+
+    def _conflict(self, stream: SimulatedStream, operation: Operation) -> None:
+        """Refuse a call that no captured stream can take."""
+        if stream.capture is not None:
+            answer = self.table.row(operation, Target.LANE)[0](stream.capture.mode, False)
+            self._fail(answer.code, operation.value, [stream.capture])
+
+    def _enter(self, stream: SimulatedStream, s: int, capture: SimulatedCapture) -> None:
+        stream.capture = capture
+        capture.streams.add(s)
+
+    def _queue(self, s: int, work: Callable[[], None], after: Iterable[Queued | None] = ()) -> Queued | None:
+        return None if self.queue is None else self.queue.put(self._line(s), work, after)
+
+    def _begin_work(self, work: Callable[[], None] | None) -> None:
+        """Run what is not to wait; else see to it that not too much waits."""
+        if work is not None:
+            work()
+        elif self.queue is not None:
+            self.queue.relieve()

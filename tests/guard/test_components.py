@@ -1,0 +1,236 @@
+"""Components of the guard, each made of stand-ins for what it calls: no capture is open, and no wrapper in place."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from capturekit.guard import GUARD
+from capturekit.guard.allocators import Allocators
+from capturekit.guard.captures import Captures
+from capturekit.guard.components import MADE_OF, Components, assemble
+from capturekit.guard.copies import Copies
+from capturekit.guard.effects import Effects
+from capturekit.guard.lanes import Lanes
+from capturekit.guard.placeholders import Placeholders
+from capturekit.guard.state import State
+from capturekit.guard.stream_properties import StreamProperties
+from capturekit.guard.unjoined import Joins
+from capturekit.guard.verdicts import Verdicts
+from capturekit.model.host_reads import Rehearsal
+from capturekit.model.ledger import LedgerCapture
+from capturekit.model.rules import Mode, Operation
+
+ORIGIN, SIDE, STRANGER = 0x10, 0x20, 0x30
+#: The thread of the captures below; no test runs in it.
+THEIRS = -1
+
+
+def stream(ptr: int) -> Any:
+    return SimpleNamespace(ptr=ptr)
+
+
+@pytest.fixture
+def state() -> State:
+    """A state whose CuPy and device answer what these tests ask, and have nothing else."""
+    made = State()
+    runtime = SimpleNamespace(getDevice=lambda: 0, getDeviceCount=lambda: 1)
+    cuda = SimpleNamespace(runtime=runtime, get_current_stream=lambda *_device: stream(0))
+    made.platform = SimpleNamespace(cupy=SimpleNamespace(cuda=cuda), device=SimpleNamespace(), simulated=True)  # type: ignore[assignment]
+    return made
+
+
+def captured(state: State, thread: int = THEIRS) -> LedgerCapture:
+    """A capture in the ledger, with a forked lane; nobody has opened it."""
+    capture = state.ledger.begin(ORIGIN, Mode.RELAXED, thread, blocking=False)
+    state.ledger.record(1, ORIGIN)
+    state.ledger.wait(SIDE, 1, blocking=True)
+    return capture
+
+
+# -- how they are put together ----------------------------------------------------------------------------------------
+
+
+def test_the_table_says_what_each_is_made_of() -> None:
+    for name, (kind, others) in MADE_OF.items():
+        assert tuple(inspect.signature(kind).parameters) == others, name
+
+
+def test_each_is_made_of_those_above_it() -> None:
+    names = ['state', *MADE_OF]
+    for name, (_kind, others) in MADE_OF.items():
+        assert set(others) <= set(names[: names.index(name)]), name
+
+
+def test_none_is_a_kind_of_another() -> None:
+    kinds = [kind for kind, _others in MADE_OF.values()]
+    for kind in kinds:
+        assert inspect.isclass(kind)
+        assert [base for base in kind.__mro__[1:] if base in kinds] == []
+
+
+def test_no_two_share_a_verb_by_name() -> None:
+    """Lint finds the verb that it asks instead by the component and the method's name."""
+    assert len({id(getattr(GUARD, name)) for name in MADE_OF}) == len(MADE_OF)
+
+
+def test_a_table_of_others_is_made_of_what_stands_instead() -> None:
+    class Mine(Lanes):
+        pass
+
+    made = assemble(Components, State(), {'lanes': Mine})
+    assert type(made.lanes) is Mine
+    assert made.joins.lanes is made.lanes
+    assert type(made.verdicts) is Verdicts
+
+
+# -- one by one -------------------------------------------------------------------------------------------------------
+
+
+def test_verdicts_name_a_stream(state: State) -> None:
+    captured(state)
+    verdicts = Verdicts(state)
+    assert verdicts.subject(None) == ''
+    assert verdicts.subject(ORIGIN) == 'lane 0, the origin (stream 0x10)'
+    assert verdicts.subject(SIDE) == 'lane 1 (stream 0x20)'
+    assert verdicts.subject(STRANGER) == 'stream 0x30, which is not in the capture'
+
+
+def test_verdicts_refuse_in_the_words_of_the_rule(state: State) -> None:
+    captured(state)
+    verdicts = Verdicts(state)
+    verdict = verdicts.judge(Operation.STREAM_SYNCHRONIZE, stream=SIDE)
+    with pytest.raises(ck.SynchronizationError) as raised:
+        verdicts.refuse(verdict, 'Stream.synchronize()', SIDE)
+    assert (raised.value.stream, raised.value.lane) == (SIDE, 1)
+    assert 'and the capture would be lost' in raised.value.rule
+
+
+def test_what_is_allowed_is_carried_out_once(state: State) -> None:
+    captured(state)
+    verdicts, made = Verdicts(state), []
+    verdict = verdicts.judge(Operation.WORK, stream=SIDE)
+    assert verdicts.carry_out(verdict, 'Work', SIDE, lambda: made.append(1)) is None
+    assert made == [1]
+
+
+def test_the_end_of_a_capture_is_told_in_order_and_whatever_happens(state: State) -> None:
+    captures, told = Captures(state), []
+    capture = captured(state)
+    live: Any = SimpleNamespace(capture=capture, trace=None, thread=THEIRS)
+    state.lives[capture] = live
+    state.threads[THEIRS] = [live]
+
+    def fails(_live: Any) -> None:
+        told.append(('before', capture in state.lives))
+        raise ValueError
+
+    captures.before_end.append(fails)
+    captures.after_end.append(lambda _live: told.append(('after', capture in state.lives)))
+    with pytest.raises(ValueError):
+        captures.gone(live)
+    assert (state.lives, state.threads, state.ledger.captures) == ({}, {}, [])
+    captures.before_end[:] = [lambda _live: told.append(('again', capture in state.lives))]
+    captures.gone(live)
+    assert told == [('before', True), ('again', False), ('after', False)]
+
+
+def test_lanes_tell_what_is_outside(state: State) -> None:
+    captured(state)
+    lanes = Lanes(state)
+    assert [lanes.is_outside(ptr) for ptr in (ORIGIN, SIDE, STRANGER, 0)] == [False, False, True, False]
+    assert [lanes.lane_number(ptr) for ptr in (ORIGIN, SIDE, STRANGER)] == [0, 1, None]
+
+
+def test_the_device_of_a_stream_is_looked_up_before_it_is_asked(state: State) -> None:
+    lanes = Lanes(state)
+    assert lanes.device_of(SimpleNamespace(ptr=STRANGER, device_id=3)) == 3
+    assert lanes.device_of(stream(STRANGER)) == 0  # the only one that there is
+    captured(state)
+    assert lanes.device_of(SimpleNamespace(ptr=SIDE, device_id=3)) == 0  # that of the lane
+
+
+def test_a_lane_that_is_left_more_often_than_entered_is_just_not_current(state: State) -> None:
+    capture = captured(state)
+    state.lives[capture] = SimpleNamespace(memory=None)  # type: ignore[assignment]
+    lane = capture.lanes[1]
+    lane.current = 1
+    for _ in range(2):
+        Lanes(state).leave(stream(SIDE))
+        assert lane.current == 0
+    assert lane.used
+
+
+def test_joins_name_each_lane_that_was_left(state: State) -> None:
+    capture = captured(state)
+    live: Any = SimpleNamespace(capture=capture, trace=None)
+    error = Joins(state, Lanes(state)).unjoined(live, lanes=[capture.lanes[1]])
+    assert [story['lane'] for story in error.lanes] == [1]
+    assert '1 lane left unjoined: lane 1 (stream 0x20) forked from lane 0' in str(error)
+
+
+def test_a_thread_without_a_capture_keeps_its_allocator(state: State) -> None:
+    given: list[Any] = []
+    state.installation.originals['cupy.cuda.memory._set_thread_local_allocator'] = given.append
+    allocators = Allocators(state, Verdicts(state))
+    assert allocators.allocator_set(given.append, 'mine') is None
+    allocators.restore()
+    assert (given, allocators.kept) == (['mine'], {})
+
+
+def test_a_pool_that_is_nobodys_is_freed(state: State) -> None:
+    freed: list[Any] = []
+    Allocators(state, Verdicts(state)).pool_free('MemoryPool.free_all_blocks()', freed.append, 'pool')
+    assert freed == ['pool']
+
+
+def test_placeholders_go_back_to_the_stock_of_their_device(state: State) -> None:
+    stock: dict[Any, list[Any]] = {}
+    state.platform.device.spare_streams = stock
+    placeholders = Placeholders(state, *(None,) * 3)  # type: ignore[arg-type]
+    placeholders.give_back(1, 'a stream')
+    assert [(key[0], streams) for key, streams in stock.items()] == [(1, ['a stream'])]
+    assert placeholders._spare(1) == 'a stream'
+    assert placeholders.meant(STRANGER) == STRANGER
+
+
+def test_the_legacy_stream_is_not_asked_for_its_flags(state: State) -> None:
+    properties = StreamProperties(state, *(None,) * 4)  # type: ignore[arg-type]
+
+    def asked(*_args: Any) -> Any:
+        raise AssertionError('the legacy stream was asked, which loses captures')
+
+    assert properties.stream_is_non_blocking(asked, stream(0)) is False
+    assert properties.runtime_stream_flags(asked, 0) == 0
+    assert properties.stream_priority(asked, stream(0)) == 0
+    assert properties.runtime_stream_priority(asked, 1) == 0
+    assert properties.runtime_stream_flags(lambda _ptr: 7, STRANGER) == 7
+
+
+def test_copies_without_a_stream_are_let_through_where_nobody_captures(state: State) -> None:
+    copies = Copies(state, Verdicts(state), *(None,) * 2)  # type: ignore[arg-type]
+    assert copies.runtime_legacy('runtime.memcpy()', lambda *args: args, 1, 2, 3) == (1, 2, 3)
+
+
+def test_a_copy_without_a_stream_is_refused_with_what_to_write(state: State) -> None:
+    capture = state.ledger.begin(ORIGIN, Mode.RELAXED, THEIRS, blocking=True)
+    me = threading.get_ident()
+    state.threads[me] = [SimpleNamespace(capture=capture, memory=None, strict=True)]  # type: ignore[list-item]
+    verdicts = Verdicts(state)
+    verdicts.check = lambda live: None  # type: ignore[method-assign]
+    copies = Copies(state, verdicts, *(None,) * 2)  # type: ignore[arg-type]
+    with pytest.raises(ck.LegacyStreamError, match='Use `memcpyAsync`'):
+        copies.runtime_legacy('runtime.memcpy()', lambda *args: args, 1, 2, 3)
+
+
+def test_a_rehearsal_hears_of_threads(state: State) -> None:
+    me = threading.get_ident()
+    rehearsal = state.rehearsals[me] = Rehearsal()
+    effects = Effects(state, None, None)  # type: ignore[arg-type]
+    assert effects.thread_fed('Thread.start()', lambda thread: thread, 'started') == 'started'
+    assert len(rehearsal.effects) == 1 and 'Thread.start()' in rehearsal.effects[0]

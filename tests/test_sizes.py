@@ -1,0 +1,206 @@
+"""Functions and modules stay short and flat. What is longer stands in a list, with its number, and may only shrink."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LINES_OF_A_FUNCTION, DEPTH, LINES_OF_A_MODULE, LINES_OF_A_TEST_FILE, LENGTH_OF_A_NAME = 40, 4, 500, 600, 60
+#: A literal of so many lines at the top of a module is a table, and its lines do not count.
+TABLE = 6
+_BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.Match)
+OWN = ('self', 'cls')
+#: Names that begin with an underscore and are documented all the same: Python's and IPython's.
+PROTOCOLS = ('_getframe', '_repr_html_', '_repr_mimebundle_', '_render_traceback_')
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+#: The lines of functions that are still too long.
+LONG_FUNCTIONS: dict[str, int] = {
+    'capturekit/functions/decorator.py: Graphed.__call__': 50,
+    'capturekit/functions/decorator.py: Graphed._rehearse': 54,
+    'capturekit/functions/decorator.py: Graphed._record': 41,
+    'capturekit/functions/environment.py: Environment._prepare': 41,
+    'capturekit/functions/variant.py: VariantRecorder._close': 45,
+    'capturekit/functions/variant.py: VariantRecorder._runner': 74,
+}
+#: How deep blocks are still nested, where that is too deep.
+DEEP_FUNCTIONS: dict[str, int] = {
+    'capturekit/functions/decorator.py: Graphed.__call__': 5,
+}
+#: The lines of modules that are still too long, their tables not counted.
+LONG_MODULES: dict[str, int] = {
+    'capturekit/functions/decorator.py': 527,
+    'capturekit/functions/variant.py': 507,
+    'capturekit/guard/lint_guard.py': 557,
+}
+#: The lines of test files that are still too long, their tables not counted.
+LONG_TEST_FILES: dict[str, int] = {
+    'tests/functions/test_decorator.py': 1350,
+    'tests/functions/test_environment.py': 889,
+    'tests/gpu/coverage/names.py': 984,
+    'tests/gpu/test_entry_points.py': 1209,
+    'tests/graph/test_edit.py': 710,
+    'tests/graph/test_update.py': 689,
+    'tests/guard/test_devices.py': 721,
+    'tests/guard/test_entry_points.py': 648,
+    'tests/lab/test_lint.py': 751,
+    'tests/recorder/test_conditional.py': 626,
+    'tests/recorder/test_rehearsal.py': 1047,
+    'tests/simulated/test_contract.py': 1368,
+    'tests/simulated/test_standin.py': 1066,
+}
+#: The lengths of test names that are still too long.
+LONG_TEST_NAMES: dict[str, int] = {
+    'tests/agreement/test_agreement.py: test_simulated_device_and_topology_agree_with_recorded_driver_traces': 68,
+    'tests/functions/test_aiming.py: test_where_nodes_can_not_be_aimed_the_answer_is_right_all_the_same': 66,
+    'tests/functions/test_decorator.py: test_a_callback_of_the_garbage_collector_is_no_part_of_a_function': 65,
+    'tests/functions/test_environment.py: test_containers_are_compared_inside_and_writing_to_them_is_told': 63,
+    'tests/functions/test_environment.py: test_a_failure_of_the_watch_is_told_and_does_not_reach_the_function': 67,
+    'tests/functions/test_reads.py: test_numpys_functions_are_understood_but_for_settings_and_files': 63,
+    'tests/guard/test_by_hand.py: test_what_the_host_asks_meanwhile_is_answered_for_the_legacy_stream': 67,
+    'tests/guard/test_collectives.py: test_a_lane_of_another_device_than_the_communicators_is_refused': 63,
+    'tests/guard/test_devices.py: test_a_graph_of_several_devices_is_launched_on_a_stream_of_any': 62,
+    'tests/guard/test_devices.py: test_an_exception_in_another_devices_lane_leaves_all_as_it_was': 62,
+    'tests/guard/test_devices.py: test_another_thread_waits_for_its_own_device_and_not_for_the_capture': 68,
+    'tests/guard/test_devices.py: test_the_warning_of_another_device_can_be_told_by_name_without_the_standin': 74,
+    'tests/guard/test_entry_points.py: test_a_copy_of_the_runtime_is_guarded_from_where_it_is_imported': 63,
+    'tests/guard/test_entry_points.py: test_importing_a_module_leaves_what_its_package_has_under_that_name': 67,
+    'tests/guard/test_threads.py: test_ordinary_work_of_another_thread_goes_on_and_is_not_recorded': 64,
+    'tests/guard/test_threads.py: test_unsafe_calls_of_another_thread_do_not_lose_a_global_capture': 64,
+    'tests/guard/test_threads.py: test_a_thread_that_stays_on_a_lane_too_long_gets_its_allocator_back': 67,
+    'tests/guard/test_verdicts.py: test_a_call_on_an_outside_stream_is_made_on_the_stream_itself': 61,
+    'tests/guard/test_verdicts.py: test_memory_from_a_pool_by_hand_is_as_that_from_the_default_one': 63,
+    'tests/recorder/test_branches.py: test_an_assignment_covers_each_branch_once_and_leaves_no_lane_empty': 67,
+    'tests/recorder/test_branches.py: test_eager_lanes_are_used_again_by_forks_of_the_same_stream_only': 64,
+    'tests/recorder/test_conditional.py: test_work_on_another_lane_between_branches_is_refused_as_well': 61,
+    'tests/recorder/test_conditional.py: test_what_no_body_can_hold_is_refused_and_the_rest_is_a_good_graph': 66,
+    'tests/recorder/test_conditional.py: test_a_driver_that_is_too_old_says_so_and_the_capture_goes_on': 61,
+    'tests/recorder/test_corners.py: test_a_block_touched_by_name_is_remembered_beyond_the_next_event': 64,
+    'tests/recorder/test_corners.py: test_a_thread_with_a_capture_does_not_wait_for_another_to_use_the_legacy_stream': 79,  # noqa: E501
+    'tests/recorder/test_embed.py: test_the_guides_diamond_explicitly_recorded_and_half_and_half': 61,
+    'tests/recorder/test_priorities.py: test_a_capture_begun_by_hand_says_that_cupy_does_not_heed_them': 62,
+    'tests/recorder/test_priorities.py: test_higher_priorities_run_first_mostly_and_every_order_comes': 61,
+    'tests/recorder/test_rehearsal.py: test_other_arguments_of_the_same_shape_are_recorded_and_checked': 63,
+    'tests/recorder/test_rehearsal.py: test_a_launch_gives_the_eager_result_or_says_which_read_differs': 63,
+    'tests/recorder/test_teardown.py: test_the_bodys_exception_arrives_also_when_the_capture_is_lost': 62,
+    'tests/test_soak.py: test_a_sanitizer_that_finds_something_or_can_find_nothing_is_told': 65,
+}
+#: How often a test reads a private attribute of an object that is not its own.
+PRIVATE_READS = 242
+
+
+def sources(folder: str) -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / folder).rglob('*.py')):
+        yield path.relative_to(ROOT).as_posix(), path.read_text()
+
+
+def functions_of(tree: ast.AST, inside: str = '') -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for node in ast.iter_child_nodes(tree):
+        name = inside
+        if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            name = f'{inside}.{node.name}' if inside else node.name
+        if isinstance(node, _FUNCTIONS):
+            yield name, node
+        yield from functions_of(node, name)
+
+
+def depth_of(node: ast.AST, depth: int = 0) -> int:
+    """How many blocks lie inside each other in a function. An ``elif`` is as deep as its ``if``."""
+    deepest = depth
+    for field, value in ast.iter_fields(node):
+        for inner in value if isinstance(value, list) else ():
+            if not isinstance(inner, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+                continue
+            if isinstance(inner, (*_FUNCTIONS, ast.ClassDef)):
+                continue
+            is_elif = isinstance(node, ast.If) and field == 'orelse' and isinstance(inner, ast.If) and len(value) == 1
+            deepest = max(deepest, depth_of(inner, depth + (isinstance(inner, _BLOCKS) and not is_elif)))
+    return deepest
+
+
+def lines_of(node: ast.stmt) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def lines_of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """The lines of a function without its docstring, which for a public one says a lot."""
+    has_text = ast.get_docstring(node, clean=False) is not None
+    return lines_of(node) - (lines_of(node.body[0]) if has_text else 0)
+
+
+def lines_of_module(text: str) -> int:
+    """The lines of a module without its tables."""
+    tables = [node for node in ast.parse(text).body if isinstance(node, (ast.Assign, ast.AnnAssign))]
+    return len(text.splitlines()) - sum(lines for lines in map(lines_of, tables) if lines >= TABLE)
+
+
+def off(found: Iterator[tuple[str, int]], limit: int, exceptions: dict[str, int]) -> list[str]:
+    """What is over the limit and over its exception, and exceptions that nothing needs any more."""
+    over = {name: number for name, number in found if number > limit}
+    grown = [f'{name} has {number}' for name, number in over.items() if number > exceptions.get(name, limit)]
+    return grown + [f'{name} needs no exception' for name in exceptions if name not in over]
+
+
+def functions_in(folder: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for path, text in sources(folder):
+        for name, node in functions_of(ast.parse(text)):
+            yield f'{path}: {name}', node
+
+
+def test_functions_are_short() -> None:
+    found = ((name, lines_of_function(node)) for name, node in functions_in('capturekit'))
+    assert off(found, LINES_OF_A_FUNCTION, LONG_FUNCTIONS) == []
+
+
+def test_functions_are_flat() -> None:
+    found = ((name, depth_of(node)) for name, node in functions_in('capturekit'))
+    assert off(found, DEPTH, DEEP_FUNCTIONS) == []
+
+
+def test_modules_are_short() -> None:
+    found = ((path, lines_of_module(text)) for path, text in sources('capturekit'))
+    assert off(found, LINES_OF_A_MODULE, LONG_MODULES) == []
+
+
+def test_test_files_are_short() -> None:
+    found = ((path, lines_of_module(text)) for path, text in sources('tests'))
+    assert off(found, LINES_OF_A_TEST_FILE, LONG_TEST_FILES) == []
+
+
+def test_names_of_tests_are_short() -> None:
+    found = ((name, len(node.name)) for name, node in functions_in('tests') if node.name.startswith('test_'))
+    assert off(found, LENGTH_OF_A_NAME, LONG_TEST_NAMES) == []
+
+
+def private_reads(text: str) -> Iterator[ast.Attribute]:
+    """Reads of ``thing._name`` of things that are not the test's own."""
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Attribute) or not node.attr.startswith('_') or node.attr in PROTOCOLS:
+            continue
+        if not node.attr.startswith('__') and not (isinstance(node.value, ast.Name) and node.value.id in OWN):
+            yield node
+
+
+def test_tests_use_public_names() -> None:
+    found = [f'{path}:{node.lineno} {node.attr}' for path, text in sources('tests') for node in private_reads(text)]
+    assert len(found) <= PRIVATE_READS, found
+
+
+def test_the_measures_see_what_they_are_for() -> None:
+    text = '''def f():
+    """Text."""
+    if 1:
+        for _ in ():
+            pass
+    elif 2:
+        pass
+    else:
+        x._y
+'''
+    ((_, function),) = functions_of(ast.parse(text))
+    assert (lines_of_function(function), depth_of(function), lines_of_module(text)) == (8, 2, 9)
+    assert [node.attr for node in private_reads(text)] == ['_y']
+    assert off(iter([('f', 8), ('g', 9)]), 7, {'f': 8, 'h': 9}) == ['g has 9', 'h needs no exception']
+    assert lines_of_module('a = 1\nTABLE = [\n' + '    1,\n' * 5 + ']\n') == 1
