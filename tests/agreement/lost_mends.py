@@ -14,9 +14,9 @@ from capturekit.functions.environment import Environment
 from capturekit.functions.watch import Watch
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.arrays import Arrays
-from capturekit.guard.caller_streams import Callers
+from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.effects import Effects
-from capturekit.guard.random_draws import Draws
+from capturekit.guard.random_draws import RandomDraws
 from capturekit.model import pytree
 from capturekit.model.errors import CaptureError
 from capturekit.model.kept_values import Keeper
@@ -94,7 +94,7 @@ def _no_contents(original: Any) -> Any:
 
 def _as_before(original: Any) -> Any:
     def allocator_set(self: Any, set_: Any, allocator: Any) -> Any:
-        mine = self.mine()
+        mine = self.state.mine()
         caller = None if mine is None else mine.caller
         try:
             if mine is not None:
@@ -180,7 +180,7 @@ def _all_arrays(cupy: Any) -> Any:
 _SHAPES = (_without(forms=None), _gives(Keeper, 'arrays_and_forms', ()))
 
 LOST: tuple[LostMend, ...] = (
-    LostMend('1 blocking streams', r'S1 = ', (_gives(Callers, 'in_order'),)),
+    LostMend('1 blocking streams', r'S1 = ', (_gives(CallerStreams, 'in_order'),)),
     LostMend('2 objects in arguments', r'A_a\d+ = .*(Plain|Slots|Held|Child|Described)\(', (_gives(Watch, '_keep_arguments'),)),
     LostMend('3 opaque arguments', r'A_a\d+ = (Row|Table|Grown|bytearray|array|dict)', (_replaced(Watch, '_watch', _no_contents),)),
     LostMend('4 computed names', r'getattr|vars|fields', (_replaced(watch, 'reads', _only_arguments),
@@ -198,10 +198,10 @@ LOST: tuple[LostMend, ...] = (
     LostMend('12 the outside world', r'environ|decimal|printoptions', (_gives(Watch, '_doubt'), _visible('local'))),
     LostMend('13 names that come later', r'LATER|LOOKED', (_without(missing=None),)),
     LostMend('14 checks that come later', r'settled\(True', (_replaced(variant.Variant, 'close', _forgetting),)),
-    LostMend('15 another state to draw from', r'set_random_state', (_gives(Draws, '_state_of_the_moment'),)),
+    LostMend('15 another state to draw from', r'set_random_state', (_gives(RandomDraws, '_state_of_the_moment'),)),
     LostMend('16 order with streams outside', r'S2 = ', (_gives(variant.Fences, 'needed', False),)),
     LostMend('17 identities', r'OPTIONS', (_gives(decorator, 'given_back'), _gives(written, '_aliases'))),
-    LostMend('18 two devices', r'Device\(1\)', (_replaced(Callers, '_implied', _at_home),
+    LostMend('18 two devices', r'Device\(1\)', (_replaced(CallerStreams, 'implied', _at_home),
              _replaced(variant.Fences, '__init__', _of_one_device))),
     LostMend('19 shapes that change', r'\.shape = ', _SHAPES),
     LostMend('20 bases of arrays', r'\.base is|owndata', (_gives(watch.Watch, '_of_arrays'),)),
