@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 from capturekit.functions import binding, decorator, holders, variant, watch, written
+from capturekit.functions.code_reads import CodeNames
 from capturekit.functions.environment import Environment
 from capturekit.functions.watch import Watch
 from capturekit.guard.allocators import Allocators
@@ -18,7 +19,6 @@ from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.effects import Effects
 from capturekit.guard.random_draws import RandomDraws
 from capturekit.model import pytree
-from capturekit.model.errors import CaptureError
 from capturekit.model.kept_values import Keeper
 
 Patch = Callable[[], AbstractContextManager[Any]]
@@ -120,7 +120,12 @@ def _through(position: int) -> Callable[[Any], Any]:
 
 
 def _only_constant_names(original: Any) -> Any:
-    return lambda code: original(code)._replace(everything=False)
+    def names_of(code: Any) -> Any:
+        values = list(original(code))
+        values[4] = False  # everything
+        return CodeNames(*values)
+
+    return names_of
 
 
 def _only_arguments(original: Any) -> Any:
@@ -143,14 +148,10 @@ def _of_one_device(original: Any) -> Any:
     return init
 
 
-def _kept_where_it_lies(original: Any) -> Any:
-    def source(self: Any, array: Any, known: Any, memory: Any) -> Any:
-        try:
-            return original(self, array, known, memory)
-        except CaptureError:
-            return variant._Result('kept', array=array)
-
-    return source
+def _as_shared_memory(original: Any) -> Any:
+    return lambda self, array, known, memory: original(
+        self, array, known, types.SimpleNamespace(private=False, owns=memory.owns)
+    )
 
 
 def _ranges_by_equality(original: Any) -> Any:
@@ -188,7 +189,7 @@ LOST: tuple[LostMend, ...] = (
     LostMend('5 a refusal that is caught', r'except Exception', (_gives(variant, 'must_not_refuse'),)),
     LostMend('6 an allocator of its own', r'POOL', (_replaced(Allocators, 'pool_malloc', _through(1)),
              _replaced(Allocators, 'allocator_set', _as_before),
-             _replaced(variant.VariantRecorder, '_source', _kept_where_it_lies))),
+             _replaced(variant.VariantRecorder, '_source', _as_shared_memory))),
     LostMend('7 changed twice', r'VOICE = ValueError\(B\)', (_gives(variant, 'must_reach_known_arrays'),), (_visible('ValueError'),)),
     LostMend('8 imports in the function', r'    (from|import) settings', (_gives(Watch, '_imported'),)),
     LostMend('9 threads', r'threading\.Thread', (_replaced(Effects, 'thread_fed', _through(1)), _gives(Watch, '_doubt'))),

@@ -26,7 +26,6 @@ import numpy as np
 import capturekit as ck
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.agreement.program_sight import Sight
-from tests.agreement.python_programs import Program
 from tests.agreement.python_values import PRELUDE
 
 _HOME, _OTHER = 'program_under_test', 'settings_of_program'
@@ -34,6 +33,25 @@ _FILE = f'{_HOME}.py'
 _NAMED = [node for node in ast.walk(ast.parse(PRELUDE)) if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
 #: The names that every program has: they are looked at after the last step only.
 _USUAL = frozenset(node.name for node in _NAMED)
+
+
+@dataclass
+class Program:
+    """A module's source, and the steps: statements that run in it one after the other.
+
+    ``late``: whether the device's work waits. ``options``: what ``over``, the decorator, is given.
+    """
+
+    source: str
+    steps: list[str]
+    late: bool = False
+    options: dict[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        own = self.source.removeprefix(PRELUDE)
+        return f'{own}\n# late: {self.late}, options: {self.options}\n' + '\n'.join(
+            f'# step {number}\n{step}' for number, step in enumerate(self.steps)
+        )
 
 
 @dataclass
@@ -108,13 +126,24 @@ class Machine:
         return '\n'.join([*lines, f'difference: {different(*runs, program) or "none"}'])
 
     def run(self, program: Program, graphed: bool, seed: int = 0) -> Run:
-        """Run a program, with the world as it always is."""
+        """Run a program, with the world as it always is; another seed is another device."""
         found = Run()
         self._there()
-        self._device.be_late(False)
-        self._device._seed = seed
-        self._device.random.seed(seed)
-        self._device.be_late(program.late)
+        if seed:
+            install(SimulatedDevice(seed, devices=2), late=program.late)
+        else:
+            self._device.be_late(False)
+            self._device.random.seed(0)
+            self._device.be_late(program.late)
+        try:
+            self._run(program, graphed, found)
+        finally:
+            if seed:
+                uninstall()
+        return found
+
+    @staticmethod
+    def _run(program: Program, graphed: bool, found: Run) -> None:
         with _world() as (home, cupy):
             made: list[Any] = []
             home.over = _decorator(program, made) if graphed else lambda fn: fn
@@ -122,7 +151,6 @@ class Machine:
             contextvars.copy_context().run(_steps, program, home, made, found, cupy)
             for one in made:
                 one.clear()
-        return found
 
     def _there(self) -> None:
         if not self._left:

@@ -14,9 +14,9 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from textwrap import indent
-from typing import Any
 
 from tests.agreement.choices import Choices, replayed, seeded, shortest
+from tests.agreement.program_runner import Machine, Program
 from tests.agreement.python_roots import Frame, Root, root
 from tests.agreement.python_statements import PLAIN, USES_OF_ARRAYS, USES_OF_NUMBERS, USUAL_DEEDS, WEIGHTED_DEEDS, Deed
 from tests.agreement.python_values import PRELUDE, value
@@ -36,25 +36,6 @@ X += [cp.array([[1.0, 2.0, 0.5], [3.0, 1.0, 2.0]])]
 X += [BASE[1:4], BASE[2:5], X[0][::-1], cp.array([1.0, 2.0, 3.0], cp.float32), cp.asfortranarray(X[3]), BASE[:1]]
 R = []
 """
-
-
-@dataclass
-class Program:
-    """A module's source, and the steps: statements that run in it one after the other.
-
-    ``late``: whether the device's work waits. ``options``: what ``over``, the decorator, is given.
-    """
-
-    source: str
-    steps: list[str]
-    late: bool = False
-    options: dict[str, object] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        own = self.source.removeprefix(PRELUDE)
-        return f'{own}\n# late: {self.late}, options: {self.options}\n' + '\n'.join(
-            f'# step {number}\n{step}' for number, step in enumerate(self.steps)
-        )
 
 
 def program(choices: Choices) -> Program:
@@ -211,18 +192,17 @@ class Tally:
 _LONGEST = 300
 
 
-def try_many(first: int, examples: int, seed: int, every: int = 200) -> Tally:
-    """Run programs, and print how far it is and each that differs."""
-    from tests.agreement.program_runner import Machine
-
+def try_many(first: int, examples: int, seed: int, longest: int = 0) -> Tally:
+    """Run programs, and print how far it is and each that differs. ``longest``: seconds for one; 0: any."""
     with Machine() as machine:
-        return _tried(machine, first, examples, seed, every)
+        return _tried(machine, first, examples, seed, longest)
 
 
-def _tried(machine: Any, first: int, examples: int, seed: int, every: int) -> Tally:
+def _tried(machine: Machine, first: int, examples: int, seed: int, longest: int) -> Tally:
     tally, begun, said = Tally(), time.monotonic(), 0.0
     for number in range(first, first + examples):
-        faulthandler.dump_traceback_later(_LONGEST, exit=True)
+        if longest:
+            faulthandler.dump_traceback_later(longest, exit=True)
         choices = seeded(f'{seed}/{number}')
         found = machine.compared(program(choices))
         tally.tried += 1
@@ -233,14 +213,15 @@ def _tried(machine: Any, first: int, examples: int, seed: int, every: int) -> Ta
         if found.difference:
             tally.different.append(number)
             _show(machine, number, choices.drawn)
-        if tally.tried % every == 0 and time.monotonic() - said > 10:
+        if tally.tried % 50 == 0 and time.monotonic() - said > 10:
             said = time.monotonic()
             print(f'{time.monotonic() - begun:6.0f} s: {tally}', flush=True)
-    faulthandler.cancel_dump_traceback_later()
+    if longest:
+        faulthandler.cancel_dump_traceback_later()
     return tally
 
 
-def _show(machine: Any, number: int, drawn: list[int]) -> None:
+def _show(machine: Machine, number: int, drawn: list[int]) -> None:
     short = shortest(drawn, lambda numbers: bool(machine.compared(program(replayed(numbers))).difference))
     told = program(replayed(short))
     print(f'--- program {number} differs:\n{told}\n--- {machine.compared(told).difference}\n', flush=True)
@@ -258,12 +239,10 @@ def main() -> int:
     parser.add_argument('--reasons', action='store_true', help='print why functions ran eagerly')
     given = parser.parse_args()
     if given.show:
-        from tests.agreement.program_runner import Machine
-
         with Machine() as machine:
             print(machine.told(program(seeded(f'{given.seed}/{given.first}'))))
         return 0
-    tally = try_many(given.first, given.examples, given.seed)
+    tally = try_many(given.first, given.examples, given.seed, _LONGEST)
     if given.reasons:
         for reason, count in tally.reasons.most_common(60):
             print(f'{count:6} {reason}')
