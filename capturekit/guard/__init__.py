@@ -103,11 +103,11 @@ class Guard(Components):
             self.uninstall()
 
     def has_refused(self, error: CaptureError) -> None:
-        """A verb has raised."""
+        """Remember that a verb has raised."""
         self.verdicts.has_refused(error)
 
     def gone(self, live: Live) -> None:
-        """A capture is over."""
+        """Forget a capture that is over."""
         self.captures.gone(live)
 
     # -- the shared state, as others see it ----------------------------------------------------------------------

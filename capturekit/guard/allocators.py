@@ -65,7 +65,7 @@ class Allocators:
 
     @staticmethod
     def _homed(caller: Caller, stream: int, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
-        """Keep in mind on which stream memory was allocated: results are allocated there at each launch."""
+        """Remember the stream on which memory was allocated, because each launch allocates the results there."""
 
         def malloc(size: int) -> Any:
             pointer = allocator(size)
@@ -75,12 +75,12 @@ class Allocators:
         return malloc
 
     def _followed(self, live: Live, device: int, allocator: Callable[[int], Any]) -> _Ours:
-        """The allocator for a lane where there are other devices: CuPy goes to them by itself, to copy from there."""
+        """Return the allocator for a lane where there are other devices: CuPy switches to them by itself."""
         current = self.state.platform.cupy.cuda.runtime.getDevice
         return _Ours(lambda size: allocator(size) if current() == device else self.refuse_other_device(current()))
 
     def refuse_other_device(self, device: int) -> NoReturn:
-        """CuPy is about to do work on another device than the current one, in no order with the current lane."""
+        """Refuse work that CuPy would do on another device, where nothing orders it with the current lane."""
         with self.state.lock:
             stream = self.state.platform.cupy.cuda.get_current_stream()
             verdict = self.verdicts.judge(Operation.WORK, stream=stream.ptr)
@@ -88,7 +88,10 @@ class Allocators:
             self.verdicts.refuse(verdict, f'Work that CuPy does on device {device} by itself', None, rule)
 
     def _for_another_thread(self, live: Live, allocator: Callable[[int], Any]) -> _Ours:
-        """The allocator for a thread that works on a lane of another thread's capture: outlives it harmlessly."""
+        """Return the allocator for a thread that works on a lane of another thread's capture.
+
+        It may outlive the capture.
+        """
 
         def malloc(size: int) -> Any:
             if live.capture in self.state.lives:
@@ -106,7 +109,7 @@ class Allocators:
             self.state.installation.originals['cupy.cuda.memory._set_thread_local_allocator'](self.kept.pop(me))
 
     def allocator_set(self, original: Callable[..., Any], allocator: Any) -> Any:
-        """``using_allocator`` inside a capture: what it hands out is held for the graph."""
+        """Hold what a user's allocator hands out inside a capture (``using_allocator``), because the graph uses it."""
         mine = self.state.mine()
         if mine is None or mine.memory is None:
             return original(allocator)
@@ -131,21 +134,24 @@ class Allocators:
         return original(held)
 
     def allocator_chosen(self, original: Callable[..., Any], *args: Any) -> Any:
-        """``set_allocator``: a launch would not choose anew."""
+        """Refuse ``set_allocator`` in a graphed function, because a launch would not choose the allocator again."""
         mine = self.state.mine()
         if mine is not None and mine.caller is not None:
             raise _own_memory('set_allocator()')
         return original(*args)
 
     def pool_malloc(self, call: str, original: Callable[..., Any], pool: Any, size: int) -> Any:
-        """What a function takes from a pool of its own goes back there, and to others, while launches write it."""
+        """Refuse a pool of a graphed function's own, which would hand the memory to others while launches write it."""
         mine = self.state.mine()
         if mine is not None and mine.caller is not None and mine.memory is not None and not mine.memory.uses(pool):
             raise _own_memory(call)
         return original(pool, size)
 
     def pool_free(self, call: str, original: Callable[..., Any], pool: Any, *args: Any, **kwargs: Any) -> Any:
-        """Freeing a pool's blocks: refused for the capture's own pool, whose blocks recorded work still uses."""
+        """Free a pool's blocks.
+
+        This is refused for the capture's own pool, because recorded work still uses its blocks.
+        """
         with self.state.lock:
             self.verdicts.start()
             if any(live.memory is not None and live.memory.pool is pool for live in self.state.lives.values()):
@@ -159,7 +165,7 @@ class Allocators:
         return self.verdicts.carry_out(verdict, call, None, lambda: original(pool, *args, **kwargs))
 
     def _malloc_outside(self, live: Live, size: int) -> Any:
-        """An allocation while the current stream is outside of the capture: refused unless nothing will follow."""
+        """Allocate while the current stream is outside of the capture. This is refused unless no work will follow."""
         if called() in ALLOCATE_ONLY:
             with self.state.inside():
                 return live.graph_memory.grow(size)

@@ -98,7 +98,7 @@ class Arrays:
                 self.outside.hold_again()
 
     def _given_back(self, live: Live, array: Any, order: str, out: Any) -> Any:
-        """What the rehearsal read here; a check of it is recorded, and all that follows runs only if it holds."""
+        """Return what the rehearsal read here, and record a check of it. What follows runs only if the check holds."""
         assert live.parts.answers is not None
         self.bodies.not_in_body(live, 'ndarray.get()', 'Read before the decision, or behind it.')
         at = here()
@@ -150,7 +150,7 @@ class Arrays:
         return original(array, arr, stream)
 
     def array_from(self, original: Callable[..., Any], obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """``cupy.array`` and its kin: values of the host are uploaded at once, and kept with the graph."""
+        """Make an array from values of the host, which are uploaded at once and kept with the graph."""
         mine = self.state.mine()
         if mine is None or mine.memory is None or isinstance(obj, self.state.platform.cupy.ndarray):
             return original(obj, *args, **kwargs)
@@ -174,7 +174,10 @@ class Arrays:
         self, original: Callable[..., Any], tup: Any, axis: int, out: Any = None, dtype: Any = None,
         casting: str = 'same_kind',
     ) -> Any:  # fmt: skip
-        """``cupy.concatenate`` and its kin: of many arrays CuPy copies the addresses from the host, for one kernel."""
+        """Join arrays.
+
+        Of many small ones CuPy copies the addresses from the host for one kernel, which no graph can hold.
+        """
         mine = self.state.mine()
         arrays = list(tup) if isinstance(tup, (list, tuple)) else tup
         kind = self.state.platform.cupy.ndarray
@@ -219,7 +222,7 @@ class Arrays:
         return original(array, key if mine is None else self._index(mine, key), value)
 
     def _whole_mask(self, array: Any, key: Any) -> Any:
-        """The mask of the device's that is all of an index and fits the array's first axes; else None."""
+        """Return the mask, if an index is one mask on the device that fits the array's first axes; else None."""
         if isinstance(key, tuple) and len(key) == 1:
             key = key[0]
         if not isinstance(key, self.state.platform.cupy.ndarray) or key.dtype.kind != 'b' or not key.ndim:
@@ -227,7 +230,7 @@ class Arrays:
         return key if key.shape == array.shape[: key.ndim] and array.dtype.fields is None else None
 
     def _one_value(self, array: Any, value: Any) -> Any:
-        """A value that goes to every element alike, as an array without axes of the same dtype; else None."""
+        """Return a value that goes to every element as an array without axes, of the array's dtype; else None."""
         if array.dtype.kind != 'c' and numpy.dtype(getattr(value, 'dtype', type(value))).kind in 'cO':
             return None
         if _is_scalar(value):
@@ -241,7 +244,7 @@ class Arrays:
         return None
 
     def _index(self, live: Live, key: Any) -> Any:
-        """Lists, inner tuples and NumPy arrays in an index are uploaded; a mask takes one place for each axis."""
+        """Upload the lists, inner tuples and NumPy arrays in an index. A mask takes one place for each axis."""
         if not isinstance(key, tuple):
             parts = self._index_parts(live, key)
             return parts[0] if len(parts) == 1 else tuple(parts)
@@ -262,7 +265,7 @@ class Arrays:
 
 
 def _by_table(arrays: list[Any], dtype: Any, kind: Any) -> bool:
-    """Whether CuPy joins these with one kernel that finds them by a table of addresses."""
+    """Return whether CuPy joins these with one kernel that finds them by a table of addresses."""
     if len(arrays) <= _JOINED or not all(isinstance(one, kind) and one.dtype == dtype for one in arrays):
         return False
     return sum(int(one.nbytes) for one in arrays) < _SMALL * len(arrays)
@@ -281,7 +284,7 @@ def _table_refused(call: str, arrays: list[Any], instead: str) -> errors.Unsuppo
 
 
 def _flat(obj: Any) -> Iterator[Any]:
-    """What is in a nested list."""
+    """Yield what a nested list holds."""
     if isinstance(obj, (list, tuple)):
         for part in obj:
             yield from _flat(part)

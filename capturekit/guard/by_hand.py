@@ -40,7 +40,7 @@ class ByHand:
         self.placeholders = placeholders
 
     def keep_out(self, live: Live) -> None:
-        """A capture was begun by hand: what is current in this thread, and not in it, is kept out."""
+        """Keep the stream out that is current in this thread, after a capture was begun by hand on another one."""
         live.pool_hook = _hook(self, self.state.platform.cupy, live)
         live.pool_hook.__enter__()
         stream = self.state.platform.cupy.cuda.get_current_stream()
@@ -50,7 +50,7 @@ class ByHand:
             self.outside.hold(live, stream)
 
     def kept_out(self, live: Live) -> CaptureError | None:
-        """At the end of a capture begun by hand: what was sent to streams that it has kept out."""
+        """Return the error for work that was sent to streams which a capture begun by hand has kept out, at its end."""
         found = live.outside.escaped if isinstance(live.outside.escaped, CaptureError) else None
         live.outside.escaped = None
         for ptr in list(live.outside.held):
@@ -61,7 +61,7 @@ class ByHand:
         return found
 
     def let_go(self, live: Live) -> None:
-        """A capture begun by hand is about to be over: what it has kept out is free again."""
+        """Free what a capture begun by hand has kept out, just before its end."""
         if live.memory is not None:
             return
         mine = live.thread == threading.get_ident()
@@ -79,7 +79,7 @@ class ByHand:
             self.placeholders.give_back(device, stream)
 
     def keep_out_again(self, live: Live) -> None:
-        """A capture begun by hand is over: another one of this thread, which goes on, keeps the legacy stream out."""
+        """Keep the legacy stream out for an outer capture of this thread, after one begun by hand has ended."""
         if live.memory is not None:
             return
         mine, had_placeholder = self.state.mine(), bool(live.devices.placeholders)
@@ -90,7 +90,7 @@ class ByHand:
             self.placeholders.put(mine, mine.capture.origin)
 
     def pool_asked(self, live: Live) -> None:
-        """The pool is asked for memory: work will follow, unless the array is to be empty."""
+        """Hear that the pool is asked for memory. Work will follow, unless the caller only wants an empty array."""
         stream = self.state.platform.cupy.cuda.get_current_stream()
         if self.state.installation.inside.depth or stream.ptr not in live.outside.held or called() in ALLOCATE_ONLY:
             return
@@ -100,7 +100,7 @@ class ByHand:
             self._refused_to_pool(self.verdicts.refusal(verdict, 'Work', of, rule))
 
     def pool_grows(self, live: Live) -> None:
-        """The pool is about to ask the device for memory."""
+        """Hear that the pool is about to ask the device for memory."""
         if (
             self.state.installation.inside.depth
             or live.capture.mode is Mode.RELAXED
@@ -120,7 +120,7 @@ class ByHand:
 
 
 def _hook(by_hand: ByHand, cupy: Any, live: Live) -> Any:
-    """CuPy's own way to be told of allocations in this thread."""
+    """Return a hook of CuPy's that hears of the allocations in this thread."""
 
     def malloc_preprocess(_hook: Any, **_facts: Any) -> None:
         by_hand.pool_asked(live)

@@ -39,7 +39,7 @@ class CallerStreams:
         return answer
 
     def current_stream(self, original: Callable[..., Any], *args: Any) -> Any:
-        """A graphed function asks for the current stream: where that is the recording's, it gets the call's own."""
+        """Answer a graphed function that asks for the current stream: it gets its caller's stream."""
         found = original(*args)
         mine = self.state.mine()
         if mine is None or mine.caller is None or found.ptr != mine.origin.ptr or _is_ours(_asking(3)):
@@ -48,12 +48,12 @@ class CallerStreams:
         return mine.caller.stream
 
     def stream_hash(self, original: Callable[..., Any], stream: Any) -> Any:
-        """A hash is not another stream's because it is read by way of the handle."""
+        """Hash a stream by its true handle."""
         with self.state.inside():
             return original(stream)
 
     def stream_eq(self, original: Callable[..., Any], stream: Any, other: Any) -> Any:
-        """The recording's own stream plays the one that was current at the call."""
+        """Compare streams; the recording's own stream stands for the one that was current at the call."""
         mine = self.state.mine()
         if mine is None or mine.caller is None or not hasattr(other, 'ptr'):
             return original(stream, other)
@@ -63,7 +63,7 @@ class CallerStreams:
             return original(one, two)
 
     def is_callers(self, live: Live | None, ptr: int, call: str) -> bool:
-        """Whether a handle is that of the stream which was current at the call, which the origin plays.
+        """Return whether a handle is that of the stream which was current at the call, and for which the origin stands.
 
         Raises UnsupportedCallError for the null stream where another one was current.
         """
@@ -102,7 +102,7 @@ class CallerStreams:
             )
 
     def in_order(self, live: Live, lane: Lane | None = None) -> None:
-        """Before work on a lane, by default the current one: it comes after what CUDA has it come after."""
+        """Order a lane, by default the current one, after the lanes that CUDA would have its next work wait for."""
         if live.caller is None:
             return
         lane = lane or self.lanes.current_lane(live)
@@ -111,7 +111,7 @@ class CallerStreams:
             self.lanes.wait_on(live, lane, self.lanes.record_on(live, other, at), at)
 
     def implied(self, live: Live, lane: Lane) -> list[Lane]:
-        """The lanes whose work so far comes before what follows on a lane, without events."""
+        """Return the lanes whose work so far comes before the next work of a lane without any event."""
         assert live.caller is not None
         null = self._null_lane(live, lane.device)
         lanes = live.capture.lanes
@@ -127,7 +127,7 @@ class CallerStreams:
         return lane.blocking and lane.device == null.device
 
     def _null_lane(self, live: Live, device: int) -> Lane | None:
-        """What plays the null stream of a device."""
+        """Return the lane that stands for the null stream of a device."""
         assert live.caller is not None
         if device == live.home:
             return live.capture.origin if live.caller.legacy else None
@@ -135,7 +135,10 @@ class CallerStreams:
         return None if placeholder is None else live.lane_of(placeholder)
 
     def unordered(self, live: Live, lane: Lane) -> bool:
-        """Whether CUDA orders a lane with others by itself, which nobody sees where it is worked on by its handle."""
+        """Return whether CUDA orders a lane with others by itself.
+
+        Nobody could follow that for work given to its handle.
+        """
         return live.caller is not None and bool(self.implied(live, lane))
 
 
@@ -172,7 +175,7 @@ class UnseenHandle(int):
 
 
 def _asking(depth: int = 2) -> str:
-    """The module that is behind the call under way; a verb of the guard's stands one deeper."""
+    """Return the name of the module that makes the present call. A verb of the guard needs one more frame."""
     return str(sys._getframe(depth).f_globals.get('__name__', ''))
 
 

@@ -25,7 +25,7 @@ class Captures:
         self.after_end: list[Callable[[Live], None]] = []
 
     def opened(self, live: Live) -> None:
-        """A capture has begun."""
+        """Know a capture that has begun."""
         with self.state.lock:
             self.state.lives[live.capture] = live
             self.state.threads.setdefault(live.thread, []).append(live)
@@ -33,7 +33,7 @@ class Captures:
             live.note('begin', live.capture.origin, f'capture begun in {live.recording.mode} mode', live.at)
 
     def settle(self, live: Live) -> None:
-        """Before a capture ends: find out which line made which nodes, while the graph's nodes can be read."""
+        """Find out which line made which nodes, before a capture ends and its nodes can't be read any more."""
         if live.trace is None:
             return
         live.trace.poll()
@@ -50,7 +50,7 @@ class Captures:
         live.trace.finish(order)
 
     def gone(self, live: Live) -> None:
-        """A capture is over. Threads that wait for its end go on."""
+        """Forget a capture that is over. Threads that wait for its end go on."""
         with self.state.lock:
             try:
                 for tell in self.before_end:
@@ -61,7 +61,7 @@ class Captures:
                 tell(live)
 
     def _forget(self, live: Live) -> None:
-        """Nobody knows the capture any more: the ledger, the trace of lines, its thread."""
+        """Take the capture out of the ledger, the trace of lines, and its thread's list."""
         state = self.state
         state.ledger.end(live.capture)
         if live.trace is not None:

@@ -67,18 +67,19 @@ class Collectives:
             self._attributed(live, [lane.stream])
 
     def _counted(self, live: Live) -> None:
-        """Before a collective: how many nodes there are."""
-        if live.trace is not None:
-            with (
-                self.state.lock,
-                self.state.inside(),
-                suppress(CudaCallError),
-            ):  # a lost capture: its loss is what will be told
-                graph = self.state.platform.device.capture_info(live.origin.ptr).graph
-                live.collectives.nodes_before = self.state.platform.device.graph_node_count(graph)
+        """Count the nodes before a collective."""
+        if live.trace is None:
+            return
+        device = self.state.platform.device
+        with self.state.lock, self.state.inside(), suppress(CudaCallError):  # a lost capture is told of later
+            graph = device.capture_info(live.origin.ptr).graph
+            live.collectives.nodes_before = device.graph_node_count(graph)
 
     def _attributed(self, live: Live, streams: list[int]) -> None:
-        """Which lane made which of the new nodes: NCCL makes those of all ranks together, some beside the lanes."""
+        """Find out which lane made which of the new nodes.
+
+        NCCL makes those of all ranks together, some beside the lanes.
+        """
         if live.trace is None:
             return
         device = self.state.platform.device
@@ -116,7 +117,7 @@ class Collectives:
         return answer
 
     def group_ended(self, original: Callable[..., Any]) -> Any:
-        """What the group was given is recorded now."""
+        """End a group, which records what it was given."""
         try:
             return original()
         finally:
@@ -136,7 +137,7 @@ class Collectives:
                 self.allocators.refresh()
 
     def _has_collective(self, live: Live, ptr: int) -> None:
-        """A lane has got work from a group."""
+        """Note that a group has given work to a lane."""
         lane = self.state.ledger.lane(ptr)
         if lane is None:
             return
@@ -147,7 +148,7 @@ class Collectives:
             live.trace.touch(ptr)
 
     def communicator(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Making communicators, and letting them go: not in a block."""
+        """Refuse to make or to end a communicator in a block."""
         if self.state.mine() is None:
             return original(*args, **kwargs)
         raise errors.UnsupportedCallError(
@@ -159,7 +160,7 @@ class Collectives:
         )
 
     def open_group(self, live: Live) -> errors.CaptureError | None:
-        """At the end of a capture: the error that says a group was left open."""
+        """Return the error that says that a group was left open at the end of a capture; else None."""
         if not live.collectives.grouped:
             return None
         live.collectives.grouped.clear()

@@ -105,14 +105,14 @@ class Bodies:
         return self.parts.leave_lanes(live, at, 'A decision while lanes are open', _JOINED)
 
     def _back_on(self, live: Live, before: Any, node: int) -> None:
-        """The stream that was current goes on behind the node, which all that it has done lies before."""
+        """Let the stream that was current go on behind the node, which comes after all of its work."""
         if before.ptr != live.origin.ptr and live.lane_of(before) is not None:
             before.wait_event(live.origin.record())
             with self.state.inside():
                 live.platform.device.set_dependencies(before.ptr, [node])
 
     def _number(self, live: Live, graph: int) -> None:
-        """Nodes are numbered as they are recorded: those of a graph so far, before another goes on."""
+        """Number the nodes that a graph has so far, before another graph goes on."""
         if live.trace is not None:
             live.poll()
             live.trace.next_part(self.parts.order_of(live, graph))
@@ -154,7 +154,10 @@ class Bodies:
             self.state.ledger.end(live.capture)
 
     def leave_body(self, live: Live, decision: Decision, at: Place | None, *, failed: bool) -> None:
-        """End a body, and go on behind the node. What the body can't hold is told after that: the capture goes on."""
+        """End a body, and go on behind the node.
+
+        What the body can't hold is raised after that, so that the capture goes on.
+        """
         device = live.platform.device
         fault: BaseException | None = None
         body = decision.bodies[decision.inside or 0]
@@ -232,7 +235,10 @@ class Bodies:
 
 
 def _endless(live: Live, decision: Decision, body: int) -> errors.CaptureError | None:
-    """The error for a loop whose body leaves the condition as it is. What nobody can tell counts as writing."""
+    """Return the error for a loop whose body never writes the condition.
+
+    A node whose accesses are unknown may write it.
+    """
     if decision.decides != 'while' or decision.limit:
         return None
     asked = decision.condition
@@ -256,7 +262,7 @@ def _endless(live: Live, decision: Decision, body: int) -> errors.CaptureError |
 
 
 def _touched(live: Live, body: int) -> Iterator[Touched]:
-    """What the nodes of a body touch, and of the bodies in it, but for the kernels that ask the conditions."""
+    """Yield what the nodes of a body and of the bodies in it touch, except for the kernels that ask the conditions."""
     accesses = live.platform.device.graph_accesses(body)
     for info in live.platform.device.node_infos(body):
         if info.handle in live.decisions.bodies:

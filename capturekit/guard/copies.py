@@ -68,7 +68,7 @@ class Copies:
         return self.work.on_stream(_O.WORK, call, stream.ptr, lambda: original(pointer, *args, **kwargs))
 
     def _refuse_host_copy(self, call: str, ptr: int) -> None:
-        """CuPy refuses host copies on a captured stream, in words that name no line: say which and why."""
+        """Refuse a copy between host and device with the line and the reason, which CuPy does not name."""
         rules = {
             'copy_to_host_async': 'host-read',
             'copy_from_host_async': 'host-write',

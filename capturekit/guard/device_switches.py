@@ -82,7 +82,7 @@ class DeviceSwitches:
 
     @staticmethod
     def _found_there(live: Live, escaped: CaptureError, exc: tuple[Any, ...]) -> None:
-        """Raise it; but the block's own exception goes on, and if that is caught, the end of the capture will tell."""
+        """Raise an error, unless the block has an exception of its own; then keep it for the end of the capture."""
         if not exc or exc[0] is None:
             try:
                 raise escaped
@@ -93,7 +93,7 @@ class DeviceSwitches:
         live.outside.escaped = escaped
 
     def _land(self, live: Live, parent: Lane) -> None:
-        """Another device has become current in this thread."""
+        """Take up the stream that is current on the device that has just become so."""
         stream = self.state.platform.cupy.cuda.get_current_stream()
         lane = self.state.ledger.lane(stream.ptr)
         if stream.ptr in LEGACY_HANDLES:
@@ -114,7 +114,10 @@ class DeviceSwitches:
         self.allocators.refresh()
 
     def _depart(self, live: Live, device: int) -> CaptureError | None:
-        """A device is current no more: its placeholder goes, and work that was found there is returned as an error."""
+        """Take the placeholder of a device away that is no longer current.
+
+        Return the error for work that was found there.
+        """
         stream = self.state.platform.cupy.cuda.get_current_stream(device)
         if device not in live.devices.placeholders:
             return self.outside.release(stream.ptr, silent=True)
@@ -134,7 +137,7 @@ class DeviceSwitches:
         return found or escaped
 
     def restore(self, live: Live) -> None:
-        """The block is over: the origin's device is current, and on the others what was so when it was entered.
+        """Make the origin's device current at the end of the block, and on the others the streams that were so before.
 
         Every step is tried. Where one fails, the next call tries them again; once all were done, it does nothing.
         """
@@ -168,7 +171,7 @@ class DeviceSwitches:
                 self.state.own('cupy.cuda.stream._BaseStream.use', stream)
 
     def copied_to(self, original: Callable[..., Any], dst: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
-        """``copyto``: what can't be copied byte by byte to another device, CuPy does over there."""
+        """Refuse a ``copyto`` to another device that is no copy of bytes, because CuPy would compute there."""
         mine = self.state.mine()
         if (
             mine is not None

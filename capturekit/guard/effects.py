@@ -27,7 +27,7 @@ class Effects:
         self.arrays = arrays
 
     def thread_fed(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A thread is started, or given something to do."""
+        """Note, or refuse, that a graphed function starts a thread or gives one something to do."""
         mine = self.state.mine()
         rehearsal = self.state.rehearsals.get(threading.get_ident())
         if mine is not None and mine.caller is not None:
@@ -39,7 +39,7 @@ class Effects:
         return original(*args, **kwargs)
 
     def linalg_config(self, original: Callable[..., Any], *args: Any) -> Any:
-        """``cupyx.errstate(linalg=...)`` decides whether CuPy reads an error's number on the host."""
+        """Remember ``cupyx.errstate(linalg=...)``, which decides whether CuPy reads an error's number on the host."""
         now = original(*args)
         mine = self.state.mine()
         if mine is not None and mine.caller is not None:
@@ -55,7 +55,7 @@ class Effects:
         return self.arrays.array_get(original, array, stream, order, out, blocking)
 
     def _fills(self, out: Any) -> None:
-        """Memory of the host's is filled: a launch does not, unless the function has made it."""
+        """Refuse to fill an array of the caller's, because a launch would not fill it again."""
         mine, rehearsal = self.state.mine(), self.state.rehearsals.get(threading.get_ident())
         if mine is not None and mine.caller is not None:
             if any(root_of(out) is one for one in mine.caller.filled):

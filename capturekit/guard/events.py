@@ -108,13 +108,13 @@ class Events:
         return answer
 
     def _turn_of(self, live: Live | None, ptr: int | None = None) -> None:
-        """A stream, or the current one again, has its turn: it comes after what CUDA has it come after."""
+        """Order a stream, or the current one, after the lanes that CUDA would have it wait for."""
         lane = None if live is None or ptr is None else self.state.ledger.lane(ptr)
         if live is not None and (ptr is None or (lane is not None and lane.capture is live.capture)):
             self.callers.in_order(live, lane)
 
     def _event_of_the_device(self, call: str, ptr: int) -> None:
-        """CuPy is about to make an event, on the current device: streams of others can't record it."""
+        """Refuse to record an event that CuPy would make on the current device, on a stream of another device."""
         lane = self.state.ledger.lane(ptr)
         if lane is None or lane.device == self.state.current_device():
             return

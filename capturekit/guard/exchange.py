@@ -49,7 +49,7 @@ class Exchange:
         self.placeholders = placeholders
 
     def exchanged(self, live: Live, obj: Any) -> Any:
-        """An array of another library: CuPy would synchronise the stream that it names."""
+        """Return an array of another library without the stream that CuPy would wait for on the host."""
         interface = dict(obj.__cuda_array_interface__)
         named = interface.get('stream')
         if named is None:
@@ -79,7 +79,7 @@ class Exchange:
     def memory_of_another(
         self, original: Callable[..., Any], ptr: int, size: int, owner: Any, device_id: int = -1
     ) -> Any:
-        """CuPy makes an array of what another library holds: the next it does is to wait for the stream named there.
+        """Make an array of memory that another library holds. Next, CuPy waits for the stream that is named there.
 
         Operands of compiled functions come by here as well: ``a + obj``.
         """
@@ -90,7 +90,7 @@ class Exchange:
         return memory
 
     def _settled(self, owner: Any) -> bool:
-        """Whether there is no need to wait any more."""
+        """Return whether the stream that an array names is ordered already, so that CuPy need not wait for it."""
         kind = (self.state.platform.cupy.ndarray, WithoutStream)
         interface = None if isinstance(owner, kind) else getattr(owner, '__cuda_array_interface__', None)
         if not interface or interface.get('stream') is None:
@@ -113,7 +113,7 @@ class Exchange:
         return original and not settled
 
     def array_dlpack(self, original: Callable[..., Any], array: Any, *args: Any, **kwargs: Any) -> Any:
-        """DLPack export: a consumer that names no stream means the legacy one."""
+        """Export an array by DLPack. A consumer that names no stream means the legacy one."""
         with self.state.lock:
             mine = self.verdicts.start()
             stream = kwargs.get('stream')

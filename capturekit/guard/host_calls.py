@@ -141,12 +141,12 @@ class HostCalls:
 
 
 def _parts(value: Any, array: type) -> tuple[list[Any], Any]:
-    """The arrays in a call's result, each once, and all else of it, comparable."""
+    """Return the arrays in a call's result, each once, and the rest of it in a form that can be compared."""
     return take_apart(packed(value), lambda part: isinstance(part, array), lambda part: not isinstance(part, tuple))
 
 
 def _with(value: Any, places: dict[int, Any]) -> Any:
-    """A packed result with other arrays; what is neither container nor array stays the object that it is."""
+    """Return a packed result with other arrays in it. What is neither container nor array stays the same object."""
     if id(value) in places:
         return places[id(value)]
     if type(value) in (tuple, list):

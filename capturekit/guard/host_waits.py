@@ -89,7 +89,7 @@ class HostWaits:
             self.outside.hold_again()
 
     def _caller_waits(self, live: Live, operation: Operation, call: str, ptr: int) -> None:
-        """A graphed function waits for a stream: so does the host around each launch."""
+        """Record that a graphed function waits for a stream. The host will wait so around each launch."""
         if operation is not _O.STREAM_SYNCHRONIZE:
             raise self.callers.not_recorded(
                 call, ptr, 'Whether work is done differs from call to call', 'Wait for it instead.'
@@ -102,7 +102,7 @@ class HostWaits:
         self._adapt_wait(live, [lane, *self.callers.implied(live, lane)], f'{call} of lane {lane.number} became a join')
 
     def _adapt_wait(self, live: Live, lanes: list[Lane], text: str) -> None:
-        """The host's wait for some lanes: whatever is recorded from now on comes after them, on every lane."""
+        """Turn the host's wait for some lanes into a join: what any lane records from now on comes after them."""
         if live.caller is not None:
             live.caller.waits = True
         at = here()
@@ -125,7 +125,7 @@ class HostWaits:
         return self._device_wait('cupy.cuda.runtime.deviceSynchronize()', original)
 
     def declared_synchronize(self, original: Callable[..., Any]) -> Any:
-        """CuPy is about to wait for the device, from C code that no other entry saw."""
+        """Judge a wait for the device that CuPy makes from C code, which passes no other entry."""
         return self._device_wait('Device.synchronize()', original)
 
     def _device_wait(self, call: str, go: Callable[[], Any], device: int | None = None) -> Any:
@@ -149,12 +149,15 @@ class HostWaits:
             self.outside.hold_again()
 
     def _judged_wait(self, device: int) -> Verdict:
-        """The verdict on a wait for a device: a capture with a placeholder there counts as if it had a lane there."""
+        """Return the verdict on a wait for a device.
+
+        A capture with a placeholder there counts as if it had a lane there.
+        """
         others = [one for one in self._with_placeholder_on(device) if device not in one.capture.devices]
         return self.verdicts.judge(_O.DEVICE_SYNCHRONIZE, device=None if others else device)
 
     def _with_placeholder_on(self, device: int) -> list[Live]:
-        """Captures of other threads that have a placeholder on a device."""
+        """Return the captures of other threads that have a placeholder on a device."""
         me = threading.get_ident()
         return [live for live in self.state.lives.values() if live.thread != me and device in live.devices.placeholders]
 

@@ -32,7 +32,7 @@ class Lanes:
         return None if lane is None else lane.number
 
     def was_used(self, lane: Lane) -> None:
-        """Before an event closes a lane's segment: work that was given to it by its handle touched what is alive."""
+        """Find work that a lane was given by its handle, before an event closes the lane's segment."""
         live = self.state.lives.get(lane.capture)
         if live is None or live.memory is None or lane.current:
             return
@@ -84,11 +84,11 @@ class Lanes:
         self.rests(lane)
 
     def wrapped(self, ptr: int) -> Any:
-        """A CuPy stream for a handle that came without one."""
+        """Return a CuPy stream for a handle that came without one."""
         return self.state.platform.cupy.cuda.Stream.from_external(_Handle(ptr))
 
     def entered(self, live: Live, lane: Lane, stream: Any, at: Place | None) -> None:
-        """A stream has become a lane: hold it, and give it what lanes need."""
+        """Keep a stream that has become a lane, and give it what lanes need."""
         ptr = lane.stream
         if stream is None:
             stream = self.wrapped(ptr)
@@ -108,7 +108,7 @@ class Lanes:
             self.wait_on(live, lane, live.awaited_event, at)
 
     def adapt_fork(self, live: Live, stream: Any, at: Place | None, parent: Lane | None = None) -> None:
-        """Adapting mode: a stream that never entered the capture is forked from the current lane."""
+        """Fork a stream that never entered the capture from the current lane, in adapting mode."""
         parent = parent or self.current_lane(live)
         device = self.device_of(stream)
         with self.state.inside():
@@ -137,7 +137,7 @@ class Lanes:
             live.trace.stream = ptr
 
     def leave(self, stream: Any) -> None:
-        """The current stream of this thread is no longer current."""
+        """Note that a stream is no longer this thread's current one."""
         lane = self.state.ledger.lane(stream.ptr)
         if lane is not None and lane.capture in self.state.lives:
             lane.used = True
@@ -156,7 +156,7 @@ class _Handle:
 
 
 def _note_callers_stream(live: Live, lane: Lane, stream: Any) -> None:
-    """A stream has become a lane: if it is the caller's, launches are ordered with it."""
+    """Note a stream of the caller's that has become a lane, so that launches are ordered with it."""
     caller = live.caller
     if caller is None or lane.stream in caller.streams or any(s.ptr == lane.stream for s in live.recorder.lane_streams):
         return

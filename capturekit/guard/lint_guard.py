@@ -70,7 +70,7 @@ class Shadow:
     # -- in and out -------------------------------------------------------------------------------------------
 
     def open(self, at: Place | None) -> None:
-        """From now on this thread's calls come here."""
+        """Judge this thread's calls from now on."""
         undo, guard, inside = self._undo, self._guard.state, self._state.installation.inside
         cupy = guard.platform.cupy
         before = cupy.cuda.get_current_stream()
@@ -86,7 +86,7 @@ class Shadow:
         undo.push(lambda: setattr(inside, 'shadow', self._before))
 
     def _play_origin(self, before: Any) -> Any:
-        """The stream that plays the origin: the current one, the legacy one under another name."""
+        """Return the stream that stands for the origin: the current one. The legacy stream gets another name."""
         if before.ptr not in LEGACY_HANDLES:
             return before
         undo, guard = self._undo, self._guard.state
@@ -112,14 +112,14 @@ class Shadow:
         return live
 
     def look_back(self, aborted: bool) -> None:
-        """Tell what would have been said at the end of the capture; if the run was ``aborted``, of lanes nothing."""
+        """Report what the end of a capture would have raised; of lanes only if the run was not ``aborted``."""
         for ptr in list(self._live.outside.held):
             self._components.outside.release(ptr)
         if not aborted:
             self._unjoined()
 
     def close(self) -> None:
-        """The thread's calls don't come here any more, and all is as it was before."""
+        """Judge the thread's calls no more, and put everything back as it was before."""
         self._undo.close()
 
     def _make_current_again(self, stream: Any) -> None:
@@ -128,7 +128,7 @@ class Shadow:
             guard.own('cupy.cuda.stream._BaseStream.use', stream)
 
     def _unjoined(self) -> None:
-        """Lanes whose work the origin does not come after, each at its last line."""
+        """Report the lanes whose work the origin does not come after, each at its last line."""
         capture = self._live.capture
         for lane in capture.lanes:
             self._run.settle(lane)
@@ -140,7 +140,7 @@ class Shadow:
             self._run.hear(error, f'lane {lane.number}, left unjoined, is joined to the origin at the end')
 
     def _has_unjoined_work(self, lane: Lane) -> bool:
-        """Whether the origin does not come after some work that a lane has made, or comes after."""
+        """Return whether a lane has made, or waits for, work that the origin does not wait for."""
         lanes = self._live.capture.lanes
         origin, reach = lanes[0].clock, {**lane.clock, lane.number: lane.segment}
         return any(
@@ -152,7 +152,10 @@ class Shadow:
     # -- a call -----------------------------------------------------------------------------------------------
 
     def instead_of(self, verb: Callable[..., Any]) -> Callable[..., Any]:
-        """What is asked instead of a verb of the guard's: a real capture or rehearsal in the run keeps its guard."""
+        """Return what is asked in the place of a verb of the guard.
+
+        In a real capture or rehearsal that is the verb itself.
+        """
         if self._guard.state.mine() is not None or self._me in self._guard.state.rehearsals:
             return verb if self._before is None else self._before.instead_of(verb)
         method: Any = getattr(verb, 'func', verb)
@@ -206,7 +209,7 @@ class Shadow:
             outside.has_escaped(stream, error)
 
     def allocated(self, address: int) -> None:
-        """Where it was given."""
+        """Remember the address of memory that the pool has given."""
         self._memory_of_run.addresses.add(address)
 
 
@@ -245,7 +248,7 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 
 
 def _hook(cupy: Any, shadow: Shadow) -> Any:
-    """CuPy's own way to be told of allocations in this thread."""
+    """Return a hook of CuPy's that hears of the allocations in this thread."""
 
     def malloc_preprocess(_hook: Any, **_kwargs: Any) -> None:
         shadow.allocating()

@@ -13,7 +13,7 @@ from capturekit.model.errors import CaptureError
 
 
 class Witness:
-    """Hears what real captures refuse, in every thread, and goes on behind what ``strict=False`` would have made of it.
+    """Hears what real captures refuse, in every thread, and lets the script go on as with ``strict=False``.
 
     ``tell`` is what a :class:`Shadow` tells by. A refusal with no such meaning is raised as ever: the capture would be
     over there. It stands where a shadow stands, beneath those of linted functions.

@@ -117,7 +117,7 @@ class ManualCaptures:
                 afterwards.callback(tell, live, None)  # those who listen may wait for threads that wait for us
 
     def _may_end(self, call: str, ptr: int, lane: Lane | None, live: Live | None) -> None:
-        """Raise what stands against the end of the capture of a stream."""
+        """Raise the error for a capture that can not end here and now."""
         if live is not None and lane is not None and lane.number == 0:
             if live.memory is not None:
                 self.verdicts.refuse(
@@ -144,7 +144,7 @@ class ManualCaptures:
             raise
 
     def _count(self, live: Live) -> None:
-        """Before a capture ends: what it holds by then."""
+        """Count, before a capture ends, what it holds."""
         self.captures.settle(live)
         device = self.state.platform.device
         with self.state.inside():

@@ -92,7 +92,7 @@ class Live:
         return self.recorder.embeds_priorities or len({lane.priority for lane in lanes}) > 1
 
     def poll(self) -> None:
-        """Whatever was recorded since belongs to the current line and the current lane."""
+        """Attribute what was recorded since the last time to the current line and the current lane."""
         if self.trace is not None:
             self.trace.poll()
 
@@ -105,7 +105,7 @@ class Live:
             self.trace.note(step)
 
     def refusal(self, error: CaptureError) -> None:
-        """A call in the block was refused: if that is caught there, the recording is to tell."""
+        """Remember a call that was refused in the block. If the block catches that, the recording says so."""
         text = f'refused, and caught in the block: {type(error).__name__}: {error.operation}. {error.remedy}'
         at = None if error.location is None else error.location.to_json()
         step = Step('note', error.lane, text, at)
@@ -127,7 +127,7 @@ HEARD: list[Callable[[Recording, Any], None]] = []
 
 
 def tell(live: Live, graph: Any) -> None:
-    """A capture has ended: whoever listens is told."""
+    """Tell those who listen that a capture has ended."""
     counters.ended(live.recording, live.at, time.perf_counter() - live.begun)
     for hear in list(HEARD):
         hear(live.recording, graph)

@@ -37,6 +37,7 @@ class OutsideStreams:
         self.lanes = lanes
 
     def hold(self, live: Live, stream: Any) -> None:
+        """Hold a stream back: put it into a capture of its own, which is thrown away."""
         ptr = stream.ptr
         with self.state.inside():
             device = self.state.platform.device
@@ -52,7 +53,7 @@ class OutsideStreams:
         self.lanes.make_current(live, ptr)
 
     def release(self, ptr: int, silent: bool = False) -> CaptureError | None:
-        """Let a stream go that was held; work found on it has escaped the capture."""
+        """Release a stream that was held. Work that is found on it has escaped the capture."""
         for live in self.state.lives.values():
             if ptr in live.outside.held:
                 _stream, at = live.outside.held.pop(ptr)
@@ -74,14 +75,14 @@ class OutsideStreams:
         return None
 
     def _let_go(self, ptr: int) -> None:
-        """A stream was not held, or not released, as it should have been: none may be left capturing."""
+        """End the capture that a stream is held in, after holding or releasing it has failed."""
         device = self.state.platform.device
         with suppress(CudaCallError):  # the failure that led here is the one that is raised
             if device.stream_status(ptr) is not CaptureStatus.NONE:
                 device.graph_destroy(device.end_capture(ptr))
 
     def _raise_found(self, live: Live, error: CaptureError, silent: bool) -> CaptureError | None:
-        """Raise, or return, what was found on a held stream; in another thread it waits for the end of the capture."""
+        """Raise, or return, what was found on a held stream. In another thread it waits for the end of the capture."""
         if live.thread != threading.get_ident():
             live.outside.escaped = error
             return None
@@ -117,7 +118,7 @@ class OutsideStreams:
         return VARIANTS['work-on-another-device'], None
 
     def hold_again(self) -> None:
-        """After a call on it: an outside stream that is still current is held again."""
+        """Hold an outside stream again that is still current after a call on it."""
         with self.state.lock:
             mine = self.state.mine()
             if mine is None or not mine.strict:

@@ -61,7 +61,7 @@ class Parts:
         return live.parts.plan
 
     def part_of(self, live: Live) -> Part:
-        """The part being recorded."""
+        """Return the part that is being recorded."""
         self.plan_of(live)
         assert live.parts.current is not None
         return live.parts.current
@@ -159,7 +159,7 @@ class Parts:
         return len({lane.device for capture in (*live.parts.past, live.capture) for lane in capture.lanes})
 
     def refuse_second_device(self, live: Live) -> None:
-        """Before a lane on another device: not in a graph that decides on the device."""
+        """Refuse a lane on another device in a graph that decides on the device."""
         if live.decisions.bodies or live.parts.check_node:
             raise decided_here('A lane of another device')
 
@@ -207,7 +207,7 @@ class Parts:
         return found[live.parts.numbered.get(graph, 0) :]
 
     def begin_segment(self, live: Live, before: Any, at: Place | None) -> None:
-        """The driver's next capture on the origin has begun: so has the ledger's."""
+        """Begin the ledger's next capture, after the driver's next one has begun on the origin."""
         old = live.capture
         with self.state.lock:
             blocking = old.origin.blocking
@@ -229,7 +229,7 @@ class Parts:
             self.allocators.refresh()
 
     def is_past(self, live: Live | None, mark: EventMark | None) -> bool:
-        """True for an event of an earlier part of this capture: all it stands for lies before."""
+        """Return whether an event is of an earlier part of this capture, so that all it stands for lies before."""
         return live is not None and mark is not None and mark.capture in live.parts.past
 
 

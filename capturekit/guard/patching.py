@@ -211,7 +211,7 @@ class _Asked:
 
 
 def _stands_for(original: type, call: Callable[..., Any]) -> type:
-    """A class in the place of another: to make one is a call, and what is one of the other's is one of its own."""
+    """Return a class in another one's place: making an instance is a call, and the other's instances are its own."""
     members: dict[str, Any] = {
         '__call__': lambda _cls, *args, **kwargs: call(*args, **kwargs),
         '__instancecheck__': lambda _cls, one: isinstance(one, original),
@@ -392,7 +392,7 @@ class Installation:
 
 
 def _come_and_go() -> tuple[int, ...]:
-    """Which modules there are of those that nobody imports for our sake."""
+    """Return the identities of the modules that are imported by others or not at all."""
     return tuple(id(sys.modules.get(name)) for name in (RUNTIME, NCCL, 'cupy.cuda.nccl'))
 
 

@@ -30,7 +30,7 @@ class Placeholders:
         self.outside = outside
 
     def put(self, live: Live, parent: Lane) -> None:
-        """The legacy stream has become current: a placeholder becomes so instead.
+        """Make a placeholder current in the place of the legacy stream, which has just become so.
 
         Not on the device of a capture of capturekit's own, which has made its origin current there. In adapting mode
         the placeholder is a lane, forked from ``parent``.
@@ -57,17 +57,17 @@ class Placeholders:
         self.lanes.make_current(live, stream.ptr)
 
     def _spare(self, device: int) -> Any:
-        """A stream of the current device that nobody uses."""
+        """Return a stream of the current device that nobody uses."""
         stock: list[Any] = self.state.platform.device.spare_streams.setdefault((device, _STOCK), [])
         with self.state.inside():
             return stock.pop() if stock else self.state.platform.cupy.cuda.Stream(non_blocking=True)
 
     def give_back(self, device: int, stream: Any) -> None:
-        """A stream that was a placeholder on a device is nobody's again."""
+        """Give back a stream that was a placeholder on a device."""
         self.state.platform.device.spare_streams.setdefault((device, _STOCK), []).append(stream)
 
     def meant(self, stream: Any) -> Any:
-        """The stream that a call means: the legacy one, where a placeholder has its place."""
+        """Return the stream that a call means: the legacy one, where a placeholder has its place."""
         device = self.state.placeholders.get(int(getattr(stream, 'ptr', stream)))
         for live in self.state.lives.values() if device is not None else ():
             if live.memory is None and device in live.devices.placeholders:

@@ -75,7 +75,7 @@ class RandomDraws:
         return take(ptr)
 
     def random_seed_given(self, original: Callable[..., Any], state: Any, size: int) -> Any:
-        """A seed that CuPy hands from the host to a kernel: the kernel reads it from the device instead."""
+        """Return a place on the device for a seed that CuPy hands from the host to a kernel."""
         signature = ('seed for a kernel', id(state), int(size))
         drawn = self._drawn_before(signature)
         if drawn is not None:
@@ -106,7 +106,7 @@ class RandomDraws:
         return buffer
 
     def random_seeded(self, original: Callable[..., Any], state: Any, seed: Any = None) -> Any:
-        """``RandomState.seed`` in a capture happens at every launch."""
+        """Seed a generator at every launch (``RandomState.seed`` in a capture)."""
         signature = ('seeding', id(state), repr(seed))
         if self._drawn_before(signature) is not None:
             return None
@@ -130,7 +130,7 @@ class RandomDraws:
         return None
 
     def bit_generator_made(self, original: Callable[..., Any], generator: Any, seed: Any = None) -> Any:
-        """A generator on the device is seeded by what is recorded: a seed of the system's would be baked in."""
+        """Refuse a generator on the device without a seed, because one seed of the system's would be baked in."""
         live = self.state.mine()
         if live is not None and live.memory is not None and seed is None:
             raise errors.UnsupportedCallError(
@@ -142,7 +142,7 @@ class RandomDraws:
         return original(generator, seed)
 
     def generator_state(self, original: Callable[..., Any], generator: Any) -> Any:
-        """A generator on the device is about to draw, and to write its state: it is kept, should a check fail later."""
+        """Keep the state of a generator on the device that is about to draw, in case a later check fails."""
         live = self.state.mine()
         if live is not None and live.host_calls.opening is not None:  # only such a launch is taken back
             self.back_up(live, generator._state)
@@ -164,13 +164,13 @@ class RandomDraws:
             kept[...] = array
 
     def _state_of_the_moment(self, live: Live, state: Any) -> None:
-        """What is drawn from the state that functions draw from is right while that is the state."""
+        """Make a launch depend on whether CuPy's default RandomState is still this one."""
         of_the_moment = self.state.platform.cupy.random.get_random_state
         if live.caller is not None and of_the_moment() is state:
             live.caller.conditions.append(lambda: of_the_moment() is state)
 
     def _before_feed(self, live: Live) -> None:
-        """What the host gives a part is given before the part is launched: no check may lie open in it."""
+        """End a part that waits for a check, because the host draws before it launches a part."""
         remedy = 'Draw before the decision, or write a kernel with a generator of its own.'
         self.bodies.not_in_body(live, 'Random numbers drawn by the host', remedy)
         if live.parts.check_node:
@@ -181,7 +181,7 @@ class RandomDraws:
         live.note('drawn', self.lanes.current_lane(live), text, here())
 
     def _drawn_before(self, signature: tuple[Any, ...]) -> Feed | None:
-        """In an eager run that takes over from a launch: what that launch was given already, for the same call."""
+        """Return what a launch was given for this call already, in an eager run that takes over from it; else None."""
         drawn = self.state.redraws.get(threading.get_ident())
         if drawn:
             for number, feed in enumerate(drawn):
@@ -191,7 +191,7 @@ class RandomDraws:
 
 
 def _owner(generator: int) -> Any:
-    """The RandomState that a draw under way belongs to: the generator is destroyed with it."""
+    """Return the RandomState that the present draw belongs to, with which the generator is destroyed."""
     frame = sys._getframe(1)
     while frame is not None:
         state = frame.f_locals.get('self')

@@ -33,7 +33,7 @@ class StreamProperties:
         self.callers = callers
 
     def stream_handed_out(self, stream: Any, ptr: int) -> int | None:
-        """A stream's handle was read: by CuPy for a call that names the stream, or by a person. Work may follow.
+        """Hear that a stream's handle was read, by CuPy or by a person. Work on the stream may follow.
 
         Returns the handle that is given out instead, if another one is.
         """
@@ -65,7 +65,7 @@ class StreamProperties:
         return None
 
     def _handed_to(self, live: Live, stream: Any, ptr: int) -> Lane | None:
-        """A graphed function reads the handle of a stream that is not current: work that is given to it is recorded."""
+        """Let a graphed function have the handle of a stream that is not current: work given to it is recorded."""
         if ptr in LEGACY_HANDLES:
             raise self.callers.not_recorded(
                 'Reading `Stream.ptr`', ptr, 'The recording has another stream in its place'
@@ -78,7 +78,7 @@ class StreamProperties:
         return lane
 
     def stream_deleted(self, original: Callable[..., Any], stream: Any, *args: Any) -> None:
-        """A destructor reads the handle as well: nobody is given it."""
+        """Let a destructor read the handle: nobody is given it."""
         with self.state.inside():
             original(stream, *args)
 
@@ -96,7 +96,7 @@ class StreamProperties:
         return original(stream)
 
     def stream_is_non_blocking(self, getter: Callable[[Any], Any], stream: Any) -> Any:
-        """Asking a captured stream for its flags would lose the capture; they were read when it entered.
+        """Return what was read of a stream's flags when it entered the capture. Asking now would lose the capture.
 
         Nor is the legacy stream asked, which loses every capture with a blocking stream: its flags are known.
         """
@@ -112,7 +112,7 @@ class StreamProperties:
         return original(stream) if lane is None else int(not lane.blocking)
 
     def stream_priority(self, getter: Callable[[Any], Any], stream: Any) -> Any:
-        """As with its flags, the legacy stream is not asked: its priority is the default."""
+        """Return a stream's priority. The legacy stream is not asked: its priority is the default."""
         return 0 if stream.ptr in LEGACY_HANDLES else getter(stream)
 
     def runtime_stream_priority(self, original: Callable[..., Any], stream: int) -> Any:

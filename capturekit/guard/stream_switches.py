@@ -80,7 +80,10 @@ class StreamSwitches:
         return answer
 
     def choose(self, stream: Any, call: str) -> Any:
-        """The stream that is really made current: in adapting mode the legacy one gives way to the current lane."""
+        """Return the stream that is made current.
+
+        In adapting mode that is the current lane in place of the legacy stream.
+        """
         mine = self.verdicts.start()
         if self.callers.is_callers(mine, stream.ptr, call):
             assert mine is not None
@@ -96,7 +99,7 @@ class StreamSwitches:
         return mine.streams[lane.stream]
 
     def _arrive(self, stream: Any, before: Any) -> None:
-        """A stream has become current in this thread."""
+        """Take up a stream that has become current in this thread."""
         lane = self.state.ledger.lane(stream.ptr)
         mine = self.state.mine()
         if lane is not None and lane.capture in self.state.lives:

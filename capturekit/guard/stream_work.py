@@ -74,7 +74,7 @@ class StreamWork:
         return answer
 
     def work_on(self, ptr: int, call: str, go: Callable[[], Any]) -> Any:
-        """Work that capturekit itself puts on a stream for the user."""
+        """Judge and make a call by which capturekit itself puts work on a stream for the user."""
         return self.on_stream(_O.WORK, call, ptr, go)
 
     def stream_add_callback(self, original: Callable[..., Any], stream: Any, callback: Any, arg: Any) -> Any:
@@ -107,7 +107,7 @@ class StreamWork:
         return answer
 
     def _out_of_body(self, ptr: int) -> None:
-        """Before work that the body of a conditional node can't hold: go on in a part of its own."""
+        """Go on in a part of its own, before work that the body of a conditional node can't hold."""
         mine = self.state.mine()
         self.bodies.not_in_body(mine, 'A host function', 'Launch it before the decision, or behind it.')
         if mine is not None and mine.parts.check_node and (not mine.strict or self.state.ledger.lane(ptr) is not None):

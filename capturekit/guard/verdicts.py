@@ -32,7 +32,7 @@ class Verdicts:
         self.state = state
 
     def judge(self, operation: Operation, **ids: Any) -> Verdict:
-        """The verdict on a call from this thread; an event or stream met for the first time is looked up first."""
+        """Return the verdict on a call from this thread. An event that was not met before is looked up first."""
         event = ids.get('event')
         if event is not None:
             self._meet(event)
@@ -51,7 +51,7 @@ class Verdicts:
                 ledger.outside_event(event)  # or foreign: as little to be waited for
 
     def has_refused(self, error: CaptureError) -> None:
-        """A verb has raised: the capture of this thread keeps it in mind, should the block go on."""
+        """Remember that a verb has raised, in case the block goes on."""
         mine = self.state.mine()
         if mine is not None:
             if mine.memory is None:
@@ -131,7 +131,7 @@ class Verdicts:
         return error
 
     def subject(self, ptr: int | None) -> str:
-        """A stream in words: its lane, its handle, where it was forked."""
+        """Return a stream in words: its lane, its handle, where it was forked."""
         if ptr is None:
             return ''
         lane = self.state.ledger.lane(ptr)
