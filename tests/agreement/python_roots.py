@@ -37,7 +37,7 @@ def _global(choices: Choices, frame: Frame, value: Value) -> Root:
     frame.before.append(f'{name} = {value.source()}')
     ways = [name, name, f'(lambda: {name})()', f'[{name} for _ in (1,)][0]']
     if choices.odd:
-        ways += [f'sys.modules[__name__].{name}', f"getattr(sys.modules[__name__], '{name}')"]
+        ways += [f'(0, {name})[1]', f'max([{name}], key=id)']
         ways += [f"globals()['{name}']", f"eval('{name}')", f"globals().get('{name}', 3.0)"]
     inside = choices.pick(ways)
     return Root(value, inside, name, (f'{name} = {{n}}', f"globals()['{name}'] = {{n}}", f'del {name}'))
