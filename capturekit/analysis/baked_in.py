@@ -92,7 +92,7 @@ def _scalars(graph: Any, nodes: list[Node]) -> Iterator[Suspect]:
     for known in graph.constants():
         if known['kind'] == 'scalar':
             for at in dict.fromkeys(lines.get(known['kernel'], [])):
-                if not _spelled_out(known['value'], linecache.getline(at.file, at.line)):
+                if not spelled_out(known['value'], linecache.getline(at.file, at.line)):
                     text = f'argument {known["argument"]} of {known["kernel"]} is {known["value"]}'
                     yield Suspect('scalar', text, at.to_json())
 
@@ -109,7 +109,7 @@ def _spaces(fn: Callable[..., Any], frame: FrameType | None) -> list[Mapping[str
 
 def _names(at: Place, spaces: list[Mapping[str, Any]]) -> Iterator[Suspect]:
     """Numbers of the host's that a line names."""
-    for name in _names_in(linecache.getline(at.file, at.line)):
+    for name in names_in(linecache.getline(at.file, at.line)):
         value = next((space[name] for space in spaces if name in space), None)
         if isinstance(value, (bool, int, float, complex, np.generic)):
             yield Suspect('value', f'{name} was {value!r} on the host', at.to_json())
@@ -117,7 +117,7 @@ def _names(at: Place, spaces: list[Mapping[str, Any]]) -> Iterator[Suspect]:
             yield Suspect('value', f'{name} was an array on the host', at.to_json())
 
 
-def _names_in(source: str) -> list[str]:
+def names_in(source: str) -> list[str]:
     """The names that a line reads."""
     try:
         tree = ast.parse(source.strip())
@@ -128,7 +128,7 @@ def _names_in(source: str) -> list[str]:
     return list(dict.fromkeys(node.id for node in loads))
 
 
-def _spelled_out(value: Any, source: str) -> bool:
+def spelled_out(value: Any, source: str) -> bool:
     """Whether a line holds a number as it stands."""
     numbers = re.findall(r'(?<![\w.])(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?', source)
     try:

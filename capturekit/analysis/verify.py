@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capturekit.analysis.baked_in import Suspect, suspects
-from capturekit.driver.cuda import Platform, current
+from capturekit.driver.cuda import Platform, StreamHandle, current
 from capturekit.guard import GUARD
 from capturekit.model import errors
 from capturekit.model.counted import counted
@@ -422,7 +422,7 @@ class _Trial:
     def _poison(self) -> None:
         """Write over free memory: the graph's own, and blocks of CuPy's pool that eager runs have used and freed."""
         cupy = self.cupy
-        streams = [cupy.cuda.Stream.from_external(_Handle(lane.stream)) for lane in self.graph.recording.lanes]
+        streams = [cupy.cuda.Stream.from_external(StreamHandle(lane.stream)) for lane in self.graph.recording.lanes]
         with GUARD.inside():
             for pointer in [*self.graph._memory.spare(streams), *self._left()]:
                 pointer.memset_async(_POISON, int(pointer.mem.size) - (int(pointer.ptr) - int(pointer.mem.ptr)))
@@ -462,13 +462,3 @@ class _Trial:
                     largest = max(rounds.values())
                     report.mismatches.append(Mismatch(kind, out.name, largest, list(rounds), found))
         return report
-
-
-class _Handle:
-    """A stream's handle as an object of the stream protocol."""
-
-    def __init__(self, ptr: int) -> None:
-        self.ptr = ptr
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return (0, self.ptr)

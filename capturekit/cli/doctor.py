@@ -85,7 +85,7 @@ def examine() -> DoctorReport:
     """Look at this machine."""
     facts = {'python': _python(), 'installed': installed(), **ask()}
     findings = tuple(judge(facts))
-    return DoctorReport(facts, findings, _verdict(facts, findings))
+    return DoctorReport(facts, findings, verdict_of(facts, findings))
 
 
 # -- facts ----------------------------------------------------------------------------------------------------
@@ -135,15 +135,15 @@ def tell(path: str) -> None:
             try:
                 facts[name] = stage(facts)
             except Exception as error:
-                facts[name] = {'error': _said(error)}
+                facts[name] = {'error': said_of(error)}
             print(json.dumps([name, facts[name]]), file=file, flush=True)
 
 
-def _said(error: BaseException) -> str:
+def said_of(error: BaseException) -> str:
     """An exception on one line, with what it came from and its notes."""
     came = error.__cause__
     notes = ''.join(f'; {note}' for note in getattr(error, '__notes__', ()))
-    more = f' (from {_said(came)})' if came is not None and str(came) not in str(error) else ''
+    more = f' (from {said_of(came)})' if came is not None and str(came) not in str(error) else ''
     return ' '.join(f'{type(error).__name__}: {error}{notes}{more}'.split())
 
 
@@ -185,7 +185,7 @@ def _gpu(facts: Facts) -> dict[str, Any]:
     return {'count': count, 'name': properties['name'].decode(), 'compute': compute, 'bytes': memory}
 
 
-def _names(facts: Facts) -> dict[str, Any]:
+def names_present(facts: Facts) -> dict[str, Any]:
     if 'error' in facts['cupy']:
         return {'skipped': 'without CuPy'}
     missing: dict[str, str] = {}
@@ -203,7 +203,7 @@ def _missing(entry: Entry) -> str:
     try:
         holder = resolve(where)
     except (ImportError, AttributeError) as error:
-        return _said(error)
+        return said_of(error)
     there = entry.kind == 'attribute' or hasattr(holder, entry.name)  # attributes are those of instances
     return '' if there else f'{where} has no {entry.name}'
 
@@ -220,17 +220,17 @@ def _libraries(facts: Facts) -> dict[str, Any]:
 def _capture(facts: Facts) -> dict[str, Any]:
     """A capture with a fork and a join, launched twice; on the simulated device where there is no GPU."""
     if facts['gpu'].get('count'):
-        return {'on': 'the GPU', **_small_capture()}
+        return {'on': 'the GPU', **small_capture()}
     from capturekit.simulated import SimulatedDevice, install, uninstall
 
     install(SimulatedDevice())
     try:
-        return {'on': 'the simulated device', **_small_capture()}
+        return {'on': 'the simulated device', **small_capture()}
     finally:
         uninstall()
 
 
-def _small_capture() -> dict[str, Any]:
+def small_capture() -> dict[str, Any]:
     cupy = current().cupy
     x = cupy.arange(8.0)
     with capture() as cap:
@@ -250,8 +250,8 @@ def _small_capture() -> dict[str, Any]:
 
 
 _STAGES: dict[str, Callable[[Facts], dict[str, Any]]] = {
-    'driver': _driver, 'cupy': _cupy, 'bindings': _bindings, 'gpu': _gpu, 'names': _names, 'libraries': _libraries,
-    'capture': _capture,
+    'driver': _driver, 'cupy': _cupy, 'bindings': _bindings, 'gpu': _gpu, 'names': names_present,
+    'libraries': _libraries, 'capture': _capture,
 }  # fmt: skip
 
 
@@ -285,21 +285,19 @@ def _of_driver(facts: Facts) -> Iterator[Diagnosis]:
     if not driver.get('version'):
         yield Diagnosis('driver', f'none: {driver.get("error", "it reports no version")}', 'note')
     else:
-        yield Diagnosis('driver', f'for CUDA {_cuda(driver["version"])}')
+        yield Diagnosis('driver', f'for CUDA {cuda_text(driver["version"])}')
         if runtime and driver['version'] // 1000 < runtime // 1000:
-            text = (
-                f'for CUDA {_cuda(driver["version"])} is too old for the runtime, CUDA {_cuda(runtime)}: update it, or '
+            text = f'for CUDA {cuda_text(driver["version"])} is too old for the runtime, CUDA {cuda_text(runtime)}'
+            yield Diagnosis(
+                'driver', f'{text}: update it, or install the CuPy made for CUDA {driver["version"] // 1000}', 'bad'
             )
-            yield Diagnosis('driver', f'{text}install the CuPy made for CUDA {driver["version"] // 1000}', 'bad')
         elif runtime and driver['version'] < runtime:
-            text = f'is older than the runtime, CUDA {_cuda(runtime)}, of the same major version: what is newer in CUDA'
-            yield Diagnosis('driver', f'{text} than the driver fails when it is used', 'note')
+            text = f'is older than the runtime, CUDA {cuda_text(runtime)}, of the same major version: what is'
+            yield Diagnosis('driver', f'{text} newer in CUDA than the driver fails when it is used', 'note')
         if driver['version'] not in {one.cuda for one in MEASURED}:
-            tried = ', '.join(f'{one.driver} (CUDA {_cuda(one.cuda)}, {one.device})' for one in MEASURED)
-            text = (
-                f'the rules of captures were not measured on one for CUDA {_cuda(driver["version"])}, only on {tried}'
-            )
-            yield Diagnosis('driver', f'{text}; tests/gpu/measure_rules.py shows what differs', 'note')
+            tried = ', '.join(f'{one.driver} (CUDA {cuda_text(one.cuda)}, {one.device})' for one in MEASURED)
+            text = f'the rules of captures were not measured on one for CUDA {cuda_text(driver["version"])}'
+            yield Diagnosis('driver', f'{text}, only on {tried}; tests/gpu/measure_rules.py shows what differs', 'note')
 
 
 def _of_gpu(facts: Facts) -> Iterator[Diagnosis]:
@@ -336,7 +334,7 @@ def _of_cupy(facts: Facts) -> Iterator[Diagnosis]:
         hint = '' if sources else ": pip install 'capturekit[cuda13]' (or [cuda12])"
         yield Diagnosis('CuPy', f'can not be imported ({told}): {cupy["error"]}{hint}', level)
     else:
-        runtime = f', CUDA runtime {_cuda(cupy["runtime"])}' if cupy['runtime'] else ''
+        runtime = f', CUDA runtime {cuda_text(cupy["runtime"])}' if cupy['runtime'] else ''
         yield Diagnosis('CuPy', f'{cupy["version"]} ({told}){runtime}')
         yield from _of_version(CUPY, cupy['version'], facts)
     if len(sources) > 1:
@@ -418,7 +416,7 @@ _FINDERS: dict[str, Callable[[Facts], Iterator[Diagnosis]]] = {
 }  # fmt: skip
 
 
-def _verdict(facts: Facts, findings: tuple[Diagnosis, ...]) -> str:
+def verdict_of(facts: Facts, findings: tuple[Diagnosis, ...]) -> str:
     bad = [finding for finding in findings if finding.level == 'bad']
     if bad:
         more = f' (and {len(bad) - 1} more, marked !)' if len(bad) > 1 else ''
@@ -436,5 +434,5 @@ def _reasons(found: dict[str, str]) -> str:
     return '; '.join(f'{", ".join(names)} ({reason})' for reason, names in by_reason.items())
 
 
-def _cuda(version: int) -> str:
+def cuda_text(version: int) -> str:
     return f'{version // 1000}.{version % 1000 // 10}'

@@ -31,7 +31,7 @@ COMMANDS: tuple[str, ...] = ('rules', 'explain', 'doctor', 'view', 'lint')
 #: The file's name of code that was given with -c.
 _STRING = '<string>'
 _DESCRIPTION = 'Record CuPy work into CUDA graphs, across streams, and refuse what would break the capture.'
-_EPILOG = """\
+EPILOG = """\
 examples:
   python -m capturekit run train.py --epochs 3     an unchanged script, on the GPU if there is one
   python -m capturekit run --simulate train.py     the same without a GPU
@@ -43,7 +43,7 @@ script begins and ends by itself with CuPy's begin_capture and end_capture. A ca
 leave work out of it, is refused before CUDA sees it: the message says what and where, CUDA's rule, and what to write
 instead; the exit status is 1.
 """
-_RUN_EPILOG = """\
+RUN_EPILOG = """\
 Without a GPU, `import cupy` in the script finds a stand-in that computes with NumPy and answers as CUDA does. One line
 on standard error says which of the two it was. Options go before the script; what follows it is the script's own.
 
@@ -58,7 +58,7 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (``sys.argv[1:]`` if None) and return the exit status."""
-    parser = _parser()
+    parser = command_parser()
     if '_ARGCOMPLETE' in os.environ:
         _complete(parser)
     with any_terminal():
@@ -83,11 +83,11 @@ def _complete(parser: argparse.ArgumentParser) -> None:
         argcomplete.autocomplete(parser)
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog='python -m capturekit',
         description=_DESCRIPTION,
-        epilog=_EPILOG,
+        epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -104,7 +104,7 @@ def _add_run(commands: Any) -> None:
         'run',
         help='run a script with the guard in force, on the GPU or the simulated device',
         description=_RUN_DESCRIPTION,
-        epilog=_RUN_EPILOG,
+        epilog=RUN_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

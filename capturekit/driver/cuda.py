@@ -94,6 +94,16 @@ def stream_handle(stream: Any) -> int:
     raise TypeError(f'expected a CuPy stream or an object with __cuda_stream__, got {type(stream).__name__}')
 
 
+class StreamHandle:
+    """A stream's handle as an object of the stream protocol."""
+
+    def __init__(self, ptr: int) -> None:
+        self.ptr = ptr
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.ptr)
+
+
 class CudaDevice(Accessing, Setting, Timing):
     """CUDA by way of cuda-bindings; the verbs of :class:`capturekit.simulated.device.machine.SimulatedDevice`."""
 
@@ -104,7 +114,7 @@ class CudaDevice(Accessing, Setting, Timing):
             raise ImportError(f'capturekit needs cuda-bindings beside CuPy: {command()}') from error
         if BINDINGS.too_old(__version__):
             raise ImportError(BINDINGS.refusal(__version__, command()))
-        self._rt: Any = runtime
+        self.rt: Any = runtime
         self.spare_streams: dict[Any, list[Any]] = {}
         #: Kernels of capturekit's own, compiled once.
         self.kernels: dict[str, Any] = {}
@@ -131,7 +141,7 @@ class CudaDevice(Accessing, Setting, Timing):
         """The values of an answer; raises if it is an error."""
         code = int(answer[0])
         if code:
-            self._rt.cudaGetLastError()
+            self.rt.cudaGetLastError()
             raise CudaCallError(_code(code), call)
         return answer[1] if len(answer) == 2 else answer[1:]
 
@@ -141,33 +151,33 @@ class CudaDevice(Accessing, Setting, Timing):
         Raises:
             CudaCallError: this one is too old: cudaErrorNotSupported.
         """
-        found = getattr(self._rt, name, None)
+        found = getattr(self.rt, name, None)
         if found is None:
             raise CudaCallError(Code.cudaErrorNotSupported, f'{name}, which this cuda-bindings does not have')
         return found
 
     def driver_version(self) -> int:
         """``cudaDriverGetVersion``: 13000 for CUDA 13.0; 0 without a driver."""
-        return int(self._ask(self._rt.cudaDriverGetVersion(), 'driverGetVersion'))
+        return int(self._ask(self.rt.cudaDriverGetVersion(), 'driverGetVersion'))
 
     # -- streams and events -----------------------------------------------------------------------------------
 
     def stream_create(self, non_blocking: bool = False, priority: int = 0) -> int:
         """``cudaStreamCreateWithPriority``."""
         flags = _NON_BLOCKING if non_blocking else 0
-        return int(self._ask(self._rt.cudaStreamCreateWithPriority(flags, priority), 'streamCreate'))
+        return int(self._ask(self.rt.cudaStreamCreateWithPriority(flags, priority), 'streamCreate'))
 
     def stream_destroy(self, s: int) -> None:
         """``cudaStreamDestroy``."""
-        self._ask(self._rt.cudaStreamDestroy(s), 'streamDestroy')
+        self._ask(self.rt.cudaStreamDestroy(s), 'streamDestroy')
 
     def stream_synchronize(self, s: int) -> None:
         """``cudaStreamSynchronize``."""
-        self._ask(self._rt.cudaStreamSynchronize(s), 'streamSynchronize')
+        self._ask(self.rt.cudaStreamSynchronize(s), 'streamSynchronize')
 
     def stream_query(self, s: int) -> bool:
         """``cudaStreamQuery``."""
-        answer = self._rt.cudaStreamQuery(s)
+        answer = self.rt.cudaStreamQuery(s)
         if int(answer[0]) == Code.cudaErrorNotReady:
             return False
         self._ask(answer, 'streamQuery')
@@ -175,11 +185,11 @@ class CudaDevice(Accessing, Setting, Timing):
 
     def stream_flags(self, s: int) -> int:
         """``cudaStreamGetFlags``."""
-        return int(self._ask(self._rt.cudaStreamGetFlags(s), 'streamGetFlags'))
+        return int(self._ask(self.rt.cudaStreamGetFlags(s), 'streamGetFlags'))
 
     def stream_priority(self, s: int) -> int:
         """``cudaStreamGetPriority``."""
-        return int(self._ask(self._rt.cudaStreamGetPriority(s), 'streamGetPriority'))
+        return int(self._ask(self.rt.cudaStreamGetPriority(s), 'streamGetPriority'))
 
     def stream_device(self, s: int) -> int:
         """``cudaStreamGetDevice``: the device that a stream belongs to.
@@ -191,11 +201,11 @@ class CudaDevice(Accessing, Setting, Timing):
 
     def stream_status(self, s: int) -> CaptureStatus:
         """``cudaStreamIsCapturing``."""
-        return CaptureStatus(int(self._ask(self._rt.cudaStreamIsCapturing(s), 'streamIsCapturing')))
+        return CaptureStatus(int(self._ask(self.rt.cudaStreamIsCapturing(s), 'streamIsCapturing')))
 
     def capture_info(self, s: int) -> CaptureInfo:
         """``cudaStreamGetCaptureInfo`` (its third form; cuda-bindings 12 gives the same without edge data)."""
-        ask = getattr(self._rt, 'cudaStreamGetCaptureInfo_v3', self._rt.cudaStreamGetCaptureInfo)
+        ask = getattr(self.rt, 'cudaStreamGetCaptureInfo_v3', self.rt.cudaStreamGetCaptureInfo)
         status, number, graph, nodes, *_edges = self._ask(ask(s), 'streamGetCaptureInfo')
         if CaptureStatus(int(status)) is not CaptureStatus.ACTIVE:
             return CaptureInfo(CaptureStatus(int(status)))
@@ -203,23 +213,23 @@ class CudaDevice(Accessing, Setting, Timing):
 
     def stream_wait_event(self, s: int, e: int, external: bool = False) -> None:
         """``cudaStreamWaitEvent``."""
-        self._ask(self._rt.cudaStreamWaitEvent(s, e, _EXTERNAL if external else 0), 'streamWaitEvent')
+        self._ask(self.rt.cudaStreamWaitEvent(s, e, _EXTERNAL if external else 0), 'streamWaitEvent')
 
     def event_create(self) -> int:
         """``cudaEventCreateWithFlags``, without timing."""
-        return int(self._ask(self._rt.cudaEventCreateWithFlags(self._rt.cudaEventDisableTiming), 'eventCreate'))
+        return int(self._ask(self.rt.cudaEventCreateWithFlags(self.rt.cudaEventDisableTiming), 'eventCreate'))
 
     def event_destroy(self, e: int) -> None:
         """``cudaEventDestroy``."""
-        self._ask(self._rt.cudaEventDestroy(e), 'eventDestroy')
+        self._ask(self.rt.cudaEventDestroy(e), 'eventDestroy')
 
     def event_record(self, e: int, s: int, external: bool = False) -> None:
         """``cudaEventRecord``."""
-        self._ask(self._rt.cudaEventRecordWithFlags(e, s, _EXTERNAL if external else 0), 'eventRecord')
+        self._ask(self.rt.cudaEventRecordWithFlags(e, s, _EXTERNAL if external else 0), 'eventRecord')
 
     def event_query(self, e: int) -> bool:
         """``cudaEventQuery``."""
-        answer = self._rt.cudaEventQuery(e)
+        answer = self.rt.cudaEventQuery(e)
         if int(answer[0]) == Code.cudaErrorNotReady:
             return False
         self._ask(answer, 'eventQuery')
@@ -227,15 +237,15 @@ class CudaDevice(Accessing, Setting, Timing):
 
     def event_synchronize(self, e: int) -> None:
         """``cudaEventSynchronize``."""
-        self._ask(self._rt.cudaEventSynchronize(e), 'eventSynchronize')
+        self._ask(self.rt.cudaEventSynchronize(e), 'eventSynchronize')
 
     def event_elapsed_time(self, e1: int, e2: int) -> float:
         """``cudaEventElapsedTime`` in milliseconds."""
-        return float(self._ask(self._rt.cudaEventElapsedTime(e1, e2), 'eventElapsedTime'))
+        return float(self._ask(self.rt.cudaEventElapsedTime(e1, e2), 'eventElapsedTime'))
 
     def device_synchronize(self) -> None:
         """``cudaDeviceSynchronize``."""
-        self._ask(self._rt.cudaDeviceSynchronize(), 'deviceSynchronize')
+        self._ask(self.rt.cudaDeviceSynchronize(), 'deviceSynchronize')
 
     def event_state(self, e: int) -> EventState:
         """What an event stands for, found out without harm to any capture.
@@ -243,8 +253,8 @@ class CudaDevice(Accessing, Setting, Timing):
         Timing an event against itself decides most cases. The others (never recorded, or made without timing) are
         decided by a wait in a temporary capture on a temporary stream.
         """
-        code = int(self._rt.cudaEventElapsedTime(e, e)[0])
-        self._rt.cudaGetLastError()
+        code = int(self.rt.cudaEventElapsedTime(e, e)[0])
+        self.rt.cudaGetLastError()
         if code in (Code.cudaSuccess, Code.cudaErrorNotReady):
             return EventState.OUTSIDE
         if code == Code.cudaErrorCapturedEvent:
@@ -254,11 +264,11 @@ class CudaDevice(Accessing, Setting, Timing):
         s = self.stream_create(non_blocking=True)
         try:
             self.begin_capture(s, Mode.RELAXED)
-            waited = int(self._rt.cudaStreamWaitEvent(s, e, 0)[0])
-            ended = self._rt.cudaStreamEndCapture(s)
+            waited = int(self.rt.cudaStreamWaitEvent(s, e, 0)[0])
+            ended = self.rt.cudaStreamEndCapture(s)
             if int(ended[0]) == 0:
                 self.graph_destroy(int(ended[1]))
-            self._rt.cudaGetLastError()
+            self.rt.cudaGetLastError()
         finally:
             self.stream_destroy(s)
         return EventState.NEVER if waited == 0 else EventState.OUTSIDE
@@ -267,12 +277,12 @@ class CudaDevice(Accessing, Setting, Timing):
 
     def begin_capture(self, s: int, mode: Mode = Mode.RELAXED) -> None:
         """``cudaStreamBeginCapture``."""
-        self._ask(self._rt.cudaStreamBeginCapture(s, self._modes[mode]), 'streamBeginCapture')
+        self._ask(self.rt.cudaStreamBeginCapture(s, self._modes[mode]), 'streamBeginCapture')
 
     def begin_capture_to(self, s: int, g: int, mode: Mode = Mode.RELAXED, after: Sequence[int] = ()) -> None:
         """``cudaStreamBeginCaptureToGraph``: add to a graph, behind the nodes ``after``; to a body, say."""
         begin = self._offered('cudaStreamBeginCaptureToGraph')
-        rt = self._rt
+        rt = self.rt
         nodes = [rt.cudaGraphNode_t(n) for n in after] or None
         edges = [rt.cudaGraphEdgeData() for _ in after] or None
         answer = begin(s, rt.cudaGraph_t(g), nodes, edges, len(after), self._modes[mode])
@@ -280,7 +290,7 @@ class CudaDevice(Accessing, Setting, Timing):
 
     def set_dependencies(self, s: int, after: Sequence[int]) -> None:
         """``cudaStreamUpdateCaptureDependencies``: what a captured stream's next node comes after."""
-        rt = self._rt
+        rt = self.rt
         update = getattr(rt, 'cudaStreamUpdateCaptureDependencies_v2', rt.cudaStreamUpdateCaptureDependencies)
         # cuda-bindings 13 has the form with edge data alone, cuda-bindings 12 both
         edges = [rt.cudaGraphEdgeData() for _ in after] or None
@@ -290,11 +300,11 @@ class CudaDevice(Accessing, Setting, Timing):
 
     def end_capture(self, s: int) -> int:
         """``cudaStreamEndCapture``: return the graph."""
-        return int(self._ask(self._rt.cudaStreamEndCapture(s), 'streamEndCapture'))
+        return int(self._ask(self.rt.cudaStreamEndCapture(s), 'streamEndCapture'))
 
     def exchange_thread_mode(self, mode: Mode) -> Mode:
         """``cudaThreadExchangeStreamCaptureMode``: set this thread's mode, return the old one."""
-        old = self._ask(self._rt.cudaThreadExchangeStreamCaptureMode(self._modes[mode]), 'threadExchangeMode')
+        old = self._ask(self.rt.cudaThreadExchangeStreamCaptureMode(self._modes[mode]), 'threadExchangeMode')
         return Mode(int(old))
 
     # -- graphs -----------------------------------------------------------------------------------------------
@@ -303,7 +313,7 @@ class CudaDevice(Accessing, Setting, Timing):
         """Handles of a graph's nodes, as they were made; ``g`` may be a graph still being captured."""
         if self.reader is not None:
             return self.reader.handles(g)
-        rt = self._rt
+        rt = self.rt
         graph = rt.cudaGraph_t(g)
         count = self._ask(rt.cudaGraphGetNodes(graph), 'graphGetNodes')[1]
         if not count:
@@ -312,7 +322,7 @@ class CudaDevice(Accessing, Setting, Timing):
 
     def graph_node_count(self, g: int) -> int:
         """How many nodes a graph has."""
-        return int(self._ask(self._rt.cudaGraphGetNodes(self._rt.cudaGraph_t(g)), 'graphGetNodes')[1])
+        return int(self._ask(self.rt.cudaGraphGetNodes(self.rt.cudaGraph_t(g)), 'graphGetNodes')[1])
 
     def last_nodes(self) -> Callable[[int], int]:
         """A function that returns a stream's last node: 0 where there is none; -1 in a lost capture, -2 in none.
@@ -334,19 +344,19 @@ class CudaDevice(Accessing, Setting, Timing):
 
     def node_destroy(self, node: int) -> None:
         """``cudaGraphDestroyNode``: take a node, and its edges, out of its graph."""
-        self._ask(self._rt.cudaGraphDestroyNode(self._rt.cudaGraphNode_t(node)), 'graphDestroyNode')
+        self._ask(self.rt.cudaGraphDestroyNode(self.rt.cudaGraphNode_t(node)), 'graphDestroyNode')
 
     def graph_edge_count(self, g: int) -> int:
         """How many edges a graph has."""
-        get = getattr(self._rt, 'cudaGraphGetEdges_v2', self._rt.cudaGraphGetEdges)
-        return int(self._ask(get(self._rt.cudaGraph_t(g)), 'graphGetEdges')[-1])
+        get = getattr(self.rt, 'cudaGraphGetEdges_v2', self.rt.cudaGraphGetEdges)
+        return int(self._ask(get(self.rt.cudaGraph_t(g)), 'graphGetEdges')[-1])
 
     def graph_edges(self, g: int) -> list[tuple[int, int]]:
         """Pairs (from, to) of node handles."""
         if self.reader is not None:
             with suppress(LookupError):
                 return self.reader.edges(g)
-        rt = self._rt
+        rt = self.rt
         get = getattr(rt, 'cudaGraphGetEdges_v2', rt.cudaGraphGetEdges)
         graph = rt.cudaGraph_t(g)
         count = self._ask(get(graph), 'graphGetEdges')[-1]
@@ -357,7 +367,7 @@ class CudaDevice(Accessing, Setting, Timing):
 
     def node_kind(self, g: int, node: int) -> tuple[str, str]:
         """A node's kind, and its name where one is known."""
-        kind = int(self._ask(self._rt.cudaGraphNodeGetType(self._rt.cudaGraphNode_t(node)), 'graphNodeGetType'))
+        kind = int(self._ask(self.rt.cudaGraphNodeGetType(self.rt.cudaGraphNode_t(node)), 'graphNodeGetType'))
         return KINDS.get(kind, str(kind)), ''
 
     def node_infos(self, g: int) -> list[NodeInfo]:
@@ -368,16 +378,16 @@ class CudaDevice(Accessing, Setting, Timing):
 
     def graph_create(self) -> int:
         """``cudaGraphCreate``: an empty graph."""
-        return int(self._ask(self._rt.cudaGraphCreate(0), 'graphCreate'))
+        return int(self._ask(self.rt.cudaGraphCreate(0), 'graphCreate'))
 
     def condition_create(self, g: int, default: int = 0) -> int:
         """``cudaGraphConditionalHandleCreate``: a value that each launch of ``g`` begins with the default."""
         create = self._offered('cudaGraphConditionalHandleCreate')
-        return int(self._ask(create(self._rt.cudaGraph_t(g), default, _ASSIGN_DEFAULT), 'graphConditionalHandleCreate'))
+        return int(self._ask(create(self.rt.cudaGraph_t(g), default, _ASSIGN_DEFAULT), 'graphConditionalHandleCreate'))
 
     def can_decide(self, decides: str, count: int) -> bool:
         """Whether driver and cuda-bindings know such conditional nodes: from CUDA 12.4 on, with several bodies 12.8."""
-        kinds = getattr(self._rt, 'cudaGraphConditionalNodeType', None)
+        kinds = getattr(self.rt, 'cudaGraphConditionalNodeType', None)
         if kinds is None or not hasattr(kinds, f'cudaGraphCondType{decides.capitalize()}'):
             return False
         return self.driver_version() >= (12080 if decides == 'switch' or count > 1 else 12040)
@@ -391,7 +401,7 @@ class CudaDevice(Accessing, Setting, Timing):
         self, g: int, after: Sequence[int], condition: int, decides: str, count: int
     ) -> tuple[int, list[int]]:
         """``cudaGraphAddNode``: an IF (of 1 or 2 bodies), WHILE (1) or SWITCH node; return it, and its body graphs."""
-        rt = self._rt
+        rt = self.rt
         self._offered('cudaConditionalNodeParams')
         add = self._offered('cudaGraphAddNode')
         # cuda-bindings 12 takes edge data in another function, and there only one for each edge.
@@ -407,7 +417,7 @@ class CudaDevice(Accessing, Setting, Timing):
 
     def add_child(self, g: int, after: Sequence[int], child: int) -> int:
         """``cudaGraphAddChildGraphNode``: a node that runs a copy of ``child`` as it is now."""
-        rt = self._rt
+        rt = self.rt
         nodes = [rt.cudaGraphNode_t(n) for n in after] or None
         answer = rt.cudaGraphAddChildGraphNode(rt.cudaGraph_t(g), nodes, len(after), rt.cudaGraph_t(child))
         return int(self._ask(answer, 'graphAddChildGraphNode'))
@@ -416,19 +426,19 @@ class CudaDevice(Accessing, Setting, Timing):
         """``cudaGraphInstantiate``. ``by_node_priority``: kernels have the priorities of the streams that they were
         recorded on, not that of the launch's."""
         flags = _USE_NODE_PRIORITY if by_node_priority else 0
-        return int(self._ask(self._rt.cudaGraphInstantiate(self._rt.cudaGraph_t(g), flags), 'graphInstantiate'))
+        return int(self._ask(self.rt.cudaGraphInstantiate(self.rt.cudaGraph_t(g), flags), 'graphInstantiate'))
 
     def graph_upload(self, x: int, s: int) -> None:
         """``cudaGraphUpload``."""
-        self._ask(self._rt.cudaGraphUpload(self._rt.cudaGraphExec_t(x), s), 'graphUpload')
+        self._ask(self.rt.cudaGraphUpload(self.rt.cudaGraphExec_t(x), s), 'graphUpload')
 
     def graph_destroy(self, g: int) -> None:
         """``cudaGraphDestroy``."""
-        self._ask(self._rt.cudaGraphDestroy(self._rt.cudaGraph_t(g)), 'graphDestroy')
+        self._ask(self.rt.cudaGraphDestroy(self.rt.cudaGraph_t(g)), 'graphDestroy')
 
     def graph_exec_destroy(self, x: int) -> None:
         """``cudaGraphExecDestroy``."""
-        self._ask(self._rt.cudaGraphExecDestroy(self._rt.cudaGraphExec_t(x)), 'graphExecDestroy')
+        self._ask(self.rt.cudaGraphExecDestroy(self.rt.cudaGraphExec_t(x)), 'graphExecDestroy')
 
     def graph_dot(self, g: int, flags: int = 0) -> str:
         """``cudaGraphDebugDotPrint``."""
@@ -436,7 +446,8 @@ class CudaDevice(Accessing, Setting, Timing):
         os.close(handle)
         try:
             self._ask(
-                self._rt.cudaGraphDebugDotPrint(self._rt.cudaGraph_t(g), path.encode(), flags), 'graphDebugDotPrint'
+                self.rt.cudaGraphDebugDotPrint(self.rt.cudaGraph_t(g), path.encode(), flags),
+                'graphDebugDotPrint',
             )
             with open(path) as f:
                 return f.read()
@@ -453,7 +464,7 @@ class CudaDevice(Accessing, Setting, Timing):
 
     def mem_get_info(self) -> tuple[int, int]:
         """Free and total bytes."""
-        free, total = self._ask(self._rt.cudaMemGetInfo(), 'memGetInfo')
+        free, total = self._ask(self.rt.cudaMemGetInfo(), 'memGetInfo')
         return int(free), int(total)
 
 

@@ -48,7 +48,7 @@ _HOST, _INVALID_KIND = 56, 14
 _OTHERS = 39
 _RESOURCE, _CLONED = 3, 20
 _BUFFER = 1 << 20
-_STAYS = 'Other graphs were launched meanwhile, so CUPTI stays attached, and launches take longer from now on.'
+STAYS = 'Other graphs were launched meanwhile, so CUPTI stays attached, and launches take longer from now on.'
 
 
 class Untraceable(CudaCallError):
@@ -62,23 +62,23 @@ class Untraceable(CudaCallError):
         return self.reason
 
 
-class _Cloned(ctypes.Structure):
+class GraphCopy(ctypes.Structure):
     """``CUpti_GraphData``, as far as it is read."""
 
     _fields_ = [(name, ctypes.c_void_p) for name in ('graph', 'original_graph', 'node', 'original')]
 
 
-class _Resource(ctypes.Structure):
+class ResourceData(ctypes.Structure):
     """``CUpti_ResourceData``."""
 
-    _fields_ = [('context', ctypes.c_void_p), ('stream', ctypes.c_void_p), ('cloned', ctypes.POINTER(_Cloned))]
+    _fields_ = [('context', ctypes.c_void_p), ('stream', ctypes.c_void_p), ('cloned', ctypes.POINTER(GraphCopy))]
 
 
 _POINTER = ctypes.POINTER(ctypes.c_void_p)
 _SIZE = ctypes.POINTER(ctypes.c_size_t)
 _Requested = ctypes.CFUNCTYPE(None, _POINTER, _SIZE, _SIZE)
 _Completed = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
-_Called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(_Resource))
+_Called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.POINTER(ResourceData))
 
 
 @dataclass(frozen=True)
@@ -359,7 +359,7 @@ class Timing:
 
 
 def _stays(watcher: Profiler) -> str:
-    return _STAYS if watcher.strangers else ''
+    return STAYS if watcher.strangers else ''
 
 
 def _sentences(*parts: str) -> str:

@@ -77,8 +77,8 @@ class Object:
             entries[tag] = value
             at += 16
         try:
-            table, size = self._absolute(entries[_JUMPS]), entries[_PLT_SIZE]
-            symbols, strings = self._absolute(entries[_SYMBOLS]), self._absolute(entries[_STRINGS])
+            table, size = self.absolute(entries[_JUMPS]), entries[_PLT_SIZE]
+            symbols, strings = self.absolute(entries[_SYMBOLS]), self.absolute(entries[_STRINGS])
         except KeyError:
             raise LookupError(f'{self.path} has no jump table') from None
         for row in range(table, table + size, 24):
@@ -90,7 +90,7 @@ class Object:
                     return where
         raise LookupError(f'{self.path} does not call {symbol}')
 
-    def _absolute(self, value: int) -> int:
+    def absolute(self, value: int) -> int:
         return value if value >= self.base else self.base + value
 
 

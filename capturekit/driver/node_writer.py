@@ -323,7 +323,7 @@ class Setting:
     library."""
 
     reader: Any
-    _rt: Any
+    rt: Any
     _ask: Callable[[tuple[Any, ...], str], Any]
 
     def _writer(self) -> Writer:
@@ -337,7 +337,7 @@ class Setting:
 
     def graph_clone(self, g: int) -> int:
         """``cudaGraphClone``: a copy of a graph; refused where it has conditional or memory nodes."""
-        return int(self._ask(self._rt.cudaGraphClone(self._rt.cudaGraph_t(g)), 'graphClone'))
+        return int(self._ask(self.rt.cudaGraphClone(self.rt.cudaGraph_t(g)), 'graphClone'))
 
     def node_enable(self, x: int, node: int, on: bool) -> None:
         """``cudaGraphNodeSetEnabled``: kernels, memsets and copies only."""

@@ -44,7 +44,7 @@ class Libraries:
 
     def __init__(self, hides: Callable[[int], bool], workspace: Callable[[int], tuple[int, int] | None]) -> None:
         self._hides = hides
-        self._workspace = workspace
+        self.workspace = workspace
         self._cupy: Any = None
         self._undo: list[Callable[[], Any]] = []
         self._pointers: list[tuple[LinkedPointer, int]] = []
@@ -130,7 +130,7 @@ class Libraries:
         def set_both(handle: int, stream: int | None) -> int:
             code = int(set_stream(handle, stream))
             try:
-                space = self._workspace(stream or 0) if code == 0 else None
+                space = self.workspace(stream or 0) if code == 0 else None
             except Exception:
                 return _ALLOC_FAILED
             return code if space is None else int(set_workspace(handle, *space))

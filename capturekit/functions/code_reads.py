@@ -100,7 +100,7 @@ class _Names:
 
     def _identity(self, before: list[dis.Instruction]) -> None:
         last = before[-1]
-        if last.opname == 'LOAD_CONST' or last.argval == '__class__':
+        if last.opname in ('LOAD_CONST', 'LOAD_COMMON_CONSTANT') or last.argval == '__class__':
             return
         self.identities.add(str(last.argval) if last.opname in _GLOBALS_READ else None)
 

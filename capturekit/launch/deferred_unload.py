@@ -22,7 +22,7 @@ from capturekit.driver.cuda import Platform
 from capturekit.driver.elf import LinkedPointer, Object, loaded
 from capturekit.model.lease import Lease
 
-_Handle = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+CallOnHandle = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _Plan = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
 
 
@@ -31,8 +31,8 @@ class Unloading:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._holders = 0
-        self._known: list[Any] = []
+        self.holders = 0
+        self.known: list[Any] = []
         self._pointers: list[tuple[LinkedPointer, int]] = []
         self._alive: list[Any] = []
         self._later: list[Callable[[], Any]] = []
@@ -41,21 +41,21 @@ class Unloading:
     def hold(self, platform: Platform) -> Lease:
         """Defer what CuPy unloads from now on, until the last lease is released."""
         with self._lock:
-            if not platform.simulated and not any(cupy is platform.cupy for cupy in self._known):
-                if not self._known:
+            if not platform.simulated and not any(cupy is platform.cupy for cupy in self.known):
+                if not self.known:
                     atexit.register(self.leave)
                 self._find()
-                self._known.append(platform.cupy)
+                self.known.append(platform.cupy)
             for pointer, value in self._pointers:
                 pointer.replace(value)
-            self._holders += 1
+            self.holders += 1
         return Lease(self._release)
 
     def _release(self) -> None:
         """Release one lease; with the last one make all deferred calls, and then raise the first error, if any."""
         with self._lock:
-            self._holders -= 1
-            if self._holders:
+            self.holders -= 1
+            if self.holders:
                 return
             for pointer, _value in reversed(self._pointers):
                 pointer.restore()
@@ -88,14 +88,14 @@ class Unloading:
             if not places:
                 raise LookupError('CuPy keeps no pointer to cuModuleUnload')
             unload.argtypes = [ctypes.c_void_p]
-            self._replace(places, _Handle(lambda handle: self._put_off(unload, handle)))
+            self._replace(places, CallOnHandle(lambda handle: self.put_off(unload, handle)))
         except (LookupError, OSError, ImportError) as error:
             self.unable['modules'] = str(error)
         try:
             path = importlib.import_module('cupy.cuda.cufft').__file__
             place = Object(str(path)).jump('cufftDestroy')
             destroy = ctypes.CDLL(loaded('libcufft.so')).cufftDestroy
-            self._replace([place], _Plan(lambda plan: self._put_off(destroy, plan)))
+            self._replace([place], _Plan(lambda plan: self.put_off(destroy, plan)))
         except (LookupError, OSError, ImportError) as error:
             self.unable['plans'] = str(error)
 
@@ -104,9 +104,9 @@ class Unloading:
         address = int(ctypes.cast(mine, ctypes.c_void_p).value or 0)
         self._pointers += [(LinkedPointer(place), address) for place in places]
 
-    def _put_off(self, call: Callable[[Any], Any], handle: Any) -> int:
+    def put_off(self, call: Callable[[Any], Any], handle: Any) -> int:
         with self._lock:
-            if self._holders:
+            if self.holders:
                 self._later.append(lambda: call(handle))
                 return 0
         return int(call(handle))  # a call of another thread that was on its way here when the last lease ended

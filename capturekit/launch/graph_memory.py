@@ -209,7 +209,7 @@ class GraphMemory:
         #: The pools and lanes of the loops' bodies by depth, and those around the loops that are open.
         self._loops: list[tuple[Any, _Lanes]] = []
         self._around: list[tuple[Any, _Lanes, int]] = []
-        self._holders = 0
+        self.holders = 0
         #: Held objects must not go before the graphs: those are closed when the process ends.
         self.to_close = False
         self._workspaces: dict[int, Any] = {}
@@ -458,7 +458,7 @@ class GraphMemory:
 
     def hold(self) -> Lease:
         """Lease this memory to a capture or a graph: it is given back when the last lease is released."""
-        self._holders += 1
+        self.holders += 1
         return Lease(self._release)
 
     def _release(self) -> None:
@@ -467,8 +467,8 @@ class GraphMemory:
         Free blocks are freed by name: CuPy's pools can outlive their last reference until garbage is collected. That
         waits for the device (``cudaFree``); pinned memory, which CuPy's pool hands out again at once, goes after it.
         """
-        self._holders -= 1
-        if self._holders > 0:
+        self.holders -= 1
+        if self.holders > 0:
             return
         self._held.clear()
         self._aimed.clear()

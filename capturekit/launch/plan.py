@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from capturekit.driver.cuda import Platform
+from capturekit.driver.cuda import Platform, StreamHandle
 from capturekit.launch.read_checks import Checks
 from capturekit.model.errors import AssumptionError, ClosedError
 from capturekit.model.source_line import Place
@@ -136,7 +136,7 @@ class Plan:
 
     def run_on(self, handle: int) -> int:
         """Launch on any stream, by its handle."""
-        with self._platform.cupy.cuda.Stream.from_external(_Handle(handle)):
+        with self._platform.cupy.cuda.Stream.from_external(StreamHandle(handle)):
             return self.run()
 
     def run(self, wait: bool = True) -> int:
@@ -221,13 +221,3 @@ class Plan:
                 device.graph_exec_destroy(part.executable)
             if part.graph:
                 device.graph_destroy(part.graph)
-
-
-class _Handle:
-    """A stream's handle as an object of the stream protocol."""
-
-    def __init__(self, ptr: int) -> None:
-        self.ptr = ptr
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return (0, self.ptr)

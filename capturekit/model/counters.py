@@ -130,7 +130,7 @@ class Figures:
         self._seconds: dict[str, float] = {}
         self._launches = 0
         self._graphs: WeakSet[Any] = WeakSet()
-        self._left: deque[int] = deque()
+        self.dropped: deque[int] = deque()
 
     def count(self, name: str, seconds: float = 0.0, number: int = 1) -> None:
         """Count something of :data:`COUNTED`, and the time it took. Raises KeyError for a name that is not there."""
@@ -147,11 +147,11 @@ class Figures:
 
     def gone(self, graph: Counted) -> None:
         """Note that a graph was dropped. Takes no lock: an object may be dropped at any moment in any thread."""
-        self._left.append(graph.launches - graph.counted)
+        self.dropped.append(graph.launches - graph.counted)
 
     def _gather(self) -> None:
-        while self._left:
-            self._launches += self._left.popleft()
+        while self.dropped:
+            self._launches += self.dropped.popleft()
 
     def statistics(self, reset: bool = False) -> Statistics:
         """The figures so far; with ``reset`` counting starts anew."""

@@ -39,8 +39,8 @@ class Order:
             self.after_each[a].append(b)
         self.sequence = self._sorted()
         self._chain, self._place = [0] * count, [0] * count
-        self._clock = self._clocks(max(count, 1024) // (_BYTES * _BIT))
-        self._ancestors = self._bits() if self._clock is None else []
+        self.progress = self._clocks(max(count, 1024) // (_BYTES * _BIT))
+        self._ancestors = self._bits() if self.progress is None else []
 
     def _sorted(self) -> list[int]:
         waiting = [len(before) for before in self.before_each]
@@ -94,8 +94,8 @@ class Order:
 
     def before(self, a: int, b: int) -> bool:
         """True if there is a path from ``a`` to ``b``. No node is before itself."""
-        if self._clock is not None:
-            return bool(self._clock[b, self._chain[a]] > self._place[a])
+        if self.progress is not None:
+            return bool(self.progress[b, self._chain[a]] > self._place[a])
         return bool(self._ancestors[b] >> a & 1)
 
     def redundant(self) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.analysis import baked_in, verify
+from capturekit.driver.cuda import StreamHandle
 from capturekit.model.source_line import Place
 
 N = 64
@@ -241,7 +242,7 @@ def test_all_free_graph_memory_is_handed_out_and_no_more(sim: Any) -> None:
             with right:
                 kept = sim.cos(x)
     memory = cap.graph._memory
-    streams = [sim.cuda.Stream.from_external(verify._Handle(lane.stream)) for lane in cap.recording.lanes]
+    streams = [sim.cuda.Stream.from_external(StreamHandle(lane.stream)) for lane in cap.recording.lanes]
     before, free = memory.used_bytes(), memory.pool.free_bytes()
     spare = memory.spare(streams)
     from_lanes = memory._lanes.spare()
@@ -471,12 +472,12 @@ def test_tolerances_are_the_callers() -> None:
     ],
 )
 def test_numbers_that_a_line_spells_out(value: Any, source: str, spelled: bool) -> None:
-    assert baked_in._spelled_out(value, source) is spelled
+    assert baked_in.spelled_out(value, source) is spelled
 
 
 def test_names_that_a_line_reads() -> None:
-    assert baked_in._names_in('    y = x.max() * scale + scale') == ['x', 'scale']
-    assert baked_in._names_in('    with cap.fork(2) as (a, b):') == ['with', 'cap', 'as', 'a', 'b']
+    assert baked_in.names_in('    y = x.max() * scale + scale') == ['x', 'scale']
+    assert baked_in.names_in('    with cap.fork(2) as (a, b):') == ['with', 'cap', 'as', 'a', 'b']
 
 
 @pytest.mark.gpu

@@ -36,7 +36,7 @@ def judged(**changes: Any) -> doctor.DoctorReport:
     facts = copy.deepcopy(GOOD)
     facts.update(changes)
     findings = tuple(doctor.judge(facts))
-    return doctor.DoctorReport(facts, findings, doctor._verdict(facts, findings))
+    return doctor.DoctorReport(facts, findings, doctor.verdict_of(facts, findings))
 
 
 def about(report: doctor.DoctorReport, level: str) -> list[str]:
@@ -130,7 +130,7 @@ def test_a_driver_whose_rules_were_not_measured_is_a_note(version: int) -> None:
     driver = {'version': version, 'gpus': 1}
     report = judged(driver=driver, cupy={'version': '14.2.0', 'runtime': version})
     said = [text for text in about(report, 'note') if 'rules of captures' in text]
-    assert len(said) == 1 and '580.159.04 (CUDA 13.0, NVIDIA H200)' in said[0] and doctor._cuda(version) in said[0]
+    assert len(said) == 1 and '580.159.04 (CUDA 13.0, NVIDIA H200)' in said[0] and doctor.cuda_text(version) in said[0]
     assert not [text for text in about(judged(), 'note') if 'rules of captures' in text]
 
 
@@ -166,7 +166,7 @@ def test_reasons_come_with_what_they_came_from() -> None:
     error = ImportError('CuPy is not correctly installed')
     error.__cause__ = OSError('libnvrtc.so.13:\nno such file')
     error.__notes__ = ['install it again']
-    said = doctor._said(error)
+    said = doctor.said_of(error)
     assert said == (
         'ImportError: CuPy is not correctly installed; install it again (from OSError: libnvrtc.so.13: no such file)'
     )
@@ -176,7 +176,7 @@ def test_reasons_come_with_what_they_came_from() -> None:
 
 
 def test_names_of_the_simulated_cupy(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = doctor._names({'cupy': {}})
+    found = doctor.names_present({'cupy': {}})
     assert found['entries'] == len(ENTRIES)
     assert found['missing'] == {}
     gone = (
@@ -186,7 +186,7 @@ def test_names_of_the_simulated_cupy(sim: Any, monkeypatch: pytest.MonkeyPatch) 
         Entry('cupy.cuda.runtime', 'noSuchCall', 'x', 'function', also='cupy_backends.cuda.api.runtime'),
     )
     monkeypatch.setattr(doctor, 'ENTRIES', (*ENTRIES, *gone))
-    more = doctor._names({'cupy': {}})
+    more = doctor.names_present({'cupy': {}})
     assert list(more['missing']) == ['cupy.cuda.stream.Event.no_such_method', 'cupy.no_such_class.f']
     assert more['missing']['cupy.cuda.stream.Event.no_such_method'] == 'cupy.cuda.stream.Event has no no_such_method'
     assert 'no_such_class' in more['missing']['cupy.no_such_class.f']
@@ -200,15 +200,15 @@ def test_names_agree_with_the_installation(sim: Any) -> None:
     """What the guard would not find is what the doctor says is not there."""
     from capturekit.guard.patching import Installation
 
-    found = doctor._names({'cupy': {}})
+    found = doctor.names_present({'cupy': {}})
     unfound = {str(entry) for entry in ENTRIES if not Installation._find(entry)}
     assert unfound == set(found['optional'])
 
 
 def test_a_wrong_result_is_told(sim: Any) -> None:
-    assert doctor._small_capture() == {'nodes': 3}
+    assert doctor.small_capture() == {'nodes': 3}
     sim.__capturekit_simulated__.graph_launch = lambda *args: None
-    assert 'launch 1 gave' in doctor._small_capture()['error']
+    assert 'launch 1 gave' in doctor.small_capture()['error']
 
 
 def test_a_process_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +216,7 @@ def test_a_process_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) ->
     facts = {'python': GOOD['python'], 'installed': {}, **doctor.ask()}
     assert facts['crash']['error'] == 'it did not end in 0.01 s'
     findings = tuple(doctor.judge(facts))
-    assert 'it did not end' in doctor._verdict(facts, findings)
+    assert 'it did not end' in doctor.verdict_of(facts, findings)
 
 
 # -- the whole ------------------------------------------------------------------------------------------------

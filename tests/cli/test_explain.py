@@ -302,7 +302,7 @@ def test_the_table_fits_a_terminal(args: tuple[str, ...]) -> None:
 
 
 def test_cells_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = list(rules_command._table(list(MODES.values())))
+    lines = list(rules_command.table_of(list(MODES.values())))
     at = lines.index('streamSynchronize')
     assert lines[at + 3].split() == 'outside 900! 900! 900! 900! ok ok unsafe-sync-in-mode'.split()
     assert lines[at + 4].split() == 'legacy 900! 906! 900! 906! ok 906! legacy-stream'.split()
@@ -310,7 +310,7 @@ def test_cells_of_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[-2:] for line in lines[at:] if line.startswith('  origin, from')] == [
         ['ends', 'end-wrong-thread']
     ]
-    one = list(rules_command._table([MODES['Relaxed']]))
+    one = list(rules_command.table_of([MODES['Relaxed']]))
     assert one[0].split() == ['non-blocking', 'blocking', 'rule']
     (legacy,) = [line for line in one if line.startswith('  legacy, from another thread')]
     assert 'allowed' in legacy and '906, Invalidated' in legacy and legacy.endswith('legacy-stream')

@@ -358,14 +358,14 @@ def test_main_leaves_the_process_as_it_was(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_examples_of_the_help_are_commands() -> None:
-    examples = [line for line in (main._EPILOG + main._RUN_EPILOG).splitlines() if 'python -m' in line]
+    examples = [line for line in (main.EPILOG + main.RUN_EPILOG).splitlines() if 'python -m' in line]
     assert len(examples) >= 5
     for line in examples:
         command = shlex.split(line.strip().split('    ')[0])
         assert command[:3] == ['python', '-m', 'capturekit']
         if command[-1] == '--help':
             continue
-        given: Any = main._parser().parse_args(command[3:])
+        given: Any = main.command_parser().parse_args(command[3:])
         if given.module or given.code:
             continue
         assert given.script.endswith('.py')

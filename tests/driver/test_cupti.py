@@ -150,8 +150,8 @@ class Watched(Device):
         made = super().graph_instantiate(g, by_node_priority)
         if self.cupti.noting:
             for handle in self.shape[2]:
-                cloned = cupti._Cloned(0, 0, handle + 1000, handle)
-                data = cupti._Resource(0, 0, ctypes.pointer(cloned))
+                cloned = cupti.GraphCopy(0, 0, handle + 1000, handle)
+                data = cupti.ResourceData(0, 0, ctypes.pointer(cloned))
                 self.cupti.note(None, 3, 20, ctypes.pointer(data))
         return made
 
@@ -313,8 +313,8 @@ def test_beside_a_graph_that_another_thread_made_cupti_stays(device: Watched) ->
     copy = device.graph_upload
 
     def instantiated(x: int, s: int) -> None:
-        cloned = cupti._Cloned(0, 0, 77, 78)
-        device.cupti.note(None, 3, 20, ctypes.pointer(cupti._Resource(0, 0, ctypes.pointer(cloned))))
+        cloned = cupti.GraphCopy(0, 0, 77, 78)
+        device.cupti.note(None, 3, 20, ctypes.pointer(cupti.ResourceData(0, 0, ctypes.pointer(cloned))))
         copy(x, s)
 
     device.graph_upload = instantiated  # type: ignore[method-assign]
@@ -473,10 +473,10 @@ def test_events_do_not_stand_in_on_several_devices(both: Both, monkeypatch: pyte
 def test_that_cupti_stays_is_said(both: Both) -> None:
     g, _ = both.graph(DIAMOND, EDGES)
     both.other = 1
-    assert both.graph_measure(g, g, STREAM, 1, 0).note == cupti._STAYS
+    assert both.graph_measure(g, g, STREAM, 1, 0).note == cupti.STAYS
     both.blind = 1  # no launch is seen whole: by events, and another one was seen all the same
     times = both.graph_measure(g, g, STREAM, 1, 0)
-    assert times.by == 'events' and times.note.endswith(f'every node. {cupti._STAYS}')
+    assert times.by == 'events' and times.note.endswith(f'every node. {cupti.STAYS}')
     both.blind = 1
     with pytest.raises(Untraceable, match='CUPTI stays attached'):
         both.graph_measure(g, g, STREAM, 1, 0, (), 'profiler')

@@ -131,8 +131,8 @@ def test_calls_that_are_not_there(library: Any, tmp_path: Path) -> None:
 def test_a_jump_table_that_the_driver_has_not_relocated(library: Any) -> None:
     """Some dynamic linkers leave offsets in the dynamic section, others put addresses there: both are understood."""
     found = Object(library._name)
-    assert found._absolute(0x1230) == found.base + 0x1230
-    assert found._absolute(found.base + 0x1230) == found.base + 0x1230
+    assert found.absolute(0x1230) == found.base + 0x1230
+    assert found.absolute(found.base + 0x1230) == found.base + 0x1230
 
 
 @linux

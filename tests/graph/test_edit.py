@@ -519,12 +519,12 @@ def test_nothing_is_left_of_graphs_that_were_changed(sim: Any, monkeypatch: pyte
     """Graphs, executable graphs, memory, and what is put off while graphs live: all as before."""
     x = sim.arange(512.0)
     device = sim.__capturekit_simulated__
-    holders = UNLOADING._holders
+    holders = UNLOADING.holders
 
     def left() -> tuple[int, int, int, int]:
         gc.collect()
         sim.get_default_memory_pool().free_all_blocks()
-        return len(device._graphs), len(device._execs), device.mem_get_info()[0], UNLOADING._holders - holders
+        return len(device.graphs), len(device.executables), device.mem_get_info()[0], UNLOADING.holders - holders
 
     before = left()
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
+from capturekit.guard import GUARD
 from capturekit.model.rules import CaptureStatus
 
 Call = Callable[[SimpleNamespace], Any]
@@ -387,3 +388,13 @@ def test_memory_from_a_pool_by_hand_is_as_that_from_the_default_one(
     assert [text.replace('FromPool', '') for text in of_pool] == asked(lambda *args: runtime.mallocAsync(*args))
     wanted = 'allowed' if mode == 'relaxed' else 'runtime.mallocFromPoolAsync()'
     assert of_pool == ['allowed', wanted, '1']
+
+
+def test_a_handle_made_anew_stands_for_nothing(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA gives handles of destroyed events out again: what was known of the old one is forgotten."""
+    forgotten: list[int] = []
+    monkeypatch.setattr(GUARD.ledger, 'forget_event', forgotten.append)
+    runtime, stream = sim.cuda.runtime, sim.cuda.Stream(non_blocking=True)
+    with stream, ck.capture(stream=stream):
+        made = [runtime.eventCreate(), runtime.eventCreateWithFlags(2)]
+    assert set(made) <= set(forgotten)

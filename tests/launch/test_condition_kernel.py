@@ -209,12 +209,12 @@ def test_a_lost_capture_takes_its_graph_also_one_that_was_there(device: Simulate
 def test_cuda_bindings_without_conditions_say_so() -> None:
     class Old:
         def __init__(self) -> None:
-            self._rt = self
+            self.rt = self
 
         cudaGraph_t = int
 
     d: Any = CudaDevice.__new__(CudaDevice)
-    d._rt = Old()
+    d.rt = Old()
     for call in (
         lambda: d.begin_capture_to(1, 2),
         lambda: d.condition_create(1),

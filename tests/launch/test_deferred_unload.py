@@ -113,7 +113,7 @@ def test_modules_and_plans_go_when_the_last_one_lets_go(world: World) -> None:
         leases.append(put_off.hold(world.platform))
         assert world.driver.call(ctypes.c_void_p(11)) == 0
         leases.append(put_off.hold(world.platform))
-        strangers = [deferred_unload._Handle(lambda handle: 9) for _ in range(100)]
+        strangers = [deferred_unload.CallOnHandle(lambda handle: 9) for _ in range(100)]
         world.unload(1 << 40, 13)
         assert [world.cufft.call(plan) for plan in (3, 4)] == [0, 0]
         leases.pop().release()
@@ -134,7 +134,7 @@ def test_the_order_is_that_of_the_calls(world: World) -> None:
     made: list[str] = []
     leases.append(put_off.hold(SIMULATED))
     for name in ('plan', 'module', 'plan again'):
-        assert put_off._put_off(lambda handle: made.append(handle), name) == 0
+        assert put_off.put_off(lambda handle: made.append(handle), name) == 0
     leases.append(put_off.hold(SIMULATED))
     leases.pop().release()
     assert made == []
@@ -158,7 +158,7 @@ def test_a_call_that_fails_does_not_lose_the_rest(kind: type[BaseException]) -> 
 
     lease = put_off.hold(SIMULATED)
     for handle in (1, 2, 3, 4):
-        put_off._put_off(call, handle)
+        put_off.put_off(call, handle)
     with pytest.raises(kind, match='call 2'):
         lease.release()
     assert made == [1, 2, 3, 4]
@@ -171,8 +171,8 @@ def test_a_call_may_unload_more(world: World) -> None:
     """What is unloaded by what is done at the end is unloaded at once."""
     put_off = Unloading()
     lease = put_off.hold(world.platform)
-    put_off._put_off(lambda handle: world.unload(handle) or 0, 21)
-    put_off._put_off(lambda handle: world.unload(handle) or 0, 22)
+    put_off.put_off(lambda handle: world.unload(handle) or 0, 21)
+    put_off.put_off(lambda handle: world.unload(handle) or 0, 22)
     lease.release()
     assert world.unloaded == [21, 22]
 
@@ -222,7 +222,7 @@ def test_a_cupy_that_was_imported_twice(world: World) -> None:
         lease.release()
         assert world.pointer.value == world.address
     assert world.unloaded == [51] * 4
-    assert len(put_off._known) == 2 and put_off.unable == {}
+    assert len(put_off.known) == 2 and put_off.unable == {}
 
 
 def test_threads(world: World) -> None:
@@ -340,29 +340,30 @@ def test_at_the_end_of_python_the_pointers_are_cupys(made: World) -> None:
 
 
 def held() -> int:
-    return UNLOADING._holders
+    return UNLOADING.holders
 
 
 def test_captures_and_graphs_hold(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     put_off = Unloading()  # which no graph of another test holds
     monkeypatch.setattr(setup, 'UNLOADING', put_off)
+    holders = lambda: put_off.holders  # noqa: E731
     x = sim.arange(4.0)
     made: list[str] = []
     with ck.capture(lines=False) as cap:
-        assert put_off._holders == 1
-        put_off._put_off(lambda name: made.append(name), 'kernel')
+        assert holders() == 1
+        put_off.put_off(lambda name: made.append(name), 'kernel')
         y = x * 2
-    assert put_off._holders == 1
+    assert holders() == 1
     with ck.capture(lines=False) as other:  # before Python 3.12 tracing keeps a function's variables alive
         x * 3
-    assert put_off._holders == 2
+    assert holders() == 2
     for _ in range(2):
         cap.graph.close()
-        assert put_off._holders == 1
+        assert holders() == 1
     assert made == []
     del other
     gc.collect()
-    assert put_off._holders == 0
+    assert holders() == 0
     assert made == ['kernel']
     assert y is not None
 

@@ -17,6 +17,7 @@ import pytest
 
 import capturekit as ck
 from capturekit.driver.node_reader import Kernel
+from capturekit.guard.records import CollectiveRecord
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.outside_arrays import ArrayBlocks, held_by
 from capturekit.recorder import ending
@@ -306,7 +307,7 @@ def test_where_nodes_can_not_be_read_nothing_is_kept(sim: Any, monkeypatch: pyte
     live: Any = SimpleNamespace(
         platform=SimpleNamespace(simulated=False, cupy=sim, device=SimpleNamespace(reader=None)),
         memory=object(),
-        named={},
+        collectives=CollectiveRecord(),
     )
     ending.keep_outside(live, [1])
 

@@ -63,7 +63,7 @@ def test_launches_of_graphs_that_are_gone_still_count(sim: Any) -> None:
     gc.collect()
     assert ck.statistics().launches == 10
     assert ck.statistics().launches == 10
-    assert len(counters.FIGURES._left) == 0, 'what is told is not kept'
+    assert len(counters.FIGURES.dropped) == 0, 'what is told is not kept'
 
 
 def test_nothing_grows_where_nobody_asks(sim: Any) -> None:
@@ -73,7 +73,7 @@ def test_nothing_grows_where_nobody_asks(sim: Any) -> None:
             x + 1
         cap.graph.launch()
         del cap
-    assert len(counters.FIGURES._left) <= 1
+    assert len(counters.FIGURES.dropped) <= 1
     assert ck.statistics().launches == 20
 
 

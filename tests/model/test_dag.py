@@ -96,5 +96,5 @@ def test_lanes_that_were_joined_are_gone_on_with_by_later_ones():
         count, root = count + 13, count + 12
         edges += [(lane[-1], root) for lane in lanes]
     order = Order(count, edges)
-    assert order._clock is not None and order._clock.shape[1] <= 8
+    assert order.progress is not None and order.progress.shape[1] <= 8
     assert order.before(0, count - 1) and not order.before(1, 4) and not order.before(4, 1)

@@ -186,9 +186,9 @@ def test_parameters_that_the_guard_does_not_take_are_seen() -> None:
 
     told = signature_of(function)
     assert told is not None
-    assert probe._refused(good, function, told, (function,), False) == ''
-    assert 'too many' in probe._refused(narrow, function, told, (function,), False)
-    assert "'flags'" in probe._refused(demanding, function, told, (function,), False)
+    assert probe.refused(good, function, told, (function,), False) == ''
+    assert 'too many' in probe.refused(narrow, function, told, (function,), False)
+    assert "'flags'" in probe.refused(demanding, function, told, (function,), False)
 
 
 def test_names_spelled_out_in_the_code_are_found() -> None:

@@ -64,7 +64,7 @@ def _noting(instantiate: Any) -> Any:
 def heeds(executable: int) -> bool:
     """Whether an executable graph was instantiated with the priorities of its nodes."""
     device = current().device
-    return bool(device._execs[executable].by_priority) if current().simulated else _NOTED.get(executable, False)
+    return bool(device.executables[executable].by_priority) if current().simulated else _NOTED.get(executable, False)
 
 
 def told(graph: ck.Graph) -> bool:
@@ -390,7 +390,7 @@ def test_each_step_may_fail(sim: Any, monkeypatch: pytest.MonkeyPatch, verb: str
     device, x = sim.__capturekit_simulated__, sim.arange(4.0)
     branches(sim, x)  # streams are there, which stay
     gc.collect()
-    graphs, executables = set(device._graphs), set(device._execs)
+    graphs, executables = set(device.graphs), set(device.executables)
     original, calls = getattr(device, verb), []
 
     def once(*args: Any, **kwargs: Any) -> Any:
@@ -404,8 +404,8 @@ def test_each_step_may_fail(sim: Any, monkeypatch: pytest.MonkeyPatch, verb: str
         with pytest.raises(kind, match='made to fail'), ck.capture():
             branches(sim, x)
     gc.collect()
-    assert device._captures == []
-    assert (set(device._graphs), set(device._execs)) == (graphs, executables)
+    assert device.captures == []
+    assert (set(device.graphs), set(device.executables)) == (graphs, executables)
     graph, y = recorded(lambda: branches(sim, x))
     graph.launch()
     assert told(graph) and np.array_equal(y.get(), wanted())
@@ -420,7 +420,7 @@ def test_everything_is_given_back(sim: Any) -> None:
         graph.update(recorded(lambda: branches(sim, x, priority=None))[0], instantiate=True)
         graph.close()
         gc.collect()
-        left.append((set(device._graphs), set(device._execs), len(device._streams)))
+        left.append((set(device.graphs), set(device.executables), len(device.streams)))
     assert left[0][:2] == (set(), set())
     assert left[1:] == left[:-1]  # streams of lanes stay, for the next fork
 
@@ -431,7 +431,7 @@ def test_a_lost_capture_is_told_as_such(sim: Any, monkeypatch: pytest.MonkeyPatc
     ask = device.stream_priority
 
     def lost(s: int) -> int:
-        device._invalidate(device._captures)
+        device._invalidate(device.captures)
         return int(ask(s))
 
     monkeypatch.setattr(device, 'stream_priority', lost)
@@ -546,7 +546,7 @@ def test_cuda_is_given_the_flag() -> None:
         return next(answers), 77
 
     device = object.__new__(CudaDevice)
-    device._rt = SimpleNamespace(
+    device.rt = SimpleNamespace(
         cudaGraphInstantiate=instantiate, cudaGraph_t=lambda g: ('graph', g), cudaGetLastError=lambda: None
     )
     assert device.graph_instantiate(5) == device.graph_instantiate(5, by_node_priority=True) == 77

@@ -623,13 +623,13 @@ def test_a_capture_that_fails_behind_a_read(sim: Any) -> None:
     x, out = sim.arange(4.0), sim.zeros(2)
     rehearsal = ck.rehearse(way, x, out)
     out[...] = 3
-    graphs = dict(sim.__capturekit_simulated__._graphs)
+    graphs = dict(sim.__capturekit_simulated__.graphs)
     with unchanged(sim):
         with pytest.raises(ZeroDivisionError), ck.capture(rehearsal=rehearsal) as cap:
             way(x, out)
             1 / 0  # noqa: B018
         assert cap.recording.outcome == 'failed'
-        assert sim.__capturekit_simulated__._graphs == graphs
+        assert sim.__capturekit_simulated__.graphs == graphs
         assert out.get().tolist() == [3, 3]
 
 
@@ -971,11 +971,11 @@ def test_memory_goes_back_with_the_graph(sim: Any) -> None:
         return int(device.mem_get_info()[0])
 
     once()
-    before, graphs = free(), (len(device._graphs), len(device._execs))
+    before, graphs = free(), (len(device.graphs), len(device.executables))
     for _ in range(3):
         once()
     assert free() == before
-    assert (len(device._graphs), len(device._execs)) == graphs
+    assert (len(device.graphs), len(device.executables)) == graphs
 
 
 def test_checks_asked_for_too_late_are_taken_for_wrong(sim: Any) -> None:

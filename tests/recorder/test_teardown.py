@@ -41,7 +41,7 @@ def view(cp: Any) -> dict[str, object]:
         'allocator': cp.cuda.memory._get_thread_local_allocator(),
         'stream': cp.cuda.get_current_stream(),
         'mode': mode,
-        'open captures': len(device._captures),
+        'open captures': len(device.captures),
         'lives': dict(GUARD.lives),
         'allocators kept': dict(GUARD.allocators.kept),
         'topology': (list(GUARD.ledger.captures), dict(GUARD.ledger.lanes)),
@@ -332,7 +332,7 @@ def test_a_graph_that_can_not_be_made_keeps_nothing(sim: Any, monkeypatch: pytes
     x = sim.arange(512, dtype='f8')
     device = sim.__capturekit_simulated__
     gc.collect()
-    before = device.mem_get_info()[0], UNLOADING._holders
+    before = device.mem_get_info()[0], UNLOADING.holders
     with unchanged(sim):
         with monkeypatch.context() as patch:
             patch.setattr(teardown.Graph, '_make', fail(RuntimeError))
@@ -340,7 +340,7 @@ def test_a_graph_that_can_not_be_made_keeps_nothing(sim: Any, monkeypatch: pytes
                 x * 2
         with pytest.raises(ck.ClosedError, match='made no graph'):
             cap.graph  # noqa: B018
-        assert (device.mem_get_info()[0], UNLOADING._holders) == before
+        assert (device.mem_get_info()[0], UNLOADING.holders) == before
 
 
 def test_undo_tries_every_step_and_an_interrupted_one_twice() -> None:
@@ -450,13 +450,13 @@ def test_thousands_of_captures_leave_nothing_behind(sim: Any) -> None:
 
     once()
     gc.collect()
-    before = (len(device._streams), len(device._events), len(device._graphs), len(device._execs), len(device._memory))
+    before = (len(device.streams), len(device.events), len(device.graphs), len(device.executables), len(device._memory))
     objects = len(gc.get_objects())
     for _ in range(1000):
         once()
     gc.collect()
     assert (
-        len(device._streams), len(device._events), len(device._graphs), len(device._execs), len(device._memory)
+        len(device.streams), len(device.events), len(device.graphs), len(device.executables), len(device._memory)
     ) == before  # fmt: skip
     assert len(gc.get_objects()) - objects < 500
 

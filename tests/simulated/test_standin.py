@@ -443,11 +443,11 @@ def test_graph_objects(cp: Any, side: Any) -> None:
     graph.upload()
     with pytest.raises(NotImplementedError):
         cp.cuda.Graph()
-    assert len(cp.__capturekit_simulated__._graphs) == len(cp.__capturekit_simulated__._execs) == 1
+    assert len(cp.__capturekit_simulated__.graphs) == len(cp.__capturekit_simulated__.executables) == 1
     del graph
     gc.collect()
-    assert not cp.__capturekit_simulated__._graphs
-    assert not cp.__capturekit_simulated__._execs
+    assert not cp.__capturekit_simulated__.graphs
+    assert not cp.__capturekit_simulated__.executables
 
 
 # -- memory ---------------------------------------------------------------------------------------------------

@@ -80,9 +80,9 @@ def _library_modules() -> list[str]:
 
 def names() -> dict[str, Any]:
     """The rows of the interception table that this CuPy has, by the doctor's judgement."""
-    from capturekit.cli.doctor import _names
+    from capturekit.cli.doctor import names_present
 
-    found = _names({'cupy': {}})
+    found = names_present({'cupy': {}})
     unseen = [name for name, why in found['optional'].items() if _is_a_library_away(why)]
     absent = sorted(found['optional'].keys() - set(unseen)) + [name for name in unseen if not _in_its_file(name)]
     there = found['entries'] - len(found['missing']) - len(found['optional'])
@@ -295,7 +295,7 @@ def verbs() -> dict[str, Any]:
     from capturekit.driver.cuda import CudaDevice
 
     device = CudaDevice(SimpleNamespace(cuda=SimpleNamespace(runtime=SimpleNamespace(graphLaunch=None))))
-    played = device._rt = Played(runtime)
+    played = device.rt = Played(runtime)
     reached, driver, wrong = 0, [], {}
     for name, verb in inspect.getmembers(CudaDevice, inspect.isfunction):
         if name.startswith('_'):

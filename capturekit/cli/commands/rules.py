@@ -51,7 +51,7 @@ def _go(given: argparse.Namespace) -> int:
     if given.json:
         print(json.dumps(list(_entries(modes)), indent=1))
     else:
-        print('\n'.join(_table(modes)))
+        print('\n'.join(table_of(modes)))
     return 0
 
 
@@ -79,7 +79,7 @@ def _entries(modes: list[Mode]) -> Iterator[dict[str, Any]]:
                     }
 
 
-def _table(modes: list[Mode]) -> Iterator[str]:
+def table_of(modes: list[Mode]) -> Iterator[str]:
     long = len(modes) == 1
     width = 20 if long else 7
     if not long:

@@ -64,7 +64,7 @@ class Captures(Graphs):
         self._captures_opened += 1
         to = GraphDefinition(self._handle()) if graph is None else graph
         capture = SimulatedCapture(self._captures_opened, s, Mode(mode), threading.get_ident(), to, graph is None)
-        self._captures.append(capture)
+        self.captures.append(capture)
         self._enter(stream, s, capture)
         stream.after = frozenset()
 
@@ -86,7 +86,7 @@ class Captures(Graphs):
                 if not capture.graph.is_body:  # one that was there before, too
                     self._forget(capture.graph)
                 self._fail(code, 'endCapture')
-            self._graphs[capture.graph.handle] = capture.graph
+            self.graphs[capture.graph.handle] = capture.graph
             return capture.graph.handle
 
     def _ending(self, origin: SimulatedStream, capture: SimulatedCapture) -> Code:
@@ -104,7 +104,7 @@ class Captures(Graphs):
 
     def _release(self, capture: SimulatedCapture) -> None:
         capture.status = CaptureStatus.NONE
-        self._captures.remove(capture)
+        self.captures.remove(capture)
         for s in capture.streams:
             stream = self._stream(s)
             stream.capture, stream.after = None, frozenset()

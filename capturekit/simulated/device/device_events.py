@@ -20,14 +20,14 @@ class Events(Streams):
         """``cudaEventCreate``."""
         with self._lock:
             e = self._handle()
-            self._events[e] = SimulatedEvent(self.get_device())
+            self.events[e] = SimulatedEvent(self.get_device())
             return e
 
     def event_destroy(self, e: int) -> None:
         """``cudaEventDestroy``."""
         with self._lock:
             self._event(e)
-            del self._events[e]
+            del self.events[e]
 
     def event_record(self, e: int, s: int, external: bool = False) -> None:
         """``cudaEventRecord``: in a capture no node, the event then stands for the stream's dependencies."""

@@ -36,7 +36,7 @@ class Graphs(Streams):
     def node_destroy(self, node: int) -> None:
         """``cudaGraphDestroyNode``: take a node, and its edges, out of its graph."""
         with self._lock:
-            for graph in self._graphs.values():
+            for graph in self.graphs.values():
                 found = next((n for n in graph.nodes if n.handle == node), None)
                 if found is not None:
                     graph.nodes.remove(found)
@@ -70,7 +70,7 @@ class Graphs(Streams):
         """``cudaGraphCreate``: an empty graph."""
         with self._lock:
             g = self._handle()
-            self._graphs[g] = GraphDefinition(g)
+            self.graphs[g] = GraphDefinition(g)
             return g
 
     def _new_node(
@@ -110,7 +110,7 @@ class Graphs(Streams):
             graph, node = self._new_node(g, after, lambda: None, decides, 'conditional')
             node.condition, node.decides = condition, decides
             node.bodies = tuple(GraphDefinition(self._handle(), is_body=True) for _ in range(count))
-            self._graphs.update((body.handle, body) for body in node.bodies)
+            self.graphs.update((body.handle, body) for body in node.bodies)
             graph.nodes.append(node)
             return node.handle, [body.handle for body in node.bodies]
 
@@ -123,7 +123,7 @@ class Graphs(Streams):
             graph, node = self._new_node(g, after, lambda: None, 'child', 'graph')
             node.child = copy
             node.inside = GraphDefinition(self._handle(), list(copy.nodes), is_body=True)
-            self._graphs[node.inside.handle] = node.inside
+            self.graphs[node.inside.handle] = node.inside
             graph.nodes.append(node)
             return node.handle
 
@@ -133,11 +133,11 @@ class Graphs(Streams):
             graph = self._graph(g)
             if graph.is_body:
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphDestroy')
-            if all(capture.graph is not graph for capture in self._captures):
+            if all(capture.graph is not graph for capture in self.captures):
                 self._forget(graph)
 
     def _forget(self, graph: GraphDefinition) -> None:
-        self._graphs.pop(graph.handle, None)
+        self.graphs.pop(graph.handle, None)
         for node in graph.nodes:
             for body in node.bodies if node.inside is None else (node.inside,):
                 self._forget(body)

@@ -40,7 +40,7 @@ class Launches(DeviceState):
             if graph.is_body or graph.maimed or not executable.conditions.keys() >= executable.used():
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphInstantiate')
             x = self._handle()
-            self._execs[x] = executable
+            self.executables[x] = executable
             return x
 
     def graph_launch(self, x: int, s: int) -> None:
@@ -158,6 +158,6 @@ class Launches(DeviceState):
         with self._lock:
             self._unsafe('graphExecDestroy')
             self._exec(x)
-            del self._execs[x]
+            del self.executables[x]
             if self.queue is not None:
                 self.queue.launched.pop(x, None)

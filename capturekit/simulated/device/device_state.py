@@ -81,13 +81,13 @@ class DeviceState(Devices):
         #: What waits to be run; None where work runs at once.
         self.queue: Queue | None = None
         self.be_late(os.environ.get('CAPTUREKIT_LATE') == '1' if late is None else late)
-        self._streams: dict[int, SimulatedStream] = {}
+        self.streams: dict[int, SimulatedStream] = {}
         self._per_thread: dict[tuple[int, int], SimulatedStream] = {}
-        self._events: dict[int, SimulatedEvent] = {}
-        self._graphs: dict[int, GraphDefinition] = {}
-        self._execs: dict[int, ExecutableGraph] = {}
+        self.events: dict[int, SimulatedEvent] = {}
+        self.graphs: dict[int, GraphDefinition] = {}
+        self.executables: dict[int, ExecutableGraph] = {}
         self._running = threading.local()
-        self._captures: list[SimulatedCapture] = []
+        self.captures: list[SimulatedCapture] = []
         self._captures_opened = 0
         self._thread_modes: dict[int, Mode] = {}
         self._memory: dict[int, int] = {}
@@ -127,7 +127,7 @@ class DeviceState(Devices):
             key = threading.get_ident(), self.get_device()
             return self._per_thread.setdefault(key, SimulatedStream(non_blocking=False, device=self.get_device()))
         try:
-            return self._streams[s]
+            return self.streams[s]
         except KeyError:
             raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'stream {s:#x}') from None
 
@@ -138,21 +138,21 @@ class DeviceState(Devices):
 
     def _event(self, e: int) -> SimulatedEvent:
         try:
-            return self._events[e]
+            return self.events[e]
         except KeyError:
             raise CudaCallError(Code.cudaErrorInvalidResourceHandle, f'event {e:#x}') from None
 
     def _graph(self, g: int) -> GraphDefinition:
-        if g in self._graphs:
-            return self._graphs[g]
-        for capture in self._captures:
+        if g in self.graphs:
+            return self.graphs[g]
+        for capture in self.captures:
             if capture.graph.handle == g:
                 return capture.graph
         raise CudaCallError(Code.cudaErrorInvalidValue, 'graph')
 
     def _exec(self, x: int) -> ExecutableGraph:
         try:
-            return self._execs[x]
+            return self.executables[x]
         except KeyError:
             raise CudaCallError(Code.cudaErrorInvalidValue, 'executable graph') from None
 
@@ -167,11 +167,11 @@ class DeviceState(Devices):
     def _blocking(self) -> list[SimulatedCapture]:
         """Captures that hold a blocking stream of the device: its legacy stream must not be touched beside them."""
         here = self.get_device()
-        members = [(c, [self._member(s) for s in c.streams]) for c in self._captures]
+        members = [(c, [self._member(s) for s in c.streams]) for c in self.captures]
         return [c for c, streams in members if any(not s.non_blocking and s.device == here for s in streams)]
 
     def _member(self, s: int) -> SimulatedStream:
-        return self._streams.get(s) or SimulatedStream(non_blocking=False)
+        return self.streams.get(s) or SimulatedStream(non_blocking=False)
 
     def _guarding(self) -> list[SimulatedCapture]:
         """Captures whose mode keeps unsafe calls away from this thread."""
@@ -181,7 +181,7 @@ class DeviceState(Devices):
             return []
         return [
             c
-            for c in self._captures
+            for c in self.captures
             if (c.thread == me and c.mode is not Mode.RELAXED) or (c.mode is Mode.GLOBAL and mode is Mode.GLOBAL)
         ]
 

@@ -27,9 +27,7 @@ class Streams(DeviceState):
         """``cudaStreamCreateWithPriority``: a priority is moved into the range 0 to -5."""
         with self._lock:
             s = self._handle()
-            self._streams[s] = SimulatedStream(
-                non_blocking, min(max(priority, _FIRST), _LAST), device=self.get_device()
-            )
+            self.streams[s] = SimulatedStream(non_blocking, min(max(priority, _FIRST), _LAST), device=self.get_device())
             return s
 
     def stream_device(self, s: int) -> int:
@@ -48,7 +46,7 @@ class Streams(DeviceState):
             if stream.capture is not None:
                 stream.capture.streams.discard(s)
                 stream.capture.orphans |= stream.after
-            self._streams.pop(s, None)
+            self.streams.pop(s, None)
 
     def stream_synchronize(self, s: int) -> None:
         """``cudaStreamSynchronize``."""

@@ -90,7 +90,7 @@ class Work(Streams):
         """``cudaDeviceSynchronize``: loses captures with a stream of the device, from any thread, in every mode."""
         with self._lock:
             here = self.get_device()
-            there = [c for c in self._captures if any(self._member(s).device == here for s in c.streams)]
+            there = [c for c in self.captures if any(self._member(s).device == here for s in c.streams)]
             if there:
                 answer = self.table.row(Operation.DEVICE_SYNCHRONIZE, Target.NONE)[0](Mode.RELAXED, False)
                 self._fail(answer.code, 'deviceSynchronize', there)

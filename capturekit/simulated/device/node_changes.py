@@ -188,8 +188,8 @@ class Changes:
     """The verbs of a device that change graphs. Beside them it needs what :class:`SimulatedDevice` keeps."""
 
     _lock: Any
-    _graphs: dict[int, GraphDefinition]
-    _execs: dict[int, ExecutableGraph]
+    graphs: dict[int, GraphDefinition]
+    executables: dict[int, ExecutableGraph]
     _graph: Callable[[int], GraphDefinition]
     _exec: Callable[[int], ExecutableGraph]
     _handle: Callable[[], int]
@@ -207,7 +207,7 @@ class Changes:
                 return refused.reason, 0 if refused.node is None else refused.node.handle
             new.off = {pairs[n] for n in executable.off}
             new.anchors = {handle: pairs[n] for handle, n in executable.anchors.items()}
-            self._execs[x] = new
+            self.executables[x] = new
             return '', 0
 
     def graph_clone(self, g: int) -> int:
@@ -221,9 +221,9 @@ class Changes:
                 copies[n] = replace(n, handle=self._handle(), after=frozenset(copies[a] for a in n.after))
                 if n.inside is not None:
                     inside = copies[n].inside = replace(n.inside, handle=self._handle())
-                    self._graphs[inside.handle] = inside
+                    self.graphs[inside.handle] = inside
             handle = self._handle()
-            self._graphs[handle] = type(graph)(handle, list(copies.values()))
+            self.graphs[handle] = type(graph)(handle, list(copies.values()))
             return handle
 
     def graph_accesses(self, g: int) -> dict[int, Touched]:
