@@ -182,7 +182,7 @@ _SHAPES = (_without(forms=None), _gives(Keeper, 'arrays_and_forms', ()))
 
 LOST: tuple[LostMend, ...] = (
     LostMend('1 blocking streams', r'S1 = ', (_gives(CallerStreams, 'in_order'),)),
-    LostMend('2 objects in arguments', r'A_a\d+ = .*(Plain|Slots|Held|Child|Described)\(', (_gives(Watch, '_keep_arguments'),)),
+    LostMend('2 objects in arguments', r'A_a\d+ = (\[|\{|\(|Data|Pair).*(Plain|Slots|Held|Child|Described)\(', (_gives(Watch, '_keep_arguments'),)),
     LostMend('3 opaque arguments', r'A_a\d+ = (Row|Table|Grown|bytearray|array|dict)', (_replaced(Watch, '_watch', _no_contents),)),
     LostMend('4 computed names', r'getattr|vars|fields', (_replaced(watch, 'reads', _only_arguments),
              _replaced(watch, 'names_of', _only_constant_names))),

@@ -17,7 +17,7 @@ from tests.agreement.python_programs import program, try_many
 from tests.examples import examples
 
 #: A cause has to be found by this many programs that speak of its subject.
-WITHIN = 150
+WITHIN = 300
 #: A program that gives another answer at each call, were it not for what is compared: its global is bound anew.
 STALE = Program(
     'G = 1.0\nf = over(lambda x: x * G)\nimport cupy as cp\nX, R = cp.ones(2), []',
