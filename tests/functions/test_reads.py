@@ -460,6 +460,15 @@ def test_an_equal_object_is_another_one(cp: Any, holder: Any, put: Callable[[Any
     assert {variant.state for variant in fn.variants} == {'recorded'}
 
 
+def test_an_array_of_the_host_in_another_order_is_another_one(cp: Any) -> None:
+    holder = Thing()
+    fn = ck.graphed(lambda x: x * float(holder.table.ravel('K')[1]))
+    for order, want in (('C', 2.0), ('F', 3.0), ('C', 2.0)):
+        holder.table = np.array([[1.0, 2.0], [3.0, 4.0]], order=order)
+        for _ in range(3):
+            assert fn(cp.ones(1)).get().tolist() == [want]
+
+
 def test_a_container_that_is_also_a_global(cp: Any) -> None:
     @ck.graphed
     def fn(x: Any, given: list[Any]) -> Any:
