@@ -39,7 +39,7 @@ def cp() -> Iterator[Any]:
     assert not left
     assert found.cuda.get_current_stream() == found.cuda.Stream.null
     assert found.cuda.memory._get_thread_local_allocator() is None
-    assert not found.__capturekit_simulated__._captures
+    assert not found.__capturekit_simulated__.captures
 
 
 @pytest.fixture
@@ -858,7 +858,7 @@ def test_stream_identity(cp: Any, side: Any) -> None:
     with pytest.raises(TypeError, match='does not implement'):
         cp.cuda.Stream.from_external(3)
     ptr = side.ptr
-    assert ptr in cp.__capturekit_simulated__._streams
+    assert ptr in cp.__capturekit_simulated__.streams
     del side, external
     assert issubclass(cp.cuda.Stream, cp.cuda.stream._BaseStream)
 
@@ -868,7 +868,7 @@ def test_streams_are_destroyed_with_their_object(cp: Any) -> None:
     ptr = stream.ptr
     del stream
     gc.collect()
-    assert ptr not in cp.__capturekit_simulated__._streams
+    assert ptr not in cp.__capturekit_simulated__.streams
 
 
 # -- exchange -------------------------------------------------------------------------------------------------
