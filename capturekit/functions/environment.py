@@ -20,7 +20,7 @@ from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, among, bases_of, name_of
 from capturekit.model.kept_values import VIEWS, Kept, contents_of
 from capturekit.model.plain_values import show
-from capturekit.model.value_changes import difference
+from capturekit.model.value_changes import ValueDifference, difference
 
 _FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
@@ -112,6 +112,8 @@ class Environment:
         #: Names in modules of CuPy's, with what they were, and with what is there while the guard is in place.
         self._inner: list[tuple[Any, list[str], list[Any], bool]] = []
         self._inner_now: list[tuple[Any, list[str], list[Any], int]] = []
+        #: Whether code asks if two objects are the same: one that is equal is another then.
+        self.by_identity = False
         self._written = written
         self._empty()
         if written is None:
@@ -222,7 +224,15 @@ class Environment:
         for array, kind, numbers in self._numbers:
             if (array.dtype, array.shape) != kind or array.tobytes() != numbers:
                 return False
-        return all(difference(entry.kept, entry.read()) is None for entry in self._slow)
+        return all(self._difference(entry) is None for entry in self._slow)
+
+    def _difference(self, entry: WatchedValue) -> ValueDifference | None:
+        """Compare one thing by its rules."""
+        value = entry.read()
+        found = difference(entry.kept, value)
+        if found is None and self.by_identity and _replaced(entry.kept, value, set()):
+            return ValueDifference('', 'is or holds another object, equal to the one that was there')
+        return found
 
     def _compare(self) -> str | None:
         """Compare everything by its rules. Values that are others and equal are the ones to look for next time."""
@@ -247,7 +257,7 @@ class Environment:
                 name = min(names.intersection(mapping))
                 return f'{where.format(name)} is {show(mapping[name])} and was not there when recorded'
         for entry in self.entries:
-            found = difference(entry.kept, entry.read())
+            found = self._difference(entry)
             if found is not None:
                 return f'{entry.where(found.path)} {found.text} when recorded'
         if self._written is None:
@@ -298,6 +308,18 @@ class Environment:
             self._objects, self._absent, self._cells, self._slots, self._slow, self._sequences, self._numbers,
             self._missing, self._bases, self._names, self._forms, self._inner,
         ))  # fmt: skip
+
+
+def _replaced(kept: Kept, value: Any, seen: set[int]) -> bool:
+    """Whether an equal value is, or holds, another object than the one that was kept. Tuples have no identity here."""
+    if kept.kind in ('plain', 'same', 'method', 'big') or id(kept) in seen:
+        return False
+    seen.add(id(kept))
+    if value is not kept.value and not issubclass(type(value), _UNCHANGING):
+        return True
+    contents = contents_of(value)
+    items = [] if contents is None else contents[2]
+    return any(_replaced(part, item, seen) for part, item in zip(kept.parts, items))
 
 
 class _Insides:

@@ -31,7 +31,6 @@ def finish(watch: CodeMet) -> Environment:
     missing: list[Any] = [
         (_itself, mapping, frozenset(names), where) for mapping, names, where in watch._absent.values()
     ]
-    names: list[Any] = []
     for holder in watch._holders.values():
         if holder.layout.dictionary is not None and holder.missing:
             where = f'attribute {{}}{watch._of(holder)}'
@@ -39,8 +38,6 @@ def finish(watch: CodeMet) -> Environment:
         if holder.kind != 'object' or holder.cls is not type(holder.value):
             continue
         get = holder.layout.dictionary
-        if get is not None and (holder.whole or (watch._everything and holder.owned)):
-            names.append((get, holder.value, list(holder.start)))
         if id(holder.value) in watched or holder.missing or holder.owned:
             read = get or _no_dictionary
             objects.append((holder.value, holder.cls, read, read(holder.value)))
@@ -48,10 +45,13 @@ def finish(watch: CodeMet) -> Environment:
     bases = list(watch._bases.values())
     forms = [(array, watch._keeper.forms[id(array)]) for array in arrays if id(array) in watch._keeper.forms]
     entries = list(watch._entries.values())
-    environment = Environment(entries, objects, arrays, watch._unwatchable, written, missing, bases, names, forms)
+    environment = Environment(
+        entries, objects, arrays, watch._unwatchable, written, missing, bases, _all_names(watch), forms
+    )
     environment.own = watch._own
     environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()])
     environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
+    environment.by_identity = bool(watch._identities)
     _let_go(watch)
     return environment
 
@@ -90,6 +90,36 @@ def _no_dictionary(value: object) -> None:
     return None
 
 
+def _all_names(watch: CodeMet) -> list[tuple[Any, Any, list[str]]]:
+    """Of objects, modules and classes all of whose attributes count: how to list their names, and what these were."""
+    names: list[tuple[Any, Any, list[str]]] = []
+    for holder in watch._holders.values():
+        get = holder.layout.dictionary
+        if get is None or holder.cls is not type(holder.value):
+            continue
+        if holder.kind == 'module':
+            if watch._everything and holder.owned:
+                names.append((_names_in_module, holder.value, _not_pythons(holder.start)))
+        elif holder.whole or (watch._everything and holder.owned):
+            names.append((get, holder.value, list(holder.start)))
+    if watch._everything:
+        names += [(_names_in_class, cls, _names_in_class(cls)) for cls, _ in watch._classes.values()]
+    return names
+
+
+def _not_pythons(names: Any) -> list[str]:
+    """Names but for those that Python puts there itself: at a first warning, or a first copy."""
+    return [name for name in names if not name.startswith('__')]
+
+
+def _names_in_module(module: Any) -> list[str]:
+    return _not_pythons(vars(module))
+
+
+def _names_in_class(cls: type) -> list[str]:
+    return _not_pythons(dictionary_of_class(cls))
+
+
 def _aliases(watch: CodeMet) -> None:
     """Containers among the arguments are made anew for a recording: nothing else may lead to them."""
     for key, value in watch._own.items():
@@ -120,7 +150,8 @@ def _written(watch: CodeMet) -> str | None:
         if name in values:
             return f'the function creates global {name} of {file}'
     for cls, before in watch._classes.values():
-        new = (dictionary_of_class(cls).keys() - before) & watch._attributes
+        new = dictionary_of_class(cls).keys() - before
+        new = set(_not_pythons(new)) if watch._everything else new & watch._attributes
         if new:
             return f'the function creates attribute {min(new)} of class {name_of(cls)}'
     for holder in watch._holders.values():

@@ -117,6 +117,37 @@ def by_vars() -> Case:
     return reads_all, (), functools.partial(setattr, thing, 'late')
 
 
+def _sum_of_all(holder: Any) -> Callable[[Any], Any]:
+    def reads_all(x: Any) -> Any:
+        for value in vars(holder).values():
+            x = x * value if type(value) is float else x
+        return x
+
+    return reads_all
+
+
+def by_vars_of_a_module() -> Case:
+    module = types.ModuleType('settings_of_a_test')
+    return _sum_of_all(module), (), functools.partial(setattr, module, 'late')
+
+
+def by_vars_of_a_class() -> Case:
+    kind = types.new_class('Kind')
+    return _sum_of_all(kind), (), functools.partial(setattr, kind, 'late')
+
+
+def by_vars_of_a_function() -> Case:
+    def holder() -> None: ...
+
+    return _sum_of_all(holder), (), functools.partial(setattr, holder, 'late')
+
+
+def by_dir() -> Case:
+    kind = types.new_class('Kind')
+    thing = kind()
+    return (lambda x: x * (1.0 + ('late' in dir(thing)))), (), functools.partial(setattr, kind, 'late')
+
+
 def by_a_text() -> Case:
     thing = Thing(rate=1.0)
     return (lambda x: x * float(f'{thing.rate}')), (), functools.partial(setattr, thing, 'rate')
@@ -307,7 +338,8 @@ CASES = {
     **{
         make.__name__: make
         for make in (
-            by_names_in_a_tuple, by_a_name_that_is_made, by_vars, by_a_text, by_an_attrgetter, by_a_partial, by_globals,
+            by_names_in_a_tuple, by_a_name_that_is_made, by_vars, by_vars_of_a_module,
+            by_vars_of_a_class, by_vars_of_a_function, by_dir, by_a_text, by_an_attrgetter, by_a_partial, by_globals,
             in_a_slot, in_a_user_dict, in_a_chain, in_a_bound_method, in_a_class_of_a_tuple, in_a_metaclass,
             in_front_of_the_class, in_front_of_a_hook, in_front_of_an_exception, in_other_bases, in_a_special_method,
             in_a_module_of_pythons, in_a_weak_reference, in_a_context, in_a_thread_local, in_a_number_of_c, in_a_cache,
@@ -406,6 +438,35 @@ def test_identity_and_aliasing(cp: Any) -> None:
         assert same(cp.ones(1), SHARED).get().tolist() == [2]
         assert twice(cp.ones(1), SHARED, [1.0]).get().tolist() == [1]
         assert twice(cp.ones(1), SHARED, SHARED).get().tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ('holder', 'put'),
+    [
+        ([SHARED], lambda holder, one: operator.setitem(holder, 0, one)),
+        (Thing(one=SHARED), lambda holder, one: setattr(holder, 'one', one)),
+        ({'a': ([SHARED],)}, lambda holder, one: operator.setitem(holder['a'][0], 0, one)),
+    ],
+)
+def test_an_equal_object_is_another_one(cp: Any, holder: Any, put: Callable[[Any, Any], None]) -> None:
+    def found() -> Any:
+        return holder.one if isinstance(holder, Thing) else holder[0] if isinstance(holder, list) else holder['a'][0][0]
+
+    fn = ck.graphed(lambda x: x * (2 if found() is SHARED else 3))
+    for one, want in ((SHARED, 2), ([1.0], 3), (SHARED, 2), ([1.0], 3)):
+        put(holder, one)
+        for _ in range(3):
+            assert fn(cp.ones(1)).get().tolist() == [want]
+    assert {variant.state for variant in fn.variants} == {'recorded'}
+
+
+def test_an_array_of_the_host_in_another_order_is_another_one(cp: Any) -> None:
+    holder = Thing()
+    fn = ck.graphed(lambda x: x * float(holder.table.ravel('K')[1]))
+    for order, want in (('C', 2.0), ('F', 3.0), ('C', 2.0)):
+        holder.table = np.array([[1.0, 2.0], [3.0, 4.0]], order=order)
+        for _ in range(3):
+            assert fn(cp.ones(1)).get().tolist() == [want]
 
 
 def test_a_container_that_is_also_a_global(cp: Any) -> None:

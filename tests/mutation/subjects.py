@@ -18,7 +18,7 @@ SUBJECTS = {
         (
             'tests/model/test_rules.py',
             'tests/model/test_ledger.py',
-            'tests/agreement',
+            'tests/agreement/test_agreement.py',
             'tests/simulated/test_contract.py',
         ),
         prose=('Rule', 'Effect', 'Target'),
@@ -26,7 +26,7 @@ SUBJECTS = {
     'capturekit/model/ledger.py': Subject(
         (
             'tests/model/test_ledger.py',
-            'tests/agreement',
+            'tests/agreement/test_agreement.py',
             'tests/simulated/test_contract.py',
             'tests/render/test_failed.py',
             'tests/recorder/test_teardown.py',

@@ -21,17 +21,19 @@ class AddressSpace:
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._blocks: dict[int, Bytes] = {}
-        # Python collects garbage anywhere, also while this thread is in here and holds the lock: a finalizer that
-        # waited for it would wait for ever, and one that did not would change the lists under their reader.
-        self._lock = threading.Lock()
+        # Python collects garbage anywhere, also while this thread is in here and holds the lock. A finalizer may then
+        # remove a block, or run the work of late streams, which looks blocks up: it must not wait for the lock, and
+        # what it changes must not move under the reader that it interrupts.
+        self._lock = threading.RLock()
+        self._depth = 0
         self._leaving: deque[int] = deque()
 
     def add(self, address: int, block: Bytes) -> None:
         """Put ``block`` at ``address``."""
         with self._lock:
             self._let_go()
-            bisect.insort(self._starts, address)
             self._blocks[address] = block
+            bisect.insort(self._starts, address)
 
     def remove(self, address: int) -> None:
         """Take away the block that starts at ``address``, if there is one: now, or before the next use. Never waits."""
@@ -43,20 +45,31 @@ class AddressSpace:
                 self._lock.release()
 
     def _let_go(self) -> None:
-        while self._leaving:
-            address = self._leaving.popleft()
-            if self._blocks.pop(address, None) is not None:
-                del self._starts[bisect.bisect_left(self._starts, address)]
+        if self._depth:
+            return  # this is a finalizer: whom it interrupts lets go at its next use
+        self._depth += 1
+        try:
+            while self._leaving:
+                address = self._leaving.popleft()
+                if address in self._blocks:
+                    del self._starts[bisect.bisect_left(self._starts, address)]
+                    del self._blocks[address]
+        finally:
+            self._depth -= 1
 
     def find(self, address: int, nbytes: int = 0) -> tuple[Bytes, int] | None:
         """Return the block that holds ``nbytes`` at ``address`` and the offset in it, or None."""
         with self._lock:
             self._let_go()
-            at = bisect.bisect_right(self._starts, address) - 1
-            if at < 0:
-                return None
-            start = self._starts[at]
-            block = self._blocks[start]
+            self._depth += 1
+            try:
+                at = bisect.bisect_right(self._starts, address) - 1
+                if at < 0:
+                    return None
+                start = self._starts[at]
+                block = self._blocks[start]
+            finally:
+                self._depth -= 1
         offset = address - start
         if offset >= block.size or offset + nbytes > block.size:
             return None

@@ -1,0 +1,218 @@
+"""The mends of causes of wrong answers, each taken out on its own, to see that the programs find the cause again."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from capturekit.functions import binding, decorator, holders, variant, watch, written
+from capturekit.functions.code_reads import CodeNames
+from capturekit.functions.environment import Environment
+from capturekit.functions.watch import Watch
+from capturekit.guard.allocators import Allocators
+from capturekit.guard.arrays import Arrays
+from capturekit.guard.caller_streams import CallerStreams
+from capturekit.guard.effects import Effects
+from capturekit.guard.random_draws import RandomDraws
+from capturekit.model import pytree
+from capturekit.model.kept_values import Keeper
+
+Patch = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True)
+class LostMend:
+    """One mend. ``about``: what programs that can find it hold; ``beside``: taken out as well, and alone does nothing."""
+
+    cause: str
+    about: str
+    patches: tuple[Patch, ...]
+    beside: tuple[Patch, ...] = ()
+
+    def out(self) -> ExitStack:
+        """Take the mend out, until the block ends."""
+        return _entered((*self.beside, *self.patches))
+
+    def with_what_is_beside(self) -> ExitStack:
+        """Take out only what is beside it."""
+        return _entered(self.beside)
+
+
+def _entered(patches: tuple[Patch, ...]) -> ExitStack:
+    stack = ExitStack()
+    for patch in patches:
+        stack.enter_context(patch())
+    return stack
+
+
+def _gives(owner: Any, name: str, answer: Any = None) -> Patch:
+    """A function or method that only gives this answer."""
+    return lambda: mock.patch.object(owner, name, lambda *args, **kwargs: answer)
+
+
+def _replaced(owner: Any, name: str, made: Callable[[Any], Any]) -> Patch:
+    """What is made of the original stands in its place."""
+    return lambda: mock.patch.object(owner, name, made(getattr(owner, name)))
+
+
+def _without(**names: Any) -> Patch:
+    """An environment is made without some of its parts."""
+
+    def made(original: Any) -> Any:
+        def init(self: Any, entries: Any, objects: Any, arrays: Any, unwatchable: Any, writes: Any, *rest: Any) -> None:
+            order = ('missing', 'bases', 'names', 'forms')
+            values = {**dict(zip(order, rest)), **names}
+            original(self, entries, objects, arrays, unwatchable, writes, **values)
+
+        return init
+
+    return _replaced(Environment, '__init__', made)
+
+
+def _visible(*classes: str) -> Patch:
+    """Objects of these classes count as seen, whole."""
+
+    def made(original: Any) -> Any:
+        return lambda value: type(value).__name__ in classes or original(value)
+
+    return _replaced(holders, 'is_visible', made)
+
+
+def _no_contents(original: Any) -> Any:
+    def only_met(self: Any, kind: str, holder: Any, key: str, value: Any, *rest: Any) -> Any:
+        if kind == 'argument':
+            self._meet(value)
+            return None
+        return original(self, kind, holder, key, value, *rest)
+
+    return only_met
+
+
+def _as_before(original: Any) -> Any:
+    def allocator_set(self: Any, set_: Any, allocator: Any) -> Any:
+        mine = self.state.mine()
+        caller = None if mine is None else mine.caller
+        try:
+            if mine is not None:
+                mine.caller = None
+            return original(self, set_, allocator)
+        finally:
+            if mine is not None:
+                mine.caller = caller
+
+    return allocator_set
+
+
+def _through(position: int) -> Callable[[Any], Any]:
+    """The guard's method does what it guards, and no more; the original is at ``position`` among the arguments."""
+
+    def made(_original: Any) -> Any:
+        def through(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return args[position](*args[position + 1 :], **kwargs)
+
+        return through
+
+    return made
+
+
+def _only_constant_names(original: Any) -> Any:
+    def names_of(code: Any) -> Any:
+        values = list(original(code))
+        values[4] = False  # everything
+        return CodeNames(*values)
+
+    return names_of
+
+
+def _only_arguments(original: Any) -> Any:
+    return lambda function: 'arguments' if original(function) == 'names' else original(function)
+
+
+def _at_home(original: Any) -> Any:
+    def implied(self: Any, live: Any, lane: Any) -> Any:
+        return [one for one in original(self, live, lane) if one.device == lane.device == live.home]
+
+    return implied
+
+
+def _of_one_device(original: Any) -> Any:
+    def init(self: Any, platform: Any, caller: Any) -> None:
+        home = platform.cupy.cuda.runtime.getDevice()
+        caller.outside = {where: stream for where, stream in caller.outside.items() if where[0] == home}
+        original(self, platform, caller)
+
+    return init
+
+
+def _as_shared_memory(original: Any) -> Any:
+    return lambda self, array, known, memory: original(
+        self, array, known, types.SimpleNamespace(private=False, owns=memory.owns)
+    )
+
+
+def _ranges_by_equality(original: Any) -> Any:
+    return lambda value: (range, value) if type(value) is range else original(value)
+
+
+def _any_mask(_original: Any) -> Any:
+    return lambda self, array, key: key if isinstance(key, type(array)) and key.dtype.kind == 'b' else None
+
+
+def _always_bound(_original: Any) -> Any:
+    return lambda self, instance, owner=None: self if instance is None else types.MethodType(self, instance)
+
+
+def _forgetting(original: Any) -> Any:
+    def close(self: Any) -> None:
+        self.unsettled.clear()
+        original(self)
+
+    return close
+
+
+def _all_arrays(cupy: Any) -> Any:
+    return lambda value: isinstance(value, cupy.ndarray)
+
+
+_SHAPES = (_without(forms=None), _gives(Keeper, 'arrays_and_forms', ()))
+
+LOST: tuple[LostMend, ...] = (
+    LostMend('1 blocking streams', r'S1 = ', (_gives(CallerStreams, 'in_order'),)),
+    LostMend('2 objects in arguments', r'A_a\d+ = (\[|\{|\(|Data|Pair).*(Plain|Slots|Held|Child|Described)\(', (_gives(Watch, '_keep_arguments'),)),
+    LostMend('3 opaque arguments', r'A_a\d+ = (Row|Table|Grown|bytearray|array|dict)', (_replaced(Watch, '_watch', _no_contents),)),
+    LostMend('4 computed names', r'getattr|vars|fields', (_replaced(watch, 'reads', _only_arguments),
+             _replaced(watch, 'names_of', _only_constant_names))),
+    LostMend('5 a refusal that is caught', r'except Exception', (_gives(variant, 'must_not_refuse'),)),
+    LostMend('6 an allocator of its own', r'POOL', (_replaced(Allocators, 'pool_malloc', _through(1)),
+             _replaced(Allocators, 'allocator_set', _as_before),
+             _replaced(variant.VariantRecorder, '_source', _as_shared_memory))),
+    LostMend('7 changed twice', r'VOICE = ValueError\(B\)', (_gives(variant, 'must_reach_known_arrays'),), (_visible('ValueError'),)),
+    LostMend('8 imports in the function', r'    (from|import) settings', (_gives(Watch, '_imported'),)),
+    LostMend('9 threads', r'threading\.Thread', (_replaced(Effects, 'thread_fed', _through(1)), _gives(Watch, '_doubt'))),
+    LostMend('10 cached helpers', r'lru_cache', (_visible('_lru_cache_wrapper'), _gives(Watch, '_doubt'))),
+    LostMend('11 classes of the library', r'UserDict|ContextVar|ChainMap|VOICE', (_visible('ContextVar', 'ValueError'),
+             _gives(holders, 'is_whole', False))),
+    LostMend('12 the outside world', r'environ|decimal|printoptions', (_gives(Watch, '_doubt'), _visible('local'))),
+    LostMend('13 names that come later', r'LATER|LOOKED', (_without(missing=None),)),
+    LostMend('14 checks that come later', r'settled\(True', (_replaced(variant.Variant, 'close', _forgetting),)),
+    LostMend('15 another state to draw from', r'set_random_state', (_gives(RandomDraws, '_state_of_the_moment'),)),
+    LostMend('16 order with streams outside', r'S2 = ', (_gives(variant.Fences, 'needed', False),)),
+    LostMend('17 identities', r'OPTIONS', (_gives(decorator, 'given_back'), _gives(written, '_aliases'))),
+    LostMend('18 two devices', r'Device\(1\)', (_replaced(CallerStreams, 'implied', _at_home),
+             _replaced(variant.Fences, '__init__', _of_one_device))),
+    LostMend('19 shapes that change', r'\.shape = ', _SHAPES),
+    LostMend('20 bases of arrays', r'\.base is|owndata', (_gives(watch.Watch, '_of_arrays'),)),
+    LostMend('21 masks that do not fit', r'y\[y\.ravel|ones\(5, bool\)', (_replaced(Arrays, '_whole_mask', _any_mask),)),
+    LostMend('22 keys that collide', r'A_a\d+ = range', (_replaced(pytree, 'plain_key', _ranges_by_equality),)),
+    LostMend('23 special methods', r'Held\(|Grown\(', (lambda: mock.patch.object(holders, 'SPECIAL', frozenset()),)),
+    LostMend('24 memory of the host', r'out=HOST', (_gives(Effects, '_fills'), _gives(written, '_written'))),
+    LostMend('25 events that are returned', r'return y, (e|cp)', (
+        lambda: mock.patch.object(decorator, 'only_arrays', _all_arrays),
+        lambda: mock.patch.object(variant, 'only_arrays', _all_arrays), _gives(variant, 'must_leave_nothing'))),
+    LostMend('26 bases of classes', r'__bases__', (_without(bases=None),)),
+    LostMend('27 static methods', r'staticmethod', (_replaced(binding.AsFunction, '__get__', _always_bound),)),
+)  # fmt: skip

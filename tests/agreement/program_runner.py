@@ -1,0 +1,316 @@
+"""Runs a program twice from equal starts, plainly and graphed, and finds the first difference that a caller can see."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextvars
+import decimal
+import gc
+import linecache
+import logging
+import math
+import os
+import random
+import re
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import capturekit as ck
+from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.agreement.program_sight import Sight
+from tests.agreement.python_values import PRELUDE
+
+_HOME, _OTHER = 'program_under_test', 'settings_of_program'
+_FILE = f'{_HOME}.py'
+_NAMED = [node for node in ast.walk(ast.parse(PRELUDE)) if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
+#: The names that every program has: they are looked at after the last step only.
+_USUAL = frozenset(node.name for node in _NAMED)
+
+
+@dataclass
+class Program:
+    """A module's source, and the steps: statements that run in it one after the other.
+
+    ``late``: whether the device's work waits. ``options``: what ``over``, the decorator, is given.
+    """
+
+    source: str
+    steps: list[str]
+    late: bool = False
+    options: dict[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        own = self.source.removeprefix(PRELUDE)
+        return f'{own}\n# late: {self.late}, options: {self.options}\n' + '\n'.join(
+            f'# step {number}\n{step}' for number, step in enumerate(self.steps)
+        )
+
+
+@dataclass
+class Run:
+    """One run: for each step what it raised, or ''; which calls a graph answered; and all that can be seen, by step.
+
+    Nobody looks, and so waits for the device, between calls that follow each other.
+    """
+
+    outcomes: list[str] = field(default_factory=list)
+    sights: list[list[str]] = field(default_factory=list)
+    calls: int = 0
+    launched: int = 0
+    reasons: list[str] = field(default_factory=list)
+    broken: str = ''
+
+
+@dataclass
+class Compared:
+    """Two runs. ``difference``: the first, in words, or ''. ``raced``: plain runs were not alike, or broke off."""
+
+    difference: str = ''
+    raced: bool = False
+    calls: int = 0
+    launched: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+
+class Machine:
+    """A simulated CuPy that programs run on one after the other: ``with Machine() as machine: machine.compared(...)``.
+
+    It is made anew now and then. What is there before the programs is frozen meanwhile, so that the garbage collector
+    does not go through it at each.
+    """
+
+    #: After so many programs CuPy is made anew.
+    LASTS = 40
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._device: Any = None
+
+    def __enter__(self) -> Machine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._away()
+
+    def compared(self, program: Program) -> Compared:
+        """Run a program both ways. Where that differs, it is run once more on a new device, and that counts."""
+        found = self._compared(program)
+        if found.difference:
+            self._away()
+            found = self._compared(program)
+        return found
+
+    def _compared(self, program: Program) -> Compared:
+        plain = self.run(program, False)
+        others = (3, 5) if program.late else ()
+        if plain.broken or any(different(plain, self.run(program, False, seed), program) for seed in others):
+            return Compared(raced=True)
+        graphed = self.run(program, True)
+        return Compared(different(plain, graphed, program), False, graphed.calls, graphed.launched, graphed.reasons)
+
+    def told(self, program: Program) -> str:
+        """The program, and what both runs gave at each step."""
+        runs = self.run(program, False), self.run(program, True)
+        lines = [str(program)]
+        for number in range(len(program.steps)):
+            lines += [f'step {number}: {" | ".join(one.outcomes[number] or "went on" for one in runs)}']
+        lines += [f'{runs[1].launched} of {runs[1].calls} calls launched', *runs[1].reasons, runs[0].broken]
+        return '\n'.join([*lines, f'difference: {different(*runs, program) or "none"}'])
+
+    def run(self, program: Program, graphed: bool, seed: int = 0) -> Run:
+        """Run a program, with the world as it always is; another seed is another device."""
+        found = Run()
+        self._there()
+        if seed:
+            install(SimulatedDevice(seed, devices=2), late=program.late)
+        else:
+            self._device.be_late(False)
+            self._device.random.seed(0)
+            self._device.be_late(program.late)
+        try:
+            self._run(program, graphed, found)
+        finally:
+            if seed:
+                uninstall()
+        return found
+
+    @staticmethod
+    def _run(program: Program, graphed: bool, found: Run) -> None:
+        with _world() as (home, cupy):
+            made: list[Any] = []
+            home.over = _decorator(program, made) if graphed else lambda fn: fn
+            home.awaited, home.settled = _awaited, _settled
+            contextvars.copy_context().run(_steps, program, home, made, found, cupy)
+            for one in made:
+                one.clear()
+
+    def _there(self) -> None:
+        if not self._left:
+            self._away()
+            self._device = SimulatedDevice(devices=2)
+            install(self._device)
+            gc.collect()
+            gc.freeze()
+            self._left = 3 * self.LASTS
+        self._left -= 1
+
+    def _away(self) -> None:
+        if self._device is not None:
+            uninstall()
+            gc.unfreeze()
+        self._device, self._left = None, 0
+
+
+def different(plain: Run, graphed: Run, program: Program) -> str:
+    """Say the first difference; '' if there is none."""
+    for number, step in enumerate(program.steps):
+        if plain.outcomes[number] != graphed.outcomes[number]:
+            one, other = (run.outcomes[number] or 'no exception' for run in (plain, graphed))
+            return f'step {number}: {one}; graphed: {other}\n{step}'
+        for one, other in zip(plain.sights[number], graphed.sights[number]):
+            if one != other:
+                return f'after step {number}: {one}; graphed: {other}\n{step}'
+        if len(plain.sights[number]) != len(graphed.sights[number]):
+            return f'after step {number}: there is more on one side\n{step}'
+    return ''
+
+
+def _decorator(program: Program, made: list[Any]) -> Callable[[Any], Any]:
+    def over(fn: Any) -> Any:
+        options: Any = program.options
+        made.append(ck.graphed(fn, **options))
+        return made[-1]
+
+    return over
+
+
+def _steps(program: Program, home: Any, made: list[Any], found: Run, cupy: Any) -> None:
+    with _said(found.reasons):
+        try:
+            exec(compile(program.source, _FILE, 'exec'), vars(home))
+        except Exception as error:
+            found.broken = f'its module raises {type(error).__name__}: {error}'
+            found.outcomes, found.sights = [''] * len(program.steps), [[]] * len(program.steps)
+            return
+        for number, step in enumerate(program.steps):
+            before = _launches(made)
+            try:
+                exec(compile(step, 'step_of_program.py', 'exec'), vars(home))
+                found.outcomes.append('')
+            except Exception as error:
+                text = re.sub(r'0x[0-9a-f]+', '0x', str(error))
+                found.outcomes.append(f'{type(error).__name__}: {text}')
+            if _calls(step):
+                found.calls += 1
+                found.launched += _launches(made) > before
+            found.sights.append([])
+            left_out = _USUAL if number + 1 < len(program.steps) else frozenset()
+            if not left_out or not _calls(program.steps[number + 1]) or not _calls(step):
+                _wait(cupy)
+                found.sights[-1] = Sight(cupy, made, left_out).of_modules(home, sys.modules[_OTHER])
+
+
+def _calls(step: str) -> bool:
+    return 'r = ' in step
+
+
+def _wait(cupy: Any) -> None:
+    for device in (0, 1):
+        with cupy.cuda.Device(device):
+            cupy.cuda.runtime.deviceSynchronize()
+
+
+def _launches(made: list[Any]) -> int:
+    return sum(variant.launches for one in made for variant in one.variants)
+
+
+def _awaited(coroutine: Any) -> Any:
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError('it waits for something')
+
+
+def _settled(clears: bool, fn: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a function whose checks come later, and where they do not hold, call it without graphs, as is documented."""
+    result = fn(*args, **kwargs)
+    last = getattr(fn, 'last', None)
+    if clears and hasattr(fn, 'clear'):
+        fn.clear()
+    if last is not None and not last.holds():
+        return fn.__wrapped__(*args, **kwargs)
+    return result
+
+
+@contextmanager
+def _said(reasons: list[str]) -> Iterator[None]:
+    """Collect what the logger says instead of showing it."""
+    logger = logging.getLogger('capturekit')
+    handler = logging.Handler()
+    handler.emit = lambda record: reasons.append(_general(record.getMessage()))  # type: ignore[method-assign]
+    before = logger.propagate, logger.level
+    logger.addHandler(handler)
+    logger.propagate = False
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before[0]
+        logger.setLevel(before[1])
+
+
+def _general(text: str) -> str:
+    return re.sub(r'\d+', '#', text.partition('eagerly: ')[2] or text)[:110]
+
+
+@contextmanager
+def _world() -> Iterator[tuple[Any, Any]]:
+    """Two new modules and CuPy, Python's own state as it always is; all of it is put back afterwards."""
+    kept = [(module, dict(vars(module))) for module in (math, builtins)]
+    environ, options, errors = dict(os.environ), np.get_printoptions(), np.geterr()
+    states = random.getstate(), np.random.get_state()
+    context = decimal.getcontext().copy()
+    home, other = types.ModuleType(_HOME), types.ModuleType(_OTHER)
+    home.__file__ = _FILE
+    cupy: Any = sys.modules['cupy']
+    try:
+        sys.modules.update({_HOME: home, _OTHER: other})
+        random.seed(0)
+        np.random.seed(0)
+        cupy.random.set_random_state(cupy.random.RandomState(0))
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore')
+            yield home, cupy
+    finally:
+        for name in (_HOME, _OTHER):
+            sys.modules.pop(name, None)
+        for module, values in kept:
+            for name in vars(module).keys() - values.keys():
+                delattr(module, name)
+            vars(module).update(values)
+        os.environ.clear()
+        os.environ.update(environ)
+        np.set_printoptions(**options)
+        np.seterr(**errors)
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        decimal.setcontext(context)
+        _forget_loggers()
+        linecache.checkcache(_FILE)
+        vars(home).clear()
+
+
+def _forget_loggers() -> None:
+    loggers = logging.root.manager.loggerDict
+    for name in [name for name in loggers if name == 'program' or name.startswith('program.')]:
+        del loggers[name]

@@ -1,0 +1,113 @@
+"""Random Python programs give the same plainly and graphed; and they find each known cause of wrong answers again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import count, islice
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.agreement.choices import Choices, replayed, seeded, shortest
+from tests.agreement.lost_mends import LOST, LostMend
+from tests.agreement.program_runner import Machine, Program
+from tests.agreement.python_programs import program, try_many
+from tests.examples import examples
+
+#: A cause has to be found by this many programs that speak of its subject.
+WITHIN = 300
+#: A program that gives another answer at each call, were it not for what is compared: its global is bound anew.
+STALE = Program(
+    'G = 1.0\nf = over(lambda x: x * G)\nimport cupy as cp\nX, R = cp.ones(2), []',
+    ['r = f(X)\nR.append(r)'] * 3 + ['G = 2.0', 'r = f(X)\nR.append(r)'],
+)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    """Programs for Hypothesis to shrink."""
+    return program(Choices(lambda end: draw(st.integers(0, end - 1))))
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    with Machine() as one:
+        yield one
+
+
+@settings(
+    max_examples=examples(80), deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(one=programs())
+def test_a_program_gives_the_same_plainly_and_graphed(machine: Machine, one: Program) -> None:
+    found = machine.compared(one)
+    assert not found.difference, f'{one}\n{found.difference}'
+
+
+def test_half_of_the_calls_are_launched() -> None:
+    tally = try_many(0, examples(120), seed=5)
+    assert tally.different == []
+    assert tally.raced * 10 < tally.tried
+    assert tally.launched * 100 > 45 * tally.calls
+
+
+def test_a_wrong_answer_is_seen(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison itself can fail: what is left stale is a difference, and is none with the check in place."""
+    assert machine.compared(STALE).difference == ''
+    assert machine.compared(STALE).launched == 2
+    monkeypatch.setattr('capturekit.functions.environment.Environment.changed', lambda self: None)
+    assert 'R[3]' in machine.compared(STALE).difference
+
+
+@pytest.mark.parametrize(
+    ('step', 'seen'),
+    [
+        ('r = f(X)', ''),
+        ('r = f(X)\nR.append(r if graphed else r.copy())', 'object'),
+        ('R.append(f(X) * (1 + graphed))', '[1.0, 1.0]'),
+        ('R.append(f(X).astype(cp.float32 if graphed else cp.float64))', 'float32'),
+        ('X += graphed', '[2.0, 2.0]'),
+        ('if graphed:\n    raise ValueError(3)', 'ValueError: 3'),
+        ('R.append(X if graphed else X[:])', 'object'),
+        ('G = 1 + graphed', 'int 2'),
+        ('def late(): pass\nlate.made = graphed', 'bool True'),
+        ('over.__globals__ and R.append([0.0, -0.0][graphed])', '-0.0'),
+    ],
+)
+def test_whatever_a_caller_can_see_is_compared(machine: Machine, step: str, seen: str) -> None:
+    told = 'graphed = hasattr(over(lambda x: x), "variants")\n'
+    one = Program(STALE.source + f'\n{told}del graphed', [f'{told}{step}\ndel graphed'])
+    assert seen in machine.compared(one).difference
+    assert bool(machine.compared(one).difference) == bool(seen)
+
+
+def test_draws_are_shortened() -> None:
+    numbers = [7, 3, 9, 1, 4, 4, 8]
+    assert shortest(numbers, lambda left: 9 in left) == [9]
+    assert shortest(numbers, lambda left: len(left) > 2 and left[2] == 9) == [0, 0, 9]
+    first = program(seeded('0/1'))
+    again = seeded('0/1')
+    program(again)
+    assert str(program(replayed(again.drawn))) == str(first)
+
+
+def matching(about: str) -> Iterator[Program]:
+    """Programs that speak of a subject."""
+    made = (program(seeded(f'0/{number}')) for number in count())
+    return (one for one in made if re.search(about, str(one)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('lost', LOST, ids=[lost.cause for lost in LOST])
+def test_a_cause_is_found_again_when_its_mend_is_taken_out(lost: LostMend) -> None:
+    ones = islice(matching(lost.about), WITHIN)
+    while True:
+        with lost.out(), Machine() as machine:
+            one = next((one for one in ones if machine.compared(one).difference), None)
+        assert one is not None, f'{WITHIN} programs do not find it'
+        with lost.with_what_is_beside(), Machine() as machine:
+            if not machine.compared(one).difference:
+                return
