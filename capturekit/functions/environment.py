@@ -109,9 +109,6 @@ class Environment:
         self.own: dict[int, Any] = {}
         #: Whether the function may work beyond the elements of an array: a copy of it is too little then.
         self.far = False
-        #: Names in modules of CuPy's, with what they were, and with what is there while the guard is in place.
-        self._inner: list[tuple[Any, list[str], list[Any], bool]] = []
-        self._inner_now: list[tuple[Any, list[str], list[Any], int]] = []
         #: Whether code asks if two objects are the same: one that is equal is another then.
         self.by_identity = False
         self._written = written
@@ -132,6 +129,9 @@ class Environment:
         self._sequences: list[tuple[Any, Any]] = []
         self._numbers: list[tuple[Any, Any, bytes]] = []
         self._slow: list[WatchedValue] = []
+        #: Names in modules of CuPy's, with what they were, and with what is there while the guard is in place.
+        self._inner: list[tuple[Any, list[str], list[Any], bool]] = []
+        self._inner_now: list[tuple[Any, list[str], list[Any], int]] = []
         self._more = False
 
     def keep_inner(self, found: Iterable[tuple[Any, dict[str, Any], bool]]) -> None:

@@ -11,7 +11,7 @@ class LibraryAccess(Libraries):
     """CuPy's vendor libraries, open while the wrappers are installed."""
 
     def __init__(self, state: State) -> None:
-        super().__init__(self._records, self._workspace_on)
+        super().__init__(self._records, self.workspace_on)
         self._state = state
 
     def _recording(self, stream: int) -> Live | None:
@@ -24,7 +24,7 @@ class LibraryAccess(Libraries):
         """Whether a stream is in a capture of capturekit's own, where libraries may record."""
         return self._recording(stream) is not None
 
-    def _workspace_on(self, stream: int) -> tuple[int, int] | None:
+    def workspace_on(self, stream: int) -> tuple[int, int] | None:
         """The workspace that cuBLAS is to use on a stream: address and bytes, memory of the graph; else None."""
         live = self._recording(stream)
         if live is None:

@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from capturekit.functions import binding, decorator, holders, variant, watch, written
+from capturekit.functions import (
+    answering,
+    binding,
+    code_met,
+    fences,
+    holders,
+    variant,
+    variant_recorder,
+    watch,
+    written,
+)
 from capturekit.functions.code_reads import CodeNames
 from capturekit.functions.environment import Environment
 from capturekit.functions.watch import Watch
@@ -185,12 +195,12 @@ LOST: tuple[LostMend, ...] = (
     LostMend('2 objects in arguments', r'A_a\d+ = (\[|\{|\(|Data|Pair).*(Plain|Slots|Held|Child|Described)\(', (_gives(Watch, '_keep_arguments'),)),
     LostMend('3 opaque arguments', r'A_a\d+ = (Row|Table|Grown|bytearray|array|dict)', (_replaced(Watch, '_watch', _no_contents),)),
     LostMend('4 computed names', r'getattr|vars|fields', (_replaced(watch, 'reads', _only_arguments),
-             _replaced(watch, 'names_of', _only_constant_names))),
-    LostMend('5 a refusal that is caught', r'except Exception', (_gives(variant, 'must_not_refuse'),)),
+             _replaced(code_met, 'names_of', _only_constant_names))),
+    LostMend('5 a refusal that is caught', r'except Exception', (_gives(variant_recorder, 'must_not_refuse'),)),
     LostMend('6 an allocator of its own', r'POOL', (_replaced(Allocators, 'pool_malloc', _through(1)),
              _replaced(Allocators, 'allocator_set', _as_before),
-             _replaced(variant.VariantRecorder, '_source', _as_shared_memory))),
-    LostMend('7 changed twice', r'VOICE = ValueError\(B\)', (_gives(variant, 'must_reach_known_arrays'),), (_visible('ValueError'),)),
+             _replaced(variant_recorder.VariantRecorder, '_source', _as_shared_memory))),
+    LostMend('7 changed twice', r'VOICE = ValueError\(B\)', (_gives(variant_recorder, 'must_reach_known_arrays'),), (_visible('ValueError'),)),
     LostMend('8 imports in the function', r'    (from|import) settings', (_gives(Watch, '_imported'),)),
     LostMend('9 threads', r'threading\.Thread', (_replaced(Effects, 'thread_fed', _through(1)), _gives(Watch, '_doubt'))),
     LostMend('10 cached helpers', r'lru_cache', (_visible('_lru_cache_wrapper'), _gives(Watch, '_doubt'))),
@@ -200,10 +210,10 @@ LOST: tuple[LostMend, ...] = (
     LostMend('13 names that come later', r'LATER|LOOKED', (_without(missing=None),)),
     LostMend('14 checks that come later', r'settled\(True', (_replaced(variant.Variant, 'close', _forgetting),)),
     LostMend('15 another state to draw from', r'set_random_state', (_gives(RandomDraws, '_state_of_the_moment'),)),
-    LostMend('16 order with streams outside', r'S2 = ', (_gives(variant.Fences, 'needed', False),)),
-    LostMend('17 identities', r'OPTIONS', (_gives(decorator, 'given_back'), _gives(written, '_aliases'))),
+    LostMend('16 order with streams outside', r'S2 = ', (_gives(fences.Fences, 'needed', False),)),
+    LostMend('17 identities', r'OPTIONS', (_gives(answering, 'given_back'), _gives(written, '_aliases'))),
     LostMend('18 two devices', r'Device\(1\)', (_replaced(CallerStreams, 'implied', _at_home),
-             _replaced(variant.Fences, '__init__', _of_one_device))),
+             _replaced(fences.Fences, '__init__', _of_one_device))),
     LostMend('19 shapes that change', r'\.shape = ', _SHAPES),
     LostMend('20 bases of arrays', r'\.base is|owndata', (_gives(watch.Watch, '_of_arrays'),)),
     LostMend('21 masks that do not fit', r'y\[y\.ravel|ones\(5, bool\)', (_replaced(Arrays, '_whole_mask', _any_mask),)),
@@ -211,8 +221,8 @@ LOST: tuple[LostMend, ...] = (
     LostMend('23 special methods', r'Held\(|Grown\(', (lambda: mock.patch.object(holders, 'SPECIAL', frozenset()),)),
     LostMend('24 memory of the host', r'out=HOST', (_gives(Effects, '_fills'), _gives(written, '_written'))),
     LostMend('25 events that are returned', r'return y, (e|cp)', (
-        lambda: mock.patch.object(decorator, 'only_arrays', _all_arrays),
-        lambda: mock.patch.object(variant, 'only_arrays', _all_arrays), _gives(variant, 'must_leave_nothing'))),
+        lambda: mock.patch.object(answering, 'only_arrays', _all_arrays),
+        lambda: mock.patch.object(variant_recorder, 'only_arrays', _all_arrays), _gives(variant_recorder, 'must_leave_nothing'))),
     LostMend('26 bases of classes', r'__bases__', (_without(bases=None),)),
     LostMend('27 static methods', r'staticmethod', (_replaced(binding.AsFunction, '__get__', _always_bound),)),
 )  # fmt: skip

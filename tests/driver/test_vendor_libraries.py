@@ -413,16 +413,16 @@ def test_workspaces_are_the_lanes_own(sim: Any) -> None:
     with ck.capture() as cap:
         memory = cap._live.memory
         memory.workspace_bytes = 4096
-        assert GUARD.libraries._workspace(outside.ptr) is None
-        first = GUARD.libraries._workspace(cap.stream.ptr)
-        assert first == GUARD.libraries._workspace(cap.stream.ptr) and first[1] == 4096 and memory.holds(first[0])
+        assert GUARD.libraries.workspace_on(outside.ptr) is None
+        first = GUARD.libraries.workspace_on(cap.stream.ptr)
+        assert first == GUARD.libraries.workspace_on(cap.stream.ptr) and first[1] == 4096 and memory.holds(first[0])
         with cap.fork(2) as lanes:
-            spaces = [GUARD.libraries._workspace(lane.stream.ptr) for lane in lanes]
+            spaces = [GUARD.libraries.workspace_on(lane.stream.ptr) for lane in lanes]
             for lane in lanes:
                 with lane:
                     a * 2
         assert len({first, *spaces}) == 3
-    assert GUARD.libraries._workspace(cap.stream.ptr) is None
+    assert GUARD.libraries.workspace_on(cap.stream.ptr) is None
     assert cap.graph.memory_bytes >= 3 * 4096
 
 
