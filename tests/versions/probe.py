@@ -137,7 +137,7 @@ def signatures() -> dict[str, Any]:
                 continue
             verb = attrgetter(entry.verb)(GUARD)
             before = ('call', slot.original) if entry.named else (slot.original,)
-            why = _refused(verb, slot.original, told, before, entry.name.startswith('__'))
+            why = refused(verb, slot.original, told, before, entry.name.startswith('__'))
             if why:
                 wrong[str(entry)] = why
             else:
@@ -145,7 +145,7 @@ def signatures() -> dict[str, Any]:
     return {'agreeing': agreeing, 'untold': untold, 'wrong': wrong}
 
 
-def _refused(
+def refused(
     verb: Callable[..., Any], function: Any, told: inspect.Signature, before: tuple[Any, ...], special: bool
 ) -> str:
     """Why a verb would not take a call that the function takes; '' if it takes all. Operators have no keywords."""
