@@ -729,6 +729,7 @@ def scaled(x, rate):
 
 
 for rate in (2.0, 2.0, 2.0, 3.0):
+    x = x + 1
     y = scaled(x, rate)
     assert cp.allclose(y, x * rate)
 """,
