@@ -10,11 +10,21 @@ from capturekit.launch.graph_memory import extent
 
 def block_like(cupy: Any, block: Any) -> Any:
     """A new array of a block's shape, dtype and strides, from CuPy's current allocator."""
-    if block.flags.c_contiguous:
+    if has_strides_of_a_new_array(block):
         return cupy.ndarray(block.shape, block.dtype)
     low, high = extent(block)
     pointer = cupy.cuda.alloc(max(high - low, 1)) + (block.data.ptr - low)
     return cupy.ndarray(block.shape, block.dtype, pointer, block.strides)
+
+
+def has_strides_of_a_new_array(array: Any) -> bool:
+    """True if the strides are those that CuPy gives a new array; ``c_contiguous`` leaves axes of length 1 aside."""
+    stride = int(array.itemsize)
+    for length, own in zip(reversed(array.shape), reversed(array.strides)):
+        if own != stride:
+            return False
+        stride *= max(length, 1)
+    return True
 
 
 def whole_extent(array: Any) -> tuple[int, int]:

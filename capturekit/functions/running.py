@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from capturekit.functions.argument_slots import RING, from_low
+from capturekit.functions.places import has_strides_of_a_new_array
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD
 from capturekit.model import errors
@@ -141,7 +142,7 @@ def _simple(cupy: Any, results: list[Result], blocks: list[Any], form: Any) -> C
     if len(results) != 1 or results[0].of != 'new' or not results[0].whole or form != 0:
         return None
     block = blocks[0]
-    if not block.flags.c_contiguous or not block.size:
+    if not block.size or not has_strides_of_a_new_array(block):
         return None
     shape, dtype, make = block.shape, block.dtype, cupy.ndarray
     return lambda: make(shape, dtype)

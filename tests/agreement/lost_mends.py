@@ -22,6 +22,7 @@ from capturekit.functions import (
 )
 from capturekit.functions.code_reads import CodeNames
 from capturekit.functions.environment import Environment
+from capturekit.functions.running import Result
 from capturekit.functions.watch import Watch
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.arrays import Arrays
@@ -29,6 +30,7 @@ from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.effects import Effects
 from capturekit.guard.random_draws import RandomDraws
 from capturekit.model import pytree
+from capturekit.model.errors import CaptureError
 from capturekit.model.kept_values import Keeper
 
 Patch = Callable[[], AbstractContextManager[Any]]
@@ -36,9 +38,13 @@ Patch = Callable[[], AbstractContextManager[Any]]
 
 @dataclass(frozen=True)
 class LostMend:
-    """One mend. ``about``: what programs that can find it hold; ``beside``: taken out as well, and alone does nothing."""
+    """One mend. ``about``: what programs that can find it hold; ``beside``: taken out as well, and alone does nothing.
+
+    The search for a program that finds the cause begins at the program ``first``, which was one when this was written.
+    """
 
     cause: str
+    first: int
     about: str
     patches: tuple[Patch, ...]
     beside: tuple[Patch, ...] = ()
@@ -158,10 +164,14 @@ def _of_one_device(original: Any) -> Any:
     return init
 
 
-def _as_shared_memory(original: Any) -> Any:
-    return lambda self, array, known, memory: original(
-        self, array, known, types.SimpleNamespace(private=False, owns=memory.owns)
-    )
+def _kept_where_it_lies(original: Any) -> Any:
+    def source(self: Any, array: Any, known: Any, memory: Any) -> Any:
+        try:
+            return original(self, array, known, memory)
+        except CaptureError:
+            return Result('kept', array=array)
+
+    return source
 
 
 def _ranges_by_equality(original: Any) -> Any:
@@ -191,38 +201,38 @@ def _all_arrays(cupy: Any) -> Any:
 _SHAPES = (_without(forms=None), _gives(Keeper, 'arrays_and_forms', ()))
 
 LOST: tuple[LostMend, ...] = (
-    LostMend('1 blocking streams', r'S1 = ', (_gives(CallerStreams, 'in_order'),)),
-    LostMend('2 objects in arguments', r'A_a\d+ = (\[|\{|\(|Data|Pair).*(Plain|Slots|Held|Child|Described)\(', (_gives(Watch, '_keep_arguments'),)),
-    LostMend('3 opaque arguments', r'A_a\d+ = (Row|Table|Grown|bytearray|array|dict)', (_replaced(Watch, '_watch', _no_contents),)),
-    LostMend('4 computed names', r'getattr|vars|fields', (_replaced(watch, 'reads', _only_arguments),
+    LostMend('1 blocking streams', 21, r'S1 = ', (_gives(CallerStreams, 'in_order'),)),
+    LostMend('2 objects in arguments', 5121, r'A_a\d+ = (\[|\{|\(|Data|Pair).*(Plain|Slots|Held|Child|Described)\(', (_gives(Watch, '_keep_arguments'),)),
+    LostMend('3 opaque arguments', 824, r'A_a\d+ = (Row|Table|Grown|bytearray|array|dict)', (_replaced(Watch, '_watch', _no_contents),)),
+    LostMend('4 computed names', 16, r'getattr|vars|fields', (_replaced(watch, 'reads', _only_arguments),
              _replaced(code_met, 'names_of', _only_constant_names))),
-    LostMend('5 a refusal that is caught', r'except Exception', (_gives(variant_recorder, 'must_not_refuse'),)),
-    LostMend('6 an allocator of its own', r'POOL', (_replaced(Allocators, 'pool_malloc', _through(1)),
+    LostMend('5 a refusal that is caught', 51, r'except Exception', (_gives(variant_recorder, 'must_not_refuse'),)),
+    LostMend('6 an allocator of its own', 1004, r'POOL', (_replaced(Allocators, 'pool_malloc', _through(1)),
              _replaced(Allocators, 'allocator_set', _as_before),
-             _replaced(variant_recorder.VariantRecorder, '_source', _as_shared_memory))),
-    LostMend('7 changed twice', r'VOICE = ValueError\(B\)', (_gives(variant_recorder, 'must_reach_known_arrays'),), (_visible('ValueError'),)),
-    LostMend('8 imports in the function', r'    (from|import) settings', (_gives(Watch, '_imported'),)),
-    LostMend('9 threads', r'threading\.Thread', (_replaced(Effects, 'thread_fed', _through(1)), _gives(Watch, '_doubt'))),
-    LostMend('10 cached helpers', r'lru_cache', (_visible('_lru_cache_wrapper'), _gives(Watch, '_doubt'))),
-    LostMend('11 classes of the library', r'UserDict|ContextVar|ChainMap|VOICE', (_visible('ContextVar', 'ValueError'),
+             _replaced(variant_recorder.VariantRecorder, '_source', _kept_where_it_lies))),
+    LostMend('7 changed twice', 2327, r'VOICE = ValueError\(B\)', (_gives(variant_recorder, 'must_reach_known_arrays'),), (_visible('ValueError'),)),
+    LostMend('8 imports in the function', 65, r'    (from|import) settings', (_gives(Watch, '_imported'),)),
+    LostMend('9 threads', 503, r'threading\.Thread', (_replaced(Effects, 'thread_fed', _through(1)), _gives(Watch, '_doubt'))),
+    LostMend('10 cached helpers', 11517, r'lru_cache', (_visible('_lru_cache_wrapper'), _gives(Watch, '_doubt'))),
+    LostMend('11 classes of the library', 320, r'UserDict|ContextVar|ChainMap|VOICE', (_visible('ContextVar', 'ValueError'),
              _gives(holders, 'is_whole', False))),
-    LostMend('12 the outside world', r'environ|decimal|printoptions', (_gives(Watch, '_doubt'), _visible('local'))),
-    LostMend('13 names that come later', r'LATER|LOOKED', (_without(missing=None),)),
-    LostMend('14 checks that come later', r'settled\(True', (_replaced(variant.Variant, 'close', _forgetting),)),
-    LostMend('15 another state to draw from', r'set_random_state', (_gives(RandomDraws, '_state_of_the_moment'),)),
-    LostMend('16 order with streams outside', r'S2 = ', (_gives(fences.Fences, 'needed', False),)),
-    LostMend('17 identities', r'OPTIONS', (_gives(answering, 'given_back'), _gives(written, '_aliases'))),
-    LostMend('18 two devices', r'Device\(1\)', (_replaced(CallerStreams, 'implied', _at_home),
+    LostMend('12 the outside world', 12, r'environ|decimal|printoptions', (_gives(Watch, '_doubt'), _visible('local'))),
+    LostMend('13 names that come later', 430, r'LATER|LOOKED', (_without(missing=None),)),
+    LostMend('14 checks that come later', 2418, r'settled\(True', (_replaced(variant.Variant, 'close', _forgetting),)),
+    LostMend('15 another state to draw from', 1672, r'set_random_state', (_gives(RandomDraws, '_state_of_the_moment'),)),
+    LostMend('16 order with streams outside', 3, r'S2 = ', (_gives(fences.Fences, 'needed', False),)),
+    LostMend('17 identities', 4111, r'OPTIONS', (_gives(answering, 'given_back'), _gives(written, '_aliases'))),
+    LostMend('18 two devices', 59, r'Device\(1\)', (_replaced(CallerStreams, 'implied', _at_home),
              _replaced(fences.Fences, '__init__', _of_one_device))),
-    LostMend('19 shapes that change', r'\.shape = ', _SHAPES),
-    LostMend('20 bases of arrays', r'\.base is|owndata', (_gives(watch.Watch, '_of_arrays'),)),
-    LostMend('21 masks that do not fit', r'y\[y\.ravel|ones\(5, bool\)', (_replaced(Arrays, '_whole_mask', _any_mask),)),
-    LostMend('22 keys that collide', r'A_a\d+ = range', (_replaced(pytree, 'plain_key', _ranges_by_equality),)),
-    LostMend('23 special methods', r'Held\(|Grown\(', (lambda: mock.patch.object(holders, 'SPECIAL', frozenset()),)),
-    LostMend('24 memory of the host', r'out=HOST', (_gives(Effects, '_fills'), _gives(written, '_written'))),
-    LostMend('25 events that are returned', r'return y, (e|cp)', (
+    LostMend('19 shapes that change', 1546, r'\.shape = ', _SHAPES),
+    LostMend('20 bases of arrays', 9873, r'\.base is|owndata', (_gives(watch.Watch, '_of_arrays'),)),
+    LostMend('21 masks that do not fit', 56, r'y\[y\.ravel|ones\(5, bool\)', (_replaced(Arrays, '_whole_mask', _any_mask),)),
+    LostMend('22 keys that collide', 27940, r'A_a\d+ = range', (_replaced(pytree, 'plain_key', _ranges_by_equality),)),
+    LostMend('23 special methods', 1910, r'Held\(|Grown\(', (lambda: mock.patch.object(holders, 'SPECIAL', frozenset()),)),
+    LostMend('24 memory of the host', 5286, r'out=HOST', (_gives(Effects, '_fills'), _gives(written, '_written'))),
+    LostMend('25 events that are returned', 259, r'return y, (e|cp)', (
         lambda: mock.patch.object(answering, 'only_arrays', _all_arrays),
         lambda: mock.patch.object(variant_recorder, 'only_arrays', _all_arrays), _gives(variant_recorder, 'must_leave_nothing'))),
-    LostMend('26 bases of classes', r'__bases__', (_without(bases=None),)),
-    LostMend('27 static methods', r'staticmethod', (_replaced(binding.AsFunction, '__get__', _always_bound),)),
+    LostMend('26 bases of classes', 9614, r'__bases__', (_without(bases=None),)),
+    LostMend('27 static methods', 42, r'staticmethod', (_replaced(binding.AsFunction, '__get__', _always_bound),)),
 )  # fmt: skip

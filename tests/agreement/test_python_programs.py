@@ -94,16 +94,18 @@ def test_draws_are_shortened() -> None:
     assert str(program(replayed(again.drawn))) == str(first)
 
 
-def matching(about: str) -> Iterator[Program]:
+def matching(about: str, first: int) -> Iterator[Program]:
     """Programs that speak of a subject."""
-    made = (program(seeded(f'0/{number}')) for number in count())
+    made = (program(seeded(f'0/{number}')) for number in count(first))
     return (one for one in made if re.search(about, str(one)))
 
 
+# Where its mend is out, a cause may also show in a finalizer.
 @pytest.mark.slow
+@pytest.mark.filterwarnings('ignore::pytest.PytestUnraisableExceptionWarning')
 @pytest.mark.parametrize('lost', LOST, ids=[lost.cause for lost in LOST])
 def test_a_cause_is_found_again_when_its_mend_is_taken_out(lost: LostMend) -> None:
-    ones = islice(matching(lost.about), WITHIN)
+    ones = islice(matching(lost.about, lost.first), WITHIN)
     while True:
         with lost.out(), Machine() as machine:
             one = next((one for one in ones if machine.compared(one).difference), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -77,3 +78,17 @@ def test_many_large_arguments_and_results(cp: Any) -> None:
         for n, (one, array) in enumerate(zip(fn(*arrays), arrays)):
             assert cp.array_equal(one, array + n)
     assert [v.state for v in fn.variants] == ['recorded']
+
+
+@pytest.mark.parametrize('view', [lambda y: y[::-1], lambda y: y[:, :, ::-1], lambda y: y.T, lambda y: y[None]])
+def test_a_result_has_the_strides_of_the_eager_one(cp: Any, view: Callable[[Any], Any]) -> None:
+    def fn(x: Any) -> Any:
+        return view(x * 2)
+
+    graphed = ck.graphed(fn)
+    x = cp.arange(3.0).reshape(1, 3, 1)
+    want = fn(x)
+    for _ in range(4):
+        found = graphed(x)
+        assert (found.shape, found.strides, found.get().tolist()) == (want.shape, want.strides, want.get().tolist())
+    assert graphed.variants[0].launches
