@@ -166,7 +166,7 @@ def _wrapper(
         return _stands_for(original, call)
     try:
         functools.update_wrapper(call, original)
-    except (AttributeError, TypeError):
+    except TypeError:
         call.__name__ = entry.name
     return call
 
@@ -360,8 +360,7 @@ class Installation:
         """True when nothing was found yet, or a holder, or what it holds, is another one by now."""
         holders = {slot.dotted: slot.holder for slot in self._known}
         return (
-            not self._known
-            or self._copy != _come_and_go()
+            self._copy != _come_and_go()
             or any(resolve(dotted) is not holder for dotted, holder in holders.items())
             or any(slot.changed() for slot in self._known)
         )

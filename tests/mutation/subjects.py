@@ -47,6 +47,7 @@ SUBJECTS = {
     ),
     'capturekit/guard/patching.py': Subject(
         (
+            'tests/guard/test_patching.py',
             'tests/guard/test_entry_points.py',
             'tests/render/test_failed.py',
             'tests/simulated/test_contract.py',

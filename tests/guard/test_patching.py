@@ -1,0 +1,188 @@
+"""What stands in a place while wrappers are installed: for a function, a class, a switch and a module's names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from capturekit.guard import patching
+from capturekit.guard.entry_points import Entry
+from capturekit.guard.patching import Installation
+
+HERE = __name__
+
+
+def function(first: int, second: int = 2) -> tuple[int, int]:
+    return first, second
+
+
+class Made:
+    """Text of the class."""
+
+    def __init__(self, value: int = 0) -> None:
+        self.value = value
+
+
+class Special(Made):
+    pass
+
+
+SWITCH = True
+ORIGINAL, CLASS = function, Made
+
+
+class Guarding:
+    """A guard that takes arguments by names of its own, says what it was asked, and can be told to answer no."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.answer = False
+
+    def function(self, original: Any, one: int, other: int = 2) -> Any:
+        self.asked.append((one, other))
+        return original(one, other)
+
+    def made(self, original: Any, *args: Any) -> Any:
+        self.asked.append(args)
+        return original(*args)
+
+    def switch(self, original: bool) -> Any:
+        self.asked.append(original)
+        return self.answer
+
+
+class Shadow:
+    """Is asked instead of a guard in a thread that is linted."""
+
+    def instead_of(self, verb: Any) -> Any:
+        return lambda original, *args: ('shadow', *args)
+
+
+@pytest.fixture
+def entries(monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
+    table = [Entry(HERE, 'function', 'function'), Entry(HERE, 'Made', 'made'), Entry(HERE, 'SWITCH', 'switch')]
+    monkeypatch.setattr(patching, 'ENTRIES', table)
+    return table
+
+
+@pytest.fixture
+def guard() -> Guarding:
+    return Guarding()
+
+
+@pytest.fixture
+def installation(entries: list[Entry], guard: Guarding) -> Iterator[Installation]:
+    """All of the entries are in place."""
+    made = Installation()
+    made.install(guard)
+    yield made
+    if made.installed:
+        made.uninstall()
+
+
+def test_names_in_a_call_are_put_in_their_places(installation: Installation, guard: Guarding) -> None:
+    assert function(second=5, first=4) == (4, 5)
+    assert function(3) == (3, 2)
+    assert guard.asked == [(4, 5), (3, 2)]
+
+
+def test_names_reach_the_original_as_they_are(installation: Installation) -> None:
+    installation.inside.depth += 1
+    assert function(second=5, first=4) == (4, 5)
+
+
+def test_names_reach_a_shadow_in_their_places(installation: Installation) -> None:
+    installation.inside.shadow = Shadow()
+    assert function(second=5, first=4) == ('shadow', 4, 5)
+
+
+def test_a_class_is_made_by_the_guard(installation: Installation, guard: Guarding) -> None:
+    assert Made(3).value == 3
+    assert guard.asked == [(3,)]
+
+
+def test_instances_of_a_class_are_still_its_own(installation: Installation) -> None:
+    assert Made is not CLASS
+    assert isinstance(CLASS(), Made) and isinstance(Special(), Made) and not isinstance(3, Made)
+    assert issubclass(Special, Made) and issubclass(CLASS, Made) and not issubclass(int, Made)
+
+
+def test_a_class_keeps_its_names(installation: Installation) -> None:
+    kept = [(one.__name__, one.__qualname__, one.__module__, one.__doc__) for one in (Made, CLASS)]
+    assert kept[0] == kept[1] == ('Made', 'Made', HERE, 'Text of the class.')
+    assert type(Made).__name__ == 'Guarded'
+
+
+def test_a_switch_is_asked_whenever_it_is_looked_at(installation: Installation, guard: Guarding) -> None:
+    assert not SWITCH
+    guard.answer = True
+    assert SWITCH
+    assert guard.asked == [True, True]
+
+
+def test_a_switch_looks_like_what_it_stands_for(installation: Installation) -> None:
+    assert type(SWITCH) is not bool
+    assert repr(SWITCH) == 'True'
+
+
+def test_a_switch_is_itself_where_the_guard_calls(installation: Installation) -> None:
+    installation.inside.depth += 1
+    assert SWITCH
+
+
+def test_a_switch_is_itself_in_a_thread_that_is_linted(installation: Installation) -> None:
+    installation.inside.shadow = Shadow()
+    assert SWITCH
+
+
+def test_behind_a_wrapper_is_what_was_there(installation: Installation) -> None:
+    assert installation.behind(function) is ORIGINAL
+    assert installation.behind(Made) is CLASS
+    assert installation.behind(self_made := object()) is self_made
+
+
+def test_behind_nothing_is_nothing(installation: Installation) -> None:
+    wrapper = function
+    installation.uninstall()
+    assert installation.behind(wrapper) is wrapper
+    assert sys.modules[HERE].__dict__['function'] is ORIGINAL
+
+
+@pytest.mark.parametrize(
+    'left_out',
+    [
+        Entry(HERE, 'function', 'function', loaded='no_such_module'),
+        Entry('no_such_module', 'function', 'function', optional=True),
+        Entry(HERE, 'no_such_name', 'function', optional=True),
+    ],
+)
+def test_entries_that_may_lack_are_left_out(left_out: Entry, entries: list[Entry]) -> None:
+    entries[:] = [left_out]
+    installation = Installation()
+    installation.install(Guarding())
+    assert not installation.installed
+    installation.uninstall()
+
+
+def test_entries_of_a_module_that_must_be_there_are_missed(entries: list[Entry]) -> None:
+    entries[:] = [Entry('no_such_module', 'function', 'function')]
+    with pytest.raises(ImportError, match='no_such_module'):
+        Installation().install(Guarding())
+
+
+@pytest.mark.parametrize('name', [patching.RUNTIME, patching.NCCL, 'cupy.cuda.nccl'])
+def test_a_module_that_comes_later_is_looked_for_again(
+    name: str, installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrappers = []
+    for module in (None, None, type(sys)(name)):
+        installation.uninstall()
+        if module is not None:
+            monkeypatch.setitem(sys.modules, name, module)
+        installation.install(Guarding())
+        wrappers.append(function)
+    assert wrappers[0] is wrappers[1]
+    assert wrappers[1] is not wrappers[2]
