@@ -23,7 +23,7 @@ from capturekit.guard import GUARD
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests import turns
 from tests.examples import QUICK
-from tests.late import Late, wanted
+from tests.late import Late, Spins, wanted
 
 settings.register_profile('quick', max_examples=QUICK)
 settings.register_profile('ci', max_examples=100)
@@ -116,7 +116,7 @@ def late_gpu() -> Iterator[Late | None]:
         yield None
         return
     cupy = pytest.importorskip('cupy')
-    late = Late(cupy, seed)
+    late = Late(Spins(cupy, seed))
     late.install(cupy)
     yield late
     late.uninstall()

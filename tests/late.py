@@ -33,8 +33,8 @@ def wanted() -> int | None:
     return None if not seed else int(seed)
 
 
-class Late:
-    """Puts spins on streams. It calls the driver itself, so that neither CuPy nor the guard knows of them."""
+class Spins:
+    """Keeps streams of a GPU busy. It calls the driver itself, so that neither CuPy nor the guard knows of it."""
 
     def __init__(self, cupy: Any, seed: int) -> None:
         from cuda.bindings import driver, runtime
@@ -43,10 +43,9 @@ class Late:
         self._random = random.Random(seed)
         self._module = cupy.RawModule(code=_SOURCE)
         self._function = self._module.get_function('late').kernel.ptr
-        self._undo: list[Callable[[], None]] = []
-        self.spins = 0
+        self.count = 0
 
-    def spin(self, stream: int) -> None:
+    def __call__(self, stream: int) -> None:
         """Keep a stream busy for a while, unless it is being captured or beside a capture that it would lose."""
         if self._random.randrange(_WITHOUT) == 0 or self._runtime.cudaGetDevice()[1] != 0:
             return
@@ -58,7 +57,15 @@ class Late:
         arguments = ((nanoseconds,), (ctypes.c_uint64,))
         (code,) = self._driver.cuLaunchKernel(self._function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, 0)
         assert int(code) == 0, code
-        self.spins += 1
+        self.count += 1
+
+
+class Late:
+    """Calls ``spin`` with a stream at each place where work may be late."""
+
+    def __init__(self, spin: Callable[[int], None]) -> None:
+        self.spin = spin
+        self._undo: list[Callable[[], None]] = []
 
     def around(self, owner: Any, name: str, stream_of: Callable[..., int], behind: bool = False) -> None:
         """Spin before every call of ``owner.name`` (and behind it) on the stream that its arguments tell."""
@@ -91,15 +98,26 @@ class Late:
         self.around(cupy._core, 'array', lambda *_args, **_kwargs: current().ptr)
         self.around(cupy.cuda.runtime, 'graphLaunch', lambda _executable, stream: stream, behind=True)
         self._around_plain_launches(current)
+        self._around_own_launches(platform().device)
         self.around(Plan, 'go', lambda _plan, _step, stream: stream.ptr, behind=True)
 
-        platform().device.graph_launch = cupy.cuda.runtime.graphLaunch
+    def _around_own_launches(self, device: Any) -> None:
+        """What capturekit launches with is an attribute of its door to the device, or a method."""
+        original, own = device.graph_launch, 'graph_launch' in vars(device)
+
+        def late(executable: int, stream: int) -> None:
+            self.spin(stream)
+            original(executable, stream)
+            self.spin(stream)
+
+        device.graph_launch = late
+        self._undo.append(lambda: setattr(device, 'graph_launch', original) if own else delattr(device, 'graph_launch'))
 
     def _around_plain_launches(self, current: Callable[[], Any]) -> None:
         """CuPy's own launch can't be replaced on its type: what capturekit binds of it is wrapped."""
-        from capturekit.guard.stream_work import Work
+        from capturekit.guard.graph_launches import GraphLaunches
 
-        original = Work.plain_launch
+        original = GraphLaunches.plain_launch
 
         def plain_launch(guard: Any, graph: Any) -> Callable[[], None]:
             launch = original(guard, graph)
@@ -111,8 +129,8 @@ class Late:
 
             return late
 
-        Work.plain_launch = plain_launch  # type: ignore[method-assign]
-        self._undo.append(lambda: setattr(Work, 'plain_launch', original))
+        GraphLaunches.plain_launch = plain_launch  # type: ignore[method-assign]
+        self._undo.append(lambda: setattr(GraphLaunches, 'plain_launch', original))
 
     def uninstall(self) -> None:
         """Take every place back."""

@@ -27,6 +27,7 @@ import capturekit as ck
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.agreement.program_sight import Sight
 from tests.agreement.python_values import PRELUDE
+from tests.late import Late, Spins
 
 _HOME, _OTHER = 'program_under_test', 'settings_of_program'
 _FILE = f'{_HOME}.py'
@@ -84,15 +85,18 @@ class Machine:
     """A simulated CuPy that programs run on one after the other: ``with Machine() as machine: machine.compared(...)``.
 
     It is made anew now and then. What is there before the programs is frozen meanwhile, so that the garbage collector
-    does not go through it at each.
+    does not go through it at each. ``there``: programs run on the CuPy that is there, and where the device's work
+    waits, spinning kernels stand before it.
     """
 
     #: After so many programs CuPy is made anew.
     LASTS = 40
 
-    def __init__(self) -> None:
+    def __init__(self, there: bool = False) -> None:
         self._left = 0
         self._device: Any = None
+        self._is_there = there
+        self._spins: Any = None
 
     def __enter__(self) -> Machine:
         return self
@@ -128,6 +132,12 @@ class Machine:
     def run(self, program: Program, graphed: bool, seed: int = 0) -> Run:
         """Run a program, with the world as it always is; another seed is another device."""
         found = Run()
+        with self._found_there(program) if self._is_there else self._simulated(program, seed):
+            self._run(program, graphed, found)
+        return found
+
+    @contextmanager
+    def _simulated(self, program: Program, seed: int) -> Iterator[None]:
         self._there()
         if seed:
             install(SimulatedDevice(seed, devices=2), late=program.late)
@@ -136,11 +146,23 @@ class Machine:
             self._device.random.seed(0)
             self._device.be_late(program.late)
         try:
-            self._run(program, graphed, found)
+            yield
         finally:
             if seed:
                 uninstall()
-        return found
+
+    @contextmanager
+    def _found_there(self, program: Program) -> Iterator[None]:
+        import cupy
+
+        self._spins = self._spins or Spins(cupy, 7)
+        late = Late(self._spins)
+        if program.late:
+            late.install(cupy)
+        try:
+            yield
+        finally:
+            late.uninstall()
 
     @staticmethod
     def _run(program: Program, graphed: bool, found: Run) -> None:
@@ -223,7 +245,7 @@ def _calls(step: str) -> bool:
 
 
 def _wait(cupy: Any) -> None:
-    for device in (0, 1):
+    for device in range(cupy.cuda.runtime.getDeviceCount()):
         with cupy.cuda.Device(device):
             cupy.cuda.runtime.deviceSynchronize()
 

@@ -192,9 +192,9 @@ class Tally:
 _LONGEST = 300
 
 
-def try_many(first: int, examples: int, seed: int, longest: int = 0) -> Tally:
+def try_many(first: int, examples: int, seed: int, longest: int = 0, there: bool = False) -> Tally:
     """Run programs, and print how far it is and each that differs. ``longest``: seconds for one; 0: any."""
-    with Machine() as machine:
+    with Machine(there) as machine:
         return _tried(machine, first, examples, seed, longest)
 
 
@@ -237,16 +237,20 @@ def main() -> int:
     parser.add_argument('--first', type=int, default=0, help='the number of the first program (%(default)s)')
     parser.add_argument('--show', action='store_true', help='print the program --first, and what its runs gave')
     parser.add_argument('--reasons', action='store_true', help='print why functions ran eagerly')
+    parser.add_argument(
+        '--gpu', action='store_true', help='run on the CuPy that is installed, not on the simulated one'
+    )
     given = parser.parse_args()
     if given.show:
-        with Machine() as machine:
+        with Machine(given.gpu) as machine:
             print(machine.told(program(seeded(f'{given.seed}/{given.first}'))))
         return 0
-    tally = try_many(given.first, given.examples, given.seed, _LONGEST)
+    tally = try_many(given.first, given.examples, given.seed, _LONGEST, given.gpu)
     if given.reasons:
         for reason, count in tally.reasons.most_common(60):
             print(f'{count:6} {reason}')
-    print(f'Python {platform.python_version()}, seed {given.seed}: {tally}')
+    where = ', on a GPU' if given.gpu else ''
+    print(f'Python {platform.python_version()}{where}, seed {given.seed}: {tally}')
     return 1 if tally.different else 0
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import count, islice
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from capturekit.functions import libraries
+from capturekit.model import source_line
+from tests import late as late_mode
 from tests.agreement.choices import Choices, replayed, seeded, shortest
 from tests.agreement.lost_mends import LOST, LostMend
 from tests.agreement.program_runner import Machine, Program
@@ -29,6 +33,14 @@ STALE = Program(
 def programs(draw: st.DrawFn) -> Program:
     """Programs for Hypothesis to shrink."""
     return program(Choices(lambda end: draw(st.integers(0, end - 1))))
+
+
+@pytest.fixture
+def spun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The streams that spin; what the mode of lateness marks as not the user's is unmarked at the end."""
+    for files in (source_line._foreign, libraries._skipped):
+        monkeypatch.setitem(files, late_mode.__file__, True)
+    return []
 
 
 @pytest.fixture
@@ -60,6 +72,19 @@ def test_a_wrong_answer_is_seen(machine: Machine, monkeypatch: pytest.MonkeyPatc
     assert machine.compared(STALE).launched == 2
     monkeypatch.setattr('capturekit.functions.environment.Environment.changed', lambda self: None)
     assert 'R[3]' in machine.compared(STALE).difference
+
+
+@pytest.mark.parametrize('late', [False, True])
+def test_programs_run_on_the_cupy_that_is_there(
+    late: bool, sim: Any, monkeypatch: pytest.MonkeyPatch, spun: list[int]
+) -> None:
+    monkeypatch.setattr('tests.agreement.program_runner.Spins', lambda cupy, seed: spun.append)
+    with Machine(there=True) as machine:
+        found = machine.compared(Program(STALE.source, STALE.steps, late))
+        assert (found.difference, found.launched) == ('', 2)
+        assert bool(spun) == late
+        monkeypatch.setattr('capturekit.functions.environment.Environment.changed', lambda self: None)
+        assert 'R[3]' in machine.compared(STALE).difference
 
 
 @pytest.mark.parametrize(

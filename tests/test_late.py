@@ -1,0 +1,69 @@
+"""The mode of the tests in which everybody is late, tried on the simulated device: where spins are put, and undone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from capturekit.functions import libraries
+from capturekit.guard.graph_launches import GraphLaunches
+from capturekit.launch.plan import Plan
+from capturekit.model import source_line
+from tests import late
+from tests.late import Late
+
+
+@pytest.fixture
+def spun(sim: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The streams that spun."""
+    for files in (source_line._foreign, libraries._skipped):
+        monkeypatch.setitem(files, late.__file__, True)
+    streams: list[int] = []
+    mode = Late(streams.append)
+    mode.install(sim)
+    yield streams
+    mode.uninstall()
+
+
+def test_streams_that_are_entered_spin(sim: Any, spun: list[int]) -> None:
+    stream = sim.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.record()
+    assert spun == [stream.ptr] * 2
+
+
+def test_copies_to_the_device_wait(sim: Any, spun: list[int]) -> None:
+    assert sim.array([1.0]).get().tolist() == [1.0]
+    assert set(spun) == {0}
+
+
+def test_launches_of_graphed_functions_spin_before_and_behind(sim: Any, spun: list[int]) -> None:
+    fn, x = ck.graphed(lambda x: x * 2 + 1), sim.ones(2)
+    fn(x), fn(x)
+    del spun[:]
+    for _ in range(3):
+        assert fn(x).get().tolist() == [3.0, 3.0]
+    assert fn.variants[0].state == 'recorded'
+    assert set(spun) == {0} and len(spun) >= 6
+
+
+def test_parts_of_a_plan_spin(sim: Any, spun: list[int]) -> None:
+    fn, x = ck.graphed(lambda x: sim.linalg.eigvalsh(x @ x.T) * 2), sim.ones((2, 2))
+    fn(x), fn(x)
+    del spun[:]
+    assert sim.allclose(fn(x), [0.0, 8.0])
+    assert fn.variants[0].state == 'pieces'
+    assert len(spun) >= 4
+
+
+def test_every_place_is_taken_back(sim: Any) -> None:
+    places = [(sim.cuda.stream._BaseStream, 'record'), (sim._core, 'array'), (sim.cuda.runtime, 'graphLaunch')]
+    places += [(Plan, 'go'), (GraphLaunches, 'plain_launch')]
+    before = [vars(owner)[name] for owner, name in places]
+    mode = Late(lambda stream: None)
+    mode.install(sim)
+    assert all(vars(owner)[name] is not one for (owner, name), one in zip(places, before))
+    mode.uninstall()
+    assert [vars(owner)[name] for owner, name in places] == before
