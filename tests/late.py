@@ -90,7 +90,9 @@ class Late:
         from capturekit.model import source_line
 
         # What runs in this file is no part of the functions that `graphed` watches, and none of the user's lines.
-        source_line._foreign[__file__] = libraries._skipped[__file__] = True
+        for files in (source_line._foreign, libraries._skipped):
+            self._undo.append(functools.partial(files.pop, __file__, None))
+            files[__file__] = True
         current = cupy.cuda.get_current_stream
         streams = cupy.cuda.stream._BaseStream
         for name in ('__enter__', 'record', 'wait_event'):

@@ -7,19 +7,14 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import libraries
 from capturekit.guard.graph_launches import GraphLaunches
 from capturekit.launch.plan import Plan
-from capturekit.model import source_line
-from tests import late
 from tests.late import Late
 
 
 @pytest.fixture
-def spun(sim: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def spun(sim: Any) -> Any:
     """The streams that spun."""
-    for files in (source_line._foreign, libraries._skipped):
-        monkeypatch.setitem(files, late.__file__, True)
     streams: list[int] = []
     mode = Late(streams.append)
     mode.install(sim)

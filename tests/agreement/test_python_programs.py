@@ -11,9 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from capturekit.functions import libraries
-from capturekit.model import source_line
-from tests import late as late_mode
 from tests.agreement.choices import Choices, replayed, seeded, shortest
 from tests.agreement.lost_mends import LOST, LostMend
 from tests.agreement.program_runner import Machine, Program
@@ -33,14 +30,6 @@ STALE = Program(
 def programs(draw: st.DrawFn) -> Program:
     """Programs for Hypothesis to shrink."""
     return program(Choices(lambda end: draw(st.integers(0, end - 1))))
-
-
-@pytest.fixture
-def spun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The streams that spin; what the mode of lateness marks as not the user's is unmarked at the end."""
-    for files in (source_line._foreign, libraries._skipped):
-        monkeypatch.setitem(files, late_mode.__file__, True)
-    return []
 
 
 @pytest.fixture
@@ -75,9 +64,8 @@ def test_a_wrong_answer_is_seen(machine: Machine, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize('late', [False, True])
-def test_programs_run_on_the_cupy_that_is_there(
-    late: bool, sim: Any, monkeypatch: pytest.MonkeyPatch, spun: list[int]
-) -> None:
+def test_programs_run_on_the_cupy_that_is_there(late: bool, sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    spun: list[int] = []
     monkeypatch.setattr('tests.agreement.program_runner.Spins', lambda cupy, seed: spun.append)
     with Machine(there=True) as machine:
         found = machine.compared(Program(STALE.source, STALE.steps, late))
