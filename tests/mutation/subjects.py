@@ -43,6 +43,9 @@ SUBJECTS = {
             'tests/simulated/test_curand.py',
             'tests/guard/test_threads.py',
             'tests/guard/test_verdicts.py',
+            'tests/guard/test_collectives.py',
+            'tests/gpu/test_entry_points.py',
+            'tests/functions/test_effects.py',
         )
     ),
     'capturekit/guard/patching.py': Subject(
