@@ -19,19 +19,20 @@ def function(first: int, second: int = 2) -> tuple[int, int]:
     return first, second
 
 
-class Made:
-    """Text of the class."""
+class Shelf:
+    class Made:
+        """Text of the class."""
 
-    def __init__(self, value: int = 0) -> None:
-        self.value = value
+        def __init__(self, value: int = 0) -> None:
+            self.value = value
 
 
-class Special(Made):
+class Special(Shelf.Made):
     pass
 
 
 SWITCH = True
-ORIGINAL, CLASS = function, Made
+ORIGINAL, CLASS = function, Shelf.Made
 
 
 class Guarding:
@@ -63,7 +64,11 @@ class Shadow:
 
 @pytest.fixture
 def entries(monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
-    table = [Entry(HERE, 'function', 'function'), Entry(HERE, 'Made', 'made'), Entry(HERE, 'SWITCH', 'switch')]
+    table = [
+        Entry(HERE, 'function', 'function'),
+        Entry(f'{HERE}.Shelf', 'Made', 'made'),
+        Entry(HERE, 'SWITCH', 'switch'),
+    ]
     monkeypatch.setattr(patching, 'ENTRIES', table)
     return table
 
@@ -100,20 +105,20 @@ def test_names_reach_a_shadow_in_their_places(installation: Installation) -> Non
 
 
 def test_a_class_is_made_by_the_guard(installation: Installation, guard: Guarding) -> None:
-    assert Made(3).value == 3
+    assert Shelf.Made(3).value == 3
     assert guard.asked == [(3,)]
 
 
 def test_instances_of_a_class_are_still_its_own(installation: Installation) -> None:
-    assert Made is not CLASS
-    assert isinstance(CLASS(), Made) and isinstance(Special(), Made) and not isinstance(3, Made)
-    assert issubclass(Special, Made) and issubclass(CLASS, Made) and not issubclass(int, Made)
+    assert Shelf.Made is not CLASS
+    assert isinstance(CLASS(), Shelf.Made) and isinstance(Special(), Shelf.Made) and not isinstance(3, Shelf.Made)
+    assert issubclass(Special, Shelf.Made) and issubclass(CLASS, Shelf.Made) and not issubclass(int, Shelf.Made)
 
 
 def test_a_class_keeps_its_names(installation: Installation) -> None:
-    kept = [(one.__name__, one.__qualname__, one.__module__, one.__doc__) for one in (Made, CLASS)]
-    assert kept[0] == kept[1] == ('Made', 'Made', HERE, 'Text of the class.')
-    assert type(Made).__name__ == 'Guarded'
+    kept = [(one.__name__, one.__qualname__, one.__module__, one.__doc__) for one in (Shelf.Made, CLASS)]
+    assert kept[0] == kept[1] == ('Made', 'Shelf.Made', HERE, 'Text of the class.')
+    assert type(Shelf.Made).__name__ == 'Guarded'
 
 
 def test_a_switch_is_asked_whenever_it_is_looked_at(installation: Installation, guard: Guarding) -> None:
@@ -140,7 +145,7 @@ def test_a_switch_is_itself_in_a_thread_that_is_linted(installation: Installatio
 
 def test_behind_a_wrapper_is_what_was_there(installation: Installation) -> None:
     assert installation.behind(function) is ORIGINAL
-    assert installation.behind(Made) is CLASS
+    assert installation.behind(Shelf.Made) is CLASS
     assert installation.behind(self_made := object()) is self_made
 
 
