@@ -20,7 +20,7 @@ from typing import Any
 
 from capturekit._version import __version__
 from capturekit.cli.script_runner import as_main, join_threads, run_code, why_no_gpu
-from capturekit.cli.terminal import any_terminal, paint, pipe_closed, unwritable
+from capturekit.cli.terminal import any_terminal, closed_streams_take_nothing, paint, pipe_closed, unwritable
 from capturekit.cli.traceback_text import show
 from capturekit.model.counted import counted
 from capturekit.model.recording import Recording
@@ -58,6 +58,7 @@ examples:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (``sys.argv[1:]`` if None) and return the exit status."""
+    closed_streams_take_nothing()
     parser = command_parser()
     if '_ARGCOMPLETE' in os.environ:
         _complete(parser)

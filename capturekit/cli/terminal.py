@@ -41,6 +41,16 @@ def any_terminal() -> Iterator[None]:
         stream.reconfigure(errors='strict')
 
 
+def closed_streams_take_nothing() -> None:
+    """Give a process that was started without standard output or error a place for what it says.
+
+    Python has None for a stream whose descriptor is closed (``>&-``, some services): there is nobody to read it.
+    """
+    for name in ('stdout', 'stderr'):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, 'w'))  # noqa: SIM115 (it stays until the process ends)
+
+
 def pipe_closed(error: BaseException | None = None) -> bool:
     """Whether the reader of standard output has ended (``| head``). If so, nothing more is written to it.
 

@@ -268,6 +268,15 @@ def test_a_pipe_that_closes_early_is_no_traceback(command: list[str]) -> None:
     assert 'Traceback' not in ran.stderr and 'BrokenPipe' not in ran.stderr
 
 
+@pytest.mark.parametrize('closed', ['>&-', '2>&-', '>&- 2>&-'])
+def test_a_closed_stream_does_not_fail_the_script(closed: str, tmp_path: Path) -> None:
+    script = f'open({str(tmp_path / "ran")!r}, "w").close(); print("x")'
+    line = shlex.join([sys.executable, '-m', 'capturekit', 'run', '--simulate', '-c', script])
+    ran = subprocess.run(f'{line} {closed}', shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, (tmp_path / 'ran').exists()) == (0, True), ran.stderr
+    assert 'Traceback' not in ran.stderr
+
+
 def test_a_terminal_that_knows_ascii_only(tmp_path: Path) -> None:
     ran = run(tmp_path, 'print("\u2192 x")', way=lambda *args: started(*args, PYTHONIOENCODING='ascii'))
     assert (ran.returncode, ran.stdout) == (0, '? x\n')
