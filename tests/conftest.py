@@ -2,7 +2,8 @@
 
 ``gpu`` tests need a GPU, and those that are ``serial`` as well have it for themselves. ``slow`` ones, of the tools that
 test, run where they are asked for (``-m slow``, as CI does). Hypothesis tries a quarter of its examples unless
-``HYPOTHESIS_PROFILE=ci`` asks for all.
+``HYPOTHESIS_PROFILE=ci`` asks for all. Both try the same examples in every run, so that whoever runs the tests gets
+what CI got; ``HYPOTHESIS_PROFILE=search`` draws new ones, and more.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from tests import turns
 from tests.examples import QUICK
 from tests.late import Late, Spins, wanted
 
-settings.register_profile('quick', max_examples=QUICK)
-settings.register_profile('ci', max_examples=100)
+settings.register_profile('quick', max_examples=QUICK, derandomize=True)
+settings.register_profile('ci', max_examples=100, derandomize=True)
+settings.register_profile('search', max_examples=400)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'quick'))
 
 

@@ -98,6 +98,12 @@ class HeldArray(Held):
     __slots__ = ()
 
 
+class HeldSet(Held):
+    """A set, of which ``value`` is a copy in the same order; the keys of its members stand beside it."""
+
+    __slots__ = ()
+
+
 def by_identity(value: object) -> Held:
     return Held(id(value), value)
 

@@ -23,6 +23,7 @@ from capturekit.model.plain_values import (
     CONTAINERS,
     Held,
     HeldArray,
+    HeldSet,
     attribute_text,
     by_identity,
     index_text,
@@ -175,7 +176,8 @@ class _Taking:
 
     def _container(self, value: Any, base: Any) -> Any:
         if base is set or base is frozenset:
-            return (base, tuple([self._key(member, 'a set') for member in base.__iter__(value)]))
+            members = tuple([self._key(member, 'a set') for member in base.__iter__(value)])
+            return (base, members, HeldSet(len(members), _set_in_order(base, value)))
         if base is dict and set(map(type, value)) <= {str}:
             return (dict, tuple(dict.keys(value)), *self._nodes(index_text, dict.items(value)))
         if issubclass(base, dict):
@@ -191,8 +193,8 @@ class _Taking:
         if self.is_array(key):
             raise _Indescribable(f'has an array in {where}')
         if among(type(key), (tuple, frozenset)):
-            return (type(key), *[self._key(part, where) for part in key]) if type(key) is tuple else (
-                frozenset, frozenset([self._key(part, where) for part in key]))  # fmt: skip
+            parts = tuple([self._key(part, where) for part in key])
+            return (tuple, *parts) if type(key) is tuple else (frozenset, parts, HeldSet(len(parts), key))
         plain = plain_key(key)
         if plain is None:
             return by_identity(key)
@@ -284,6 +286,25 @@ def put_together(form: Form, leaves: Sequence[Any]) -> Any:
     return _container(node, leaves, head)
 
 
+def _set_in_order(cls: Any, value: Any) -> Any:
+    """A set of class ``cls`` whose members come in the order of ``value``.
+
+    Members whose hashes collide come in an order that depends on how the set grew: a copy, a set that gets them one by
+    one and one that gets them from the last to the first are tried.
+    """
+    base: Any = set if issubclass(cls, set) else frozenset
+    if cls is frozenset and type(value) is frozenset:
+        return value
+    members = list(base.__iter__(value))
+    for source in (value, members, members[::-1]):
+        made: Any = base.__new__(cls, source)
+        if base is set:
+            set.update(made, source)
+        if all(a is b for a, b in zip(base.__iter__(made), members)):
+            return made
+    raise _Indescribable('is a set whose members come in another order in a copy')
+
+
 def _container(node: Any, leaves: Sequence[Any], cls: Any) -> Any:
     """Make a container of class ``cls``, which is ``node[0]`` or derived from it."""
     base = node[0]
@@ -298,14 +319,8 @@ def _container(node: Any, leaves: Sequence[Any], cls: Any) -> Any:
             put(made, key if type(key) is str else _member(key), put_together(part, leaves))
         return made
     if base in (set, frozenset):
-        members = [_member(part) for part in node[1]]
-        if base is frozenset:
-            return frozenset.__new__(cls, members)
-        made = set.__new__(cls)
-        set.update(made, members)
-        if not all(a is b for a, b in zip(set.__iter__(made), members)):
-            raise TypeError('the members of a set come in another order when it is made again')
-        return made
+        held = node[2].value
+        return held if cls is frozenset else _set_in_order(cls, held)
     if base is deque:
         made = deque.__new__(cls)
         deque.__init__(made, [put_together(part, leaves) for part in node[2:]], node[1])
@@ -322,7 +337,7 @@ def _member(node: Any) -> Any:
     if type(node) is tuple and node[0] is tuple:
         return tuple([_member(part) for part in node[1:]])
     if type(node) is tuple and node[0] is frozenset:
-        return frozenset([_member(part) for part in node[1]])
+        return node[2].value
     return put_together(node, ())
 
 
