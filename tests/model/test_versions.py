@@ -84,15 +84,13 @@ def test_what_is_needed_holds_everywhere(row: dict[str, Any]) -> None:
     assert set(row['names']['absent']) <= optional
 
 
-def test_every_counted_suite_is_whole_and_green() -> None:
+def test_every_python_has_run_the_whole_suite() -> None:
     suites = DATA['suites']
-    counted = [dotted(numbers(one['python'])) for one in suites]
-    assert counted == [python for python in PYTHONS if python in counted]
-    assert counted[0] == PYTHONS[0] == dotted(PYTHON.least)
-    assert counted[-1] == PYTHONS[-1] == dotted(PYTHON.tried[-1])
+    assert [dotted(numbers(one['python'])) for one in suites] == list(PYTHONS)
+    assert (PYTHONS[0], PYTHONS[-1]) == (dotted(PYTHON.least), dotted(PYTHON.tried[-1]))
     for one in suites:
         assert one['failed'] == 0 and one['failures'] == [], one
-        assert one['passed'] > 2_500, 'the whole suite, not a part of it'
+        assert one['passed'] > 3_000, 'the whole suite, not a part of it'
 
 
 def test_what_pytest_says_is_counted() -> None:

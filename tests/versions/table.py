@@ -111,7 +111,6 @@ def _head(data: dict[str, Any]) -> Iterator[str]:
 def _suites(suites: list[dict[str, Any]]) -> Iterator[str]:
     """The whole suite, by each Python."""
     yield "The whole suite, in a bare environment of each Python: `pip install '.[test]'`, no CuPy, no GPU."
-    yield 'A Python that is not in the table was tried in parts, and not counted as a whole since.'
     yield 'What is skipped needs a GPU, a real CuPy or a newer Python, and says so (`pytest -rs`).'
     yield ''
     yield '| Python | passed | failed | skipped |'
