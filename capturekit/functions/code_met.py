@@ -10,7 +10,7 @@ from types import CellType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from capturekit.functions.code_reads import names_of, nested
-from capturekit.functions.collector import functions_of
+from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.holders import FUNCTION_PARTS, Holders
 from capturekit.functions.sights import is_cupys, is_itself, named_in
 from capturekit.guard import GUARD
@@ -27,7 +27,7 @@ class CodeMet(Holders):
         super().__init__(is_array, skip)
         self._array = array
         self._failure: BaseException | None = None
-        self._created: set[int] = set()
+        self._before = Before()
         self._randomness: dict[str, Kept] = {}
         self._resumed: str | None = None
         #: Containers among the arguments that are compared by value, and whether code compares identities.
@@ -43,10 +43,6 @@ class CodeMet(Holders):
         self._searched: set[int] = set()
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
-
-    def _existed(self, value: object) -> bool:
-        """True if the value was there before the run."""
-        raise NotImplementedError
 
     def _collect(self, frame: FrameType, code: CodeType) -> None:
         """Watch what code met for the first time names."""
@@ -150,7 +146,7 @@ class CodeMet(Holders):
             if not likely and (code.co_freevars or id(code) not in self._inside):
                 self._add_known(code, functions_of(code))
         for function in candidates:
-            if id(function) not in self._functions and _runs(function, variables) and self._existed(function):
+            if id(function) not in self._functions and _runs(function, variables) and self._before.had(function):
                 self._function(function)
 
     def _add_known(self, code: CodeType, found: Iterable[object]) -> None:
@@ -183,7 +179,7 @@ class CodeMet(Holders):
             get = functools.partial(getattr, function, part)
             self._watch('function', function, part, value, ('', f' of {name}'), None, get)
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-            if self._existed(cell):
+            if self._before.had(cell):
                 value = read_cell(cell)
                 where = ('variable', f' of the closure of {name}')
                 self._watch('variable', cell, variable, value, where, None, functools.partial(read_cell, cell))

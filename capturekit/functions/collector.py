@@ -5,30 +5,81 @@ from __future__ import annotations
 import functools
 import gc
 import operator
+from collections.abc import Iterator
 from itertools import chain, compress, islice, repeat, starmap, tee
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 # What the collector lists may be a tuple that another thread is just making, and that thread fails if somebody else
 # holds it; a frame that is held keeps all of its variables when it ends. So neither is ever held where threads can
-# switch: each of the two works in one call into C.
+# switch: each of these works in one call into C.
 
 _NEVER_HELD = frozenset(map(id, (tuple, FrameType)))
+#: The objects that were made since the collector last looked.
+_YOUNG = (0,)
 
 
-def known_to_the_collector() -> dict[int, Any]:
-    """The objects that the garbage collector knows, by id; without frames and tuples, whose attributes nobody watches.
+def _young() -> Iterator[Any]:
+    return chain.from_iterable(starmap(gc.get_objects, [_YOUNG]))
+
+
+def _held_young() -> dict[int, Any]:
+    """The young objects by id; without frames and tuples, whose attributes nobody watches.
 
     The collector's list is gone through twice, side by side: for the objects and for their types. (What ``tee`` keeps
     would be in the list, and hold it.) The last two of the outer chain have nothing to add and let go of the list.
     """
-    twice = chain.from_iterable(map(repeat, starmap(gc.get_objects, [()]), [2]))
+    twice = chain.from_iterable(map(repeat, starmap(gc.get_objects, [_YOUNG]), [2]))
     objects, types_ = chain.from_iterable(islice(twice, 1)), map(type, chain.from_iterable(islice(twice, 1)))
     held = map(operator.not_, map(_NEVER_HELD.__contains__, map(id, types_)))
     found = list(chain(compress(objects, held), held, twice))
     known = dict(zip(map(id, found), found))
     found.clear()  # it holds itself
     return known
+
+
+class Before:
+    """Tells which objects were there before ``with Before() as before:``, of those that the collector knows.
+
+    Objects begin in the collector's youngest generation and leave it when it collects. So only the few that are young
+    at the beginning have to be kept in mind, and those that a collection finds young later were made in between. With
+    millions of objects in the process, listing all of them would take a second.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+        self._since: set[int] = set()
+
+    def __enter__(self) -> Before:
+        self._before = _held_young()
+        gc.callbacks.append(self._collecting)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        gc.callbacks.remove(self._collecting)
+        self._before.clear()
+        self._since.clear()
+
+    def made(self, value: object) -> None:
+        """Take note that an object was made in between."""
+        self._since.add(id(value))
+
+    def had(self, value: object) -> bool:
+        """True if the object was there before."""
+        if id(value) in self._since:
+            return False
+        if id(value) in self._before:
+            return True
+        if id(value) in map(id, _young()):
+            self._since.add(id(value))
+        if id(value) in self._since:  # by now: asking for the young may have made the collector collect
+            return False
+        self._before[id(value)] = value
+        return True
+
+    def _collecting(self, phase: str, _info: dict[str, int]) -> None:
+        if phase == 'start':
+            self._since.update(set(map(id, _young())) - self._before.keys())
 
 
 def functions_of(code: CodeType) -> list[FunctionType]:

@@ -25,7 +25,6 @@ import numpy as np
 
 from capturekit.functions.code_met import CodeMet, read_cell
 from capturekit.functions.code_reads import READERS
-from capturekit.functions.collector import known_to_the_collector
 from capturekit.functions.environment import Environment
 from capturekit.functions.holders import HOST_RANDOMNESS, never
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
@@ -39,8 +38,6 @@ from capturekit.model.plain_values import plain_key
 
 _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
 _SEARCHED = 1_000
-#: Python 3.12 freezes some hundred objects of its own when it starts; gc.freeze() freezes thousands.
-_FROZEN_AT_START = 2_000
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
 _own_folder = os.path.dirname(os.path.abspath(__file__))
@@ -93,8 +90,19 @@ class Watch(CodeMet):
             return self._fn(*args, **kwargs)
 
     def __enter__(self) -> Watch:
-        self._existing = known_to_the_collector()
-        self._frozen = gc.get_freeze_count() > _FROZEN_AT_START
+        self._before.__enter__()
+        try:
+            self._begin()
+        except BaseException:
+            self._before.__exit__()
+            raise
+        self._previous = sys.getprofile()
+        self._callback: Any = self._chained if callable(self._previous) else self._profile
+        sys.setprofile(self._callback)
+        return self
+
+    def _begin(self) -> None:
+        """Watch what the function holds before it runs."""
         self._settings = settings_now()
         self._randomness = {name: Keeper(never).keep(state()) for name, state in HOST_RANDOMNESS.items()}
         self._keep_arguments()
@@ -110,10 +118,6 @@ class Watch(CodeMet):
         if type(function) is FunctionType:
             self._function(function)
         self._settle()
-        self._previous = sys.getprofile()
-        self._callback: Any = self._chained if callable(self._previous) else self._profile
-        sys.setprofile(self._callback)
-        return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
         if sys.getprofile() is self._callback:
@@ -128,7 +132,7 @@ class Watch(CodeMet):
             if kind is None:
                 self._environment = finish(self)
         finally:
-            self._existing.clear()
+            self._before.__exit__()
 
     def _chained(self, frame: FrameType, event: str, argument: Any) -> None:
         self._profile(frame, event, argument)
@@ -245,7 +249,7 @@ class Watch(CodeMet):
             self._resumed = self._resumed or self._suspended[id(frame)][1]
         if known[1]:
             if code.co_name == '__init__' and code.co_argcount:
-                self._created.add(id(frame.f_locals.get(code.co_varnames[0])))
+                self._before.made(frame.f_locals.get(code.co_varnames[0]))
             self._library(frame)
             return
         count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in _VARIABLE)
@@ -256,7 +260,7 @@ class Watch(CodeMet):
         variables = frame.f_locals
         arguments = [variables[name] for name in code.co_varnames[:count] if name in variables]
         if code.co_name == '__init__' and arguments and id(arguments[0]) not in self._holders:
-            self._created.add(id(arguments[0]))
+            self._before.made(arguments[0])
         for number, argument in enumerate(arguments):
             if code.co_varnames[number] != '.0' and (self._ignore is None or not self._ignore(argument)):
                 self._at = f'argument {code.co_varnames[number]} of {code.co_name}'
@@ -306,18 +310,6 @@ class Watch(CodeMet):
             return True
         return self._ignore(value)
 
-    def _existed(self, value: object) -> bool:
-        """True if the value was there before the run. Only for what the garbage collector knows."""
-        if id(value) in self._created:
-            return False
-        if id(value) in self._existing:
-            return True
-        if self._frozen and id(value) not in known_to_the_collector():
-            self._existing[id(value)] = value  # frozen objects are not listed
-            return True
-        self._created.add(id(value))
-        return False
-
     def _argument(self, value: Any) -> None:
         """Watch an argument that is an object, or the objects in a container."""
         cls = type(value)
@@ -333,7 +325,7 @@ class Watch(CodeMet):
         cls = type(value)
         if issubclass(cls, (FunctionType, ModuleType, np.ndarray, np.generic)) or self._is_array(value):
             return
-        if gc.is_tracked(value) and self._existed(value) and id(value) not in self._own:
+        if gc.is_tracked(value) and self._before.had(value) and id(value) not in self._own:
             self._meet(value)
 
 

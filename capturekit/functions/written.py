@@ -57,7 +57,7 @@ def finish(watch: CodeMet) -> Environment:
 
 
 def _let_go(watch: CodeMet) -> None:
-    for found in (watch._created, watch._codes, watch._known, watch._globals, watch._states):
+    for found in (watch._codes, watch._known, watch._globals, watch._states):
         found.clear()
     watch._holders.clear()
     watch._suspended.clear()

@@ -1,0 +1,117 @@
+"""Which objects were there before a moment, told by the generations of the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from capturekit.functions.collector import Before
+
+
+class Thing:
+    pass
+
+
+@pytest.fixture
+def before() -> Iterator[Before]:
+    with Before() as made:
+        yield made
+
+
+OLD = Thing()
+
+
+def test_old_objects_were_there(before: Before) -> None:
+    assert before.had(OLD) and before.had(Thing) and before.had(gc)
+
+
+def test_young_objects_were_there() -> None:
+    young = Thing()
+    with Before() as before:
+        assert before.had(young)
+
+
+def test_new_objects_were_not_there(before: Before) -> None:
+    new, other = Thing(), [Thing()]
+    assert not before.had(new) and not before.had(other)
+    assert not before.had(new)
+
+
+@pytest.mark.parametrize('collect', [gc.collect, lambda: gc.collect(0), lambda: gc.collect(1)])
+def test_new_objects_were_not_there_after_a_collection(before: Before, collect: Callable[[], Any]) -> None:
+    new = Thing()
+    collect()
+    collect()
+    assert not before.had(new)
+    assert before.had(OLD)
+
+
+def test_young_objects_were_there_after_a_collection() -> None:
+    young = Thing()
+    with Before() as before:
+        gc.collect()
+        assert before.had(young)
+
+
+def test_frozen_objects_were_there(before: Before) -> None:
+    gc.freeze()
+    try:
+        assert before.had(OLD)
+    finally:
+        gc.unfreeze()
+
+
+def test_a_place_that_is_used_again_holds_a_new_object() -> None:
+    gone = [Thing() for _ in range(100)]
+    gc.collect()
+    places = set(map(id, gone))
+    with Before() as before:
+        gone.clear()
+        new = [Thing() for _ in range(1000)]
+        assert places & set(map(id, new))
+        assert not any(map(before.had, new))
+
+
+def test_a_young_object_that_was_there_is_held() -> None:
+    young = [Thing() for _ in range(10)]
+    places = set(map(id, young))
+    with Before() as before:
+        young.clear()
+        new = [Thing() for _ in range(1000)]
+        assert not places & set(map(id, new))
+        assert not any(map(before.had, new))
+
+
+def test_what_somebody_tells_was_made(before: Before) -> None:
+    before.made(OLD)
+    assert not before.had(OLD)
+
+
+def test_the_callback_is_gone_in_the_end() -> None:
+    found = list(gc.callbacks)
+    with Before():
+        assert len(gc.callbacks) == len(found) + 1
+    assert gc.callbacks == found
+
+
+def test_many_old_objects_cost_nothing() -> None:
+    """It asks the collector for the young alone: what is listed does not grow with the process."""
+    kept = [[Thing()] for _ in range(50_000)]
+    gc.collect()
+    listed = []
+    original = gc.get_objects
+
+    def counting(generation: int | None = None) -> list[Any]:
+        found = original(generation=generation)
+        listed.append(len(found))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gc, 'get_objects', counting)
+        with Before() as before:
+            assert before.had(kept[7])
+            assert not before.had(Thing())
+    assert listed and sum(listed) < 20_000
