@@ -6,6 +6,7 @@ import contextvars
 import enum
 import functools
 import io
+import itertools
 import operator
 import random
 import threading
@@ -332,7 +333,13 @@ class Holders:
         self._watch(kind, holder.value, name, value, where, dictionary(holder.value), get)
 
     def _is_data(self, value: Any) -> bool:
-        return issubclass(type(value), np.ndarray) or self._is_array(value)
+        """True for what code of a library reads of an object of its own, and what may be replaced there."""
+        cls = type(value)
+        base: Any = tuple if issubclass(cls, tuple) else list if issubclass(cls, list) else None
+        parts = [value] if base is None else itertools.islice(base.__iter__(value), _PARTS)
+        return any(
+            issubclass(type(part), np.ndarray) or self._is_array(part) or is_cupys(home(type(part))) for part in parts
+        )
 
     def _of(self, holder: Holder) -> str:
         if holder.kind == 'module':
@@ -395,6 +402,10 @@ class Holders:
             if not any(key == name for _, _, key in self._entries):
                 return name
         return None
+
+
+#: Of a tuple or list, how many are asked what they are.
+_PARTS = 100
 
 
 def _public(cls: type) -> list[str]:

@@ -14,11 +14,12 @@ import decimal
 import enum
 import functools
 import gc
+import importlib._bootstrap
 import os
 import sys
 import types
 from collections.abc import Callable
-from types import FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,9 @@ from capturekit.model.plain_values import plain_key
 _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
 _SEARCHED = 1_000
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
+
+#: Under it are all finders and loaders, and the modules that they run.
+_IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
 
 _own_folder = os.path.dirname(os.path.abspath(__file__))
 
@@ -70,7 +74,8 @@ class Watch(CodeMet):
         self._given = arguments
         self._environment: Environment | None = None
         self._previous: Any = None
-
+        #: The frame of Python's own that imports a module, while it does.
+        self._importing: FrameType | None = None
         self._calls: set[Any] = set()
 
     @property
@@ -142,12 +147,28 @@ class Watch(CodeMet):
         if self._failure is not None:
             return
         try:
-            if event == 'call':
+            if self._importing is not None:
+                self._while_importing(self._importing, frame, event)
+            elif event == 'call':
                 self._called(frame)
             elif event == 'c_call':
                 self._called_in_c(frame, argument)
         except Exception as error:
             self._failure = error
+
+    def _while_importing(self, importing: FrameType, frame: FrameType, event: str) -> None:
+        """What finds, loads and runs a module runs once, also eagerly: what it reads is read in no later call."""
+        if event == 'return' and frame is importing:
+            self._importing = None
+            name = frame.f_locals.get('name')
+            if name not in sys.modules and asked_by_user(importing.f_back, self._skip):
+                self._doubt(importing.f_back, f'imports {name}, which is not found')
+        elif event == 'call' and frame.f_code.co_name == '<module>':
+            self._module_begins(frame, importing)
+
+    def _module_begins(self, frame: FrameType, importing: FrameType) -> None:
+        if asked_by_user(importing.f_back, self._skip):
+            self._doubt(importing.f_back, f'imports {frame.f_globals.get("__name__")} for the first time')
 
     # What is called
 
@@ -230,21 +251,10 @@ class Watch(CodeMet):
 
     def _called(self, frame: FrameType) -> None:
         code = frame.f_code
-        known = self._codes.get(id(code))
-        if known is None:
-            filename = code.co_filename
-            foreign = filename.startswith(_own_folder) or is_library_frame(frame, self._skip)
-            foreign = foreign or code.co_name == '<module>'
-            self._codes[id(code)] = (code, foreign)
-            known = (code, foreign)
-            if not foreign:
-                self._collect(frame, code)
-            elif is_cupys(frame.f_globals.get('__name__')):
-                self._inside_cupy(frame, code)
-            if not foreign:
-                pass
-            elif code.co_name == '<module>' and asked_by_user(frame.f_back, self._skip):
-                self._doubt(frame.f_back, f'imports {frame.f_globals.get("__name__")} for the first time')
+        if code is _IMPORT:
+            self._importing = frame
+            return
+        known = self._codes.get(id(code)) or self._met(frame, code)
         if code.co_flags & 0x2A0 and id(frame) in self._suspended:  # generators and coroutines
             self._resumed = self._resumed or self._suspended[id(frame)][1]
         if known[1]:
@@ -268,6 +278,19 @@ class Watch(CodeMet):
         if code.co_freevars or id(code) not in self._searched:
             self._find(frame, code, variables)
         self._settle()
+
+    def _met(self, frame: FrameType, code: CodeType) -> tuple[CodeType, bool]:
+        """Code runs for the first time: watch what it names, if it is the user's."""
+        foreign = code.co_filename.startswith(_own_folder) or is_library_frame(frame, self._skip)
+        foreign = foreign or code.co_name == '<module>'
+        known = self._codes[id(code)] = (code, foreign)
+        if not foreign:
+            self._collect(frame, code)
+        elif is_cupys(frame.f_globals.get('__name__')):
+            self._inside_cupy(frame, code)
+        elif code.co_name == '<module>':
+            self._module_begins(frame, frame)
+        return known
 
     # Arguments
 

@@ -63,6 +63,32 @@ def test_what_cupys_own_code_calls_and_is_replaced_is_seen(cp: Any, monkeypatch:
     assert len(fn.variants) == states + 1, called
 
 
+def test_a_generator_that_gets_another_source_of_bits_is_seen(cp: Any) -> None:
+    rng = cp.random.default_rng(5)
+    fn = ck.graphed(lambda x: x + rng.random(x.shape))
+    for _ in range(3):
+        fn(cp.zeros(2))
+    assert {variant.state for variant in fn.variants} == {'recorded'}
+    rng.bit_generator = cp.random.XORWOW(7)
+    expected = cp.random.Generator(cp.random.XORWOW(7))
+    for _ in range(3):
+        assert fn(cp.zeros(2)).get().tolist() == expected.random(2).get().tolist()
+
+
+def test_a_check_between_draws_of_a_generator_is_recorded(cp: Any) -> None:
+    rng, twin = cp.random.default_rng(5), cp.random.default_rng(5)
+
+    def fn(x: Any) -> Any:
+        noise = rng.random(x.shape)
+        return noise * 2 if float(x[0]) > 2 else noise
+
+    graphed = ck.graphed(fn)
+    for first in (0, 0, 0, 3, 3, 0, 3):
+        expected = twin.random(2).get() * (2 if first > 2 else 1)
+        assert graphed(cp.full(2, float(first))).get().tolist() == expected.tolist()
+    assert {variant.state for variant in graphed.variants} == {'recorded'}
+
+
 def test_the_wrappers_of_a_capture_elsewhere_are_no_replacement(cp: Any) -> None:
     fn = ck.graphed(lambda x: cp.concatenate([x, x + cp.cuda.get_current_stream().ptr * 0]))
     plain = ck.graphed(lambda x: cp.exp(x.sum()) + cp.linalg.norm(x))

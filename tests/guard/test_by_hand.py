@@ -19,7 +19,7 @@ from capturekit.model.source_line import here
 
 
 @pytest.fixture
-def watched(cp: Any) -> Iterator[Any]:
+def watched(cp: Any, no_garbage: None) -> Iterator[Any]:
     """CuPy, and the guard in force as under ``capturekit run``."""
     with watch():
         yield cp

@@ -89,6 +89,7 @@ def test_on_its_own_stream_all_is_in_order(cp: Any, use: str, strict: bool) -> N
 def test_a_stream_outside_is_waited_for(cp: Any, use: str) -> None:
     x = cp.arange(4.0)
     z = cp.zeros(4)
+    cp.cuda.Stream.null.synchronize()
     outside = cp.cuda.Stream(non_blocking=True)
     with outside:
         z[...] = cp.arange(4.0)

@@ -262,7 +262,7 @@ class CudaBench(Bench):
 
 
 @pytest.fixture(params=['simulated', pytest.param('cuda', marks=pytest.mark.gpu)])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+def bench(request: pytest.FixtureRequest, no_garbage: None) -> Iterator[Bench]:
     if request.param == 'cuda':
         pytest.importorskip('cupy')
         pytest.importorskip('cuda.bindings')
