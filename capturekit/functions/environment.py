@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.guard import GUARD
-from capturekit.model.class_layout import MISSING, among, bases_of, name_of
+from capturekit.model.class_layout import MISSING, among, attributes_of, bases_of, name_of
 from capturekit.model.kept_values import VIEWS, Kept, contents_of
 from capturekit.model.plain_values import show
 from capturekit.model.value_changes import ValueDifference, difference
@@ -273,11 +273,13 @@ class Environment:
         rows, absent, cells, slots, slow = laid
         functions: dict[int, Any] = {}
         inner = _Insides()
+        reached: set[int] = set()
         dictionaries = {id(value): get(value) for value, _, get, _ in self._objects}
         for entry in self.entries:
             if entry.kind == 'attribute':
                 entry.mapping = dictionaries.get(id(entry.holder), entry.mapping)
             value = entry.read()
+            _note_containers(entry.kept, value, reached)
             if entry.kind == 'variable' and value is not MISSING:
                 cells.append((entry.holder, value))
             elif entry.kind == 'slot' and value is not MISSING:
@@ -299,7 +301,7 @@ class Environment:
         self._rows, self._absent, self._cells, self._slots, self._slow = laid
         self._functions = list(functions.values())
         self._sequences, self._numbers = inner.sequences, inner.numbers
-        self.reached = inner.seen | {id(value) for value, _, _, _ in self._objects}
+        self.reached = reached | {id(value) for value, _, _, _ in self._objects}
         self._more = self._has_more()
 
     def _has_more(self) -> bool:
@@ -320,6 +322,16 @@ def _replaced(kept: Kept, value: Any, seen: set[int]) -> bool:
     contents = contents_of(value)
     items = [] if contents is None else contents[2]
     return any(_replaced(part, item, seen) for part, item in zip(kept.parts, items))
+
+
+def _note_containers(kept: Kept, value: Any, reached: set[int]) -> None:
+    """Add the ids of a container and of those that it holds, at any depth."""
+    if kept.kind in ('plain', 'same', 'method') or id(value) in reached:
+        return
+    reached.add(id(value))
+    contents = contents_of(value)
+    for part, item in zip(kept.parts, attributes_of(value).values() if contents is None else contents[2]):
+        _note_containers(part, item, reached)
 
 
 class _Insides:

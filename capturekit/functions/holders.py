@@ -179,7 +179,7 @@ class Holders:
         elif _is_iterator(cls):
             self._unwatchable.append(f"{self._at} is or holds {a(cls)}: what is left in it can't be compared")
         elif cls is contextvars.ContextVar:
-            self._watch_state(f'{self._at}: its value', functools.partial(value.get, MISSING))
+            self._watch_state(f'{self._at}: its value', functools.partial(_value_of, value))
             return True
         elif is_logger(cls):
             self._watch_state(f'{self._at}: its levels', functools.partial(logger_state, value))
@@ -285,6 +285,8 @@ class Holders:
             return
         chosen = set(names)
         if holder.kind == 'object':
+            if issubclass(type(holder.cls), enum.EnumMeta):
+                chosen |= _OF_MEMBERS & holder.start.keys()
             if holder.whole or (self._everything and holder.owned):
                 chosen |= holder.start.keys() | holder.slots.keys()
                 if self._everything:
@@ -404,12 +406,22 @@ class Holders:
         return None
 
 
+#: What Python's own code reads of a member of an enumeration for ``value`` and ``name``.
+_OF_MEMBERS = frozenset({'_value_', '_name_'})
 #: Of a tuple or list, how many are asked what they are.
 _PARTS = 100
 
 
 def _public(cls: type) -> list[str]:
     return [name for name in dictionary_of_class(cls) if not name.startswith(('__', '_abc_'))]
+
+
+def _value_of(variable: contextvars.ContextVar[Any]) -> Any:
+    """What a context variable gives, by its own default where it is not set."""
+    try:
+        return variable.get()
+    except LookupError:
+        return MISSING
 
 
 def _itself(value: Any) -> Any:

@@ -18,12 +18,17 @@ def block_like(cupy: Any, block: Any) -> Any:
 
 
 def has_strides_of_a_new_array(array: Any) -> bool:
-    """True if the strides are those that CuPy gives a new array; ``c_contiguous`` leaves axes of length 1 aside."""
+    """True if the strides are those that CuPy gives a new array: zeros where it has no elements.
+
+    ``c_contiguous`` does not ask that of arrays without elements, nor of axes of length 1.
+    """
+    if not array.size:
+        return not any(array.strides)
     stride = int(array.itemsize)
     for length, own in zip(reversed(array.shape), reversed(array.strides)):
         if own != stride:
             return False
-        stride *= max(length, 1)
+        stride *= length
     return True
 
 

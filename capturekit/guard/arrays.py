@@ -238,7 +238,9 @@ class Arrays:
                 host = numpy.array(value, array.dtype)
             except (TypeError, ValueError, OverflowError):
                 return None  # as CuPy does it, which refuses it where the mask selects anything
-            return self.state.platform.cupy.full((), host, array.dtype)
+            one = self.state.platform.cupy.empty((), array.dtype)
+            one.fill(host)  # as CuPy does it, for which -0.0 is 0
+            return one
         if isinstance(value, self.state.platform.cupy.ndarray) and value.ndim == 0:
             return value.astype(array.dtype)  # a copy: it may be an element of the array
         return None

@@ -235,7 +235,7 @@ def test_values_for_a_mask(sim: Any, dtype: str, over: int) -> None:
 
         return fn
 
-    values = [1, 2.5, True, 1j, 300, -1, float('nan'), 2**70, np.float32(2), np.complex64(1j)]
+    values = [1, 2.5, -0.0, True, 1j, 300, -1, float('nan'), 2**70, np.float32(2), np.complex64(1j)]
     twins(sim, make, [lambda cp, v=v: (cp.arange(3).astype(dtype), v) for v in values for _ in range(3)])  # type: ignore[misc]
 
 

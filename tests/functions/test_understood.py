@@ -9,6 +9,7 @@ import copy
 import enum
 import functools
 import os
+import random
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -39,6 +40,10 @@ def as_it_was() -> Iterator[None]:
 class Mode(enum.Enum):
     FAST = 1
     SLOW = 2
+
+
+class Row(list):  # type: ignore[type-arg]
+    pass
 
 
 class Rate:
@@ -142,8 +147,23 @@ def a_partial(cp: Any) -> Made:
     return lambda x: held[0](x), lambda: held.__setitem__(0, functools.partial(held[0].func, 3.0))
 
 
+def a_context_variables_default(cp: Any) -> Made:
+    rates = [2.0]
+    held = contextvars.ContextVar('rate', default=rates)
+    return lambda x: x * held.get()[0], lambda: rates.__setitem__(0, 3.0)
+
+
+def a_members_value(cp: Any) -> Made:
+    class Rate(enum.Enum):
+        SLOW = 2.0
+
+    held = [Rate.SLOW]
+    return lambda x: x * held[0].value, lambda: setattr(Rate.SLOW, '_value_', 3.0)
+
+
 MADE = (
     a_cache, a_cache_of_arrays, a_cached_property, a_dispatched_function, a_thread_local, a_context_variable,
+    a_context_variables_default, a_members_value,
     the_environment, the_environment_by_getenv, a_proxy, values_of_a_dict, a_view_of_bytes, a_record, a_namespace,
     a_deep_copy, a_partial,
 )  # fmt: skip
@@ -174,6 +194,40 @@ def test_a_cache_that_is_filled_anew_is_another_one(cp: Any) -> None:
     for _ in range(4):
         scale(1)  # as many hits and misses as before
     assert graphed(cp.ones(2)).get().tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize('passed', [True, False])
+def test_a_member_whose_value_is_set_anew(cp: Any, passed: bool) -> None:
+    class Rate(enum.Enum):
+        SLOW = 2.0
+
+    graphed = ck.graphed((lambda x, rate: x * rate.value) if passed else (lambda x, rate=Rate.SLOW: x * rate.value))
+    given = (Rate.SLOW,) if passed else ()
+    for _ in range(3):
+        assert graphed(cp.ones(1), *given).get().tolist() == [2.0]
+    Rate.SLOW._value_ = 3.0  # type: ignore[misc]
+    for _ in range(3):
+        assert graphed(cp.ones(1), *given).get().tolist() == [3.0]
+
+
+def test_a_context_variables_default_with_a_state_of_its_own(cp: Any) -> None:
+    dice = [[random.Random(3)]]
+    held = contextvars.ContextVar('dice', default=dice)
+    graphed = ck.graphed(lambda x: x * held.get()[0][0].random())
+    expected = random.Random(3)
+    for _ in range(4):
+        assert graphed(cp.ones(1)).get().tolist() == [expected.random()]
+
+
+@pytest.mark.parametrize('kind', [lambda inner: {1.0, 7.0}, lambda inner: Row([inner]), lambda inner: [inner]])
+def test_a_container_that_a_cache_gives_back(cp: Any, kind: Callable[[Any], Any]) -> None:
+    inner = [2.0]
+    found = kind(inner)
+    cached = functools.lru_cache(None)(lambda: found)
+    graphed = ck.graphed(lambda x: (x * 2, next(iter(cached())), cached()))
+    for _ in range(4):
+        _, first, given = graphed(cp.ones(1))
+        assert given is found and first is next(iter(found))
 
 
 @pytest.mark.parametrize('maxsize', [None, 3])

@@ -436,7 +436,7 @@ def test_event_state_of_a_lost_capture(bench: Bench, timing: bool) -> None:
 
 
 def test_the_last_nodes_of_streams_while_capturing(bench: Bench) -> None:
-    """The last node of each stream, of which none is asked too early or too late; they stand as they were made."""
+    """The last node of each stream, of which none is asked too early or too late."""
     d, origin, lane = bench.device, bench.stream(), bench.stream()
     last, ends = d.last_nodes(), d.next_after()
     assert last(origin) == -2 and ends(origin) == (-2,)
@@ -458,7 +458,8 @@ def test_the_last_nodes_of_streams_while_capturing(bench: Bench) -> None:
     d.event_record(e, lane)
     d.stream_wait_event(origin, e)
     assert last(origin) in (seen[2], seen[3])
-    assert ends(origin) == d.capture_info(origin).dependencies and sorted(ends(origin)) == sorted(seen[2:])
+    # Two asks may tell them in two orders: the driver's is no order of making.
+    assert sorted(ends(origin)) == sorted(d.capture_info(origin).dependencies) == sorted(seen[2:])
     refused(Code.cudaErrorStreamCaptureUnsupported, d.device_synchronize)
     assert last(origin) == last(lane) == -1 and ends(origin) == ends(lane) == (-1,)
     refused(Code.cudaErrorStreamCaptureInvalidated, d.end_capture, origin)

@@ -122,6 +122,8 @@ class _ndarray_base(Calculations):
         """Return the elements in another shape: a view where that can be."""
         wanted = shape[0] if len(shape) == 1 else shape
         found = launches.view(np.reshape, self, wanted, order=order)
+        if not found.size and found.shape == self.shape:
+            found = self.view()
         shares = found.size == 0 or found.data.mem is self.data.mem
         if copy is False and not shares:
             raise ValueError('Unable to avoid creating a copy while reshaping.')

@@ -310,9 +310,7 @@ def _same_bytes(array: Any, now: NDArray[Any], seen: NDArray[Any]) -> Any:
     """Return the array whose elements are those of ``seen``, a NumPy view taken from ``now``; None if it is a copy."""
     subtype = type(array)
     if now.size == 0 or seen.size == 0:
-        found = Layout.array_class(seen.shape, seen.dtype)
-        found.base = array
-        return found
+        return array._view(subtype, array.data.ptr, seen.shape, seen.strides, seen.dtype)
     if not np.may_share_memory(now, seen):
         return None
     ptr = array.data.ptr + (_host_address(seen) - _host_address(now))

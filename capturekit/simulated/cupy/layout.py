@@ -25,6 +25,8 @@ def _extent(shape: Shape, strides: Shape, itemsize: int) -> tuple[int, int]:
 
 
 def _contiguous_strides(shape: Shape, itemsize: int, c_order: bool) -> Shape:
+    if 0 in shape:
+        return (0,) * len(shape)  # as CuPy has it, unlike NumPy
     strides, step = [], itemsize
     for n in reversed(shape) if c_order else shape:
         strides.append(step)
@@ -60,7 +62,7 @@ class Slot:
     def view(self) -> NDArray[Any]:
         """Return the elements as they are now, sharing the device's bytes."""
         if 0 in self.shape:
-            return np.empty(self.shape, self.dtype)
+            return np.lib.stride_tricks.as_strided(np.empty(0, self.dtype), self.shape, self.strides)
         low, high = _extent(self.shape, self.strides, self.dtype.itemsize)
         block, offset = runtime_memory.device_block(self.ptr + low, high - low)
         found: NDArray[Any] = np.ndarray(self.shape, self.dtype, block, offset - low, self.strides)
