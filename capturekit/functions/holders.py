@@ -223,6 +223,7 @@ class Holders:
                 return
             layout, kind = Layout(None, {}), 'class'
             self._class(value)
+            self._class(cls)
         elif cls is FunctionType or issubclass(cls, AsFunction):
             if cls is FunctionType and self._skip(value.__code__.co_filename):
                 return

@@ -218,6 +218,8 @@ class Arrays:
                 cupy = self.state.platform.cupy
                 wide = mask.reshape(mask.shape + (1,) * (array.ndim - mask.ndim))
                 cupy.copyto(array, one, where=cupy.broadcast_to(wide, array.shape))
+                if mine is None:  # counting would have waited, and what other devices do next may rely on that
+                    self.state.own('cupy.cuda.runtime.streamSynchronize', cupy.cuda.get_current_stream().ptr)
                 return None
         return original(array, key if mine is None else self._index(mine, key), value)
 

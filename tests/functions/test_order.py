@@ -52,6 +52,27 @@ def states(fn: ck.Graphed) -> set[str]:
     return {variant.state for variant in fn.variants}
 
 
+def test_a_mask_that_is_counted_makes_the_next_call_wait(late: Any) -> None:
+    """CuPy counts a mask on the host: the copy from the other device, of the call before, has been made by then."""
+
+    def program(cp: Any, over: Callable[..., Any]) -> list[Any]:
+        with cp.cuda.Device(1):
+            there = cp.ones(3)
+            cp.cuda.Device(1).synchronize()
+
+        def fn(x: Any) -> Any:
+            x[x > 2] = 1.5
+            with cp.cuda.Device(1):
+                there[...] *= 2
+                cp.cuda.Device(1).synchronize()
+            return x + cp.asarray(there)
+
+        graphed = over(fn)
+        return [graphed(cp.ones((n, 3)) * n) for n in range(1, CALLS)]  # each is another kind of call
+
+    same(late, program)
+
+
 # -- the null stream and blocking streams -----------------------------------------------------------------------------
 
 

@@ -161,11 +161,19 @@ def a_members_value(cp: Any) -> Made:
     return lambda x: x * held[0].value, lambda: setattr(Rate.SLOW, '_value_', 3.0)
 
 
+def what_a_metaclass_answers(cp: Any) -> Made:
+    class Meta(type):
+        def __getattr__(cls, name: str) -> float:
+            return 2.0
+
+    made: Any = [Meta('Rates', (), {})]
+    return lambda x: x * made[0].rate, lambda: setattr(Meta, '__getattr__', lambda cls, name: 3.0)
+
+
 MADE = (
-    a_cache, a_cache_of_arrays, a_cached_property, a_dispatched_function, a_thread_local, a_context_variable,
-    a_context_variables_default, a_members_value,
-    the_environment, the_environment_by_getenv, a_proxy, values_of_a_dict, a_view_of_bytes, a_record, a_namespace,
-    a_deep_copy, a_partial,
+    what_a_metaclass_answers, a_cache, a_cache_of_arrays, a_cached_property, a_dispatched_function, a_thread_local,
+    a_context_variable, a_context_variables_default, a_members_value, the_environment, the_environment_by_getenv,
+    a_proxy, values_of_a_dict, a_view_of_bytes, a_record, a_namespace, a_deep_copy, a_partial,
 )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ import pickle
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -312,13 +311,10 @@ def test_counting_on_a_gpu() -> None:
     before = ck.statistics(reset=True)
     with ck.capture() as cap:
         y = x * 2
-    start = time.perf_counter()
     for _ in range(10_000):
         cap.graph.launch()
     cp.cuda.get_current_stream().synchronize()
-    seconds = time.perf_counter() - start
     found = ck.statistics()
     assert (found.captures, found.nodes, found.launches) == (1, 1, 10_000)
     assert found.memory_bytes - before.memory_bytes >= y.nbytes
-    assert seconds / 10_000 < 100e-6
     cap.graph.close()

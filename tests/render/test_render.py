@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -363,9 +362,7 @@ def test_times_are_taken_where_they_are_known() -> None:
 @pytest.mark.parametrize('ending', FORMATS)
 def test_ten_thousand_nodes(ending: str) -> None:
     recording = large()
-    start = time.perf_counter()
     made = FORMATS[ending](recording)
-    assert time.perf_counter() - start < 20
     assert len(made) < 10_000_000
 
 

@@ -7,7 +7,6 @@ import importlib
 import json
 import re
 import sys
-import time
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
@@ -172,9 +171,7 @@ def test_the_svg_is_well_formed_and_has_every_box(recording: Recording) -> None:
 @pytest.mark.parametrize('make', [to_timeline_svg, to_timeline_text, to_html, to_trace])
 def test_ten_and_ten_thousand_nodes(make: Any, nodes: int) -> None:
     recording = ran(large(nodes))
-    start = time.perf_counter()
     made = make(recording)
-    assert time.perf_counter() - start < 20
     assert len(made) < 10_000_000
 
 
