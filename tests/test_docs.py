@@ -57,6 +57,7 @@ def test_an_output_that_changed_is_written(tmp_path: Path) -> None:
 # -- what is made of the code ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['exceptions', 'strict'])
 def test_pages_made_of_the_code_are_up_to_date(name: str) -> None:
     text = (DOCS / 'reference' / f'{name}.md').read_text()
@@ -131,6 +132,7 @@ def test_all_commands_are_in_the_guide_and_in_the_readme() -> None:
 # -- notebooks ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('path', notebooks.NOTEBOOKS, ids=name_of)
 def test_notebooks_show_what_they_give(path: Path) -> None:
     found = notebooks.saved(notebooks.run(path))

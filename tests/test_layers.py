@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1] / 'capturekit'
 #: From the ground up. A package imports from itself and from those before it.
 LAYERS = (

@@ -122,7 +122,7 @@ def test_every_sample_is_here() -> None:
     assert {path.name for path in SAMPLES.glob('went_wrong/*.py')} == WENT_WRONG.keys()
 
 
-@pytest.mark.parametrize('seed', [0, 1])
+@pytest.mark.parametrize('seed', [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize('name', PRINTS)
 def test_sample(name: str, seed: int) -> None:
     lines = run_sample(SAMPLES / name, seed=seed)

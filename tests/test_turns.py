@@ -18,6 +18,8 @@ from tests import conftest, examples, turns
 from tests.command import ROOT, called, started
 from tests.turns import turn
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def without_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:

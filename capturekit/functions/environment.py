@@ -11,6 +11,7 @@ import operator
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable
+from itertools import chain
 from types import CellType
 from typing import Any
 
@@ -25,6 +26,7 @@ from capturekit.model.value_changes import ValueDifference, difference
 _FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
 _is = operator.is_
+_GET = operator.itemgetter.__call__
 
 
 class WatchedValue:
@@ -131,7 +133,9 @@ class Environment:
         self._slow: list[WatchedValue] = []
         #: Names in modules of CuPy's, with what they were, and with what is there while the guard is in place.
         self._inner: list[tuple[Any, list[str], list[Any], bool]] = []
-        self._inner_now: list[tuple[Any, list[str], list[Any], int]] = []
+        self._inner_now: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+        self._inner_absent: list[tuple[Any, frozenset[str]]] = []
+        self._inner_sizes: list[tuple[Any, int]] = []
         self._more = False
 
     def keep_inner(self, found: Iterable[tuple[Any, dict[str, Any], bool]]) -> None:
@@ -141,10 +145,17 @@ class Environment:
         self._more = self._more or bool(self._inner)
 
     def _lay_inner(self) -> None:
-        self._inner_now = [
-            (values, names, list(map(values.get, names)), len(values) if whole else 0)
-            for values, names, _, whole in self._inner
-        ]
+        """Lay out what of CuPy's is compared at each call, for a comparison that runs in C from end to end."""
+        laid = [(values, [name for name in names if name in values]) for values, names, _, _ in self._inner]
+        laid = [(values, [*names, names[0]]) for values, names in laid if names]  # of two or more it makes a tuple
+        self._inner_now = (
+            [operator.itemgetter(*names) for _, names in laid],
+            [values for values, _ in laid],
+            [values[name] for values, names in laid for name in names],
+        )
+        absent = ((values, frozenset(names).difference(values)) for values, names, _, _ in self._inner)
+        self._inner_absent = [(values, names) for values, names in absent if names]
+        self._inner_sizes = [(values, len(values)) for values, _, _, whole in self._inner if whole]
 
     def _another(self) -> str | None:
         """What of CuPy's is another one; looked at through what the guard has put in place."""
@@ -203,9 +214,8 @@ class Environment:
         for cls, bases in self._bases:
             if bases_of(cls) is not bases:
                 return False
-        for values, named, before, count in self._inner_now:
-            if not all(map(_is, map(values.get, named), before)) or (count and len(values) != count):
-                return False
+        if not self._cupy_same():
+            return False
         for get, value, attributes in self._names:
             if list(get(value)) != attributes:
                 return False
@@ -225,6 +235,15 @@ class Environment:
             if (array.dtype, array.shape) != kind or array.tobytes() != numbers:
                 return False
         return all(self._difference(entry) is None for entry in self._slow)
+
+    def _cupy_same(self) -> bool:
+        """The part of ``changed`` that is about what CuPy's own code calls."""
+        getters, mappings, before = self._inner_now
+        if not all(map(_is, chain.from_iterable(map(_GET, getters, mappings)), before)):
+            return False
+        if not all(names.isdisjoint(mapping) for mapping, names in self._inner_absent):
+            return False
+        return all(len(mapping) == size for mapping, size in self._inner_sizes)
 
     def _difference(self, entry: WatchedValue) -> ValueDifference | None:
         """Compare one thing by its rules."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import functools
+import sys
 from collections.abc import Callable
 from types import BuiltinFunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -13,6 +14,9 @@ import numpy as np
 from capturekit.functions.understood import home
 
 DECIMALS, ERRORS = 'the context of decimal numbers', "NumPy's handling of errors"
+ROUTINES = "CuPy's accelerators and compute types"
+#: Complex numbers go with their parts.
+_PRODUCTS = [np.dtype(name) for name in ('float16', 'float32', 'float64')]
 
 
 class Setting(NamedTuple):
@@ -20,6 +24,23 @@ class Setting(NamedTuple):
 
     get: Callable[[], Any]
     value: Any
+
+
+def routines_now() -> Setting | None:
+    """Which libraries CuPy's routines use, and the types that it computes products in; None where there is no CuPy."""
+    core: Any = sys.modules.get('cupy._core')
+    return None if core is None else Setting(functools.partial(_routines_are, core, _routines(core)), True)
+
+
+def _routines_are(core: Any, value: tuple[Any, ...]) -> bool:
+    return _routines(core) == value
+
+
+def _routines(core: Any) -> tuple[Any, ...]:
+    return (
+        *core.get_routine_accelerators(), None, *core.get_reduction_accelerators(), None,
+        *core.get_elementwise_accelerators(), None, *map(core.get_compute_type, _PRODUCTS),
+    )  # fmt: skip
 
 
 def settings_now() -> dict[str, Setting]:

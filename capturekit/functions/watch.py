@@ -29,7 +29,7 @@ from capturekit.functions.code_reads import READERS
 from capturekit.functions.environment import Environment
 from capturekit.functions.holders import HOST_RANDOMNESS, never
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
-from capturekit.functions.settings import settings_now
+from capturekit.functions.settings import ROUTINES, routines_now, settings_now
 from capturekit.functions.sights import is_cupys
 from capturekit.functions.understood import BY_ADDRESS, OUTSIDE, WHOLE, owner_of, reads
 from capturekit.functions.written import finish
@@ -109,6 +109,8 @@ class Watch(CodeMet):
     def _begin(self) -> None:
         """Watch what the function holds before it runs."""
         self._settings = settings_now()
+        if (routines := routines_now()) is not None:
+            self._watch('state', routines.get, '', routines.value, (ROUTINES, ''), None, routines.get)
         self._randomness = {name: Keeper(never).keep(state()) for name, state in HOST_RANDOMNESS.items()}
         self._keep_arguments()
         function: Any = self._fn

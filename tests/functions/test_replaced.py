@@ -63,6 +63,30 @@ def test_what_cupys_own_code_calls_and_is_replaced_is_seen(cp: Any, monkeypatch:
     assert len(fn.variants) == states + 1, called
 
 
+@pytest.mark.parametrize(
+    'change',
+    [
+        lambda core: core.set_routine_accelerators([]),
+        lambda core: core.set_reduction_accelerators(['cub', 'cutensor']),
+        lambda core: core.set_elementwise_accelerators([]),
+        lambda core: core.set_compute_type(np.float32, 3),
+        lambda core: core.set_compute_type(np.complex128, 4),
+    ],
+)
+def test_another_choice_of_routines_is_seen(cp: Any, change: Callable[[Any], None]) -> None:
+    fn = ck.graphed(lambda x: x @ x)
+    x = cp.ones((2, 2))
+    for _ in range(4):
+        fn(x)
+    before = sum(variant.launches for variant in fn.variants)
+    change(cp._core)
+    fn(x)
+    assert sum(variant.launches for variant in fn.variants) == before
+    for _ in range(3):
+        fn(x)
+    assert [variant.state for variant in fn.variants] == ['recorded', 'recorded']
+
+
 def test_a_generator_that_gets_another_source_of_bits_is_seen(cp: Any) -> None:
     rng = cp.random.default_rng(5)
     fn = ck.graphed(lambda x: x + rng.random(x.shape))

@@ -436,7 +436,7 @@ def test_event_state_of_a_lost_capture(bench: Bench, timing: bool) -> None:
 
 
 def test_the_last_nodes_of_streams_while_capturing(bench: Bench) -> None:
-    """The last node of each stream, of which none is asked too early or too late."""
+    """The last node of each stream, none asked too early or too late; the driver tells several in any order."""
     d, origin, lane = bench.device, bench.stream(), bench.stream()
     last, ends = d.last_nodes(), d.next_after()
     assert last(origin) == -2 and ends(origin) == (-2,)
@@ -458,7 +458,6 @@ def test_the_last_nodes_of_streams_while_capturing(bench: Bench) -> None:
     d.event_record(e, lane)
     d.stream_wait_event(origin, e)
     assert last(origin) in (seen[2], seen[3])
-    # Two asks may tell them in two orders: the driver's is no order of making.
     assert sorted(ends(origin)) == sorted(d.capture_info(origin).dependencies) == sorted(seen[2:])
     refused(Code.cudaErrorStreamCaptureUnsupported, d.device_synchronize)
     assert last(origin) == last(lane) == -1 and ends(origin) == ends(lane) == (-1,)

@@ -78,7 +78,17 @@ class _Parts:
         sources = _Sources(package)
         sys.meta_path.insert(0, sources)
         try:
-            for name in ('csr', 'extras', 'functions', 'kernels', 'nccl', 'pools', 'randoms', 'selection'):
+            for name in (
+                'accelerators',
+                'csr',
+                'extras',
+                'functions',
+                'kernels',
+                'nccl',
+                'pools',
+                'randoms',
+                'selection',
+            ):
                 importlib.import_module(f'{package}.{name}')
             self._modules = {
                 name.rpartition('.')[2]: module
@@ -268,6 +278,7 @@ def _add_core(parts: _Parts, add: Any) -> None:
         'RawModule': kernels.RawModule,
         'ufunc': parts.ufuncs.ufunc,
         'from_dlpack': parts.exchange.from_dlpack,
+        **{name: value for name, value in vars(parts.accelerators).items() if name.startswith(('get_', 'set_'))},
     }
     add('cupy._core', contents, parts.creation._core)
     add('cupy._core.core', {**shared, '_ndarray_base': arrays._ndarray_base, 'array': parts.conversions.array})
