@@ -81,7 +81,7 @@ class Given:
 
     def is_array(self, value: object) -> bool:
         """True for arrays."""
-        return isinstance(value, self.platform.cupy.ndarray)
+        return issubclass(type(value), self.platform.cupy.ndarray)  # asks no code of the value's class
 
 
 class Answering:

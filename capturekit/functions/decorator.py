@@ -151,7 +151,9 @@ class Graphed(AsFunction, Generic[P, R_co]):
         """The arrays in the arguments, and their form; None where these can't be compared."""
         met: set[int] = set()
         try:
-            leaves, form = take_apart(packed((args, kwargs)), lambda value: isinstance(value, array), opaque, met=met)
+            leaves, form = take_apart(
+                packed((args, kwargs)), lambda value: issubclass(type(value), array), opaque, met=met
+            )
         except TypeError as error:
             self._answering.say(f'its arguments can not be compared: {error}')
             return None
@@ -278,3 +280,8 @@ def graphed(
     if not callable(fn) and not isinstance(fn, classmethod):
         raise TypeError(f'graphed takes a function, got {type(fn).__name__}')
     return Graphed(fn, options_of(asked))
+
+
+def _instances_of(array: type) -> Callable[[object], bool]:
+    """A function that tells arrays, and asks no code of the value's class."""
+    return lambda value: issubclass(type(value), array)

@@ -232,7 +232,7 @@ class Environment:
             if len(sequence) != len(items) or not all(map(_is, sequence, items)):
                 return False
         for array, kind, numbers in self._numbers:
-            if (array.dtype, array.shape) != kind or array.tobytes() != numbers:
+            if (array.dtype, array.shape, array.strides, array.flags.writeable) != kind or array.tobytes() != numbers:
                 return False
         return all(self._difference(entry) is None for entry in self._slow)
 
@@ -370,14 +370,15 @@ class _Insides:
         self.seen.add(id(value))
         cls = type(value)
         contents = contents_of(value)
-        if kept.kind == 'big' or contents is None:
+        if kept.kind == 'big' or contents is None or cls is defaultdict:
             return False
         _, labels, items, data = contents
         if among(cls, _DICTS):
             self.sequences.append((value, labels))
             self.sequences.append((value.values(), items))
         elif cls is np.ndarray and not value.dtype.hasobject:
-            self.numbers.append((value, data[:2], data[2]))
+            dtype, shape, raw, *more = data
+            self.numbers.append((value, (dtype, shape, *more), raw))
         elif among(cls, (list, deque, set)):
             self.sequences.append((value, items))
         elif not issubclass(cls, _UNCHANGING):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextvars
 import enum
 import functools
-import io
 import itertools
 import operator
 import random
@@ -19,6 +18,7 @@ import numpy as np
 
 from capturekit.functions.binding import AsFunction
 from capturekit.functions.environment import WatchedValue
+from capturekit.functions.hidden_state import FILES, random_types, state_of
 from capturekit.functions.settings import Setting, setting_for
 from capturekit.functions.sights import (
     in_package,
@@ -47,8 +47,6 @@ from capturekit.model.plain_values import plain_key
 
 ABSENT = Kept('same', MISSING)
 FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
-#: Files whose position is asked: what these types answer comes from Python's own code.
-FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO, io.BytesIO, io.StringIO)
 _GENERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
@@ -173,9 +171,12 @@ class Holders:
                 self._suspended.setdefault(id(frame), (frame, self._at))
         elif issubclass(cls, random.SystemRandom):
             self._unwatchable.append(f'{self._at} is or holds {a(cls)}, whose draws leave no trace')
-        elif among(cls, FILES) or issubclass(cls, _random_types()):
+        elif among(cls, FILES) or issubclass(cls, random_types()):
             if id(value) not in self._states:
                 self._states[id(value)] = (value, Keeper(never).keep(state_of(value)), self._at)
+                if not among(cls, FILES):
+                    get = functools.partial(state_of, value)
+                    self._watch('draws', value, '', get(), (f'{self._at}: its state', ''), None, get)
         elif _is_iterator(cls):
             self._unwatchable.append(f"{self._at} is or holds {a(cls)}: what is left in it can't be compared")
         elif cls is contextvars.ContextVar:
@@ -313,6 +314,8 @@ class Holders:
                 holder.missing.add(name)
         if holder.kind == 'object' and (not found or holder.owned):
             self._search_class(holder.cls, name)
+        if holder.kind == 'module' and not found and name != '__getattr__':
+            self._attribute_of(holder, '__getattr__')  # what a module answers for names that it has not
 
     def _attribute(self, holder: Holder, name: str, value: Any) -> None:
         if holder.kind == 'module' and not holder.owned:
@@ -467,30 +470,3 @@ def read_attribute(dictionary: Callable[[Any], dict[str, Any]], value: object, n
 def read_unguarded(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:
     """The same, and what stands behind it where the guard has put something in its place."""
     return GUARD.installation.behind(dictionary(value).get(name, MISSING))
-
-
-def state_of(value: Any) -> Any:
-    """The hidden state of a file or a random number generator, without user code."""
-    if issubclass(type(value), random.Random):
-        return random.Random.getstate(value)
-    if issubclass(type(value), np.random.RandomState):
-        return np.random.RandomState.get_state(value, legacy=False)
-    if issubclass(type(value), np.random.Generator):
-        return value.bit_generator.state
-    if issubclass(type(value), np.random.BitGenerator):
-        return value.state
-    try:
-        return value.tell() if value.seekable() else None
-    except (OSError, ValueError) as error:  # closed, or being iterated over
-        return str(error)
-
-
-def _random_types() -> tuple[type, ...]:
-    # numpy.random is an import of its own, which `import capturekit` need not pay for.
-    return (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
-
-
-HOST_RANDOMNESS: dict[str, Callable[[], Any]] = {
-    'random': random.getstate,
-    'numpy.random': lambda: np.random.get_state(legacy=False),
-}

@@ -11,6 +11,8 @@ from capturekit.guard import GUARD, Live
 from capturekit.guard.effects import root_of
 from capturekit.launch.outside_arrays import arrays_at
 from capturekit.model import errors
+from capturekit.model.class_layout import attributes_of
+from capturekit.model.kept_values import contents_of
 from capturekit.model.pytree import take_apart
 from capturekit.model.sparse import packed
 
@@ -27,25 +29,22 @@ def only_arrays(cupy: Any) -> Any:
     array, handles = cupy.ndarray, handles_of(cupy)
 
     def is_array(value: Any) -> bool:
-        if isinstance(value, handles):
+        if issubclass(type(value), handles):
             raise TypeError(f'the result holds a {type(value).__name__}, which each call has to make or use anew')
-        return isinstance(value, array)
+        return issubclass(type(value), array)
 
     return is_array
 
 
 def host_arrays(value: Any, depth: int = 8) -> list[Any]:
     """The arrays of the host's whose memory arguments hold, in containers and objects."""
-    if isinstance(value, np.ndarray):
+    cls = type(value)
+    if issubclass(cls, np.ndarray):
         return [root_of(value)]
-    if depth == 0 or isinstance(value, (str, bytes, int, float, type)):
+    if depth == 0 or issubclass(cls, (str, bytes, int, float, type)):
         return []
-    if isinstance(value, dict):
-        parts: list[Any] = list(dict.values(value))
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        parts = list(value)
-    else:
-        parts = list(getattr(value, '__dict__', {}).values())
+    contents = contents_of(value)
+    parts = list(attributes_of(value).values()) if contents is None else contents[2]
     return [found for part in parts for found in host_arrays(part, depth - 1)]
 
 

@@ -13,6 +13,7 @@ from capturekit.model.class_layout import (
     MISSING,
     bases_of,
     dictionary_of_class,
+    is_dataclass,
     layout_of,
     made_by_class_statement,
     name_of,
@@ -117,7 +118,7 @@ def is_itself(value: Any) -> bool:
     if cls is bool or cls is object or issubclass(cls, (type, types.ModuleType, types.FunctionType)):
         return True
     by_value = plain_key(value) is not None or contents_of(value) is not None
-    return not by_value and not hasattr(cls, '__dataclass_fields__')
+    return not by_value and not is_dataclass(cls)
 
 
 def reaches_far(value: Any) -> bool:

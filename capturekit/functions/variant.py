@@ -17,6 +17,7 @@ from capturekit.graph.executable import Graph
 from capturekit.launch.graph_memory import extent
 from capturekit.launch.plan import Backup, Feed, Plan, Seam
 from capturekit.model import errors
+from capturekit.model.class_layout import found_in_class, is_dataclass
 from capturekit.model.counted import counted
 from capturekit.model.host_reads import Read, Rehearsal
 
@@ -124,6 +125,6 @@ class Variant:
 def opaque(value: Any) -> bool:
     """True for objects that a call is told by identity: people's own, whose attributes the environment watches."""
     cls = type(value)
-    if isinstance(value, tuple) or (issubclass(cls, np.ndarray) and cls is np.ndarray):
+    if issubclass(cls, tuple) or (issubclass(cls, np.ndarray) and cls is np.ndarray):
         return False
-    return not hasattr(cls, '__dataclass_fields__') or getattr(cls, '__eq__', None) is object.__eq__
+    return not is_dataclass(cls) or found_in_class(cls, '__eq__') is object.__eq__

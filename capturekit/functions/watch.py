@@ -27,13 +27,14 @@ import numpy as np
 from capturekit.functions.code_met import CodeMet, read_cell
 from capturekit.functions.code_reads import READERS
 from capturekit.functions.environment import Environment
-from capturekit.functions.holders import HOST_RANDOMNESS, never
+from capturekit.functions.hidden_state import HOST_RANDOMNESS
+from capturekit.functions.holders import never
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
 from capturekit.functions.settings import ROUTINES, routines_now, settings_now
 from capturekit.functions.sights import is_cupys
 from capturekit.functions.understood import BY_ADDRESS, OUTSIDE, WHOLE, owner_of, reads
 from capturekit.functions.written import finish
-from capturekit.model.class_layout import among, attributes_of
+from capturekit.model.class_layout import among, attributes_of, is_dataclass
 from capturekit.model.kept_values import IsArray, Keeper, contents_of
 from capturekit.model.plain_values import plain_key
 
@@ -317,12 +318,12 @@ class Watch(CodeMet):
                     self._meet(value)
                 continue
             self._own[id(value)] = value
-            if hasattr(cls, '__dataclass_fields__') or (isinstance(value, tuple) and cls is not tuple):
+            if is_dataclass(cls) or (issubclass(cls, tuple) and cls is not tuple):
                 self._class(cls)
                 self._of_class.append(cls)
             contents = contents_of(value)
             parts = [*contents[1], *contents[2]] if contents is not None else []
-            if hasattr(cls, '__dataclass_fields__') or not among(cls, _PLAIN):
+            if is_dataclass(cls) or not among(cls, _PLAIN):
                 parts += attributes_of(value).values()
             if len(parts) < _SEARCHED * 10:
                 todo += [(part, name) for part in parts]

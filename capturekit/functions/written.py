@@ -7,9 +7,18 @@ from typing import Any
 
 from capturekit.functions.code_met import CodeMet
 from capturekit.functions.environment import Environment, WatchedValue
-from capturekit.functions.holders import FILES, HOST_RANDOMNESS, Holder, a, state_of
+from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, state_of
+from capturekit.functions.holders import Holder, a
 from capturekit.functions.understood import FAR
-from capturekit.model.class_layout import MISSING, among, attributes_of, bases_of, dictionary_of_class, name_of
+from capturekit.model.class_layout import (
+    MISSING,
+    among,
+    attributes_of,
+    bases_of,
+    dictionary_of_class,
+    is_dataclass,
+    name_of,
+)
 from capturekit.model.kept_values import contents_of
 from capturekit.model.value_changes import ValueDifference, difference
 
@@ -44,7 +53,8 @@ def finish(watch: CodeMet) -> Environment:
     arrays = list(watch._keeper.arrays.values())
     bases = list(watch._bases.values())
     forms = [(array, watch._keeper.forms[id(array)]) for array in arrays if id(array) in watch._keeper.forms]
-    entries = list(watch._entries.values())
+    state_is_read = watch._everything or not watch._attributes.isdisjoint(STATE_NAMES)
+    entries = [entry for entry in watch._entries.values() if entry.kind != 'draws' or state_is_read]
     environment = Environment(
         entries, objects, arrays, watch._unwatchable, written, missing, bases, _all_names(watch), forms
     )
@@ -76,12 +86,12 @@ def given_back(environment: Environment, result: Any) -> str | None:
         if id(value) in seen or type(value) in (types.BuiltinMethodType, types.MethodWrapperType):
             continue
         seen.add(id(value))
-        by_value = contents is not None or hasattr(type(value), '__dataclass_fields__')
+        by_value = contents is not None or is_dataclass(type(value))
         reached = id(value) in environment.reached and type(value) is not tuple and by_value
         if reached or id(value) in environment.own:
             return f'the result is or holds {a(type(value))} that is not made by the function'
         todo += [] if contents is None else contents[2]
-        if hasattr(type(value), '__dataclass_fields__'):
+        if is_dataclass(type(value)):
             todo += attributes_of(value).values()
     return None
 
@@ -123,7 +133,7 @@ def _names_in_class(cls: type) -> list[str]:
 def _aliases(watch: CodeMet) -> None:
     """Containers among the arguments are made anew for a recording: nothing else may lead to them."""
     for key, value in watch._own.items():
-        if isinstance(value, (tuple, frozenset, slice)) and not hasattr(type(value), '__dataclass_fields__'):
+        if issubclass(type(value), (tuple, frozenset, slice)) and not is_dataclass(type(value)):
             continue
         if key in watch._keeper.memory or key in watch._holders:
             watch._unwatchable.append(f'{a(type(value))} is an argument and is reached in another way, too')
@@ -142,6 +152,8 @@ def _written(watch: CodeMet) -> str | None:
         if (array.shape, array.strides) != form:
             return f'the function makes the shape of an array {array.shape} that was {form[0]}'
     for entry in watch._entries.values():
+        if entry.kind == 'draws':
+            continue  # told below
         value = entry.read()
         found = difference(entry.kept, value)
         if found is not None:

@@ -117,3 +117,12 @@ def attributes_of(value: object) -> dict[str, Any]:
         if item is not MISSING:
             found[name] = item
     return found
+
+
+def found_in_class(cls: type, name: str) -> Any:
+    """What a class or one of its bases holds under a name, without asking its metaclass; MISSING if none does."""
+    return next((members[name] for members in map(dictionary_of_class, bases_of(cls)) if name in members), MISSING)
+
+
+def is_dataclass(cls: type) -> bool:
+    return found_in_class(cls, '__dataclass_fields__') is not MISSING

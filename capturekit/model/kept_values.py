@@ -175,7 +175,12 @@ def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
         if whole.dtype.hasobject:
             items = whole.ravel().tolist()
             return 'items', [], [*items, *attributes.values()], (whole.dtype, whole.shape)
-        return 'items', [], list(attributes.values()), (whole.dtype, whole.shape, whole.tobytes(), whole.strides)
+        return (
+            'items',
+            [],
+            list(attributes.values()),
+            (whole.dtype, whole.shape, whole.tobytes(), whole.strides, whole.flags.writeable),
+        )
     if cls is bytearray:
         return 'items', [], [], bytes(value)
     if cls is array.array:

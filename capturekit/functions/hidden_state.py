@@ -1,0 +1,43 @@
+"""The state that files and generators of random numbers have, beside attributes and contents."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+#: Files whose position is asked: what these types answer comes from Python's own code.
+FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO, io.BytesIO, io.StringIO)
+#: Names by which code reads the state of a generator, and draws nothing.
+STATE_NAMES = frozenset('getstate get_state state seed_seq bit_generator __getstate__ __reduce__ __reduce_ex__'.split())
+
+
+def state_of(value: Any) -> Any:
+    """The hidden state of a file or a random number generator, without user code."""
+    if issubclass(type(value), random.Random):
+        return random.Random.getstate(value)
+    if issubclass(type(value), np.random.RandomState):
+        return np.random.RandomState.get_state(value, legacy=False)
+    if issubclass(type(value), (np.random.Generator, np.random.BitGenerator)):
+        bits = value.bit_generator if issubclass(type(value), np.random.Generator) else value
+        seeds = getattr(bits, 'seed_seq', None)
+        return bits.state, getattr(seeds, 'n_children_spawned', None)
+    try:
+        return value.tell() if value.seekable() else None
+    except (OSError, ValueError) as error:  # closed, or being iterated over
+        return str(error)
+
+
+def random_types() -> tuple[type, ...]:
+    """The classes of generators of random numbers on the host."""
+    # numpy.random is an import of its own, which `import capturekit` need not pay for.
+    return (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
+
+
+HOST_RANDOMNESS: dict[str, Callable[[], Any]] = {
+    'random': random.getstate,
+    'numpy.random': lambda: np.random.get_state(legacy=False),
+}
