@@ -16,6 +16,8 @@ from capturekit.guard import GUARD
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.soak import captures, devmode, exits, sanitizer, threads
 
+pytestmark = pytest.mark.slow
+
 
 def quiet(_text: str) -> None:
     """Say nothing."""

@@ -110,7 +110,8 @@ class Watch(CodeMet):
     def _begin(self) -> None:
         """Watch what the function holds before it runs."""
         self._settings = settings_now()
-        if (routines := routines_now()) is not None:
+        routines = None if self._array is None else routines_now()
+        if routines is not None:
             self._watch('state', routines.get, '', routines.value, (ROUTINES, ''), None, routines.get)
         self._randomness = {name: Keeper(never).keep(state()) for name, state in HOST_RANDOMNESS.items()}
         self._keep_arguments()
