@@ -22,6 +22,7 @@ import pytest
 from hypothesis import settings
 
 from capturekit.guard import GUARD
+from capturekit.model.cleanup import GARBAGE
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests import turns
 from tests.examples import QUICK
@@ -116,6 +117,14 @@ def no_garbage(request: pytest.FixtureRequest) -> None:
     """For captures that nobody guards: what an earlier test left on a GPU is freed before, not in their midst."""
     if request.node.get_closest_marker('gpu'):
         gc.collect()
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """As around calls of graphed functions: the collector's callbacks, Hypothesis's too, are not watched."""
+    GARBAGE.hold()
+    yield
+    GARBAGE.release()
 
 
 @pytest.fixture(scope='session', autouse=True)

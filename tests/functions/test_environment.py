@@ -29,6 +29,7 @@ from capturekit.functions.libraries import default_skip
 from capturekit.functions.watch import Watch
 
 HERE = os.path.basename(__file__)
+pytestmark = pytest.mark.usefixtures('no_collection')
 
 
 class Array:
@@ -53,9 +54,7 @@ def watch(fn: Callable[..., Any], *args: Any, **options: Any) -> Environment:
 def clean(fn: Callable[..., Any], *args: Any) -> Environment:
     """The environment of a function that writes nothing, seen unchanged twice."""
     found = watch(fn, *args)
-    assert found.written() is None
-    assert found.changed() is None
-    assert found.changed() is None
+    assert found.written() is found.changed() is found.changed() is None
     return found
 
 

@@ -60,6 +60,7 @@ def tries(x: Any) -> Any:
     return x * met_nowhere.NUMBER
 
 
+@pytest.mark.usefixtures('no_collection')
 def test_a_first_import_is_the_only_doubt(modules: Path) -> None:
     asked = Finder.asked
     found = environment(late, 3)
@@ -72,6 +73,7 @@ def test_a_first_import_is_the_only_doubt(modules: Path) -> None:
     assert environment(late, 3).unwatchable == []
 
 
+@pytest.mark.usefixtures('no_collection')
 def test_what_runs_after_an_import_is_watched(modules: Path) -> None:
     def after(x: Any) -> Any:
         importlib.import_module('met_late')
@@ -81,6 +83,7 @@ def test_what_runs_after_an_import_is_watched(modules: Path) -> None:
     assert any('calls posix.listdir' in text for text in environment(after, 1).unwatchable)
 
 
+@pytest.mark.usefixtures('no_collection')
 def test_a_library_that_imports_late_is_no_doubt(modules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = str(modules / 'met_late.py')
     importlib.import_module('met_late')
@@ -95,6 +98,7 @@ def test_a_library_that_imports_late_is_no_doubt(modules: Path, monkeypatch: pyt
     assert watch.environment.unwatchable == []
 
 
+@pytest.mark.usefixtures('no_collection')
 def test_an_import_that_fails_stays_a_doubt(modules: Path) -> None:
     line = tries.__code__.co_firstlineno + 2
     for _ in range(2):
