@@ -280,8 +280,3 @@ def graphed(
     if not callable(fn) and not isinstance(fn, classmethod):
         raise TypeError(f'graphed takes a function, got {type(fn).__name__}')
     return Graphed(fn, options_of(asked))
-
-
-def _instances_of(array: type) -> Callable[[object], bool]:
-    """A function that tells arrays, and asks no code of the value's class."""
-    return lambda value: issubclass(type(value), array)

@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.model.kept_values import Kept
+from capturekit.model.value_changes import difference
+
 #: Files whose position is asked: what these types answer comes from Python's own code.
 FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO, io.BytesIO, io.StringIO)
 #: Names by which code reads the state of a generator, and draws nothing.
@@ -29,6 +32,11 @@ def state_of(value: Any) -> Any:
         return value.tell() if value.seekable() else None
     except (OSError, ValueError) as error:  # closed, or being iterated over
         return str(error)
+
+
+def is_in_state(value: Any, kept: Kept) -> bool:
+    """True if a generator or file is in the state that was kept."""
+    return difference(kept, state_of(value)) is None
 
 
 def random_types() -> tuple[type, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from capturekit.functions.binding import AsFunction
 from capturekit.functions.environment import WatchedValue
-from capturekit.functions.hidden_state import FILES, random_types, state_of
+from capturekit.functions.hidden_state import FILES, is_in_state, random_types, state_of
 from capturekit.functions.settings import Setting, setting_for
 from capturekit.functions.sights import (
     in_package,
@@ -173,10 +173,11 @@ class Holders:
             self._unwatchable.append(f'{self._at} is or holds {a(cls)}, whose draws leave no trace')
         elif among(cls, FILES) or issubclass(cls, random_types()):
             if id(value) not in self._states:
-                self._states[id(value)] = (value, Keeper(never).keep(state_of(value)), self._at)
+                kept = Keeper(never).keep(state_of(value))
+                self._states[id(value)] = (value, kept, self._at)
                 if not among(cls, FILES):
-                    get = functools.partial(state_of, value)
-                    self._watch('draws', value, '', get(), (f'{self._at}: its state', ''), None, get)
+                    get = functools.partial(is_in_state, value, kept)
+                    self._watch('draws', value, '', True, (f'{self._at}: its state as it was', ''), None, get)
         elif _is_iterator(cls):
             self._unwatchable.append(f"{self._at} is or holds {a(cls)}: what is left in it can't be compared")
         elif cls is contextvars.ContextVar:

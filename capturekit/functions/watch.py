@@ -14,7 +14,6 @@ import decimal
 import enum
 import functools
 import gc
-import importlib._bootstrap
 import os
 import sys
 import types
@@ -43,7 +42,7 @@ _SEARCHED = 1_000
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
 #: Under it are all finders and loaders, and the modules that they run.
-_IMPORT = importlib._bootstrap._find_and_load.__code__  # type: ignore[attr-defined]
+_IMPORT = sys.modules['_frozen_importlib']._find_and_load.__code__
 
 _own_folder = os.path.dirname(os.path.abspath(__file__))
 

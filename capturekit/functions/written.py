@@ -7,7 +7,7 @@ from typing import Any
 
 from capturekit.functions.code_met import CodeMet
 from capturekit.functions.environment import Environment, WatchedValue
-from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, state_of
+from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
 from capturekit.functions.holders import Holder, a
 from capturekit.functions.understood import FAR
 from capturekit.model.class_layout import (
@@ -181,7 +181,7 @@ def _drawn(watch: CodeMet) -> str | None:
         if difference(kept, HOST_RANDOMNESS[name]()) is not None:
             return f'the function draws from {name} on the host'
     for value, kept, where in watch._states.values():
-        if difference(kept, state_of(value)) is not None:
+        if not is_in_state(value, kept):
             if among(type(value), FILES):
                 return f'the function reads or writes a file: {where}'
             return f'the function draws from {a(type(value))} on the host: {where}'

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from capturekit.functions.collector import Before
+from capturekit.functions.watch import Watch
 
 
 class Thing:
@@ -115,3 +117,14 @@ def test_many_old_objects_cost_nothing() -> None:
             assert before.had(kept[7])
             assert not before.had(Thing())
     assert listed and sum(listed) < 20_000
+
+
+def test_a_watch_that_cannot_begin_leaves_the_collector_alone() -> None:
+    before = list(gc.callbacks)
+
+    def broken(value: object) -> bool:
+        raise RuntimeError('no')
+
+    with pytest.raises(RuntimeError, match='no'), Watch(print, is_array=broken, arguments=([Thing()],)):
+        raise AssertionError('it began')
+    assert gc.callbacks == before and sys.getprofile() is None

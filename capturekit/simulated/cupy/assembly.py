@@ -67,6 +67,10 @@ class _Sources:
         return spec_from_file_location(name, file, loader=_Source(name, file))
 
 
+#: The modules that import all the others.
+_IMPORTED = 'accelerators csr extras functions kernels nccl pools randoms selection'.split()
+
+
 class _Parts:
     """The package's modules, imported anew."""
 
@@ -78,17 +82,7 @@ class _Parts:
         sources = _Sources(package)
         sys.meta_path.insert(0, sources)
         try:
-            for name in (
-                'accelerators',
-                'csr',
-                'extras',
-                'functions',
-                'kernels',
-                'nccl',
-                'pools',
-                'randoms',
-                'selection',
-            ):
+            for name in _IMPORTED:
                 importlib.import_module(f'{package}.{name}')
             self._modules = {
                 name.rpartition('.')[2]: module
