@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from statistics import median
+
+import numpy as np
 
 from capturekit.model.counted import counted
 from capturekit.model.recording import Recording, Timeline
@@ -144,7 +145,7 @@ def to_timeline_svg(recording: Recording) -> str:
 def _scale(picture: Picture) -> _Scale:
     took = [box.time[1] - box.time[0] for box in picture.boxes if box.time[1] > box.time[0]]
     span = max((box.time[1] for box in picture.boxes), default=0.0) or 1.0
-    wanted = span / median(took) * _WIDE / _ROOM if took else 1
+    wanted = span / float(np.median(took)) * _WIDE / _ROOM if took else 1
     bands = max(1, min(int(wanted) + 1, len(picture.boxes) // _IN_A_BAND, _BANDS))
     small = len(picture.boxes) > DENSE
     return _Scale(span / bands, bands, 16 if small else 30, 11 if small else 22)
