@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from capturekit.functions.beside import Beside
 from capturekit.functions.binding import lazy
 from capturekit.functions.environment import Environment
 from capturekit.functions.kinds import Kind, clear_of, fits_here, fitting, same_way, to_front
+from capturekit.functions.number_arguments import CallNumbers, Unfit
 from capturekit.functions.options import Options
 from capturekit.functions.pending import Call
 from capturekit.functions.places import are_whole
@@ -40,9 +41,9 @@ from capturekit.model.cleanup import GARBAGE
 from capturekit.model.counters import LOG, count
 from capturekit.model.errors import CaptureError
 from capturekit.model.host_reads import Rehearsal
-from capturekit.model.pytree import held_in, take_apart
+from capturekit.model.pytree import held_in, put_together, take_apart
 from capturekit.model.source_line import Place
-from capturekit.model.sparse import packed
+from capturekit.model.sparse import packed, unpacked
 from capturekit.model.value_changes import shape_of_change, snapshot
 
 #: Calls in a row that did not fit what was recorded, after which a kind of call stays eager.
@@ -78,6 +79,16 @@ class Given:
     kwargs: Any
     leaves: list[Any]
     form: Any
+    numbers: CallNumbers | None = None
+
+    def arguments(self, leaves: Sequence[Any], numbers: Sequence[Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """The arguments of the call with other arrays in them, and with other things in the places of its numbers."""
+        if isinstance(self.form, int):
+            return tuple(leaves), {}
+        args, kwargs = unpacked(put_together(self.form, leaves if self.numbers is None else leaves[:-1]))
+        if self.numbers is None:
+            return args, kwargs
+        return self.numbers.replaced(args, kwargs, self.numbers.values if numbers is None else numbers)
 
     def is_array(self, value: object) -> bool:
         """True for arrays."""
@@ -158,6 +169,12 @@ class Answering:
         kind, tried = given.kind, [variant]
         while True:
             assert variant.run is not None
+            if given.numbers is not None and variant.slots is not None:
+                try:
+                    variant.slots.fill(given.leaves[-1], given.numbers.values)
+                except Unfit as error:
+                    LOG.info('%s: %s; this call runs eagerly', self.name, error)
+                    return self._again(given, [])
             due = self._beside.due(variant, given)
             try:
                 result = variant.run(given.leaves, due is not None or not self._options.later)
@@ -181,8 +198,8 @@ class Answering:
                 variant.restore()
                 raise
             else:
-                if due is not None:
-                    self._compare(given, variant, due, result)
+                if due is not None and not self._compare(given, variant, due, result):
+                    return self._again(given, variant.drawn())
                 self._launched(given, variant)
                 return result
 
@@ -193,13 +210,19 @@ class Answering:
             self.last.call = call
             self.pending = call if variant.backups else None
 
-    def _compare(self, given: Given, variant: Variant, due: Any, result: Any) -> None:
-        """Run eagerly beside a launch, and compare."""
+    def _compare(self, given: Given, variant: Variant, due: Any, result: Any) -> bool:
+        """Run eagerly beside a launch, and compare. False where numbers are not read as the function does."""
         BUSY.depth += 1
         try:
             due.compare(result)
+            variant.untried = max(variant.untried - 1, 0)
+            return True
         except errors.CheckError as error:
             given.kind.keep_only(variant)
+            if variant.untried and given.numbers is not None:
+                given.numbers.of.refuse(given.numbers.positions, error.rule)
+                variant.give_up(error.rule)
+                return False
             variant.give_up(f'its check failed: {error.rule}')
             raise
         finally:
@@ -304,17 +327,16 @@ class Answering:
         """Record, and answer this call by it; what can't be recorded runs eagerly, now and from now on."""
         drawn: list[Feed] = []
         reason = ''
-        leaves, form = given.leaves, given.form
-        if isinstance(form, int):
-            leaves, form = take_apart(packed((given.args, given.kwargs)), given.is_array, opaque)
         for gates in ('device', 'host') if len(variant.assumptions) <= CHAIN else ('host',):
             recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options.pool)
             BUSY.depth += 1
             try:
                 begun = time.perf_counter()
-                result = recorder.record(leaves, form, self._options.pieces)
+                result = recorder.record(given, self._options.pieces)
                 self._recorded(variant, time.perf_counter() - begun)
-                return result
+                if variant.untried == 0:
+                    return result
+                break
             except errors.AssumptionError as error:
                 return self._take_over(given, variant, error, recorder.drawn)
             except CaptureError as error:
@@ -327,10 +349,15 @@ class Answering:
                 drawn = recorder.drawn
             if drawn or not variant.assumptions:
                 break
+        if variant.untried:
+            return self._launch(given, variant)
         return self._not_recorded(given, variant, reason, drawn)
 
     def _not_recorded(self, given: Given, variant: Variant, reason: str, drawn: list[Feed]) -> Any:
         variant.give_up(reason)
+        if given.numbers is not None:
+            given.numbers.of.refuse(given.numbers.positions, reason)
+            return self._again(given, drawn)
         if self._options.strict:
             raise errors.UnsupportedCallError(
                 f'{self.name} can not be recorded',

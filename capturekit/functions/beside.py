@@ -18,9 +18,9 @@ from capturekit.launch.outside_arrays import arrays_at
 from capturekit.model import errors
 from capturekit.model.counted import counted
 from capturekit.model.host_reads import Rehearsal
-from capturekit.model.pytree import put_together, take_apart
+from capturekit.model.pytree import take_apart
 from capturekit.model.source_line import Place, here
-from capturekit.model.sparse import packed, unpacked
+from capturekit.model.sparse import packed
 
 #: How far numbers may lie apart, by the bytes of a real one, as a part of the largest: sums are taken in other orders.
 TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-9}
@@ -38,7 +38,7 @@ class Beside:
 
     def due(self, variant: Variant, given: Any) -> Comparison | None:
         """What the coming launch is compared with; None where it is not checked."""
-        if not self.every or (variant.launches + 1) % self.every:
+        if not variant.untried and (not self.every or (variant.launches + 1) % self.every):
             return None
         return Comparison(self._fn, variant, given)
 
@@ -77,9 +77,7 @@ class Comparison:
             self._fail(difference)
 
     def _eagerly(self, leaves: Sequence[Any]) -> Any:
-        form = self._given.form
-        whole = (tuple(leaves), {}) if isinstance(form, int) else unpacked(put_together(form, leaves))
-        args, kwargs = whole
+        args, kwargs = self._given.arguments(leaves)
         with GUARD.rehearsing(self._given.platform, Rehearsal(), self._variant.drawn()):
             return self._fn(*args, **kwargs)
 

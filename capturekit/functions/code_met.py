@@ -18,6 +18,8 @@ from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_o
 from capturekit.model.kept_values import IsArray, Kept
 
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
+#: ``Py_TPFLAGS_IMMUTABLETYPE``: nobody can set an attribute of such a class, CuPy's own ``_ndarray_base`` among them.
+_IMMUTABLE = 1 << 8
 
 
 class CodeMet(Holders):
@@ -73,8 +75,9 @@ class CodeMet(Holders):
         for cls in self._of_class:
             self._class_names(cls, self._attributes)
         for base in bases_of(self._array) if self._array is not None else ():
-            self._inside_of(base, dictionary_of_class(base))
-            self._complete.add(id(base))
+            if not base.__flags__ & _IMMUTABLE:
+                self._inside_of(base, dictionary_of_class(base))
+                self._complete.add(id(base))
         self._settle()
 
     def _inside_cupy(self, frame: FrameType, code: CodeType) -> None:

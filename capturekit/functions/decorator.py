@@ -19,6 +19,7 @@ from capturekit.functions.answering import BUSY, Answering, Given
 from capturekit.functions.binding import AsFunction, function_of
 from capturekit.functions.explanation import Newness, explanation
 from capturekit.functions.kinds import Kind, all_are, apart, shared
+from capturekit.functions.number_arguments import CallNumbers, NumberArguments, Unfit, room
 from capturekit.functions.options import Options, options_of
 from capturekit.functions.pending import Call
 from capturekit.functions.places import are_whole
@@ -45,6 +46,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         self._options = options
         self._newness = Newness(plain, options.limit)
         self._answering = Answering(plain, options)
+        self._numbers = NumberArguments()
         self._lock = threading.RLock()
         self._kinds: OrderedDict[Any, Kind] = OrderedDict()
         self._platform: Platform | None = None
@@ -87,7 +89,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         """Print, for each kind of call: its state, what is compared, why it is eager and what would change that."""
         with self._lock:
             kinds = dict(self._kinds)
-        print(explanation(self._answering.name, kinds, self._newness.said), file=file)
+        print(explanation(self._answering.name, kinds, self._newness.said, self._numbers), file=file)
 
     def __repr__(self) -> str:
         return f'<graphed {self.__wrapped__!r}, {counted(len(self.variants), "variant")}>'
@@ -104,19 +106,25 @@ class Graphed(AsFunction, Generic[P, R_co]):
         array = platform.cupy.ndarray
         leaves: Any
         form: Any
+        numbers: CallNumbers | None = None
         if not kwargs and all_are(array, args):
             leaves, form = args, len(args)  # the quick way to say the same
             head: Any = form
         else:
-            found = self._taken_apart(array, args, kwargs)
+            numbers = self._numbers.apart(args, kwargs) if self._numbers.positions else None
+            found = self._taken_apart(array, *((args, kwargs) if numbers is None else numbers.marked(args, kwargs)))
             if found is None:
                 return fn(*args, **kwargs)  # type: ignore[no-any-return]
             leaves, form = found
             head = (form, *map(type, leaves))
+            if numbers is not None:
+                leaves = [*leaves, room(platform.cupy)]
         key = (head, platform.cupy.cuda.get_device_id(), *[(a.shape, a.strides, a.dtype) for a in leaves])
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._new_kind(key, leaves)
+            with self._lock:
+                self._numbers.seen(args, kwargs)
             if self._passing(args, kwargs):
                 return fn(*args, **kwargs)  # type: ignore[no-any-return]
         elif self._answering.pending is None:
@@ -126,21 +134,31 @@ class Graphed(AsFunction, Generic[P, R_co]):
                 first = kind.variants[0] if kind.variants else None
                 if first is not None and first.quick is not None and first.changed() is None:
                     pointers = [leaf.data.ptr for leaf in leaves]
-                    if self._is_quick(kind, first, leaves, pointers):
+                    if self._is_quick(kind, first, leaves, pointers, numbers):
                         return first.quick(leaves, pointers)  # type: ignore[no-any-return]
         alike = shared([leaf.data.ptr for leaf in leaves], kind.reach)
         if alike:
             key = (*key, alike)
             kind = self._kinds.get(key) or self._new_kind(key, leaves, alike)
-        return self._answering.answer(Given(platform, kind, args, kwargs, leaves, form))  # type: ignore[no-any-return]
+        given = Given(platform, kind, args, kwargs, leaves, form, numbers)
+        return self._answering.answer(given)  # type: ignore[no-any-return]
 
-    def _is_quick(self, kind: Kind, first: Variant, leaves: Any, pointers: list[int]) -> bool:
+    def _is_quick(
+        self, kind: Kind, first: Variant, leaves: Any, pointers: list[int], numbers: CallNumbers | None
+    ) -> bool:
         """Whether a launch answers with nothing before it and nothing behind it; the call is counted then."""
         graph = first.graph
         if not apart(pointers, kind.reach, first.outside) or graph is None or graph.closed or self._options.check:
             return False
         if first.far and not are_whole(leaves):
             return False
+        if numbers is not None:
+            try:
+                if first.untried or first.slots is None:
+                    return False
+                first.slots.fill(leaves[-1], numbers.values)
+            except Unfit:
+                return False
         first.calls += 1
         kind.misses = kind.strange = 0
         if self._options.later:
@@ -183,7 +201,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     def _passing(self, args: Any, kwargs: Any) -> bool:
         """Whether a new kind of call is one of many that never come back: such are not watched."""
-        words = self._newness.seen(args, kwargs)
+        words = self._newness.seen(args, kwargs, self._numbers.reason)
         if words:
             self._answering.say(words)
         return self._newness.said != ''

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from capturekit.functions.kinds import Kind
+from capturekit.functions.number_arguments import NumberArguments
 from capturekit.functions.variant import Variant
 from capturekit.model.counted import counted
 
@@ -41,8 +42,11 @@ class Newness:
         self.came_back = 0
         self.said = ''
 
-    def seen(self, args: Any, kwargs: Any) -> str:
-        """A call of a new kind: return what is to be said of it, once; else an empty string."""
+    def seen(self, args: Any, kwargs: Any, why: str = '') -> str:
+        """A call of a new kind: return what is to be said of it, once; else an empty string.
+
+        ``why``: why numbers can't be read from the device's memory instead.
+        """
         self._new += 1
         now = self._named(args, kwargs)
         self._changing |= {name for name, text in now.items() if name in self._last and self._last[name] != text}
@@ -53,6 +57,7 @@ class Newness:
         self.said = (
             f'nearly each call is of a new kind, and none comes back: {names} is another one at nearly each call. '
             'Pass it as an array (cp.asarray(value)), of the same shape and dtype each time'
+            + (f'. Its graph could not read it as a number: {why}' if why else '')
         )
         return self.said
 
@@ -76,9 +81,13 @@ def _word(value: Any) -> Any:
     return type(value), id(value)
 
 
-def explanation(name: str, kinds: Mapping[Any, Kind], newness: str) -> str:
+def explanation(name: str, kinds: Mapping[Any, Kind], newness: str, numbers: NumberArguments) -> str:
     """The text of ``fn.explain()``."""
     lines = [f'{name}: {len(kinds)} kinds of calls']
+    if numbers.positions:
+        lines.append(f'  numbers that each call brings to the graph: argument {", ".join(map(str, numbers.positions))}')
+    if numbers.reason:
+        lines.append(f'  numbers that are a part of the kind: {numbers.reason}')
     if newness:
         lines.append(f'  eager where a kind is new: {newness}.')
     for number, (key, kind) in enumerate(kinds.items(), 1):

@@ -12,6 +12,7 @@ import numpy as np
 
 from capturekit.functions.environment import Environment
 from capturekit.functions.fences import Fences
+from capturekit.functions.number_arguments import NumberSlots
 from capturekit.functions.places import whole_extent
 from capturekit.graph.executable import Graph
 from capturekit.launch.graph_memory import extent
@@ -67,6 +68,9 @@ class Variant:
         self.rehearsed_on = 0
         #: What a launch owes to its caller's streams; None where that is nothing.
         self.fences: Fences | None = None
+        #: What the graph reads of numbers among the arguments; and launches that are still to be compared for it.
+        self.slots: NumberSlots | None = None
+        self.untried = 0
         #: Calls that were answered before their checks.
         self.unsettled: weakref.WeakSet[Any] = weakref.WeakSet()
 

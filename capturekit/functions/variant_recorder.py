@@ -8,6 +8,7 @@ from typing import Any
 from capturekit.driver.cuda import Platform
 from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.fences import Fences
+from capturekit.functions.number_arguments import Number, NumberSlots, asked
 from capturekit.functions.places import block_like, places_of, same_array, spans
 from capturekit.functions.recordable import (
     host_arrays,
@@ -34,6 +35,10 @@ from capturekit.recorder.capture import Capture
 #: Arguments of so many bytes are not copied: the graph's nodes are aimed at them. (Measured on an H100: aiming takes
 #: some 50 us and 10 for each node; fetching and comparing 64 MB takes 110.)
 AIMED_BYTES = 64 << 20
+#: Launches that are compared with eager runs where numbers are read from memory: code may go by a number's type.
+_TRIED = 2
+#: What goes by the very type of a number: ``sum`` adds floats, and nothing else, with a correction.
+_BY_TYPE = (type, sum)
 
 
 class VariantRecorder:
@@ -60,13 +65,20 @@ class VariantRecorder:
         #: The arrays that nodes are aimed at, by argument.
         self.aims: dict[int, Any] = {}
         self.caller: Caller | None = None
+        self.slots: NumberSlots | None = None
         self.aim = aim and not variant.assumptions and not variant.rehearsal.seams
 
-    def record(self, leaves: Sequence[Any], form: Any, pieces: bool) -> Any:
-        """Record with these arguments, and answer this call. What can't be recorded raises."""
+    def record(self, given: Any, pieces: bool) -> Any:
+        """Record with the arguments of a call, and answer it; where it has numbers, that is left to a launch.
+
+        What can't be recorded raises.
+        """
         cupy = self.platform.cupy
         stream = cupy.cuda.get_current_stream()
         rehearsal = self.variant.rehearsal
+        leaves = given.leaves
+        if given.numbers is not None:
+            self._must_follow_numbers()
         capture = Capture(None, False, Mode.RELAXED, self.pool, rehearsal)
         capture._gates, capture._seams_on = self.gates, stream if pieces else None
         live: Live | None = None
@@ -77,7 +89,7 @@ class VariantRecorder:
                 live = capture._live
                 assert live is not None and live.memory is not None
                 self._open(live, leaves)
-                args, kwargs = unpacked(put_together(form, self.places))
+                args, kwargs = self._arguments(given)
                 live.caller = self.caller = Caller(stream)
                 self.caller.filled = [*rehearsal.filled, *host_arrays((args, kwargs))]
                 made = errors.MADE.count
@@ -85,16 +97,41 @@ class VariantRecorder:
                 must_not_refuse(live, made)
                 self._close(live, result)
             self._must_be_whole(live, capture.graph)
+            if self.slots is not None:
+                self.slots.ended()
             if self.aims and not self._can_aim(capture.graph):
                 capture.graph.close()
                 again = VariantRecorder(self.platform, self.fn, self.variant, self.gates, self.pool, aim=False)
-                return again.record(leaves, form, pieces)
+                return again.record(given, pieces)
             return self._first_call(capture.graph, live, leaves, stream)
         except BaseException:
             if live is not None and live.host_calls.launch is not None:
                 self._take_back(live, stream)
                 self.drawn = list(live.drawn)
             raise
+
+    def _must_follow_numbers(self) -> None:
+        """Raise where numbers can't be read from a place of the graph's."""
+        environment = self.variant.environment
+        entries = [] if environment is None else environment.entries
+        reason = ''
+        if self.variant.rehearsal.seams:
+            reason = 'The function is recorded in pieces.'
+        elif environment is not None and environment.by_identity:
+            reason = 'The function asks whether two objects are the same.'
+        elif any(entry.value is one for entry in entries for one in _BY_TYPE):
+            reason = 'The function uses type or sum, which go by the very type of a number.'
+        if reason:
+            raise errors.UnsupportedCallError(
+                'A number that changes from call to call', rule=reason, remedy='Pass it as an array: cp.asarray(value).'
+            )
+
+    def _arguments(self, given: Any) -> tuple[Any, dict[str, Any]]:
+        """The arguments that the function is recorded with."""
+        if given.numbers is None:
+            return given.arguments(self.places)  # type: ignore[no-any-return]
+        self.slots = NumberSlots(self.platform.cupy, self.places[-1], given.numbers.values)
+        return given.arguments(self.places, self.slots.numbers)  # type: ignore[no-any-return]
 
     def _must_be_whole(self, live: Live, graph: Graph) -> None:
         environment = self.variant.environment
@@ -153,7 +190,12 @@ class VariantRecorder:
         cupy = self.platform.cupy
         assert memory is not None and self.ports is not None
         held = self.variant.held
-        known_object = lambda value: opaque(value) and any(value is one for one in held)  # noqa: E731
+
+        def known_object(value: Any) -> bool:
+            if type(value) is Number:
+                raise asked('which is returned')
+            return opaque(value) and any(value is one for one in held)
+
         arrays, self.form = take_apart(packed(result), only_arrays(cupy), known_object, name='the result')
         must_be_same(self.variant.values, result, cupy)
         must_leave_nothing(live)
@@ -226,6 +268,7 @@ class VariantRecorder:
         """Make the variant ready, and finish the call that it was recorded with."""
         variant = self.variant
         variant.graph, variant.backups = graph, live.host_calls.backups
+        variant.slots, variant.untried = self.slots, _TRIED if self.slots is not None else 0
         assert self.caller is not None
         if Fences.needed(self.caller):
             variant.fences = Fences(self.platform, self.caller)
@@ -233,6 +276,8 @@ class VariantRecorder:
         variant.run, variant.aims = runner_of(self, graph), sorted(self.aims)
         if variant.fences is not None:
             variant.fences.wait()
+        if variant.slots is not None:
+            return None  # the launch is compared with an eager run
         if live.host_calls.launch is None:
             return variant.run(leaves, True)
         plan = graph._plan

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import arrays, creation, indexing, launches, peers
+from .ufuncs import ufunc
 
 
 def _array(a: Any) -> Any:
@@ -47,7 +48,12 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
         raise ValueError("Must provide both 'x' and 'y' or neither.")
     if missing == 2:
         return nonzero(condition)
+    if any(hasattr(one, '__cupy_override_elementwise_kernel__') for one in (x, y)):
+        return _WHERE(condition, x, y)
     return launches.launch('cupy_where', np.where, (condition, x, y))
+
+
+_WHERE = ufunc('where', 3, 1, np.where)
 
 
 def extract(condition: Any, a: Any) -> Any:

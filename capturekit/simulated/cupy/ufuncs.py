@@ -59,6 +59,9 @@ class ufunc:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Apply the function; results are new arrays, or ``out``."""
+        for arg in args:
+            if hasattr(arg, '__cupy_override_elementwise_kernel__'):
+                return arg.__cupy_override_elementwise_kernel__(self, *args, **kwargs)
         out = self._out(args, kwargs)
         unknown = sorted(set(kwargs) - {'dtype', 'casting'})
         if unknown:

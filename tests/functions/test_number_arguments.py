@@ -1,0 +1,245 @@
+"""Numbers that are others at each call of a graphed function: the graph reads them, or they are a part of the kind."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import capturekit as ck
+from tests.twins import plain
+
+STEPS = [0.1 * n for n in range(1, 11)]
+
+
+def both(cp: Any, fn: Callable[..., Any], calls: Sequence[tuple[Any, ...]], **options: Any) -> Any:
+    """Compare a function with itself graphed, call by call, bit by bit; return the graphed one."""
+    graphed = ck.graphed(fn, **options)
+    for call in calls:
+        mine, theirs = ([cp.array(a) if isinstance(a, np.ndarray) else a for a in call] for _ in range(2))
+        found, wanted = tried(graphed, theirs), tried(fn, mine)
+        assert plain((found, theirs), cp) == plain((wanted, mine), cp), call
+    return graphed
+
+
+def tried(fn: Callable[..., Any], args: list[Any]) -> Any:
+    try:
+        return fn(*args)
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+def follows(graphed: Any, launches: int = 4) -> bool:
+    """Whether one graph has answered nearly all calls."""
+    (first, *_) = graphed.variants
+    return first.state == 'recorded' and first.launches >= launches and not graphed._numbers.reason
+
+
+X = np.arange(1.0, 7.0).reshape(2, 3)
+
+FOLLOWED: dict[str, Callable[..., Any]] = {
+    'one product': lambda x, step: x * step,
+    'from the left': lambda x, step: step - x,
+    'computed in Python first': lambda x, step: x * (1 - step) + step**2 / x,
+    'with another constant': lambda x, step: (x - 2 * step) / (step + 3),
+    'in place': lambda x, step: x.__isub__(step),
+    'compared with an array': lambda x, step: (x > step, step <= x, x == step),
+    'many times': lambda x, step: [x * step for _ in range(40)],
+    'a remainder and a power': lambda x, step: (x % step, x // step, x**step, step**x),
+    'negative': lambda x, step: x + -step - abs(step),
+    'asked whether it is a float': lambda x, step: x * step if isinstance(step, float) else x,
+    'not used': lambda x, step: x + 1,
+    'before a sum': lambda x, step: (x * step).sum(axis=0),
+    'beside a host read': lambda x, step: x * step if float(x.sum()) > 3 else x,
+}
+
+
+@pytest.mark.parametrize('name', FOLLOWED)
+def test_a_number_that_changes_is_read_by_the_graph(cp: Any, name: str) -> None:
+    assert follows(both(cp, FOLLOWED[name], [(X, step) for step in STEPS]))
+
+
+@pytest.mark.parametrize('name', ['where', 'maximum', 'arctan2', 'hypot', 'copysign'])
+def test_functions_of_cupys_read_numbers(cp: Any, name: str) -> None:
+    def fn(x: Any, step: float) -> Any:
+        return cp.where(x > 2, x, step) if name == 'where' else getattr(cp, name)(x, step)
+
+    assert follows(both(cp, fn, [(X, step) for step in STEPS]))
+
+
+class Cell:
+    """Something to write to."""
+
+    value: Any = None
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
+    'a branch': (lambda x, step: x * step if step > 0.7 else x, 'compared'),
+    'the truth': (lambda x, step: x * step if step else x, 'bool'),
+    'a function of math': (lambda x, step: x * math.sqrt(step), 'float'),
+    'a count': (lambda x, step: [x * 2 for _ in range(int(step * 3))], 'int'),
+    'a text': (lambda x, step: (x * step, f'{step}'), 'as text'),
+    'a key': (lambda x, step: x * {step: 2.0}[step], 'hash'),
+    'a result': (lambda x, step: (x * step, step), 'returned'),
+    'its type': (lambda x, step: x * step if type(step) is float else x + step, 'type'),
+    'a sum of floats': (lambda x, step: x * sum([step, 0.1, step]), 'sum'),
+    'identity': (lambda x, step: x * step if step is not x else x, 'the same'),
+    'an attribute': (lambda x, step: x * step.real, 'attribute'),
+}
+
+
+@pytest.mark.parametrize('name', REFUSED)
+def test_a_number_that_decides_is_a_part_of_the_kind(cp: Any, name: str) -> None:
+    fn, why = REFUSED[name]
+    graphed = both(cp, fn, [(X, step) for step in STEPS])
+    assert why in graphed._numbers.reason
+    assert graphed._numbers.positions == ()
+    assert all(not variant.launches for variant in graphed.variants)
+
+
+def test_a_refusal_that_the_function_catches_counts(cp: Any) -> None:
+    def fn(x: Any, step: float) -> Any:
+        try:
+            return x * math.floor(step)
+        except Exception:
+            return x
+
+    assert 'catches' in both(cp, fn, [(X, step) for step in STEPS])._numbers.reason
+
+
+def test_code_that_goes_by_the_type_elsewhere_is_found_by_comparing(cp: Any) -> None:
+    asks = vars(__import__('builtins'))
+
+    def fn(x: Any, step: float) -> Any:
+        return x * (step if asks['ty' + 'pe'](step) is float else 5.0)
+
+    graphed = both(cp, fn, [(X, step) for step in STEPS])
+    assert all(variant.state != 'recorded' for variant in graphed.variants)
+
+
+def test_an_index_goes_on_as_a_part_of_the_kind(cp: Any) -> None:
+    graphed = both(cp, lambda x, n: x[n] * 2, [(X, n % 2) for n in range(4)] + [(X, n % 2 - 2) for n in range(12)])
+    assert [variant.state for variant in graphed.variants].count('recorded') == 4
+
+
+def test_an_axis_that_stays_is_a_part_of_the_kind(cp: Any) -> None:
+    graphed = both(cp, lambda x, step, axis: (x * step).sum(axis=axis), [(X, step, 1) for step in STEPS])
+    assert follows(graphed) and graphed._numbers.positions == (1,)
+    assert follows(both(cp, lambda x, step, axis: x.sum(axis=axis) * step, [(X, step, 0) for step in STEPS]))
+
+
+def test_numbers_by_name(cp: Any) -> None:
+    @ck.graphed
+    def fn(x: Any, *, step: float, offset: int = 3) -> Any:
+        return x * step + offset
+
+    x = cp.array(X)
+    for step in STEPS:
+        np.testing.assert_array_equal(fn(x, step=step).get(), (x * step + 3).get())
+    for offset in range(8):
+        np.testing.assert_array_equal(fn(x, step=0.5, offset=offset).get(), (x * 0.5 + offset).get())
+    assert fn._numbers.positions == ('offset', 'step')
+
+
+def test_what_python_computes_may_fail(cp: Any) -> None:
+    fn = FOLLOWED['with another constant']
+    calls = [*STEPS, -3.0, math.inf, math.nan, 1e300, -0.0, 5e-324, 2.0]
+    assert follows(both(cp, fn, [(X, step) for step in calls]), 10)
+    inverse = both(cp, lambda x, step: x * (1 / step), [(X, step) for step in (*STEPS, 0.0, 2.0)])
+    assert follows(inverse), 'a division by zero is raised, and the graph goes on'
+
+
+def test_numbers_that_do_not_fit_run_eagerly(cp: Any) -> None:
+    small = np.arange(3, dtype='int8')
+    graphed = both(cp, lambda x, n: x + n, [(small, n) for n in (*range(12), 200, -300, 10**30, 5)])
+    assert follows(graphed)
+    wide = both(cp, lambda x, n: x + n, [(X.astype('f4'), n) for n in (*range(12), 2**24 + 1, 2**60 + 1, 7)])
+    assert follows(wide)
+
+
+def test_another_type_is_another_kind(cp: Any) -> None:
+    graphed = both(cp, lambda x, n: x + n, [(np.arange(3), n) for n in (*range(8), *STEPS, *np.float32(STEPS))])
+    assert sorted(variant.launches > 2 for variant in graphed.variants if variant.state == 'recorded') == [True] * 3
+
+
+def test_half_precision_is_left_alone(cp: Any) -> None:
+    assert 'float16' in both(cp, lambda x, step: x * step, [(X.astype('f2'), s) for s in STEPS])._numbers.reason
+
+
+def test_pieces_keep_numbers_in_the_kind(cp: Any) -> None:
+    graphed = both(cp, lambda a, step: cp.linalg.eigh(a * step)[0] * 2, [(np.eye(3), step) for step in STEPS])
+    assert 'pieces' in graphed._numbers.reason
+
+
+@pytest.mark.parametrize('options', [{'strict': True}, {'pure': True}, {'checks': 'later'}, {'check': 2}], ids=str)
+def test_numbers_with_each_option(cp: Any, options: dict[str, Any]) -> None:
+    def fn(x: Any, step: float) -> Any:
+        return x * step if float(x.sum()) > 3 else x
+
+    assert follows(both(cp, fn, [(X, step) for step in STEPS], **options))
+
+
+def test_a_strict_function_goes_on_where_numbers_decide(cp: Any) -> None:
+    graphed = both(cp, lambda x, step: x * math.sqrt(step), [(X, step) for step in STEPS], strict=True)
+    assert 'float' in graphed._numbers.reason
+
+
+def test_launches_in_flight_have_numbers_of_their_own(cp: Any) -> None:
+    fn = ck.graphed(lambda x, step: x * step)
+    x = cp.array(X)
+    found = [fn(x, float(n)) for n in range(30)]
+    for n, array in enumerate(found):
+        np.testing.assert_array_equal(array.get(), X * n)
+
+
+def test_the_first_launches_are_compared(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault in how numbers reach the graph gives the eager answer, and numbers are parts of the kind from then on."""
+    from capturekit.functions.number_arguments import NumberSlots
+
+    fill = NumberSlots.fill
+    monkeypatch.setattr(NumberSlots, 'fill', lambda slots, target, values: fill(slots, target, [v + 1 for v in values]))
+    graphed = both(cp, lambda x, step: x.__iadd__(x * step), [(X, step) for step in STEPS])
+    assert 'differs' in graphed._numbers.reason
+
+
+def test_what_is_said_where_numbers_decide(cp: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, 'capturekit'):
+        both(cp, lambda x, step: x * math.sqrt(step), [(X, 0.1 * n) for n in range(1, 40)])
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert 'step is another one at nearly each call' in said
+    assert 'the value is asked (float), at test_number_arguments.py:' in said
+
+
+def test_explain_names_the_numbers(cp: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    both(cp, FOLLOWED['one product'], [(X, step) for step in STEPS]).explain()
+    assert 'numbers that each call brings to the graph: argument 1' in capsys.readouterr().out
+    both(cp, lambda x, step: x * math.sqrt(step), [(X, step) for step in STEPS]).explain()
+    assert 'numbers that are a part of the kind: A number among the arguments' in capsys.readouterr().out
+
+
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    '+': lambda x, n: x + n, '-': lambda x, n: n - x, '*': lambda x, n: x * n, '/': lambda x, n: x / n,
+    '<': lambda x, n: x < n, '==': lambda x, n: n == x, '//': lambda x, n: x // n, '%': lambda x, n: x % n,
+    '**': lambda x, n: x**n, 'in place': lambda x, n: x.__imul__(n), 'twice': lambda x, n: (x * n) * (n / 3),
+}  # fmt: skip
+FLOATS = st.floats(-1e6, 1e6) | st.sampled_from([0.0, -0.0, 1.0, 0.1, 1e300, math.inf, math.nan])
+NUMBERS = st.one_of(
+    st.lists(FLOATS, min_size=8, max_size=8),
+    st.lists(st.integers(-(2**31), 2**31) | st.integers(-9, 9), min_size=8, max_size=8),
+    st.lists(FLOATS.map(np.float64), min_size=8, max_size=8),
+    st.lists(st.integers(-99, 99).map(np.int64), min_size=8, max_size=8),
+)
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(list(OPERATIONS)), st.sampled_from('?bBhHiIqQefdFD'), NUMBERS)
+@pytest.mark.filterwarnings('ignore::RuntimeWarning')
+def test_every_bit_is_as_eager(cp: Any, name: str, dtype: str, numbers: list[Any]) -> None:
+    x = np.array([0, 1, 2, 3, 100, 127]).astype(dtype)
+    both(cp, OPERATIONS[name], [(x, number) for number in numbers])
