@@ -152,6 +152,8 @@ def why_no_gpu() -> str | None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker('gpu') and (reason := why_no_gpu()):
         pytest.skip(f'needs a GPU: {reason}')
+    if item.get_closest_marker('gpu') and item.get_closest_marker('serial') and wanted() is not None:
+        pytest.skip('takes times, or watches the whole device: spins of CAPTUREKIT_LATE would be taken for its own')
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -46,7 +46,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         self._options = options
         self._newness = Newness(plain, options.limit)
         self._answering = Answering(plain, options)
-        self._numbers = NumberArguments()
+        self.numbers = NumberArguments()
         self._lock = threading.RLock()
         self._kinds: OrderedDict[Any, Kind] = OrderedDict()
         self._platform: Platform | None = None
@@ -89,7 +89,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         """Print, for each kind of call: its state, what is compared, why it is eager and what would change that."""
         with self._lock:
             kinds = dict(self._kinds)
-        print(explanation(self._answering.name, kinds, self._newness.said, self._numbers), file=file)
+        print(explanation(self._answering.name, kinds, self._newness.said, self.numbers), file=file)
 
     def __repr__(self) -> str:
         return f'<graphed {self.__wrapped__!r}, {counted(len(self.variants), "variant")}>'
@@ -104,27 +104,16 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if platform is None or platform.simulated or GUARD.lives:
             platform = self._current()
         array = platform.cupy.ndarray
-        leaves: Any
-        form: Any
-        numbers: CallNumbers | None = None
-        if not kwargs and all_are(array, args):
-            leaves, form = args, len(args)  # the quick way to say the same
-            head: Any = form
-        else:
-            numbers = self._numbers.apart(args, kwargs) if self._numbers.positions else None
-            found = self._taken_apart(array, *((args, kwargs) if numbers is None else numbers.marked(args, kwargs)))
-            if found is None:
-                return fn(*args, **kwargs)  # type: ignore[no-any-return]
-            leaves, form = found
-            head = (form, *map(type, leaves))
-            if numbers is not None:
-                leaves = [*leaves, room(platform.cupy)]
+        alone = not kwargs and all_are(array, args)  # the quick way to say the same
+        found: Any = (args, len(args), None) if alone else self._taken_apart(platform.cupy, args, kwargs)
+        if found is None:
+            return fn(*args, **kwargs)  # type: ignore[no-any-return]
+        leaves, form, numbers = found
+        head = form if alone else (form, *map(type, leaves))
         key = (head, platform.cupy.cuda.get_device_id(), *[(a.shape, a.strides, a.dtype) for a in leaves])
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._new_kind(key, leaves)
-            with self._lock:
-                self._numbers.seen(args, kwargs)
             if self._passing(args, kwargs):
                 return fn(*args, **kwargs)  # type: ignore[no-any-return]
         elif self._answering.pending is None:
@@ -165,9 +154,12 @@ class Graphed(AsFunction, Generic[P, R_co]):
             self._answering.last.call = None
         return True
 
-    def _taken_apart(self, array: type, args: Any, kwargs: Any) -> tuple[list[Any], Any] | None:
-        """The arrays in the arguments, and their form; None where these can't be compared."""
-        met: set[int] = set()
+    def _taken_apart(self, cupy: Any, args: Any, kwargs: Any) -> tuple[list[Any], Any, CallNumbers | None] | None:
+        """The arrays in the arguments, their form, and numbers that are no part of it; None where it can't be told."""
+        array, met = cupy.ndarray, set[int]()
+        numbers = self.numbers.apart(args, kwargs) if self.numbers.positions else None
+        if numbers is not None:
+            args, kwargs = numbers.marked(args, kwargs)
         try:
             leaves, form = take_apart(
                 packed((args, kwargs)), lambda value: issubclass(type(value), array), opaque, met=met
@@ -178,7 +170,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if self._reaches(met):
             self._answering.say('a container is an argument and is reached in another way, too')
             return None
-        return leaves, form
+        return leaves if numbers is None else [*leaves, room(cupy)], form, numbers
 
     def _reaches(self, met: set[int]) -> bool:
         """Whether what was recorded reaches one of these containers otherwise than as an argument."""
@@ -201,7 +193,9 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     def _passing(self, args: Any, kwargs: Any) -> bool:
         """Whether a new kind of call is one of many that never come back: such are not watched."""
-        words = self._newness.seen(args, kwargs, self._numbers.reason)
+        with self._lock:
+            self.numbers.seen(args, kwargs)
+        words = self._newness.seen(args, kwargs, self.numbers.reason)
         if words:
             self._answering.say(words)
         return self._newness.said != ''
