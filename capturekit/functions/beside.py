@@ -50,6 +50,7 @@ class Comparison:
         self._fn = fn
         self._variant = variant
         self._given = given
+        self._exact = variant.untried > 0
         self._cupy = given.platform.cupy
         self._wait()
         self._memory = self._outside()
@@ -67,7 +68,9 @@ class Comparison:
         try:
             answer = self._eagerly(copies)
             self._wait()
-            difference = difference_between(launched, self._found(answer, copies)) or self._of_outside(outside)
+            difference = difference_between(launched, self._found(answer, copies), self._exact) or self._of_outside(
+                outside
+            )
         except Exception as error:
             self._fail(f'The eager run beside it raised {error!r}', error)
         finally:
@@ -156,8 +159,8 @@ class Comparison:
         return ''
 
 
-def difference_between(launched: tuple[list[Any], Any], eager: tuple[list[Any], Any]) -> str:
-    """The first difference, in words; '' if there is none."""
+def difference_between(launched: tuple[list[Any], Any], eager: tuple[list[Any], Any], exact: bool = False) -> str:
+    """The first difference, in words; '' if there is none. ``exact``: in a single bit."""
     if launched[1] != eager[1]:
         return 'What the result holds besides arrays is something else in the eager run'
     for (name, mine), (_name, theirs) in zip(launched[0], eager[0]):
@@ -166,7 +169,7 @@ def difference_between(launched: tuple[list[Any], Any], eager: tuple[list[Any], 
                 f'{name} is of shape {mine.shape} and {mine.dtype}, and in the eager run of shape {theirs.shape} and '
                 f'{theirs.dtype}'
             )
-        wrong = ~_equal(mine, theirs)
+        wrong = _bits(mine) != _bits(theirs) if exact else ~_equal(mine, theirs)
         count = int(np.count_nonzero(wrong))
         if count:
             first = tuple(int(n) for n in np.argwhere(wrong)[0])
@@ -175,6 +178,10 @@ def difference_between(launched: tuple[list[Any], Any], eager: tuple[list[Any], 
                 f'at {list(first)} it is {mine[first]} and in the eager run {theirs[first]}'
             )
     return ''
+
+
+def _bits(array: Any) -> Any:
+    return np.ascontiguousarray(array).view(f'V{array.itemsize}').reshape(array.shape)
 
 
 def _equal(mine: Any, theirs: Any) -> Any:

@@ -174,7 +174,9 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     def _reaches(self, met: set[int]) -> bool:
         """Whether what was recorded reaches one of these containers otherwise than as an argument."""
-        environments = [v.environment for kind in self._kinds.values() for v in kind.variants if v.state != 'eager']
+        with self._lock:
+            kinds = list(self._kinds.values())
+        environments = [v.environment for kind in kinds for v in list(kind.variants) if v.state != 'eager']
         return any(found is not None and not found.reached.isdisjoint(met) for found in environments)
 
     def _touch(self, key: Any, kind: Kind) -> None:

@@ -146,15 +146,20 @@ class Environment:
 
     def _lay_inner(self) -> None:
         """Lay out what of CuPy's is compared at each call, for a comparison that runs in C from end to end."""
-        laid = [(values, [name for name in names if name in values]) for values, names, _, _ in self._inner]
-        laid = [(values, [*names, names[0]]) for values, names in laid if names]  # of two or more it makes a tuple
+        laid: list[tuple[Any, list[tuple[str, Any]]]] = []
+        self._inner_absent = []
+        for values, names, _, _ in self._inner:
+            pairs = [(name, values.get(name, MISSING)) for name in names]  # read once: the guard may come and go
+            found = [pair for pair in pairs if pair[1] is not MISSING]
+            if found:
+                laid.append((values, [*found, found[0]]))  # of two or more an itemgetter makes a tuple
+            if len(found) < len(names):
+                self._inner_absent.append((values, frozenset(name for name, value in pairs if value is MISSING)))
         self._inner_now = (
-            [operator.itemgetter(*names) for _, names in laid],
+            [operator.itemgetter(*[name for name, _ in found]) for _, found in laid],
             [values for values, _ in laid],
-            [values[name] for values, names in laid for name in names],
+            [value for _, found in laid for _, value in found],
         )
-        absent = ((values, frozenset(names).difference(values)) for values, names, _, _ in self._inner)
-        self._inner_absent = [(values, names) for values, names in absent if names]
         self._inner_sizes = [(values, len(values)) for values, _, _, whole in self._inner if whole]
 
     def _another(self) -> str | None:
@@ -162,7 +167,9 @@ class Environment:
         behind = GUARD.installation.behind
         for values, names, before, whole in self._inner:
             now = {
-                name: found for name in (values if whole else names) if (found := behind(values.get(name))) is not None
+                name: found
+                for name in (list(values) if whole else names)
+                if (found := behind(values.get(name))) is not None
             }
             then = dict(zip(names, before))
             for name in (*names, *now):

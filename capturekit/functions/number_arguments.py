@@ -1,31 +1,33 @@
 """Numbers among the arguments that are others at nearly each call: their graph reads them from the device's memory.
 
 A number is a part of the kind of a call, as an axis or a count has to be. Where one argument has made some new kinds,
-the function is recorded with a :class:`Number` in its place. What is computed from it in Python is computed again for
-each call; where it meets an array, the kernel reads it from a place of the graph's. It tells nobody its value: where
-somebody asks for that (``if step > 0``, ``range(n)``, ``x[n]``, ``math.sqrt(dt)``), the recording fails, and the number
-is a part of the kind again. So nothing but arithmetic can depend on it.
+the function is recorded with a :class:`Number` in its place, if its code does nothing with it but arithmetic
+(:mod:`capturekit.functions.number_uses`). What is computed from it in Python is computed again for each call; where it
+meets an array, the kernel reads it from a place of the graph's. It tells nobody its value.
 """
 
 from __future__ import annotations
 
 import operator
 import struct
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from capturekit.functions.number_uses import NotArithmetic, NumberUses
 from capturekit.model import errors
-from capturekit.model.source_line import here
+from capturekit.model.source_line import here, is_foreign
 
-#: Types of numbers that an argument may have, exactly.
-TYPES = (float, int, np.float64, np.float32, np.int64)
+#: Types of numbers that an argument may have, exactly. Those of NumPy compute by settings of NumPy's.
+TYPES = (float, int)
 #: New values of an argument, each a new kind of call, after which it is taken for a number that changes.
 FEW = 3
-#: So many numbers may meet arrays in one function; each has eight bytes of the place.
-ROOM = 32
+#: So many numbers may meet arrays in one function; each has eight bytes of the place. So many may be computed.
+ROOM, STEPS = 32, 256
 _WIDTH = 8
 #: Integers beyond are rounded once more on their way to a shorter float than CuPy rounds them.
 _EXACT = 1 << 53
@@ -129,66 +131,138 @@ def room(cupy: Any) -> Any:
 class NumberSlots:
     """What of its numbers a recorded graph reads, in order, and from where.
 
-    ``place`` is the graph's copy of what :func:`room` makes; ``values`` are the numbers of the call that is recorded.
+    ``place`` is the graph's copy of what :func:`room` makes; ``values`` are the numbers of the call that is recorded,
+    and ``names`` the parameters of ``fn`` that have them. Raises UnsupportedCallError where the code of ``fn`` does
+    anything else with them than to compute.
     """
 
-    def __init__(self, cupy: Any, place: Any, values: _Values) -> None:
+    def __init__(self, cupy: Any, place: Any, fn: Any, names: Sequence[str], values: _Values) -> None:
         self.cupy = cupy
         self._place = place
-        self._computed: list[Callable[[_Values], Any]] = []
-        self._kinds: list[type] = []
-        self._types: list[Any] = []
-        self._arrays: dict[Any, Any] = {}
+        self._uses = uses_of(fn, names)
+        self._code: CodeType = fn.__code__
+        #: What each number is computed of: an operator and the numbers of its operands; what comes first is given.
+        self._program: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
+        self._first: list[Any] = list(values)
+        self._arguments = len(self._first)
+        self._kinds: list[type] = [type(value) for value in values]
+        self._numbers: dict[Any, Number] = {}
+        self._slots: list[tuple[int, Any]] = []
+        self._arrays: dict[tuple[int, str], Any] = {}
         self._struct = struct.Struct('<')
-        self.numbers = [
-            Number(self, operator.itemgetter(number), value, (number,)) for number, value in enumerate(values)
-        ]
+        self.numbers = [Number(self, index, value) for index, value in enumerate(values)]
+
+    def constant(self, value: Any) -> Number:
+        """A number that is no argument: every call computes with the same."""
+        return self._add(_same, (), value, (type(value), repr(value)))
+
+    def computed(self, plain: Callable[..., Any], operands: tuple[Number, ...]) -> Number:
+        """A number that is computed again at each call."""
+        indices = tuple(one._index for one in operands)
+        now = plain(*[one._now for one in operands])
+        if type(now) not in TYPES:
+            raise asked(f'from which a {type(now).__name__} is computed')
+        found = self._add(plain, indices, now, (plain, indices))
+        try:
+            self._uses.result(self._offset())
+        except NotArithmetic as error:
+            raise asked(str(error)) from None
+        return found
+
+    def _add(self, plain: Callable[..., Any], indices: tuple[int, ...], now: Any, key: Any) -> Number:
+        found = self._numbers.get(key)
+        if found is None:
+            if len(self._kinds) == STEPS:
+                raise asked(f'from which more than {STEPS} others are computed')
+            found = self._numbers[key] = Number(self, len(self._kinds), now)
+            self._program.append((plain, indices) if indices else (lambda: now, ()))
+            self._kinds.append(type(now))
+        return found
+
+    def _offset(self) -> int:
+        """The instruction of the function that computes at present."""
+        frame: Any = sys._getframe(2)
+        while is_foreign(frame.f_code.co_filename) and frame.f_back is not None:
+            frame = frame.f_back
+        if frame.f_code is not self._code:
+            raise asked('which got out of the function')
+        return int(frame.f_lasti)
 
     def array(self, number: Number, dtype: Any) -> Any:
         """The array without axes that kernels read a number from, as ``dtype``."""
-        made = self._arrays.get((number._key, dtype.char))
-        if made is not None:
-            return made
-        at = len(self._computed)
-        if at == ROOM or dtype.char not in _CODES:
-            raise asked(f'as {dtype}' if at < ROOM else f'as the {ROOM + 1}st that meets an array')
-        self._computed.append(number._computed)
-        self._kinds.append(type(number._now))
-        self._types.append(dtype)
-        self._struct = struct.Struct('<' + ''.join(_CODES[one.char] for one in self._types))
-        made = self._arrays[number._key, dtype.char] = self.cupy.ndarray((), dtype, self._place.data + at * _WIDTH)
+        made = self._arrays.get((number._index, dtype.char))
+        if made is None:
+            at = len(self._slots)
+            if at == ROOM or dtype.char not in _CODES:
+                raise asked(f'as {dtype}' if at < ROOM else f'as the {ROOM + 1}st that meets an array')
+            self._slots.append((number._index, dtype))
+            self._struct = struct.Struct('<' + ''.join(_CODES[one.char] for _, one in self._slots))
+            made = self.cupy.ndarray((), dtype, self._place.data + at * _WIDTH)
+            self._arrays[number._index, dtype.char] = made
         return made
 
     def fill(self, target: Any, values: _Values) -> None:
         """Bring the numbers of a call to the device, on CuPy's current stream. Raises Unfit."""
-        if not self._computed:
-            return
+        found = list(values)
         try:
-            found: list[Any] = [compute(values) for compute in self._computed]
-            for value, kind, dtype in zip(found, self._kinds, self._types):
-                if type(value) is not kind or (kind is int and dtype.kind == 'f' and _is_beyond(value)):
-                    raise Unfit(f'{value!r} is not what was recorded')
-            packed = self._struct.pack(*found)
-        except (ArithmeticError, ValueError, TypeError, Warning, struct.error) as error:
+            for plain, indices in self._program:
+                found.append(plain(*[found[index] for index in indices]))
+        except ArithmeticError as error:
+            raise Unfit(str(error)) from error
+        if not all(type(value) is kind for value, kind in zip(found, self._kinds)):
+            raise Unfit('a number is of another type than while recording')
+        if not self._slots:
+            return
+        for index, dtype in self._slots:
+            if type(found[index]) is int and dtype.kind == 'f' and _is_beyond(found[index]):
+                raise Unfit('an integer is rounded twice')
+        try:
+            packed = self._struct.pack(*[found[index] for index, _ in self._slots])
+        except (OverflowError, struct.error) as error:
             raise Unfit(str(error)) from error
         host = np.frombuffer(packed, 'u1')
-        stream = self.cupy.cuda.get_current_stream()
-        target.data.copy_from_host_async(host.ctypes.data, host.nbytes, stream)
+        target.data.copy_from_host_async(host.ctypes.data, host.nbytes, self.cupy.cuda.get_current_stream())
 
     def ended(self) -> None:
         """The recording has ended: nobody computes with its numbers any more."""
         self.numbers.clear()
+        self._numbers.clear()
         self._arrays.clear()
 
 
-def _is_beyond(value: Any) -> bool:
+def uses_of(fn: Any, names: Sequence[str]) -> NumberUses:
+    """The uses of parameters in the code of a function. Raises UnsupportedCallError."""
+    try:
+        if type(fn) is not FunctionType:
+            raise NotArithmetic('it is no plain function that gets it')
+        code = fn.__code__
+        known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        if not set(names) <= set(known):
+            raise NotArithmetic('no parameter of its own has it')
+        return NumberUses(code, tuple(names))
+    except NotArithmetic as error:
+        raise asked(str(error)) from None
+
+
+def names_of_positions(fn: Any, positions: Sequence[Position]) -> list[str]:
+    """The parameters that positional and named arguments are bound to; an empty text where there is none."""
+    code = getattr(fn, '__code__', None)
+    known = () if code is None else code.co_varnames[: code.co_argcount]
+    return [one if isinstance(one, str) else known[one] if one < len(known) else '' for one in positions]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _is_beyond(value: int) -> bool:
     return not -_EXACT < value < _EXACT
 
 
 def asked(how: str) -> errors.UnsupportedCallError:
     """The refusal of a use that no launch could follow."""
     return errors.UnsupportedCallError(
-        f'A number among the arguments, {how}',
+        f'A number among the arguments: {how}',
         location=here(),
         rule='It changes from call to call, and only arithmetic with arrays and other numbers can follow it.',
         remedy='Nothing, if calls may run eagerly; or pass it as an array: cp.asarray(value).',
@@ -197,7 +271,7 @@ def asked(how: str) -> errors.UnsupportedCallError:
 
 def _asks(what: str) -> Callable[..., Any]:
     def refuse(_self: Number, *_args: Any, **_kwargs: Any) -> Any:
-        raise asked(f'of which the value is asked ({what})')
+        raise asked(f'its value is asked ({what})')
 
     return refuse
 
@@ -207,87 +281,65 @@ def _binary(name: str, ufunc: str, swapped: bool = False) -> Callable[[Number, A
     plain: Callable[[Any, Any], Any] = getattr(operator, name)
 
     def operate(self: Number, other: Any) -> Any:
-        cupy = self._of.cupy
-        if issubclass(type(other), cupy.ndarray):
-            return getattr(cupy, ufunc)(*((other, self) if swapped else (self, other)))
-        if type(other) not in TYPES and type(other) is not Number:
-            return NotImplemented
-        pair = self, other if type(other) is Number else _constant(self._of, other)
-        first, second = reversed(pair) if swapped else pair
-        a, b = first._computed, second._computed
-        now, key = plain(first._now, second._now), (name, first._key, second._key)
-        return Number(self._of, lambda values: plain(a(values), b(values)), now, key)
+        of = self._of
+        if type(other) is of.cupy.ndarray:
+            return getattr(of.cupy, ufunc)(*((other, self) if swapped else (self, other)))
+        if type(other) is not Number and type(other) not in TYPES:
+            raise asked(f'{name} with a {type(other).__name__}')
+        second = other if type(other) is Number else of.constant(other)
+        return of.computed(plain, (second, self) if swapped else (self, second))
 
     return operate
-
-
-def _constant(of: NumberSlots, value: Any) -> Number:
-    """A number that is no argument: every call computes with the same."""
-    return Number(of, lambda _values: value, value, (type(value), repr(value)))
 
 
 def _compared(name: str) -> Callable[[Number, Any], Any]:
     def compare(self: Number, other: Any) -> Any:
         cupy = self._of.cupy
-        if issubclass(type(other), cupy.ndarray):
+        if type(other) is cupy.ndarray:
             return getattr(cupy, name)(self, other)
-        raise asked('which is compared')
+        raise asked('it is compared')
 
     return compare
 
 
-def _unary(name: str) -> Callable[[Number], Any]:
-    plain: Callable[[Any], Any] = getattr(operator, name)
+def _negated(self: Number) -> Number:
+    return self._of.computed(operator.neg, (self,))
 
-    def operate(self: Number) -> Any:
-        mine = self._computed
-        return Number(self._of, lambda values: plain(mine(values)), plain(self._now), (name, self._key))
 
-    return operate
+_UFUNCS = frozenset(
+    'add subtract multiply true_divide divide floor_divide remainder power equal not_equal less less_equal greater '
+    'greater_equal'.split()
+)
 
 
 class Number:
-    """A number whose value nobody is told. CuPy's universal functions, and Python's operators, go on with it."""
+    """A number whose value nobody is told: operators go on with it, on the host and on the device."""
 
-    __slots__ = ('_computed', '_key', '_now', '_of')
+    __slots__ = ('_index', '_now', '_of')
     #: NumPy, and CuPy's operators, leave the operation to the methods here.
     __array_ufunc__ = None
 
-    def __init__(self, of: NumberSlots, computed: Callable[[_Values], Any], now: Any, key: Any) -> None:
-        if type(now) not in TYPES:
-            raise asked(f'from which {key[0]} makes a {type(now).__name__}')
+    def __init__(self, of: NumberSlots, index: int, now: Any) -> None:
         self._of = of
-        self._computed = computed
+        self._index = index
         self._now = now
-        self._key = key
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == '__class__':  # isinstance answers as for the number
-            return type(object.__getattribute__(self, '_now'))
-        return object.__getattribute__(self, name)
 
     def __getattr__(self, name: str) -> Any:
-        if hasattr(type(self._now), name):
-            raise asked(f'of which an attribute is asked ({name})')
-        raise AttributeError(f'{type(self._now).__name__!r} object has no attribute {name!r}')
+        raise asked(f'an attribute is asked ({name})')
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        """CuPy's hook: a kernel was called with this number."""
+        """CuPy's hook: an operator of Python's leads to a kernel that is called with this number."""
         cupy = self._of.cupy
-        if type(kernel) is not cupy.ufunc:
-            raise asked(f'given to the kernel {getattr(kernel, "name", kernel)}')
-        return kernel(*[self._of_type(one, args) if type(one) is Number else one for one in args], **kwargs)
-
-    def _of_type(self, number: Number, args: tuple[Any, ...]) -> Any:
-        kind = type(number._now)
-        if issubclass(kind, np.generic):
-            dtype = np.dtype(kind)
-        else:
-            dtypes = [one.dtype for one in args if type(one) is not Number and hasattr(one, 'dtype')]
-            dtype = np.result_type(*dtypes, kind(0))
-            if dtype.kind == 'c':
-                dtype = np.dtype('f4' if dtype.itemsize == 8 else 'f8')
-        return self._of.array(number, dtype)
+        name = getattr(kernel, 'name', '').removeprefix('cupy_')
+        in_place = len(args) == 3 and args[2] is args[0]
+        if type(kernel) is not cupy.ufunc or name not in _UFUNCS or kwargs or not (len(args) == 2 or in_place):
+            raise asked(f'it is given to {name or kernel}')
+        (array,) = (one for one in args[:2] if type(one) is not Number)
+        dtype = np.result_type(array.dtype, type(self._now)(0))
+        if dtype.kind == 'c':
+            dtype = np.dtype('f4' if dtype.itemsize == 8 else 'f8')
+        made = self._of.array(self, dtype)
+        return kernel(*[made if type(one) is Number else one for one in args])
 
     __add__, __radd__ = _binary('add', 'add'), _binary('add', 'add', swapped=True)
     __sub__, __rsub__ = _binary('sub', 'subtract'), _binary('sub', 'subtract', swapped=True)
@@ -296,16 +348,12 @@ class Number:
     __floordiv__, __rfloordiv__ = _binary('floordiv', 'floor_divide'), _binary('floordiv', 'floor_divide', swapped=True)
     __mod__, __rmod__ = _binary('mod', 'remainder'), _binary('mod', 'remainder', swapped=True)
     __pow__, __rpow__ = _binary('pow', 'power'), _binary('pow', 'power', swapped=True)
-    __neg__, __pos__, __abs__ = _unary('neg'), _unary('pos'), _unary('abs')
+    __neg__ = _negated
     __eq__, __ne__ = _compared('equal'), _compared('not_equal')
     __lt__, __le__ = _compared('less'), _compared('less_equal')
     __gt__, __ge__ = _compared('greater'), _compared('greater_equal')
 
     __bool__, __int__, __index__ = _asks('bool'), _asks('int'), _asks('an index or a count')
-    __float__, __complex__ = _asks('float'), _asks('complex')
-    __round__, __trunc__, __floor__, __ceil__ = _asks('round'), _asks('trunc'), _asks('floor'), _asks('ceil')
-    __divmod__, __rdivmod__ = _asks('divmod'), _asks('divmod')
+    __float__, __complex__, __hash__ = _asks('float'), _asks('complex'), _asks('hash')
     __str__, __repr__, __format__ = _asks('as text'), _asks('as text'), _asks('as text')
-    __hash__, __array__ = _asks('hash'), _asks('as an array')
-    __copy__, __deepcopy__ = _asks('a copy'), _asks('a copy')
-    __reduce__, __reduce_ex__ = _asks('a copy'), _asks('a copy')
+    __array__ = _asks('as an array')

@@ -8,7 +8,7 @@ from typing import Any
 from capturekit.driver.cuda import Platform
 from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.fences import Fences
-from capturekit.functions.number_arguments import Number, NumberSlots, asked
+from capturekit.functions.number_arguments import NumberSlots, names_of_positions
 from capturekit.functions.places import block_like, places_of, same_array, spans
 from capturekit.functions.recordable import (
     host_arrays,
@@ -37,8 +37,6 @@ from capturekit.recorder.capture import Capture
 AIMED_BYTES = 64 << 20
 #: Launches that are compared with eager runs where numbers are read from memory: code may go by a number's type.
 _TRIED = 2
-#: What goes by the very type of a number: ``sum`` adds floats, and nothing else, with a correction.
-_BY_TYPE = (type, sum)
 
 
 class VariantRecorder:
@@ -112,25 +110,20 @@ class VariantRecorder:
 
     def _must_follow_numbers(self) -> None:
         """Raise where numbers can't be read from a place of the graph's."""
-        environment = self.variant.environment
-        entries = [] if environment is None else environment.entries
-        reason = ''
         if self.variant.rehearsal.seams:
-            reason = 'The function is recorded in pieces.'
-        elif environment is not None and environment.by_identity:
-            reason = 'The function asks whether two objects are the same.'
-        elif any(entry.value is one for entry in entries for one in _BY_TYPE):
-            reason = 'The function uses type or sum, which go by the very type of a number.'
-        if reason:
             raise errors.UnsupportedCallError(
-                'A number that changes from call to call', rule=reason, remedy='Pass it as an array: cp.asarray(value).'
+                'A number that changes from call to call',
+                rule='The function is recorded in pieces.',
+                remedy='Pass it as an array: cp.asarray(value).',
             )
 
     def _arguments(self, given: Any) -> tuple[Any, dict[str, Any]]:
         """The arguments that the function is recorded with."""
         if given.numbers is None:
             return given.arguments(self.places)  # type: ignore[no-any-return]
-        self.slots = NumberSlots(self.platform.cupy, self.places[-1], given.numbers.values)
+        numbers = given.numbers
+        names = names_of_positions(self.fn, numbers.positions)
+        self.slots = NumberSlots(self.platform.cupy, self.places[-1], self.fn, names, numbers.values)
         return given.arguments(self.places, self.slots.numbers)  # type: ignore[no-any-return]
 
     def _must_be_whole(self, live: Live, graph: Graph) -> None:
@@ -190,12 +183,7 @@ class VariantRecorder:
         cupy = self.platform.cupy
         assert memory is not None and self.ports is not None
         held = self.variant.held
-
-        def known_object(value: Any) -> bool:
-            if type(value) is Number:
-                raise asked('which is returned')
-            return opaque(value) and any(value is one for one in held)
-
+        known_object = lambda value: opaque(value) and any(value is one for one in held)  # noqa: E731
         arrays, self.form = take_apart(packed(result), only_arrays(cupy), known_object, name='the result')
         must_be_same(self.variant.values, result, cupy)
         must_leave_nothing(live)

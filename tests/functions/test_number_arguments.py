@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -43,19 +44,40 @@ def follows(graphed: Any, launches: int = 4) -> bool:
 
 X = np.arange(1.0, 7.0).reshape(2, 3)
 
+
+def in_place(x: Any, step: float) -> None:
+    x -= step
+
+
+def many_times(x: Any, step: float) -> list[Any]:
+    found = []
+    for _ in range(40):
+        found.append(x * step)
+    return found
+
+
+def by_steps(x: Any, step: float, scale: float = 2.0) -> Any:
+    half = step * 0.5
+    rest = 1 - half
+    for _ in range(3):
+        half = half * rest
+    return x * half + rest / scale - step
+
+
 FOLLOWED: dict[str, Callable[..., Any]] = {
     'one product': lambda x, step: x * step,
     'from the left': lambda x, step: step - x,
     'computed in Python first': lambda x, step: x * (1 - step) + step**2 / x,
     'with another constant': lambda x, step: (x - 2 * step) / (step + 3),
-    'in place': lambda x, step: x.__isub__(step),
+    'in place': in_place,
     'compared with an array': lambda x, step: (x > step, step <= x, x == step),
-    'many times': lambda x, step: [x * step for _ in range(40)],
+    'many times': many_times,
+    'by steps': by_steps,
     'a remainder and a power': lambda x, step: (x % step, x // step, x**step, step**x),
-    'negative': lambda x, step: x + -step - abs(step),
-    'asked whether it is a float': lambda x, step: x * step if isinstance(step, float) else x,
+    'negative': lambda x, step: x + -step,
     'not used': lambda x, step: x + 1,
     'before a sum': lambda x, step: (x * step).sum(axis=0),
+    'in an argument of a function': lambda x, step: abs(x * step) + min(3, 2),
     'beside a host read': lambda x, step: x * step if float(x.sum()) > 3 else x,
 }
 
@@ -65,32 +87,34 @@ def test_a_number_that_changes_is_read_by_the_graph(cp: Any, name: str) -> None:
     assert follows(both(cp, FOLLOWED[name], [(X, step) for step in STEPS]))
 
 
-@pytest.mark.parametrize('name', ['where', 'maximum', 'arctan2', 'hypot', 'copysign'])
-def test_functions_of_cupys_read_numbers(cp: Any, name: str) -> None:
-    def fn(x: Any, step: float) -> Any:
-        return cp.where(x > 2, x, step) if name == 'where' else getattr(cp, name)(x, step)
-
-    assert follows(both(cp, fn, [(X, step) for step in STEPS]))
+def kept(x: Any, step: float) -> Any:
+    return (lambda: x * step)()
 
 
-class Cell:
-    """Something to write to."""
-
-    value: Any = None
+def tried_first(x: Any, step: float) -> Any:
+    try:
+        scale = math.floor(step)
+    except Exception:
+        scale = 1
+    return x * scale
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     'a branch': (lambda x, step: x * step if step > 0.7 else x, 'compared'),
-    'the truth': (lambda x, step: x * step if step else x, 'bool'),
-    'a function of math': (lambda x, step: x * math.sqrt(step), 'float'),
-    'a count': (lambda x, step: [x * 2 for _ in range(int(step * 3))], 'int'),
-    'a text': (lambda x, step: (x * step, f'{step}'), 'as text'),
-    'a key': (lambda x, step: x * {step: 2.0}[step], 'hash'),
-    'a result': (lambda x, step: (x * step, step), 'returned'),
-    'its type': (lambda x, step: x * step if type(step) is float else x + step, 'type'),
-    'a sum of floats': (lambda x, step: x * sum([step, 0.1, step]), 'sum'),
-    'identity': (lambda x, step: x * step if step is not x else x, 'the same'),
-    'an attribute': (lambda x, step: x * step.real, 'attribute'),
+    'the truth': (lambda x, step: x * step if step else x, 'not understood|bool'),
+    'a function of math': (lambda x, step: x * math.sqrt(step), 'given to a function'),
+    'a function of CuPy': (lambda x, step: (x + step).clip(0, step), 'given to a function'),
+    'its type': (lambda x, step: x * step if isinstance(step, float) else x, 'given to a function'),
+    'a text': (lambda x, step: (x * step, f'{step}'), 'FORMAT'),
+    'a key': (lambda x, step: x * {step: 2.0}[step], 'BUILD_MAP'),
+    'a result': (lambda x, step: (x * step, step), 'takes it'),
+    'a sum of floats': (lambda x, step: x * sum([step, 0.1, step]), 'BUILD_LIST'),
+    'identity': (lambda x, step: x * step if step is not x else x, 'IS_OP'),
+    'an attribute': (lambda x, step: x * step.real, 'LOAD_ATTR'),
+    'a choice': (lambda x, step: x * (x, step)[1], 'takes it'),
+    'another function': (kept, 'inside of it uses step'),
+    'locals': (lambda x, step: x * len(locals()), 'uses locals'),
+    'a refusal that is caught': (tried_first, 'given to a function'),
 }
 
 
@@ -98,29 +122,62 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
 def test_a_number_that_decides_is_a_part_of_the_kind(cp: Any, name: str) -> None:
     fn, why = REFUSED[name]
     graphed = both(cp, fn, [(X, step) for step in STEPS])
-    assert why in graphed.numbers.reason
+    assert re.search(why, graphed.numbers.reason), graphed.numbers.reason
     assert graphed.numbers.positions == ()
     assert all(not variant.launches for variant in graphed.variants)
 
 
-def test_a_refusal_that_the_function_catches_counts(cp: Any) -> None:
+def test_python_computes_again_what_meets_no_array(cp: Any) -> None:
     def fn(x: Any, step: float) -> Any:
+        scale = 1 / step
+        return x * scale if float(x.sum()) > 0 else x + 1
+
+    def caught(x: Any, step: float) -> Any:
         try:
-            return x * math.floor(step)
-        except Exception:
-            return x
+            scale = 1 / step
+        except ZeroDivisionError:
+            return x * 0
+        return x * 2 + scale
 
-    assert 'catches' in both(cp, fn, [(X, step) for step in STEPS]).numbers.reason
+    assert follows(both(cp, fn, [*((-X, step) for step in STEPS), (-X, 0.0), (X, 0.0), (-X, 0.3)]), 3)
+    assert follows(both(cp, caught, [(X, step) for step in (*STEPS, 0.0, 0.3)]), 3)
 
 
-def test_code_that_hides_type_is_found_by_comparing(cp: Any) -> None:
-    asks = vars(__import__('builtins'))
+def test_what_is_computed_may_become_another_type(cp: Any) -> None:
+    assert follows(both(cp, lambda x, n: x * (2**n), [(X, n) for n in (*range(12), -2, 3)]))
+
+    def root(x: Any, step: float) -> Any:
+        half = step**0.5
+        return x * 2 + half * 0
+
+    assert follows(both(cp, root, [(X, step) for step in (*STEPS, -4.0, 0.3)]))
+
+
+def test_long_arithmetic_is_left_alone(cp: Any) -> None:
+    def long(x: Any, step: float) -> Any:
+        for _ in range(400):
+            step = step * 0.999
+        return x * step
+
+    def doubling(x: Any, step: float) -> Any:
+        for _ in range(60):
+            step = step * 0.5 + step * 0.25
+        return x * step
+
+    assert 'more than 256' in both(cp, long, [(X, step) for step in STEPS]).numbers.reason
+    assert follows(both(cp, doubling, [(X, step) for step in STEPS]))
+
+
+def test_arrays_with_operators_of_their_own_are_left_alone(cp: Any) -> None:
+    class Doubling(cp.ndarray):  # type: ignore[misc, name-defined]
+        def __radd__(self, other: Any) -> Any:
+            return cp.asarray(self) * 2 + other
 
     def fn(x: Any, step: float) -> Any:
-        return x * (step if asks['ty' + 'pe'](step) is float else 5.0)
+        return cp.asarray(step + x.view(Doubling)) * 2
 
-    graphed = both(cp, fn, [(X, step) for step in STEPS])
-    assert all(variant.state != 'recorded' for variant in graphed.variants)
+    calls = [(X * 0, step) for step in STEPS] + [(X, 0.3), (X, 0.4)]
+    assert 'add with a Doubling' in both(cp, fn, calls).numbers.reason
 
 
 def test_an_index_goes_on_as_a_part_of_the_kind(cp: Any) -> None:
@@ -164,8 +221,8 @@ def test_numbers_that_do_not_fit_run_eagerly(cp: Any) -> None:
 
 
 def test_another_type_is_another_kind(cp: Any) -> None:
-    graphed = both(cp, lambda x, n: x + n, [(np.arange(3), n) for n in (*range(8), *STEPS, *np.float32(STEPS))])
-    assert sorted(variant.launches > 2 for variant in graphed.variants if variant.state == 'recorded') == [True] * 3
+    graphed = both(cp, lambda x, n: x + n, [(np.arange(3), n) for n in (*range(8), *STEPS, True, np.float64(2), 1j)])
+    assert sorted(variant.launches > 2 for variant in graphed.variants if variant.state == 'recorded') == [True] * 2
 
 
 def test_half_precision_is_left_alone(cp: Any) -> None:
@@ -187,7 +244,7 @@ def test_numbers_with_each_option(cp: Any, options: dict[str, Any]) -> None:
 
 def test_a_strict_function_goes_on_where_numbers_decide(cp: Any) -> None:
     graphed = both(cp, lambda x, step: x * math.sqrt(step), [(X, step) for step in STEPS], strict=True)
-    assert 'float' in graphed.numbers.reason
+    assert 'given to' in graphed.numbers.reason
 
 
 def test_launches_in_flight_have_numbers_of_their_own(cp: Any) -> None:
@@ -213,7 +270,7 @@ def test_what_is_said_where_numbers_decide(cp: Any, caplog: pytest.LogCaptureFix
         both(cp, lambda x, step: x * math.sqrt(step), [(X, 0.1 * n) for n in range(1, 40)])
     (said,) = [record.getMessage() for record in caplog.records]
     assert 'step is another one at nearly each call' in said
-    assert 'the value is asked (float), at test_number_arguments.py:' in said
+    assert 'number among the arguments: it is given to a function' in said
 
 
 def test_explain_names_the_numbers(cp: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,14 +283,12 @@ def test_explain_names_the_numbers(cp: Any, capsys: pytest.CaptureFixture[str]) 
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     '+': lambda x, n: x + n, '-': lambda x, n: n - x, '*': lambda x, n: x * n, '/': lambda x, n: x / n,
     '<': lambda x, n: x < n, '==': lambda x, n: n == x, '//': lambda x, n: x // n, '%': lambda x, n: x % n,
-    '**': lambda x, n: x**n, 'in place': lambda x, n: x.__imul__(n), 'twice': lambda x, n: (x * n) * (n / 3),
+    '**': lambda x, n: x**n, 'in place': in_place, 'twice': lambda x, n: (x * n) * (n / 3),
 }  # fmt: skip
 FLOATS = st.floats(-1e6, 1e6) | st.sampled_from([0.0, -0.0, 1.0, 0.1, 1e300, math.inf, math.nan])
 NUMBERS = st.one_of(
     st.lists(FLOATS, min_size=8, max_size=8),
     st.lists(st.integers(-(2**31), 2**31) | st.integers(-9, 9), min_size=8, max_size=8),
-    st.lists(FLOATS.map(np.float64), min_size=8, max_size=8),
-    st.lists(st.integers(-99, 99).map(np.int64), min_size=8, max_size=8),
 )
 
 

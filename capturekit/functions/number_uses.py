@@ -1,0 +1,110 @@
+"""What the code of a function does with a number: arithmetic, and nothing else, or it is not understood.
+
+A value is followed from the instruction that puts it on Python's stack to the one that takes it. Between the two only
+instructions may stand of which it is known how much they take and put; the last one has to be an operator, or store the
+value in a local variable, whose uses are then followed, too. So a number reaches no function, no container and no
+result, nobody asks for its type, its attributes or its identity, and no branch depends on it.
+"""
+
+from __future__ import annotations
+
+import dis
+from types import CodeType
+
+#: Opcodes before Python 3.11 that are operators, and the operators of BINARY_OP since then.
+_OLD = ('ADD', 'SUBTRACT', 'MULTIPLY', 'TRUE_DIVIDE', 'FLOOR_DIVIDE', 'MODULO', 'POWER')
+_OPERATORS = {'+', '-', '*', '/', '//', '%', '**'}
+_TAKING = {f'{kind}_{name}' for kind in ('BINARY', 'INPLACE') for name in _OLD} | {'UNARY_NEGATIVE', 'COMPARE_OP'}
+_LOADS = {'LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW'}
+_TWO_LOADS = {'LOAD_FAST_LOAD_FAST', 'LOAD_FAST_BORROW_LOAD_FAST_BORROW'}
+_NOTHING = {'RESUME', 'NOP', 'CACHE', 'EXTENDED_ARG', 'KW_NAMES', 'PUSH_NULL', 'NOT_TAKEN'}
+_PUTTING = _NOTHING | _LOADS | _TWO_LOADS | {'LOAD_CONST', 'LOAD_SMALL_INT', 'LOAD_GLOBAL', 'LOAD_DEREF', 'LOAD_NAME'}
+#: How many values an instruction takes from the stack; with an argument n, so many more where the pair says so.
+_TAKES = {
+    'LOAD_ATTR': (1, 0), 'LOAD_METHOD': (1, 0), 'UNARY_NEGATIVE': (1, 0), 'BINARY_OP': (2, 0), 'COMPARE_OP': (2, 0),
+    'BINARY_SUBSCR': (2, 0), 'BINARY_SLICE': (3, 0), 'BUILD_SLICE': (0, 1), 'BUILD_TUPLE': (0, 1), 'BUILD_LIST': (0, 1),
+    'CALL': (2, 0) if 'PRECALL' in dis.opmap else (2, 1), 'PRECALL': (0, 1), 'CALL_KW': (3, 1), 'CALL_FUNCTION': (1, 1), 'CALL_METHOD': (2, 1), 'CALL_FUNCTION_KW': (2, 1),
+    'BINARY_MATRIX_MULTIPLY': (2, 0), 'STORE_FAST': (1, 0), 'STORE_FAST_LOAD_FAST': (1, 0),
+    'STORE_FAST_STORE_FAST': (2, 0), **{name: (2, 0) for name in _TAKING if name[-4:] != 'TIVE'},
+}  # fmt: skip
+#: Names by which code reaches its own local variables otherwise.
+_OPENING = {'locals', 'vars', 'eval', 'exec', 'dir', '_getframe', 'currentframe', 'stack'}
+
+
+class NotArithmetic(Exception):
+    """A use of a number that is not understood; the text says which."""
+
+
+class NumberUses:
+    """The uses of local variables that hold numbers, in one code. Raises NotArithmetic."""
+
+    def __init__(self, code: CodeType, names: tuple[str, ...]) -> None:
+        self._instructions = list(dis.get_instructions(code))
+        self._at = {one.offset: number for number, one in enumerate(self._instructions)}
+        self._names: set[str] = set()
+        self._known: set[int] = set()
+        opening = sorted(_OPENING.intersection(code.co_names))
+        if opening:
+            raise NotArithmetic(f'the function uses {opening[0]}')
+        self._captured = {*code.co_cellvars, *code.co_freevars}
+        for name in names:
+            self._local(name)
+
+    def result(self, offset: int) -> None:
+        """Follow a number that the instruction at this offset has computed."""
+        if offset not in self._known:
+            self._known.add(offset)
+            self._follow(self._at[offset], 0)
+
+    def _local(self, name: str) -> None:
+        """Follow all uses of a local variable."""
+        if name in self._names:
+            return
+        self._names.add(name)
+        if name in self._captured:
+            raise NotArithmetic(f'a function or a comprehension inside of it uses {name}')
+        for number, one in enumerate(self._instructions):
+            if one.opname in _LOADS and one.argval == name:
+                self._follow(number, 0)
+            elif one.opname in _TWO_LOADS and name in one.argval:
+                for above, loaded in enumerate(reversed(one.argval)):
+                    if loaded == name:
+                        self._follow(number, above)
+            elif name in (one.argval if isinstance(one.argval, tuple) else (one.argval,)) and (
+                'FAST' in one.opname and not one.opname.startswith(('STORE_FAST', 'DELETE_FAST'))
+            ):
+                raise NotArithmetic(f'{one.opname} of {name} is not understood')
+            elif one.opname == 'STORE_FAST_LOAD_FAST' and one.argval[1] == name:
+                self._follow(number, 0)
+
+    def _follow(self, number: int, above: int) -> None:
+        """Follow the value that lies under ``above`` others when the instruction of this number is done."""
+        for one in self._instructions[number + 1 :]:
+            if one.is_jump_target:
+                break
+            if one.opname.startswith('STORE_FAST') and above == 0:
+                names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
+                return self._local(names[0])
+            if one.opname == 'STORE_FAST_STORE_FAST' and above == 1:
+                return self._local(one.argval[1])
+            takes = self._takes(one)
+            if takes > above:
+                return self._must_be_arithmetic(one)
+            above += dis.stack_effect(one.opcode, one.arg, jump=False)
+        raise NotArithmetic('it is used across a branch')
+
+    def _takes(self, one: dis.Instruction) -> int:
+        if one.opname in _PUTTING:
+            return 0
+        if one.opname not in _TAKES:
+            raise NotArithmetic(f'{one.opname} is not understood')
+        least, times = _TAKES[one.opname]
+        return least + times * (one.arg or 0)
+
+    def _must_be_arithmetic(self, one: dis.Instruction) -> None:
+        operator = one.argrepr.removesuffix('=') if one.opname == 'BINARY_OP' else ''
+        if one.opname in _TAKING or operator in _OPERATORS:
+            return
+        if 'CALL' in one.opname:
+            raise NotArithmetic('it is given to a function')
+        raise NotArithmetic(f'{one.opname} takes it')
