@@ -23,7 +23,8 @@ _PUTTING = _NOTHING | _LOADS | _TWO_LOADS | {'LOAD_CONST', 'LOAD_SMALL_INT', 'LO
 _TAKES = {
     'LOAD_ATTR': (1, 0), 'LOAD_METHOD': (1, 0), 'UNARY_NEGATIVE': (1, 0), 'BINARY_OP': (2, 0), 'COMPARE_OP': (2, 0),
     'BINARY_SUBSCR': (2, 0), 'BINARY_SLICE': (3, 0), 'BUILD_SLICE': (0, 1), 'BUILD_TUPLE': (0, 1), 'BUILD_LIST': (0, 1),
-    'CALL': (2, 0) if 'PRECALL' in dis.opmap else (2, 1), 'PRECALL': (0, 1), 'CALL_KW': (3, 1), 'CALL_FUNCTION': (1, 1), 'CALL_METHOD': (2, 1), 'CALL_FUNCTION_KW': (2, 1),
+    'CALL': (2, 0) if 'PRECALL' in dis.opmap else (2, 1), 'PRECALL': (0, 1), 'CALL_KW': (3, 1),
+    'CALL_FUNCTION': (1, 1), 'CALL_METHOD': (2, 1), 'CALL_FUNCTION_KW': (2, 1),
     'BINARY_MATRIX_MULTIPLY': (2, 0), 'STORE_FAST': (1, 0), 'STORE_FAST_LOAD_FAST': (1, 0),
     'STORE_FAST_STORE_FAST': (2, 0), **{name: (2, 0) for name in _TAKING if name[-4:] != 'TIVE'},
 }  # fmt: skip
