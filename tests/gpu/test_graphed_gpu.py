@@ -42,26 +42,39 @@ def test_an_assumption_that_fails_gives_the_eager_answer(sim: Any, name: str, va
     the_eager_answers(sim, name, values)
 
 
-def test_libraries_cold_and_without_allocations(sim: Any) -> None:
-    """Workspaces of cuBLAS and cuSOLVER are the graph's own: its nodes allocate nothing."""
-    rng = np.random.default_rng(1)
-    a = sim.asarray(rng.random((64, 64)) + 8 * np.eye(64))
-    b = sim.asarray(rng.random((64, 3)))
+def texts_of_graphs(variant: Any) -> str:
+    """The driver's own description of all graphs of a variant, in capitals."""
+    plan = variant.plan
+    graphs = [variant.graph.graph] if plan is None else [g for p in plan.parts for g in (p.graph, *p.bodies)]
+    return ''.join(current().device.graph_dot(graph) for graph in graphs).upper()
 
-    @ck.graphed(strict=True)
-    def fn(a: Any, b: Any) -> Any:
-        return sim.linalg.solve(a @ a.T, b), sim.fft.rfft(b, axis=0), sim.sort(a, axis=1), a.sum()
 
-    wanted = [array.get() for array in fn.__wrapped__(a, b)]
+def four_calls(fn: Any, *args: Any) -> Any:
+    """Compare four calls with the eager answer, and return the only variant."""
+    wanted = [array.get() for array in fn.__wrapped__(*args)]
     for _ in range(4):
-        for got, want in zip(fn(a, b), wanted):
+        for got, want in zip(fn(*args), wanted):
             np.testing.assert_array_equal(got.get(), want)
     (variant,) = fn.variants
     assert variant.state == 'recorded' and variant.launches == 3
-    plan = variant.plan
-    graphs = [variant.graph.graph] if plan is None else [g for p in plan.parts for g in (p.graph, *p.bodies)]
-    text = ''.join(current().device.graph_dot(graph) for graph in graphs).upper()
+    return variant
+
+
+def test_libraries_allocate_nothing(sim: Any) -> None:
+    """The workspaces of CuPy's cuBLAS handle, of cuFFT and of CUB are the graph's own."""
+    a = sim.asarray(np.random.default_rng(1).random((64, 64)) + 8 * np.eye(64))
+    fn = ck.graphed(lambda a: (a @ a.T, sim.fft.rfft(a, axis=0), sim.sort(a, axis=1), a.sum()), strict=True)
+    text = texts_of_graphs(four_calls(fn, a))
     assert 'MEM_ALLOC' not in text and 'MEM_FREE' not in text and 'MEMALLOC' not in text and 'KERNEL' in text
+
+
+def test_a_solver_in_any_capture_of_the_process(sim: Any) -> None:
+    """From the second capture on, cuSOLVER's own cuBLAS handle records an allocation for each triangular solve."""
+    rng = np.random.default_rng(1)
+    a, b = sim.asarray(rng.random((64, 64)) + 8 * np.eye(64)), sim.asarray(rng.random((64, 3)))
+    for _ in range(3):
+        variant = four_calls(ck.graphed(lambda a, b: (sim.linalg.solve(a @ a.T, b),), strict=True), a, b)
+        assert variant.plan is None
 
 
 def test_what_came_from_the_host_is_listed(sim: Any) -> None:
