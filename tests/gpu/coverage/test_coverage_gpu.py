@@ -16,6 +16,8 @@ pytestmark = pytest.mark.gpu
 
 ROOT = Path(__file__).parents[3]
 EQUAL = {'strict': 75, 'rehearsed': 95, 'graphed': 104}
+#: Of the graphed ones so many at least are launched, as one graph or in pieces.
+LAUNCHED = 95
 
 
 @pytest.fixture(scope='module')
@@ -41,3 +43,9 @@ def test_as_many_are_equal_as_promised(rows: list[dict[str, Any]], column: str, 
     mine = [row for row in rows if (row['column'], row['temperature']) == (column, temperature)]
     assert len(mine) == 106
     assert sum(row['outcome'] == 'equal' for row in mine) >= EQUAL[column]
+
+
+@pytest.mark.parametrize('temperature', ['warm', 'cold'])
+def test_graphed_cases_are_launched(rows: list[dict[str, Any]], temperature: str) -> None:
+    mine = [row for row in rows if (row['column'], row['temperature']) == ('graphed', temperature)]
+    assert sum(row.get('how') in ('recorded', 'pieces') for row in mine) >= LAUNCHED
