@@ -121,7 +121,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
 @pytest.mark.parametrize('name', REFUSED)
 def test_a_number_that_decides_is_a_part_of_the_kind(cp: Any, name: str) -> None:
     fn, why = REFUSED[name]
-    graphed = both(cp, fn, [(X, step) for step in STEPS])
+    graphed = both(cp, fn, [(X, step) for step in STEPS[:7]])
     assert re.search(why, graphed.numbers.reason), graphed.numbers.reason
     assert graphed.numbers.positions == ()
     assert all(not variant.launches for variant in graphed.variants)
@@ -243,14 +243,14 @@ def test_numbers_with_each_option(cp: Any, options: dict[str, Any]) -> None:
 
 
 def test_a_strict_function_goes_on_where_numbers_decide(cp: Any) -> None:
-    graphed = both(cp, lambda x, step: x * math.sqrt(step), [(X, step) for step in STEPS], strict=True)
+    graphed = both(cp, lambda x, step: x * math.sqrt(step), [(X, step) for step in STEPS[:7]], strict=True)
     assert 'given to' in graphed.numbers.reason
 
 
 def test_launches_in_flight_have_numbers_of_their_own(cp: Any) -> None:
     fn = ck.graphed(lambda x, step: x * step)
     x = cp.array(X)
-    found = [fn(x, float(n)) for n in range(30)]
+    found = [fn(x, float(n)) for n in range(20)]
     for n, array in enumerate(found):
         np.testing.assert_array_equal(array.get(), X * n)
 
@@ -292,7 +292,7 @@ NUMBERS = st.one_of(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(list(OPERATIONS)), st.sampled_from('?bBhHiIqQefdFD'), NUMBERS)
 @pytest.mark.filterwarnings('ignore::RuntimeWarning')
 def test_every_bit_is_as_eager(cp: Any, name: str, dtype: str, numbers: list[Any]) -> None:
