@@ -12,7 +12,8 @@ import operator
 import struct
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -20,7 +21,7 @@ import numpy as np
 
 from capturekit.functions.number_uses import NotArithmetic, NumberUses
 from capturekit.model import errors
-from capturekit.model.source_line import here, is_foreign
+from capturekit.model.source_line import here, is_ours
 
 #: Types of numbers that an argument may have, exactly. Those of NumPy compute by settings of NumPy's.
 TYPES = (float, int)
@@ -154,17 +155,20 @@ class NumberSlots:
 
     def constant(self, value: Any) -> Number:
         """A number that is no argument: every call computes with the same."""
-        return self._add(_same, (), value, (type(value), repr(value)))
+        return self._add(_same, (), value, (type(value), value if type(value) is int else struct.pack('d', value)))
 
     def computed(self, plain: Callable[..., Any], operands: tuple[Number, ...]) -> Number:
         """A number that is computed again at each call."""
         indices = tuple(one._index for one in operands)
-        now = plain(*[one._now for one in operands])
+        try:
+            now = plain(*[one._now for one in operands])
+        except Exception as error:
+            raise asked(f'from which {type(error).__name__} comes') from None
         if type(now) not in TYPES:
             raise asked(f'from which a {type(now).__name__} is computed')
         found = self._add(plain, indices, now, (plain, indices))
         try:
-            self._uses.result(self._offset())
+            self._uses.result(self.standing())
         except NotArithmetic as error:
             raise asked(str(error)) from None
         return found
@@ -179,14 +183,33 @@ class NumberSlots:
             self._kinds.append(type(now))
         return found
 
-    def _offset(self) -> int:
-        """The instruction of the function that computes at present."""
+    def standing(self) -> int:
+        """The instruction of the function that computes at present. Raises where anybody else does."""
         frame: Any = sys._getframe(2)
-        while is_foreign(frame.f_code.co_filename) and frame.f_back is not None:
+        while frame is not None and is_ours(frame.f_code.co_filename):
             frame = frame.f_back
-        if frame.f_code is not self._code:
+        if frame is None or frame.f_code is not self._code or frame.f_lasti not in self._uses.operators:
             raise asked('which got out of the function')
         return int(frame.f_lasti)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """For the block, count as refused what code of other classes makes of an operator that takes a number."""
+        if sys.getprofile() is not None:
+            raise asked('while a profiler is on')
+
+        def entered(frame: Any, event: str, _argument: Any) -> None:
+            below = frame.f_back
+            if event != 'call' or below is None or below.f_code is not self._code:
+                return
+            if below.f_lasti in self._uses.operators and not is_ours(frame.f_code.co_filename):
+                asked('with an operator of another class')  # counted; raised when the function has returned
+
+        sys.setprofile(entered)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
 
     def array(self, number: Number, dtype: Any) -> Any:
         """The array without axes that kernels read a number from, as ``dtype``."""
@@ -239,7 +262,7 @@ def uses_of(fn: Any, names: Sequence[str]) -> NumberUses:
         known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         if not set(names) <= set(known):
             raise NotArithmetic('no parameter of its own has it')
-        return NumberUses(code, tuple(names))
+        return NumberUses(fn, tuple(names))
     except NotArithmetic as error:
         raise asked(str(error)) from None
 
@@ -247,8 +270,14 @@ def uses_of(fn: Any, names: Sequence[str]) -> NumberUses:
 def names_of_positions(fn: Any, positions: Sequence[Position]) -> list[str]:
     """The parameters that positional and named arguments are bound to; an empty text where there is none."""
     code = getattr(fn, '__code__', None)
-    known = () if code is None else code.co_varnames[: code.co_argcount]
-    return [one if isinstance(one, str) else known[one] if one < len(known) else '' for one in positions]
+    if code is None:
+        return ['' for _ in positions]
+    placed = code.co_varnames[: code.co_argcount]
+    named = code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
+    return [
+        (one if one in named else '') if isinstance(one, str) else placed[one] if one < len(placed) else ''
+        for one in positions
+    ]
 
 
 def _same(value: Any) -> Any:
@@ -282,6 +311,7 @@ def _binary(name: str, ufunc: str, swapped: bool = False) -> Callable[[Number, A
 
     def operate(self: Number, other: Any) -> Any:
         of = self._of
+        of.standing()
         if type(other) is of.cupy.ndarray:
             return getattr(of.cupy, ufunc)(*((other, self) if swapped else (self, other)))
         if type(other) is not Number and type(other) not in TYPES:
@@ -295,6 +325,7 @@ def _binary(name: str, ufunc: str, swapped: bool = False) -> Callable[[Number, A
 def _compared(name: str) -> Callable[[Number, Any], Any]:
     def compare(self: Number, other: Any) -> Any:
         cupy = self._of.cupy
+        self._of.standing()
         if type(other) is cupy.ndarray:
             return getattr(cupy, name)(self, other)
         raise asked('it is compared')
@@ -330,11 +361,14 @@ class Number:
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
         """CuPy's hook: an operator of Python's leads to a kernel that is called with this number."""
         cupy = self._of.cupy
+        self._of.standing()
         name = getattr(kernel, 'name', '').removeprefix('cupy_')
         in_place = len(args) == 3 and args[2] is args[0]
         if type(kernel) is not cupy.ufunc or name not in _UFUNCS or kwargs or not (len(args) == 2 or in_place):
             raise asked(f'it is given to {name or kernel}')
-        (array,) = (one for one in args[:2] if type(one) is not Number)
+        array = args[0] if type(args[1]) is Number else args[1]
+        if type(array) is not cupy.ndarray:
+            raise asked(f'{name} with a {type(array).__name__}')
         dtype = np.result_type(array.dtype, type(self._now)(0))
         if dtype.kind == 'c':
             dtype = np.dtype('f4' if dtype.itemsize == 8 else 'f8')

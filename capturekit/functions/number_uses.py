@@ -9,7 +9,8 @@ result, nobody asks for its type, its attributes or its identity, and no branch 
 from __future__ import annotations
 
 import dis
-from types import CodeType
+import sys
+from types import FunctionType
 
 #: Opcodes before Python 3.11 that are operators, and the operators of BINARY_OP since then.
 _OLD = ('ADD', 'SUBTRACT', 'MULTIPLY', 'TRUE_DIVIDE', 'FLOOR_DIVIDE', 'MODULO', 'POWER')
@@ -29,7 +30,11 @@ _TAKES = {
     'STORE_FAST_STORE_FAST': (2, 0), **{name: (2, 0) for name in _TAKING if name[-4:] != 'TIVE'},
 }  # fmt: skip
 #: Names by which code reaches its own local variables otherwise.
-_OPENING = {'locals', 'vars', 'eval', 'exec', 'dir', '_getframe', 'currentframe', 'stack'}
+_OPENING = {
+    'locals', 'vars', 'eval', 'exec', 'dir', '_getframe', 'currentframe', 'stack', 'f_locals', 'f_back', 'tb_frame',
+    'gi_frame',
+}  # fmt: skip
+_OPENERS = (locals, vars, eval, exec, dir, sys._getframe)
 
 
 class NotArithmetic(Exception):
@@ -37,16 +42,19 @@ class NotArithmetic(Exception):
 
 
 class NumberUses:
-    """The uses of local variables that hold numbers, in one code. Raises NotArithmetic."""
+    """The uses of local variables that hold numbers, in the code of a function. Raises NotArithmetic.
 
-    def __init__(self, code: CodeType, names: tuple[str, ...]) -> None:
+    ``operators`` are the offsets of the instructions that take numbers.
+    """
+
+    def __init__(self, fn: FunctionType, names: tuple[str, ...]) -> None:
+        code = fn.__code__
+        self.operators: set[int] = set()
         self._instructions = list(dis.get_instructions(code))
         self._at = {one.offset: number for number, one in enumerate(self._instructions)}
         self._names: set[str] = set()
         self._known: set[int] = set()
-        opening = sorted(_OPENING.intersection(code.co_names))
-        if opening:
-            raise NotArithmetic(f'the function uses {opening[0]}')
+        _must_be_plain(fn, {one.opname for one in self._instructions})
         self._captured = {*code.co_cellvars, *code.co_freevars}
         for name in names:
             self._local(name)
@@ -105,7 +113,25 @@ class NumberUses:
     def _must_be_arithmetic(self, one: dis.Instruction) -> None:
         operator = one.argrepr.removesuffix('=') if one.opname == 'BINARY_OP' else ''
         if one.opname in _TAKING or operator in _OPERATORS:
+            self.operators.add(one.offset)
             return
         if 'CALL' in one.opname:
             raise NotArithmetic('it is given to a function')
         raise NotArithmetic(f'{one.opname} takes it')
+
+
+def _must_be_plain(fn: FunctionType, opcodes: set[str]) -> None:
+    """Raise where a function handles exceptions, which numbers may raise that it would not meet, or opens its frame."""
+    code = fn.__code__
+    if getattr(code, 'co_exceptiontable', b'') or opcodes & {'SETUP_FINALLY', 'SETUP_WITH'}:
+        raise NotArithmetic('the function has a try, a with or a comprehension')
+    reached = [fn.__globals__.get(name) for name in code.co_names]
+    for cell in fn.__closure__ or ():
+        try:
+            reached.append(cell.cell_contents)
+        except ValueError:
+            continue
+    opening = sorted(_OPENING.intersection(code.co_names))
+    opening += [opener.__name__ for opener in _OPENERS if any(one is opener for one in reached)]
+    if opening:
+        raise NotArithmetic(f'the function uses {opening[0]}')

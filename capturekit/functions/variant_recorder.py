@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from capturekit.driver.cuda import Platform
@@ -91,7 +92,8 @@ class VariantRecorder:
                 live.caller = self.caller = Caller(stream)
                 self.caller.filled = [*rehearsal.filled, *host_arrays((args, kwargs))]
                 made = errors.MADE.count
-                result = self.fn(*args, **kwargs)
+                with nullcontext() if self.slots is None else self.slots.watched():
+                    result = self.fn(*args, **kwargs)
                 must_not_refuse(live, made)
                 self._close(live, result)
             self._must_be_whole(live, capture.graph)

@@ -52,6 +52,11 @@ def is_foreign(filename: str) -> bool:
     return answer
 
 
+def is_ours(filename: str) -> bool:
+    """True for code of capturekit, the stand-in for CuPy with it."""
+    return filename.startswith(_OURS)
+
+
 def is_foreign_frame(frame: FrameType) -> bool:
     """:func:`is_foreign` of a frame's code; what was made from a string, as dataclasses are, is its module's."""
     name = frame.f_code.co_filename

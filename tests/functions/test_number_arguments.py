@@ -99,6 +99,37 @@ def tried_first(x: Any, step: float) -> Any:
     return x * scale
 
 
+own_locals = locals
+
+
+def by_another_name(x: Any, step: float) -> Any:
+    return x * step + len(own_locals())
+
+
+class Scaled:
+    """Something that goes by the value of what it is multiplied with."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __mul__(self, factor: float) -> Any:
+        return self.x * 0 if isinstance(factor, float) and factor > 0.65 else self.x * factor
+
+    def __iadd__(self, other: float) -> Any:
+        self.x = [self.x, other][0]
+        return self
+
+
+def scaled(x: Any, step: float) -> Any:
+    return Scaled(x) * step
+
+
+def gathered(x: Any, step: float) -> Any:
+    found = Scaled(x)
+    found += step
+    return found.x * 2
+
+
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     'a branch': (lambda x, step: x * step if step > 0.7 else x, 'compared'),
     'the truth': (lambda x, step: x * step if step else x, 'not understood|bool'),
@@ -114,7 +145,10 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     'a choice': (lambda x, step: x * (x, step)[1], 'takes it'),
     'another function': (kept, 'inside of it uses step'),
     'locals': (lambda x, step: x * len(locals()), 'uses locals'),
-    'a refusal that is caught': (tried_first, 'given to a function'),
+    'an exception that is caught': (tried_first, 'has a try'),
+    'locals by another name': (by_another_name, 'uses locals'),
+    'an operator of a class': (scaled, 'which got out of the function'),
+    'an operator that keeps it': (gathered, 'another exception|catches the refusal|operator of another class'),
 }
 
 
@@ -132,15 +166,32 @@ def test_python_computes_again_what_meets_no_array(cp: Any) -> None:
         scale = 1 / step
         return x * scale if float(x.sum()) > 0 else x + 1
 
-    def caught(x: Any, step: float) -> Any:
-        try:
-            scale = 1 / step
-        except ZeroDivisionError:
-            return x * 0
-        return x * 2 + scale
-
     assert follows(both(cp, fn, [*((-X, step) for step in STEPS), (-X, 0.0), (X, 0.0), (-X, 0.3)]), 3)
-    assert follows(both(cp, caught, [(X, step) for step in (*STEPS, 0.0, 0.3)]), 3)
+
+
+def test_a_keyword_that_is_no_parameter_is_left_alone(cp: Any) -> None:
+    def fn(x: Any, step: float, /, **more: float) -> Any:
+        return x * step if more['step'] > 0.65 else x + step
+
+    graphed = ck.graphed(fn)
+    x = cp.array(X)
+    for step in STEPS:
+        np.testing.assert_array_equal(graphed(x, 2.0, step=step).get(), fn(x, 2.0, step=step).get())
+    assert 'no parameter of its own' in graphed.numbers.reason
+
+
+def test_arrays_on_the_left_with_operators_of_their_own(cp: Any) -> None:
+    class Halving(cp.ndarray):  # type: ignore[misc, name-defined]
+        def __mul__(self, other: Any) -> Any:
+            return cp.asarray(self) * (0 if isinstance(other, float) and other > 0.85 else 1)
+
+    both(cp, lambda x, step: x.view(Halving) * step, [(X, step) for step in STEPS])
+
+
+def test_an_exception_of_the_recorded_value_is_no_way_to_go(cp: Any) -> None:
+    calls = [(X, step) for step in (4.0, 3.0, 2.0, 1.0, 0.0, 0.0, 0.0, 5.0, 6.0)]
+    both(cp, lambda x, step: x * (1 / step), calls)
+    assert follows(both(cp, lambda x, n: x * (n * 10**5000 // 10**5000), [(X, n) for n in range(1, 11)]))
 
 
 def test_what_is_computed_may_become_another_type(cp: Any) -> None:
