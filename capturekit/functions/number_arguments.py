@@ -144,8 +144,6 @@ class NumberSlots:
         self._code: CodeType = fn.__code__
         #: What each number is computed of: an operator and the numbers of its operands; what comes first is given.
         self._program: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
-        self._first: list[Any] = list(values)
-        self._arguments = len(self._first)
         self._kinds: list[type] = [type(value) for value in values]
         self._numbers: dict[Any, Number] = {}
         self._slots: list[tuple[int, Any]] = []

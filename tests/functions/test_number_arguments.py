@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,11 @@ def follows(graphed: Any, launches: int = 4) -> bool:
 X = np.arange(1.0, 7.0).reshape(2, 3)
 
 
+def short(cases: Iterable[str], count: int) -> list[Any]:
+    """The names of cases; those beyond so many are tried by CI only: each takes a second."""
+    return [name if n < count else pytest.param(name, marks=pytest.mark.slow) for n, name in enumerate(cases)]
+
+
 def in_place(x: Any, step: float) -> None:
     x -= step
 
@@ -82,7 +87,7 @@ FOLLOWED: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize('name', FOLLOWED)
+@pytest.mark.parametrize('name', short(FOLLOWED, 4))
 def test_a_number_that_changes_is_read_by_the_graph(cp: Any, name: str) -> None:
     assert follows(both(cp, FOLLOWED[name], [(X, step) for step in STEPS]))
 
@@ -152,7 +157,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
-@pytest.mark.parametrize('name', REFUSED)
+@pytest.mark.parametrize('name', short(REFUSED, 4))
 def test_a_number_that_decides_is_a_part_of_the_kind(cp: Any, name: str) -> None:
     fn, why = REFUSED[name]
     graphed = both(cp, fn, [(X, step) for step in STEPS[:7]])
@@ -343,6 +348,7 @@ NUMBERS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(list(OPERATIONS)), st.sampled_from('?bBhHiIqQefdFD'), NUMBERS)
 @pytest.mark.filterwarnings('ignore::RuntimeWarning')
