@@ -20,7 +20,14 @@ from typing import Any
 
 from capturekit._version import __version__
 from capturekit.cli.script_runner import as_main, join_threads, run_code, why_no_gpu
-from capturekit.cli.terminal import any_terminal, closed_streams_take_nothing, paint, pipe_closed, unwritable
+from capturekit.cli.terminal import (
+    any_terminal,
+    closed_streams_take_nothing,
+    paint,
+    pipe_closed,
+    tell_of_crashes,
+    unwritable,
+)
 from capturekit.cli.traceback_text import show
 from capturekit.model.counted import counted
 from capturekit.model.recording import Recording
@@ -71,10 +78,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise
             return 1
         except SystemExit:
-            if pipe_closed():
-                return 1
+            pipe_closed()
             raise
-        return 1 if pipe_closed() else status
+        pipe_closed()  # all is done, and the status stands: the reader had seen enough
+        return status
 
 
 def _complete(parser: argparse.ArgumentParser) -> None:
@@ -294,6 +301,7 @@ def _guarded(program: _Program, whole: bool) -> int:
     from capturekit.guard import GUARD, watch
     from capturekit.model.counters import aloud
 
+    tell_of_crashes()
     with as_main(program.argv, program.folder), aloud(), watch():
         try:
             program.go()

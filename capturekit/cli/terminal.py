@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import select
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 _CODES = {'error': '1;31', 'warning': '33', 'place': '1', 'quiet': '2', 'good': '32'}
@@ -49,6 +50,13 @@ def closed_streams_take_nothing() -> None:
     for name in ('stdout', 'stderr'):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, 'w'))  # noqa: SIM115 (it stays until the process ends)
+
+
+def tell_of_crashes() -> None:
+    """Make a crash in compiled code show the Python lines that led to it, as ``python -X faulthandler`` does."""
+    if not faulthandler.is_enabled():
+        with suppress(ValueError, OSError):  # standard error is no file: a notebook's, say
+            faulthandler.enable()
 
 
 def pipe_closed(error: BaseException | None = None) -> bool:

@@ -161,21 +161,21 @@ class NumberSlots:
         try:
             now = plain(*[one._now for one in operands])
         except Exception as error:
-            raise asked(f'from which {type(error).__name__} comes') from None
+            raise unfollowed(f'computing with it raises {type(error).__name__}') from None
         if type(now) not in TYPES:
-            raise asked(f'from which a {type(now).__name__} is computed')
+            raise unfollowed(f'a {type(now).__name__} is computed from it')
         found = self._add(plain, indices, now, (plain, indices))
         try:
             self._uses.result(self.standing())
         except NotArithmetic as error:
-            raise asked(str(error)) from None
+            raise unfollowed(str(error)) from None
         return found
 
     def _add(self, plain: Callable[..., Any], indices: tuple[int, ...], now: Any, key: Any) -> Number:
         found = self._numbers.get(key)
         if found is None:
             if len(self._kinds) == STEPS:
-                raise asked(f'from which more than {STEPS} others are computed')
+                raise unfollowed(f'more than {STEPS} others are computed from it')
             found = self._numbers[key] = Number(self, len(self._kinds), now)
             self._program.append((plain, indices) if indices else (lambda: now, ()))
             self._kinds.append(type(now))
@@ -187,21 +187,21 @@ class NumberSlots:
         while frame is not None and is_ours(frame.f_code.co_filename):
             frame = frame.f_back
         if frame is None or frame.f_code is not self._code or frame.f_lasti not in self._uses.operators:
-            raise asked('which got out of the function')
+            raise unfollowed('code outside of the function computes with it')
         return int(frame.f_lasti)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """For the block, count as refused what code of other classes makes of an operator that takes a number."""
         if sys.getprofile() is not None:
-            raise asked('while a profiler is on')
+            raise unfollowed('a profiler is on')
 
         def entered(frame: Any, event: str, _argument: Any) -> None:
             below = frame.f_back
             if event != 'call' or below is None or below.f_code is not self._code:
                 return
             if below.f_lasti in self._uses.operators and not is_ours(frame.f_code.co_filename):
-                asked('with an operator of another class')  # counted; raised when the function has returned
+                unfollowed('an operator of another class takes it')  # counted; raised when the function has returned
 
         sys.setprofile(entered)
         try:
@@ -215,7 +215,7 @@ class NumberSlots:
         if made is None:
             at = len(self._slots)
             if at == ROOM or dtype.char not in _CODES:
-                raise asked(f'as {dtype}' if at < ROOM else f'as the {ROOM + 1}st that meets an array')
+                raise unfollowed(f'more than {ROOM} meet arrays' if at == ROOM else f'it meets an array as {dtype}')
             self._slots.append((number._index, dtype))
             self._struct = struct.Struct('<' + ''.join(_CODES[one.char] for _, one in self._slots))
             made = self.cupy.ndarray((), dtype, self._place.data + at * _WIDTH)
@@ -255,14 +255,14 @@ def uses_of(fn: Any, names: Sequence[str]) -> NumberUses:
     """The uses of parameters in the code of a function. Raises UnsupportedCallError."""
     try:
         if type(fn) is not FunctionType:
-            raise NotArithmetic('it is no plain function that gets it')
+            raise NotArithmetic('what it is passed to is not a plain function')
         code = fn.__code__
         known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         if not set(names) <= set(known):
-            raise NotArithmetic('no parameter of its own has it')
+            raise NotArithmetic('it is passed in *args or **kwargs')
         return NumberUses(fn, tuple(names))
     except NotArithmetic as error:
-        raise asked(str(error)) from None
+        raise unfollowed(str(error)) from None
 
 
 def names_of_positions(fn: Any, positions: Sequence[Position]) -> list[str]:
@@ -286,10 +286,10 @@ def _is_beyond(value: int) -> bool:
     return not -_EXACT < value < _EXACT
 
 
-def asked(how: str) -> errors.UnsupportedCallError:
-    """The refusal of a use that no launch could follow."""
+def unfollowed(how: str) -> errors.UnsupportedCallError:
+    """The refusal of a number with which something happens that launches can't do again."""
     return errors.UnsupportedCallError(
-        f'A number among the arguments: {how}',
+        f'A number among the arguments can not be followed: {how}',
         location=here(),
         rule='It changes from call to call, and only arithmetic with arrays and other numbers can follow it.',
         remedy='Nothing, if calls may run eagerly; or pass it as an array: cp.asarray(value).',
@@ -298,7 +298,7 @@ def asked(how: str) -> errors.UnsupportedCallError:
 
 def _asks(what: str) -> Callable[..., Any]:
     def refuse(_self: Number, *_args: Any, **_kwargs: Any) -> Any:
-        raise asked(f'its value is asked ({what})')
+        raise unfollowed(f'its value decides something ({what})')
 
     return refuse
 
@@ -313,7 +313,7 @@ def _binary(name: str, ufunc: str, swapped: bool = False) -> Callable[[Number, A
         if type(other) is of.cupy.ndarray:
             return getattr(of.cupy, ufunc)(*((other, self) if swapped else (self, other)))
         if type(other) is not Number and type(other) not in TYPES:
-            raise asked(f'{name} with a {type(other).__name__}')
+            raise unfollowed(f'it meets a {type(other).__name__} ({name})')
         second = other if type(other) is Number else of.constant(other)
         return of.computed(plain, (second, self) if swapped else (self, second))
 
@@ -326,7 +326,7 @@ def _compared(name: str) -> Callable[[Number, Any], Any]:
         self._of.standing()
         if type(other) is cupy.ndarray:
             return getattr(cupy, name)(self, other)
-        raise asked('it is compared')
+        raise unfollowed('it is compared with another number')
 
     return compare
 
@@ -354,7 +354,7 @@ class Number:
         self._now = now
 
     def __getattr__(self, name: str) -> Any:
-        raise asked(f'an attribute is asked ({name})')
+        raise unfollowed(f'its attribute {name} is read')
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
         """CuPy's hook: an operator of Python's leads to a kernel that is called with this number."""
@@ -363,10 +363,10 @@ class Number:
         name = getattr(kernel, 'name', '').removeprefix('cupy_')
         in_place = len(args) == 3 and args[2] is args[0]
         if type(kernel) is not cupy.ufunc or name not in _UFUNCS or kwargs or not (len(args) == 2 or in_place):
-            raise asked(f'it is given to {name or kernel}')
+            raise unfollowed(f'it is given to {name or kernel}')
         array = args[0] if type(args[1]) is Number else args[1]
         if type(array) is not cupy.ndarray:
-            raise asked(f'{name} with a {type(array).__name__}')
+            raise unfollowed(f'{name} with a {type(array).__name__}')
         dtype = np.result_type(array.dtype, type(self._now)(0))
         if dtype.kind == 'c':
             dtype = np.dtype('f4' if dtype.itemsize == 8 else 'f8')

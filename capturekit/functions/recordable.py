@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,10 @@ from capturekit.model.pytree import take_apart
 from capturekit.model.sparse import packed
 
 _LEFT = 'The next call would find it as a launch leaves it, not as the eager call does'
+
+#: Arguments are looked into so many levels deep for arrays of the host's.
+_DEPTH = 9
+_WITHOUT_ARRAYS = (str, bytes, int, float, type, ModuleType)
 
 
 def handles_of(cupy: Any) -> tuple[type, ...]:
@@ -36,16 +41,24 @@ def only_arrays(cupy: Any) -> Any:
     return is_array
 
 
-def host_arrays(value: Any, depth: int = 8) -> list[Any]:
-    """The arrays of the host's whose memory arguments hold, in containers and objects."""
-    cls = type(value)
-    if issubclass(cls, np.ndarray):
-        return [root_of(value)]
-    if depth == 0 or issubclass(cls, (str, bytes, int, float, type)):
-        return []
-    contents = contents_of(value)
-    parts = list(attributes_of(value).values()) if contents is None else contents[2]
-    return [found for part in parts for found in host_arrays(part, depth - 1)]
+def host_arrays(value: Any) -> list[Any]:
+    """The arrays of the host's whose memory arguments hold, in containers and objects; modules are not looked into."""
+    found: list[Any] = []
+    seen: dict[int, Any] = {}
+    level = [value]
+    for _ in range(_DEPTH):
+        below: list[Any] = []
+        for one in level:
+            if id(one) in seen or issubclass(type(one), _WITHOUT_ARRAYS):
+                continue
+            seen[id(one)] = one
+            if issubclass(type(one), np.ndarray):
+                found.append(root_of(one))
+                continue
+            contents = contents_of(one)
+            below += attributes_of(one).values() if contents is None else contents[2]
+        level = below
+    return found
 
 
 def values_of(result: Any, cupy: Any) -> Any:

@@ -36,7 +36,7 @@ from capturekit.recorder.capture import Capture
 #: Arguments of so many bytes are not copied: the graph's nodes are aimed at them. (Measured on an H100: aiming takes
 #: some 50 us and 10 for each node; fetching and comparing 64 MB takes 110.)
 AIMED_BYTES = 64 << 20
-#: Launches that are compared with eager runs where numbers are read from memory: code may go by a number's type.
+#: So many launches with numbers in memory are compared with eager runs: a use that the analysis misread would show.
 _TRIED = 2
 
 

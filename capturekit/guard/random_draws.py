@@ -165,9 +165,15 @@ class RandomDraws:
 
     def _state_of_the_moment(self, live: Live, state: Any) -> None:
         """Make a launch depend on whether CuPy's default RandomState is still this one."""
-        of_the_moment = self.state.platform.cupy.random.get_random_state
+        of_the_moment = self._default_state
         if live.caller is not None and of_the_moment() is state:
             live.caller.conditions.append(lambda: of_the_moment() is state)
+
+    def _default_state(self) -> Any:
+        """Return CuPy's default RandomState of the current device, or None: get_random_state() would make one."""
+        cupy = self.state.platform.cupy
+        with self.state.inside():
+            return cupy.random._generator._random_states.get(cupy.cuda.runtime.getDevice())
 
     def _before_feed(self, live: Live) -> None:
         """End a part that waits for a check, because the host draws before it launches a part."""

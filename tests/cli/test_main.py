@@ -6,6 +6,7 @@ import configparser
 import importlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import textwrap
@@ -266,6 +267,19 @@ def test_a_pipe_that_closes_early_is_no_traceback(command: list[str]) -> None:
     ran = subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert len(ran.stdout) == 1
     assert 'Traceback' not in ran.stderr and 'BrokenPipe' not in ran.stderr
+
+
+def test_a_reader_that_left_does_not_fail_a_script_that_ended() -> None:
+    line = shlex.join([sys.executable, '-m', 'capturekit', 'run', '--simulate', '-c', 'print("x")'])
+    piped = ['env', '-u', 'PYTHONUNBUFFERED', 'bash', '-o', 'pipefail', '-c', f'{line} | true']
+    ran = subprocess.run(piped, cwd=ROOT, capture_output=True, timeout=120)
+    assert (ran.returncode, ran.stderr.count(b'\n')) == (0, 1), ran.stderr
+
+
+def test_a_crash_in_compiled_code_shows_the_lines(tmp_path: Path) -> None:
+    ran = run(tmp_path, 'import ctypes\nctypes.string_at(0)', way=started)
+    assert ran.returncode == -signal.SIGSEGV
+    assert 'Segmentation fault' in ran.stderr and 'line 2 in <module>' in ran.stderr
 
 
 @pytest.mark.parametrize('closed', ['>&-', '2>&-', '>&- 2>&-'])

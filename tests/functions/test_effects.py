@@ -11,12 +11,14 @@ import pickle
 import threading
 import warnings
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import capturekit as ck
+from capturekit.functions.recordable import host_arrays
 from tests.twins import twins
 
 Make = Callable[[Any], Any]
@@ -223,6 +225,25 @@ def test_a_generators_state_that_is_replaced(sim: Any) -> None:
             told.append((fn(sim.arange(3.0) + v).get().tolist(), sim.random.random_sample(2).tolist()))
         found.append(told)
     assert found[0] == found[1]
+
+
+def test_a_generator_made_where_cupy_has_none_yet(sim: Any) -> None:
+    sim.random.reset_states()
+    fn = ck.graphed(lambda x: x + sim.random.RandomState(3).random_sample(3))
+    found = [fn(sim.zeros(3)).get().tolist() for _ in range(3)]
+    assert [variant.launches for variant in fn.variants] == [2]
+    assert found == [sim.random.RandomState(3).random_sample(3).tolist()] * 3
+
+
+def test_each_thing_in_an_argument_is_looked_into_once() -> None:
+    """Without that a recording took seconds where an argument held a module, or objects that hold each other."""
+    array = np.arange(6.0)
+    row: list[Any] = [array[2:]]
+    ring = [SimpleNamespace(row=row, library=np) for _ in range(12)]
+    for one in ring:
+        one.others = ring
+    assert [found is array for found in host_arrays((ring, {'more': row}))] == [True]
+    assert host_arrays(SimpleNamespace(library=SimpleNamespace(np=np))) == []
 
 
 @pytest.mark.parametrize('dtype', ['f8', 'i8', 'u1', '?'])
