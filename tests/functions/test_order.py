@@ -11,15 +11,26 @@ import pytest
 
 import capturekit as ck
 from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.late import Late, Spins
 
 #: A program: of CuPy and of what is put over its function, it gives what it computed.
 Program = Callable[[Any, Callable[..., Any]], list[Any]]
 CALLS = 6
 
 
-@pytest.fixture(params=range(6))
+@pytest.fixture(params=[*range(6), *(pytest.param(f'gpu-{seed}', marks=pytest.mark.gpu) for seed in range(3))])
 def late(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The simulated CuPy on two devices whose work waits."""
+    """The simulated CuPy on two devices whose work waits; and the real one, where kernels that spin stand before it."""
+    if not isinstance(request.param, int):
+        pytest.importorskip('cuda.bindings')
+        cupy = pytest.importorskip('cupy')
+        lateness = Late(Spins(cupy, int(request.param[-1])))
+        lateness.install(cupy)
+        try:
+            yield cupy
+        finally:
+            lateness.uninstall()
+        return
     install(SimulatedDevice(request.param, devices=2), late=True)
     try:
         yield sys.modules['cupy']
@@ -27,9 +38,17 @@ def late(request: pytest.FixtureRequest) -> Iterator[Any]:
         uninstall()
 
 
+@pytest.fixture
+def late_pair(late: Any) -> Any:
+    """The same, where there are two devices."""
+    if late.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip('needs two GPUs')
+    return late
+
+
 def outcome(cp: Any, program: Program, over: Callable[..., Any]) -> list[Any]:
     found = program(cp, over)
-    for device in (0, 1):
+    for device in range(cp.cuda.runtime.getDeviceCount()):
         with cp.cuda.Device(device):
             cp.cuda.runtime.deviceSynchronize()
     return [value.get().tolist() if isinstance(value, cp.ndarray) else value for value in found]
@@ -52,7 +71,7 @@ def states(fn: ck.Graphed) -> set[str]:
     return {variant.state for variant in fn.variants}
 
 
-def test_a_mask_that_is_counted_makes_the_next_call_wait(late: Any) -> None:
+def test_a_mask_that_is_counted_makes_the_next_call_wait(late_pair: Any) -> None:
     """CuPy counts a mask on the host: the copy from the other device, of the call before, has been made by then."""
 
     def program(cp: Any, over: Callable[..., Any]) -> list[Any]:
@@ -70,7 +89,7 @@ def test_a_mask_that_is_counted_makes_the_next_call_wait(late: Any) -> None:
         graphed = over(fn)
         return [graphed(cp.ones((n, 3)) * n) for n in range(1, CALLS)]  # each is another kind of call
 
-    same(late, program)
+    same(late_pair, program)
 
 
 # -- the null stream and blocking streams -----------------------------------------------------------------------------
@@ -508,7 +527,7 @@ def test_streams_and_events_that_no_launch_can_make(late: Any, body: Any, caplog
 # -- several devices --------------------------------------------------------------------------------------------------
 
 
-def test_another_devices_null_stream(late: Any) -> None:
+def test_another_devices_null_stream(late_pair: Any) -> None:
     def program(cp: Any, over: Any) -> list[Any]:
         @over  # type: ignore[untyped-decorator]
         def fn(x: Any) -> Any:
@@ -528,9 +547,9 @@ def test_another_devices_null_stream(late: Any) -> None:
         return found
 
     wanted = [((np.arange(4.0) + v) * 6).tolist() for v in range(CALLS)]
-    eager = program(late, lambda fn: fn)
+    eager = program(late_pair, lambda fn: fn)
     if eager == wanted:  # CUDA orders such copies with the null streams of both devices
-        assert program(late, ck.graphed) == wanted
+        assert program(late_pair, ck.graphed) == wanted
 
 
 # -- recorded numbers of the driver's ---------------------------------------------------------------------------------
