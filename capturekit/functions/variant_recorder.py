@@ -81,8 +81,7 @@ class VariantRecorder:
         capture = Capture(None, False, Mode.RELAXED, self.pool, rehearsal)
         capture._gates, capture._seams_on = self.gates, stream if pieces else None
         live: Live | None = None
-        if rehearsal.seams:  # parts of it run while it is recorded: after all that anybody has begun
-            cupy.cuda.runtime.deviceSynchronize()
+        self._wait_for_others()
         try:
             with capture:
                 live = capture._live
@@ -109,6 +108,18 @@ class VariantRecorder:
                 self._take_back(live, stream)
                 self.drawn = list(live.drawn)
             raise
+
+    def _wait_for_others(self) -> None:
+        """Where parts of the call run while it is recorded, they run after all that anybody has begun.
+
+        And where CuPy has copied from the host, it asks the events behind its copies before the next: none may be left
+        that has not happened, as a recording can't ask.
+        """
+        cuda, rehearsal = self.platform.cupy.cuda, self.variant.rehearsal
+        if rehearsal.seams or rehearsal.records_events:
+            cuda.runtime.deviceSynchronize()
+        if rehearsal.records_events:
+            cuda.alloc_pinned_memory(1)  # which drops the events that have happened
 
     def _must_follow_numbers(self) -> None:
         """Raise where numbers can't be read from a place of the graph's."""

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from capturekit.guard.compiled_uploads import CompiledUploads
 from capturekit.guard.open_capture import Live
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
@@ -23,9 +24,10 @@ ALLOCATE_ONLY = frozenset({'empty', 'empty_like'})
 class Allocators:
     """Where memory comes from while a capture is open: each thread's CuPy allocator follows its current stream."""
 
-    def __init__(self, state: State, verdicts: Verdicts) -> None:
+    def __init__(self, state: State, verdicts: Verdicts, compiled: CompiledUploads) -> None:
         self.state = state
         self.verdicts = verdicts
+        self.compiled = compiled
         #: By thread: the allocator that it had before one of the guard's; and the threads that have a user's own.
         self.kept: dict[int, Any] = {}
         self.foreign: set[int] = set()
@@ -46,7 +48,7 @@ class Allocators:
         if lane is not None and lane.capture in self.state.lives:
             live = self.state.live_of(lane)
             if live.memory is not None:
-                wanted = live.memory.allocator(lane)
+                wanted = self.compiled.seen(live.memory.allocator(lane))
                 if live.caller is not None:
                     wanted = self._homed(live.caller, lane.stream, wanted)
                 wanted = self._followed(live, lane.device, wanted) if live.devices.before else _Ours(wanted)

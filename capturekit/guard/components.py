@@ -16,6 +16,7 @@ from capturekit.guard.by_hand import ByHand
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.captures import Captures
 from capturekit.guard.collectives import Collectives
+from capturekit.guard.compiled_uploads import CompiledUploads
 from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.copies import Copies
 from capturekit.guard.device_switches import DeviceSwitches
@@ -50,16 +51,18 @@ class Components:
     verdicts: Verdicts
     #: Captures begin and end.
     captures: Captures
-    #: Where memory comes from.
-    allocators: Allocators
     #: Streams become lanes.
     lanes: Lanes
+    #: Values of the host, put on the device at once.
+    uploads: Uploads
+    #: The same, where compiled code uploads them.
+    compiled: CompiledUploads
+    #: Where memory comes from.
+    allocators: Allocators
     #: Streams of a graphed function's caller.
     callers: CallerStreams
     #: What was not joined at the end.
     joins: Joins
-    #: Values of the host, put on the device at once.
-    uploads: Uploads
     #: A capture that is cut in parts.
     parts: Parts
     #: Bodies of conditional nodes.
@@ -108,11 +111,12 @@ class Components:
 MADE_OF: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     'verdicts': (Verdicts, ('state',)),
     'captures': (Captures, ('state',)),
-    'allocators': (Allocators, ('state', 'verdicts')),
     'lanes': (Lanes, ('state',)),
+    'uploads': (Uploads, ('state',)),
+    'compiled': (CompiledUploads, ('state', 'lanes', 'uploads')),
+    'allocators': (Allocators, ('state', 'verdicts', 'compiled')),
     'callers': (CallerStreams, ('state', 'verdicts', 'lanes')),
     'joins': (Joins, ('state', 'lanes')),
-    'uploads': (Uploads, ('state',)),
     'parts': (Parts, ('state', 'verdicts', 'allocators', 'lanes', 'joins', 'uploads')),
     'bodies': (Bodies, ('state', 'lanes', 'parts')),
     'outside': (OutsideStreams, ('state', 'verdicts', 'allocators', 'lanes')),
@@ -130,9 +134,12 @@ MADE_OF: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     'collectives': (Collectives, ('state', 'verdicts', 'allocators', 'work')),
     'events': (
         Events,
-        ('state', 'verdicts', 'allocators', 'lanes', 'callers', 'parts', 'outside', 'placeholders', 'work'),
+        ('state', 'verdicts', 'allocators', 'lanes', 'callers', 'parts', 'outside', 'placeholders', 'work', 'compiled'),
     ),
-    'waits': (HostWaits, ('state', 'verdicts', 'allocators', 'lanes', 'callers', 'parts', 'outside', 'placeholders')),
+    'waits': (
+        HostWaits,
+        ('state', 'verdicts', 'allocators', 'lanes', 'callers', 'parts', 'outside', 'placeholders', 'compiled'),
+    ),
     'exchange': (Exchange, ('state', 'verdicts', 'lanes', 'outside', 'placeholders')),
     'arrays': (
         Arrays,

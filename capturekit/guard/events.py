@@ -7,6 +7,7 @@ from typing import Any
 
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.caller_streams import CallerStreams
+from capturekit.guard.compiled_uploads import CompiledUploads
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import Live
 from capturekit.guard.outside_streams import OutsideStreams
@@ -37,6 +38,7 @@ class Events:
         outside: OutsideStreams,
         placeholders: Placeholders,
         work: StreamWork,
+        compiled: CompiledUploads,
     ) -> None:
         self.state = state
         self.verdicts = verdicts
@@ -47,6 +49,7 @@ class Events:
         self.outside = outside
         self.placeholders = placeholders
         self.work = work
+        self.compiled = compiled
 
     def event_made(self, original: Callable[..., Any], event: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(event, *args, **kwargs)
@@ -69,6 +72,9 @@ class Events:
         return ptr
 
     def stream_record(self, original: Callable[..., Any], stream: Any, event: Any = None) -> Any:
+        done = self.compiled.event_of_copy(stream.ptr) if event is None else None
+        if done is not None:
+            return done
         stream = self.placeholders.meant(stream)
         return self._record('Stream.record()', stream.ptr, event, lambda: original(stream, event), stream)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.caller_streams import CallerStreams
+from capturekit.guard.compiled_uploads import CompiledUploads
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import Live
 from capturekit.guard.outside_streams import OutsideStreams
@@ -40,6 +41,7 @@ class HostWaits:
         parts: Parts,
         outside: OutsideStreams,
         placeholders: Placeholders,
+        compiled: CompiledUploads,
     ) -> None:
         self.state = state
         self.verdicts = verdicts
@@ -49,6 +51,7 @@ class HostWaits:
         self.parts = parts
         self.outside = outside
         self.placeholders = placeholders
+        self.compiled = compiled
 
     def stream_synchronize(self, original: Callable[..., Any], stream: Any) -> Any:
         return self._stream_wait(_O.STREAM_SYNCHRONIZE, 'Stream.synchronize()', stream.ptr, lambda: original(stream))
@@ -165,6 +168,8 @@ class HostWaits:
         return self._event_wait(_O.EVENT_SYNCHRONIZE, 'Event.synchronize()', event.ptr, lambda: original(event), event)
 
     def event_done(self, getter: Callable[[Any], Any], event: Any) -> Any:
+        if self.compiled.has_happened(event):
+            return True
         return self._event_wait(_O.EVENT_QUERY, 'Event.done', event.ptr, lambda: getter(event))
 
     def runtime_event_synchronize(self, original: Callable[..., Any], event: int) -> Any:

@@ -45,6 +45,8 @@ class Rehearsal:
     #: Effects that no launch would repeat, in sentences; and the host memory that was filled.
     effects: list[str] = field(default_factory=list)
     filled: list[Any] = field(default_factory=list)
+    #: Whether it recorded events, as CuPy does behind each copy from the host.
+    records_events: bool = False
 
     def add(self, value: Any, at: Place | None, signature: Signature) -> None:
         """Remember a read."""

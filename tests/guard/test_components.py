@@ -13,6 +13,7 @@ import capturekit as ck
 from capturekit.guard import GUARD
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.captures import Captures
+from capturekit.guard.compiled_uploads import CompiledUploads
 from capturekit.guard.components import MADE_OF, Components, assemble
 from capturekit.guard.copies import Copies
 from capturekit.guard.effects import Effects
@@ -21,6 +22,7 @@ from capturekit.guard.placeholders import Placeholders
 from capturekit.guard.state import State
 from capturekit.guard.stream_properties import StreamProperties
 from capturekit.guard.unjoined import Joins
+from capturekit.guard.uploads import Uploads
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.ledger import LedgerCapture
@@ -174,10 +176,14 @@ def test_joins_name_each_lane_that_was_left(state: State) -> None:
     assert '1 lane left unjoined: lane 1 (stream 0x20) forked from lane 0' in str(error)
 
 
+def allocators_of(state: State) -> Allocators:
+    return Allocators(state, Verdicts(state), CompiledUploads(state, Lanes(state), Uploads(state)))
+
+
 def test_a_thread_without_a_capture_keeps_its_allocator(state: State) -> None:
     given: list[Any] = []
     state.installation.originals['cupy.cuda.memory._set_thread_local_allocator'] = given.append
-    allocators = Allocators(state, Verdicts(state))
+    allocators = allocators_of(state)
     assert allocators.allocator_set(given.append, 'mine') is None
     allocators.restore()
     assert (given, allocators.kept) == (['mine'], {})
@@ -185,7 +191,7 @@ def test_a_thread_without_a_capture_keeps_its_allocator(state: State) -> None:
 
 def test_a_pool_that_is_nobodys_is_freed(state: State) -> None:
     freed: list[Any] = []
-    Allocators(state, Verdicts(state)).pool_free('MemoryPool.free_all_blocks()', freed.append, 'pool')
+    allocators_of(state).pool_free('MemoryPool.free_all_blocks()', freed.append, 'pool')
     assert freed == ['pool']
 
 

@@ -73,10 +73,16 @@ class Calculations(Operators):
             v if launches.as_array(v) is not None else conversions.array(v, dtype=d)
             for v, d in ((indices, None), (values, self.dtype))
         ]
-        launches.mutate('cupy_put', lambda a, i, v: np.put(a, i, v, mode), self, given)  # type: ignore[arg-type]
+
+        def put(a: Any, i: Any, v: Any) -> None:
+            np.put(a, i % a.size if mode == 'wrap' and a.size else i, v, mode)  # type: ignore[arg-type]  # as in take()
+
+        launches.mutate('cupy_put', put, self, given)
 
     def repeat(self, repeats: Any, axis: int | None = None) -> Any:
-        """Return repeated elements."""
+        """Return repeated elements. CuPy uploads counts that are a list."""
+        if isinstance(repeats, (list, tuple)) and len(repeats) > 1:
+            conversions.array(repeats, dtype=int)
         return launches.launch('cupy_repeat', np.repeat, (self, repeats, axis))
 
     def choose(self, choices: Any, out: Any = None, mode: str = 'raise') -> Any:

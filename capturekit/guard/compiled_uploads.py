@@ -1,0 +1,139 @@
+"""Values of the host that CuPy's compiled code brings to the device, as ``x.repeat([1, 2])`` and ``x.take(list)`` do.
+
+No call of Python's is made there that could be replaced. But the array is new, and its memory comes from the guard's
+allocator: it hands out pointers of a class of its own, whose copies from the host compiled code looks up, as Cython
+does for every method that a Python class may override.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from capturekit.guard.lanes import Lanes
+from capturekit.guard.state import State
+from capturekit.guard.uploads import Uploads
+from capturekit.model.counted import counted
+from capturekit.model.source_line import here, is_ours
+
+_DEVICE_TO_DEVICE = 3
+#: ``cudaMemoryTypeDevice`` of ``cudaPointerAttributes``.
+_ON_DEVICE = 2
+#: Device memory has addresses of this range, and a table of addresses begins with some.
+_ADDRESSES, _LOOKED_AT = (1 << 32, 1 << 48), 16
+
+
+class _Thread(threading.local):
+    """The last new memory of a thread, and what compiled code asks for after a copy."""
+
+    #: Address, and the instruction of the user's that was running.
+    new: tuple[int, tuple[int, int]] | None = None
+    #: The instruction whose copy has been made, the stream that it was meant for, and an event that has happened.
+    copied: tuple[tuple[int, int], int, Any] | None = None
+    #: That event, when compiled code has it.
+    given: Any = None
+
+
+class CompiledUploads:
+    """Values that compiled code uploads: put on the device at once, and copied from there by every launch."""
+
+    def __init__(self, state: State, lanes: Lanes, uploads: Uploads) -> None:
+        self.state = state
+        self.lanes = lanes
+        self.uploads = uploads
+        self._thread = _Thread()
+        self._pointers: tuple[Any, Any] = (None, None)
+
+    def seen(self, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
+        """The same allocator, whose pointers take copies from the host to :meth:`upload`."""
+        base = self.state.platform.cupy.cuda.MemoryPointer
+        if self._pointers[0] is not base:
+            self._pointers = base, _pointers_of(base, self)
+        pointer_class, thread = self._pointers[1], self._thread
+
+        def malloc(size: int) -> Any:
+            pointer = pointer_class(allocator(size).mem, 0)
+            thread.new = int(pointer.ptr), _instruction()
+            return pointer
+
+        return malloc
+
+    def upload(self, pointer: Any, host: Any, size: int, stream: Any) -> bool:
+        """Take a copy aside that compiled code makes into a new array. False for any other copy."""
+        new, live = self._thread.new, self.state.mine()
+        self._thread.new = None
+        if live is None or live.memory is None or self.state.installation.inside.depth or stream is None or not size:
+            return False
+        lane = self.state.ledger.lane(stream.ptr)
+        if new != (int(pointer.ptr), _instruction()) or lane is None or lane.capture is not live.capture:
+            return False
+        address = host if isinstance(host, int) else int(host.value)
+        if self._holds_addresses(address, size):
+            return False
+        with self.state.lock:
+            buffer, done = self.uploads.bytes_from(live, address, size)
+            with self.state.inside():
+                self.state.platform.cupy.cuda.runtime.memcpyAsync(
+                    pointer.ptr, buffer.ptr, size, _DEVICE_TO_DEVICE, stream.ptr
+                )
+            text = f'{counted(size, "byte")} of the host uploaded while recording, the same at every launch'
+            live.note('constant', self.lanes.current_lane(live), text, here(), nbytes=size)
+        self._thread.copied = _instruction(), int(stream.ptr), done
+        return True
+
+    def event_of_copy(self, stream: int) -> Any:
+        """The event that compiled code records behind its copy, to know when its buffer is free: it has happened."""
+        copied, self._thread.copied = self._thread.copied, None
+        if copied is not None and copied[:2] == (_instruction(), stream):
+            self._thread.given = copied[2]
+            return copied[2]
+        rehearsal = self.state.rehearsals.get(threading.get_ident())
+        if rehearsal is not None:
+            rehearsal.records_events = True
+        return None
+
+    def has_happened(self, event: Any) -> bool:
+        """Whether this is the event that compiled code was given behind its copy: nobody has to ask the driver."""
+        if event is not self._thread.given or event is None:
+            return False
+        self._thread.given = None
+        return True
+
+    def _holds_addresses(self, address: int, size: int) -> bool:
+        """Whether the values are addresses of device memory, which no graph may read past everybody who keeps it."""
+        words = numpy.frombuffer(ctypes.string_at(address, size - size % 8), numpy.uint64)
+        low, high = _ADDRESSES
+        found = words[(words > low) & (words < high)][:_LOOKED_AT]
+        attributes_of = self.state.platform.cupy.cuda.runtime.pointerGetAttributes
+        with self.state.inside():
+            return any(attributes_of(int(word)).type == _ON_DEVICE for word in found)
+
+
+def _pointers_of(base: Any, uploads: CompiledUploads) -> Any:
+    """The class of pointers whose copies from the host are seen, also from compiled code."""
+
+    class Pointer(base):  # type: ignore[misc]
+        """A pointer to a graph's memory."""
+
+        __slots__ = ()
+
+        def copy_from_host_async(self, mem: Any, size: int, stream: Any = None) -> None:
+            """Copy from the host. Values for a new array, from compiled code, become a constant of the graph."""
+            if not uploads.upload(self, mem, size, stream):
+                super().copy_from_host_async(mem, size, stream)
+
+    Pointer.__name__ = Pointer.__qualname__ = 'MemoryPointer'
+    return Pointer
+
+
+def _instruction() -> tuple[int, int]:
+    """The frame, and the instruction in it, that has called compiled code."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and is_ours(frame.f_code.co_filename):
+        frame = frame.f_back
+    return (id(frame), frame.f_lasti) if frame is not None else (0, 0)

@@ -1,0 +1,160 @@
+"""Values of the host that CuPy's compiled code uploads: constants of the graph, whatever the memory was before."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+
+#: Calls whose values compiled code uploads.
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    'repeat': lambda cp, x: x.repeat([1, 2, 0]),
+    'take': lambda cp, x: x.take([2, 0, 0, 1]),
+    'put': lambda cp, x: x.put([0, 2], [5.0, 6.0]),
+    'by the compiled function': lambda cp, x: x * cp._core.core.array([2.0, 0.5, 1.0]),
+    'rows': lambda cp, x: x + cp._core.core.array([np.ones(3), np.arange(3.0)]),
+    'in Fortran order': lambda cp, x: x + cp._core.core.array(np.arange(6.0).reshape(2, 3).T[:, :1].T, order='F'),
+    'twice in a line': lambda cp, x: x.take([2, 1]) - x.take([0, 1]),
+}
+
+
+@pytest.mark.parametrize('name', CALLS)
+def test_what_compiled_code_uploads_is_a_constant(cp: Any, name: str) -> None:
+    call = CALLS[name]
+    x = cp.arange(3.0) + 1
+    with ck.capture() as cap:
+        scratch = x * 7  # what comes next lies in memory that an earlier node writes at each launch
+        del scratch
+        y = call(cp, x)
+        z = x * 2
+    for n in range(3):
+        x[...] = cp.arange(3.0) + n
+        like = cp.arange(3.0) + n
+        wanted = call(cp, like)
+        cap.graph.launch()
+        assert cp.asnumpy(z).tolist() == (cp.asnumpy(like) * 2).tolist()
+        assert wanted is None or cp.asnumpy(y).tolist() == cp.asnumpy(wanted).tolist()
+    steps = [step for step in cap.recording.steps if step.kind == 'constant']
+    assert steps and all(
+        'of the host uploaded' in step.text and 'test_compiled_uploads.py' in step.at[0] for step in steps
+    )
+
+
+def test_a_constant_that_is_changed_in_the_block_begins_anew(cp: Any) -> None:
+    x = cp.ones(3)
+    with ck.capture() as cap:
+        factors = cp._core.core.array([1.0, 2.0, 3.0])
+        factors += x
+        y = factors * 1
+    for _ in range(3):
+        cap.graph.launch()
+        assert y.get().tolist() == [2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize('mode', ['global', 'thread_local', 'relaxed'])
+def test_in_each_mode(cp: Any, mode: Any) -> None:
+    x = cp.arange(3.0)
+    with ck.capture(mode=mode) as cap:
+        y = x.take([2, 0])
+    cap.graph.launch()
+    assert y.get().tolist() == [2.0, 0.0]
+
+
+def test_on_lanes(cp: Any) -> None:
+    x = cp.arange(3.0)
+    with ck.capture() as cap:
+        with cap.fork(2) as (left, right):
+            with left:
+                a = x.take([2, 0])
+            with right:
+                b = x.take([1, 1])
+        y = a + b
+    cap.graph.launch()
+    assert y.get().tolist() == [3.0, 1.0]
+
+
+def test_graphed_functions_record_it(cp: Any) -> None:
+    counts = [2, 1, 0]
+    fn = ck.graphed(lambda x: x.repeat(counts) * 2)
+    for n in range(8):
+        if n == 4:
+            counts[:] = [0, 0, 3]
+        assert fn(cp.arange(3.0) + n).get().tolist() == (np.repeat(np.arange(3.0) + n, counts) * 2).tolist()
+    assert sum(variant.launches for variant in fn.variants) >= 4
+
+
+def test_the_callers_own_copy_is_refused_as_ever(cp: Any) -> None:
+    host = np.ones(3)
+    x = cp.arange(3.0)
+    with ck.capture() as cap:
+        new = cp.empty(3)
+        with pytest.raises(ck.UnsupportedCallError, match='copy_from_host_async'):
+            new.data.copy_from_host_async(host.ctypes.data, host.nbytes)
+        with pytest.raises(ck.UnsupportedCallError, match='copy_from_host_async'):
+            new.data.copy_from_host_async(host.ctypes.data, host.nbytes, cap.stream)
+        y = x + 1
+    cap.graph.launch()
+    assert y.get().tolist() == [1.0, 2.0, 3.0]
+
+
+def test_events_of_the_users_are_their_own(cp: Any) -> None:
+    """A recorded event right behind an upload, in the same line, stands for nodes of the capture."""
+    x = cp.arange(3.0)
+    side = cp.cuda.Stream(non_blocking=True)
+    with ck.capture() as cap:
+        a, event = x.take([2, 0]), cap.stream.record()
+        side.wait_event(event)
+        with side:
+            b = a * 2
+        cap.stream.wait_event(side.record())
+        y = b + 1
+    assert len(cap.recording.lanes) == 2
+    cap.graph.launch()
+    assert y.get().tolist() == [5.0, 1.0]
+
+
+def test_a_table_of_addresses_is_refused(cp: Any) -> None:
+    """A graph would read arrays through it that nobody keeps for it."""
+    arrays = [cp.full(3, float(n)) for n in range(12)]
+    table = np.array([one.data.ptr for one in arrays], np.int64)
+    with ck.capture() as cap:
+        with pytest.raises((ck.CaptureError, RuntimeError)):
+            cp._core.core.array(table)
+        y = arrays[0] + 1
+    cap.graph.launch()
+    assert y.get().tolist() == [1.0, 1.0, 1.0]
+
+
+def test_pointers_are_plain_ones_after_the_capture(cp: Any) -> None:
+    x = cp.arange(3.0)
+    with ck.capture() as cap:
+        y = x + 1
+    cap.graph.launch()
+    y.set(np.full(3, 9.0))
+    host = np.full(3, 4.0)
+    y.data.copy_from_host(host.ctypes.data, host.nbytes)
+    assert y.get().tolist() == [4.0, 4.0, 4.0]
+    assert isinstance(y.data, cp.cuda.MemoryPointer) and type(y.data + 8) is cp.cuda.MemoryPointer
+
+
+def test_another_thread_beside_the_capture(cp: Any) -> None:
+    found: list[Any] = []
+
+    def work() -> None:
+        with cp.cuda.Stream(non_blocking=True) as stream:
+            found.append(cp.arange(3.0).take([2, 0]))
+            stream.synchronize()
+
+    x = cp.arange(3.0)
+    with ck.capture() as cap:
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        y = x.take([0, 1])
+    cap.graph.launch()
+    assert (y.get().tolist(), found[0].get().tolist()) == ([0.0, 1.0], [2.0, 0.0])
