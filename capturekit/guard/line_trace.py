@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType
 from typing import Any
@@ -286,9 +287,12 @@ class Tracing:
     def _follow(self, frame: FrameType) -> None:
         code = frame.f_code
         if id(code) not in self._codes and not is_foreign_frame(frame):
-            events = _monitoring.events
+            events, tool = _monitoring.events, self._tool
+            if tool is None:
+                return
             self._codes[id(code)] = code
-            _monitoring.set_local_events(self._tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
+            with suppress(ValueError):  # the last capture, of another thread, has let go of the tool in between
+                _monitoring.set_local_events(tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
 
     def _stop(self) -> None:
         tool, self._tool = self._tool, None

@@ -211,6 +211,17 @@ def test_spans_are_saved_with_the_recording(sim: Any, tmp_path: Any) -> None:
     assert spans == cap.recording.spans and isinstance(spans[0], Span)
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason='sys.monitoring is there since Python 3.12')
+def test_a_function_that_starts_when_the_last_capture_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of another thread: the call must not fail because nobody follows lines any more."""
+    tracing = line_trace.Tracing()
+    free = next(number for number in range(6) if sys.monitoring.get_tool(number) is None)
+    for tool in (None, free):
+        tracing._tool = tool
+        tracing._follow(sys._getframe())
+    assert len(tracing._codes) == 1
+
+
 @pytest.mark.skipif(not hasattr(sys, 'monitoring'), reason='sys.monitoring came with Python 3.12')
 def test_beside_other_tools(sim: Any) -> None:
     """A tool with its own number goes on hearing; where all numbers are taken, nothing is followed and all works."""

@@ -13,7 +13,8 @@ import threading
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from . import hooks, runtime, runtime_memory
@@ -188,6 +189,7 @@ class SingleDeviceMemoryPool:
         self._arenas: dict[int, _Arena] = {}
         # Reentrant: garbage collection inside an allocation frees other arrays into the same pool.
         self._lock = threading.RLock()
+        self._returned: deque[_Chunk] = deque()
         self._total = 0
         self._in_use = 0
         # Held here as well as by the arrays: what only garbage holds is finalized with it, though a pool takes it back.
@@ -210,7 +212,7 @@ class SingleDeviceMemoryPool:
     def _malloc(self, size: int) -> MemoryPointer:
         if size == 0:
             return MemoryPointer(Memory(0), 0)
-        with self._lock:
+        with self._locked():
             ident = _stream_identifier()
             chunk = self._arenas.setdefault(ident, _Arena()).take(size)
             again = chunk is not None
@@ -254,13 +256,32 @@ class SingleDeviceMemoryPool:
             return pointer
 
     def _free(self, chunk: _Chunk) -> None:
+        self._returned.append(chunk)
+        self._settle()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
         with self._lock:
-            self._in_use -= chunk.size
-            self._taken.discard(chunk)
-            self._arenas[chunk.ident].give(chunk)
+            yield
+        self._settle()
+
+    def _settle(self) -> None:
+        """Take back what finalizers have returned, unless another thread is at it: that one does it then.
+
+        A finalizer never waits: it may run where its thread holds the device, for which the other thread waits.
+        """
+        while self._returned and self._lock.acquire(blocking=False):
+            try:
+                with suppress(IndexError):  # a finalizer of this thread was quicker
+                    chunk = self._returned.popleft()
+                    self._in_use -= chunk.size
+                    self._taken.discard(chunk)
+                    self._arenas[chunk.ident].give(chunk)
+            finally:
+                self._lock.release()
 
     def free_all_blocks(self, stream: Any = None) -> None:
-        with self._lock:
+        with self._locked():
             if stream is None:
                 arenas = list(self._arenas.values())
             else:
@@ -269,13 +290,15 @@ class SingleDeviceMemoryPool:
             self._total -= sum([arena.drop_whole() for arena in arenas])
 
     def n_free_blocks(self) -> int:
-        with self._lock:
+        with self._locked():
             return sum(len(arena.free) for arena in self._arenas.values())
 
     def used_bytes(self) -> int:
+        self._settle()
         return self._in_use
 
     def free_bytes(self) -> int:
+        self._settle()
         return self._total - self._in_use
 
     def total_bytes(self) -> int:
