@@ -37,6 +37,7 @@ class Uploads:
                 with upload:
                     array = make()
                 upload.synchronize()
+                cupy.cuda.alloc_pinned_memory(1)  # which drops the event behind the copy: CuPy would ask it later
             finally:
                 set_allocator(before)
         return array

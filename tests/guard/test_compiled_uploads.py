@@ -13,7 +13,6 @@ import capturekit as ck
 
 #: Calls whose values compiled code uploads.
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
-    'repeat': lambda cp, x: x.repeat([1, 2, 0]),
     'take': lambda cp, x: x.take([2, 0, 0, 1]),
     'put': lambda cp, x: x.put([0, 2], [5.0, 6.0]),
     'by the compiled function': lambda cp, x: x * cp._core.core.array([2.0, 0.5, 1.0]),

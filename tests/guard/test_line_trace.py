@@ -212,7 +212,7 @@ def test_spans_are_saved_with_the_recording(sim: Any, tmp_path: Any) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason='sys.monitoring is there since Python 3.12')
-def test_a_function_that_starts_when_the_last_capture_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_starts_when_the_last_capture_has_ended() -> None:
     """Of another thread: the call must not fail because nobody follows lines any more."""
     tracing = line_trace.Tracing()
     free = next(number for number in range(6) if sys.monitoring.get_tool(number) is None)

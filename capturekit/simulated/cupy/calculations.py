@@ -80,9 +80,14 @@ class Calculations(Operators):
         launches.mutate('cupy_put', put, self, given)
 
     def repeat(self, repeats: Any, axis: int | None = None) -> Any:
-        """Return repeated elements. CuPy uploads counts that are a list."""
-        if isinstance(repeats, (list, tuple)) and len(repeats) > 1:
-            conversions.array(repeats, dtype=int)
+        """Return repeated elements. CuPy uploads counts that are a list, and reads their sum and the least of them."""
+        given = isinstance(repeats, (list, tuple)) and len(repeats) > 1
+        counts = conversions.array(repeats, dtype=int) if given else launches.as_array(repeats)
+        if counts is not None:
+            int(counts.sum())
+            if int(counts.min()) < 0:
+                raise ValueError("all elements of 'repeats' should not be negative")
+            repeats = repeats if given else counts.get().tolist()
         return launches.launch('cupy_repeat', np.repeat, (self, repeats, axis))
 
     def choose(self, choices: Any, out: Any = None, mode: str = 'raise') -> Any:
