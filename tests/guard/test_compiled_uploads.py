@@ -141,6 +141,22 @@ def test_pointers_are_plain_ones_after_the_capture(cp: Any) -> None:
     assert isinstance(y.data, cp.cuda.MemoryPointer) and type(y.data + 8) is cp.cuda.MemoryPointer
 
 
+def test_cupys_compiled_code_asks_a_subclass_of_its_pointers() -> None:
+    """What all of this rests on; it needs CuPy, and no GPU."""
+    cupy = pytest.importorskip('cupy')
+    asked: list[Any] = []
+
+    class Pointer(cupy.cuda.MemoryPointer):  # type: ignore[misc,name-defined]
+        __slots__ = ()
+
+        def copy_from_host_async(self, *args: Any) -> None:
+            asked.append(args)
+
+    memory = cupy.cuda.UnownedMemory(4096, 64, None, 0)
+    Pointer(memory, 0).copy_from_async(512, 8, None)
+    assert asked == [(512, 8, None)]
+
+
 def test_another_thread_beside_the_capture(cp: Any) -> None:
     found: list[Any] = []
 
