@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from . import conversions, indexing, launches, operators
+from . import conversions, decisions, indexing, launches, operators
 from .operators import Operators
 from .ufuncs import TABLE
 
@@ -81,17 +81,14 @@ class Calculations(Operators):
 
     def repeat(self, repeats: Any, axis: int | None = None) -> Any:
         """Return repeated elements. CuPy uploads counts that are a list, and reads their sum and the least of them."""
-        given = isinstance(repeats, (list, tuple)) and len(repeats) > 1
-        counts = conversions.array(repeats, dtype=int) if given else launches.as_array(repeats)
-        if counts is not None:
-            int(counts.sum())
-            if int(counts.min()) < 0:
-                raise ValueError("all elements of 'repeats' should not be negative")
-            repeats = repeats if given else counts.get().tolist()
+        decisions.repeat(self, repeats, axis)
+        if launches.as_array(repeats) is not None:
+            repeats = repeats.get().tolist()
         return launches.launch('cupy_repeat', np.repeat, (self, repeats, axis))
 
     def choose(self, choices: Any, out: Any = None, mode: str = 'raise') -> Any:
         """Return elements of ``choices`` picked by this array."""
+        decisions.choose(self, choices, out, mode)
         return launches.launch('cupy_choose', np.choose, (self, choices), {'mode': mode}, out=out)
 
     @staticmethod

@@ -53,7 +53,8 @@ class csr_matrix:
         return int(self.data.size)
 
     def toarray(self) -> Any:
-        """Return the matrix with its zeros."""
+        """Return the matrix with its zeros. CuPy sums duplicates first, and reads how many are left."""
+        int(self.indptr[-1])
         found = arrays.ndarray(self.shape, self.dtype)
         launches.mutate('cusparseSparseToDense', _fill, found, (self.data, self.indices, self.indptr), rehearse=False)
         return found

@@ -16,7 +16,7 @@ import numpy as np
 
 from capturekit.simulated.cupy.signatures import declarations
 
-from . import creation, launches, operators, runtime, runtime_calls, vendor
+from . import creation, decisions, launches, operators, runtime, runtime_calls, vendor
 from .current import get_current_stream_ptr
 from .layout import Layout
 from .surface import CUBLAS, FFT, HOST, LINALG, PLAIN, SAME_AS, VIEWS, WAITING
@@ -81,6 +81,8 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out, kwargs = kwargs.pop('out', None), dict(kwargs)
         args, kwargs = _uploaded(name, args, kwargs)
+        if name in decisions.READ:
+            decisions.READ[name](*args, **kwargs)
         dtype = kwargs.pop('dtype', None) if name in _DTYPE_AFTERWARDS else None
         if name in _ORDER_STABLE:
             kwargs['kind'] = 'stable'

@@ -329,6 +329,10 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
     """Set the elements where ``mask`` holds, to ``vals`` in order."""
     mask = creation._core.array(mask, None, None).astype(bool)
     vals = creation._core.array(vals, arr.dtype, None)
+    if arr.size != mask.size:
+        raise ValueError('Mask and data must be the same size.')
+    if not int(mask.sum()):  # CuPy looks for the places, whose number the host has to know
+        return
     if vals.size == 0:
         raise ValueError('Cannot insert from an empty array.')
     launches.mutate('cupy_place', np.place, arr, (mask, vals))
@@ -336,6 +340,9 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 
 def putmask(a: Any, mask: Any, values: Any) -> None:
     """Set the elements where ``mask`` holds, to those of ``values`` at the same place."""
+    given = launches.as_array(values)
+    if given is not None and given.shape == a.shape:
+        int(_array(mask).sum())  # CuPy writes a[mask] = values[mask]
     launches.mutate('cupy_putmask', np.putmask, a, (_array(mask), creation._core.array(values, None, None)))
 
 
