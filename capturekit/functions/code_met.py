@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import CellType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
-from capturekit.functions.code_reads import names_of, nested
+from capturekit.functions.code_reads import names_of
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.holders import FUNCTION_PARTS, Holders
 from capturekit.functions.sights import is_cupys, is_itself, named_in
@@ -39,18 +39,15 @@ class CodeMet(Holders):
         self._of_class: list[type] = []
         #: The code that ran, whether it is a library's, and the functions that have it.
         self._codes: dict[int, tuple[CodeType, bool]] = {}
-        self._inside: set[int] = set()
         self._known: dict[int, list[FunctionType]] = {}
         self._functions: dict[int, FunctionType] = {}
         self._searched: set[int] = set()
+        self._swept: set[int] = set()
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
 
     def _collect(self, frame: FrameType, code: CodeType) -> None:
         """Watch what code met for the first time names."""
-        for inner in nested(code):
-            if inner is not code:
-                self._inside.add(id(inner))
         names = names_of(code)
         values = frame.f_globals
         if id(values) not in self._globals:
@@ -145,8 +142,10 @@ class CodeMet(Holders):
             named = frame.f_globals.get(code.co_name)
             wrapped = named.__dict__.get('__wrapped__') if type(named) is FunctionType else None
             self._add_known(code, [named, wrapped, *self._methods(code, variables)])
+        if id(code) not in self._swept:
             likely = any(_runs(function, variables) for function in candidates)
-            if not likely and (code.co_freevars or id(code) not in self._inside):
+            if not likely or _is_made_again(code, candidates):
+                self._swept.add(id(code))
                 self._add_known(code, functions_of(code))
         for function in candidates:
             if id(function) not in self._functions and _runs(function, variables) and self._before.had(function):
@@ -199,6 +198,13 @@ def read_cell(cell: CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return MISSING
+
+
+def _is_made_again(code: CodeType, functions: list[FunctionType]) -> bool:
+    """Whether several functions may have this code, as those have that a function makes; nothing tells which runs."""
+    name = getattr(code, 'co_qualname', '')  # Python 3.11
+    names = [name] if name else [function.__qualname__ for function in functions]
+    return any('<' in one for one in names)
 
 
 def _runs(function: FunctionType, variables: Any) -> bool:

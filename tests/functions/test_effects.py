@@ -445,3 +445,24 @@ def test_explain(sim: Any, capsys: pytest.CaptureFixture[str]) -> None:
     out = io.StringIO()
     refused.explain(out)
     assert 'eager because' in out.getvalue() and 'what would change that' in out.getvalue()
+
+
+def test_functions_that_have_the_same_code(sim: Any) -> None:
+    """Nothing in a frame tells which of them runs, where no closure does: all are watched."""
+
+    def keyword(value: float) -> Callable[[], float]:
+        return lambda *, given=value: given
+
+    first, second = keyword(2.0), keyword(3.0)
+
+    def other() -> Callable[[], float]:
+        return second
+
+    fn = ck.graphed(lambda x: x * first() * other()())
+    found = []
+    for call in range(8):
+        if call == 4:
+            second.__kwdefaults__ = {'given': 5.0}
+        found.append(float(fn(sim.ones(1))[0]))
+    assert found == [6.0] * 4 + [10.0] * 4
+    assert [variant.state for variant in fn.variants] == ['recorded', 'recorded']
