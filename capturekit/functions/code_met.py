@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from inspect import CO_NESTED
 from types import CellType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -144,7 +145,7 @@ class CodeMet(Holders):
             self._add_known(code, [named, wrapped, *self._methods(code, variables)])
         if id(code) not in self._swept:
             likely = any(_runs(function, variables) for function in candidates)
-            if not likely or _is_made_again(code, candidates):
+            if not likely or _is_made_again(code):
                 self._swept.add(id(code))
                 self._add_known(code, functions_of(code))
         for function in candidates:
@@ -200,11 +201,9 @@ def read_cell(cell: CellType) -> Any:
         return MISSING
 
 
-def _is_made_again(code: CodeType, functions: list[FunctionType]) -> bool:
+def _is_made_again(code: CodeType) -> bool:
     """Whether several functions may have this code, as those have that a function makes; nothing tells which runs."""
-    name = getattr(code, 'co_qualname', '')  # Python 3.11
-    names = [name] if name else [function.__qualname__ for function in functions]
-    return any('<' in one for one in names)
+    return bool(code.co_flags & CO_NESTED) or code.co_name == '<lambda>'
 
 
 def _runs(function: FunctionType, variables: Any) -> bool:
