@@ -1,8 +1,9 @@
 """Values of the host that CuPy's compiled code brings to the device, as ``x.repeat([1, 2])`` and ``x.take(list)`` do.
 
-No call of Python's is made there that could be replaced. But the array is new, and its memory comes from the guard's
-allocator: it hands out pointers of a class of its own, whose copies from the host compiled code looks up, as Cython
-does for every method that a Python class may override.
+No call of Python's is made there that could be replaced. But compiled code makes a new array by its shape first, and
+its memory comes from the guard's allocator: it hands out pointers of a class of its own, whose copies from the host
+compiled code looks up, as Cython does for every method that a Python class may override. All other memory has CuPy's
+own pointers: CUB's reductions pass theirs to a kernel, and CuPy takes only its own class there.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ _ADDRESSES, _LOOKED_AT = (1 << 32, 1 << 48), 16
 
 
 class _Thread(threading.local):
-    """The last new memory of a thread, and what compiled code asks for after a copy."""
+    """The last new array of a thread, and what compiled code asks for after a copy."""
 
-    #: Address, and the instruction of the user's that was running.
+    #: Whether an array is being made by its shape.
+    making = False
+    #: Its address, and the instruction of the user's that was running.
     new: tuple[int, tuple[int, int]] | None = None
     #: The instruction whose copy has been made, the stream that it was meant for, and an event that has happened.
     copied: tuple[tuple[int, int], int, Any] | None = None
@@ -50,18 +53,29 @@ class CompiledUploads:
         self._pointers: tuple[Any, Any] = (None, None)
 
     def seen(self, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
-        """The same allocator, whose pointers take copies from the host to :meth:`upload`."""
+        """The same allocator; the pointers of arrays made by their shape take copies from the host to :meth:`upload`."""
         base = self.state.platform.cupy.cuda.MemoryPointer
         if self._pointers[0] is not base:
             self._pointers = base, _pointers_of(base, self)
         pointer_class, thread = self._pointers[1], self._thread
 
         def malloc(size: int) -> Any:
+            if not thread.making:
+                return allocator(size)
             pointer = pointer_class(allocator(size).mem, 0)
             thread.new = int(pointer.ptr), _instruction()
             return pointer
 
         return malloc
+
+    def array_new(self, original: Callable[..., Any], cls: Any, *args: Any, **kwargs: Any) -> Any:
+        """Make an array by its shape: the next thing that happens to it may be a copy from the host."""
+        thread = self._thread
+        thread.making = True
+        try:
+            return original(cls, *args, **kwargs)
+        finally:
+            thread.making = False
 
     def upload(self, pointer: Any, host: Any, size: int, stream: Any) -> bool:
         """Take a copy aside that compiled code makes into a new array. False for any other copy."""

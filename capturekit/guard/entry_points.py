@@ -34,7 +34,8 @@ _GIVEN_THEIR_NAME = (
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry point: ``kind`` is method, property, function, attribute (of instances) or (of a C type) sealed.
+    """One entry point: ``kind`` is method, property, function, attribute (of instances), maker (a class's ``__new__``)
+    or (of a C type) sealed.
 
     ``code`` is a Python function whose code is replaced, so that it is met by whatever name it was imported; where
     its code is shared by others or keeps variables (the stand-in), it is replaced by name like any function.
@@ -154,6 +155,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry('cupy.cuda.device.Device', '__exit__', 'devices.device_exit', 'sealed'),
     Entry('cupy.cuda.device.Device', 'use', 'devices.device_use', 'sealed'),
     Entry('cupy._core.syncdetect', '_declare_synchronize', 'waits.declared_synchronize', 'function'),
+    Entry('cupy.ndarray', '__new__', 'compiled.array_new', 'maker'),
     Entry('cupy.ndarray', 'get', 'effects.array_get'),
     Entry('cupy.ndarray', 'set', 'arrays.array_set'),
     Entry('cupy.ndarray', '__getitem__', 'arrays.array_getitem'),

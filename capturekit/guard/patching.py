@@ -144,6 +144,8 @@ def _wrapper(
         return _Attribute(entry.name, verb, inside)
     if entry.kind == 'property':
         return _property(original, verb, inside, has_refused)
+    if entry.kind == 'maker':
+        return _maker(original, verb, inside)
 
     if isinstance(original, bool):
         return _Asked(original, verb, inside)
@@ -190,6 +192,21 @@ def _property(
             raise
 
     return property(get, doc=getattr(original, '__doc__', None))
+
+
+def _maker(original: Any, verb: Callable[..., Any], inside: Any) -> staticmethod[..., Any]:
+    """What takes the place of an array class's ``__new__``: the verb is asked where an array is made by its shape.
+
+    CuPy's own code makes results and views with ``_no_init``, several for each operation; they pass by.
+    """
+    new: Any = getattr(original, '__func__', original)
+
+    def __new__(cls: Any, *args: Any, _no_init: bool = False, **kwargs: Any) -> Any:
+        if _no_init or inside.depth or inside.shadow is not None:
+            return new(cls, *args, _no_init=_no_init, **kwargs)
+        return verb(new, cls, *args, **kwargs)
+
+    return staticmethod(__new__)
 
 
 class _Asked:

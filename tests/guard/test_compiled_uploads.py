@@ -141,6 +141,34 @@ def test_pointers_are_plain_ones_after_the_capture(cp: Any) -> None:
     assert isinstance(y.data, cp.cuda.MemoryPointer) and type(y.data + 8) is cp.cuda.MemoryPointer
 
 
+def test_other_memory_has_cupys_own_pointers(cp: Any) -> None:
+    """CuPy looks for exactly its own class where CUB's reductions pass memory to a kernel."""
+    x = cp.arange(3.0)
+    with ck.capture() as cap:
+        assert type(cp.cuda.alloc(32)) is cp.cuda.MemoryPointer
+        assert type((x * 2).data) is cp.cuda.MemoryPointer
+        assert type(x.take([2, 0]).data) is cp.cuda.MemoryPointer
+        y = x + 1
+    cap.graph.launch()
+    assert y.get().tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize('elements', [3, 5000])
+@pytest.mark.parametrize('name', ['any', 'all', 'argmax', 'argmin', 'mean', 'sum', 'max', 'prod', 'var'])
+def test_reductions_of_whole_arrays(cp: Any, name: str, elements: int) -> None:
+    """CUB's, in two passes: the memory between them is a kernel's argument."""
+    x = cp.arange(float(elements)) % 7
+    wanted = getattr(x, name)()
+    out = cp.empty_like(wanted)
+    with ck.capture() as cap:
+        y = getattr(x, name)()
+        getattr(x, name)(out=out)
+        z = getattr(x.take([2, 0]), name)()
+    cap.graph.launch()
+    assert y.get() == wanted.get() == out.get()
+    assert z.get() == getattr(x[cp.array([2, 0])], name)().get()
+
+
 def test_cupys_compiled_code_asks_a_subclass_of_its_pointers() -> None:
     """What all of this rests on; it needs CuPy, and no GPU."""
     cupy = pytest.importorskip('cupy')

@@ -66,6 +66,8 @@ print('missing', missing)
 print('unloadable', [str(e) for e in ENTRIES if e.optional and str(e) in missing and not loads(e.holder)])
 def kind_of(e):
     holder = resolve(e.holder)
+    if e.name == '__new__':
+        return 'maker'
     if e.kind in ('attribute', 'code') or not isinstance(holder, type):
         return e.kind if e.kind == 'code' or isinstance(holder, type) else 'function'
     if not hasattr(cupy, '__capturekit_simulated__') and not _Slot(e, e.holder).plain:

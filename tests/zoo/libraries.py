@@ -153,16 +153,16 @@ def _(cp: Any, x: Any) -> Any:
     return cap, y
 
 
-@case('https://github.com/lodestone-rock/ComfyUI_FluxMod/pull/4', RuntimeError, 'make it outside', lambda x: x * 1,
-      goes_on=False, needs='needs the compiled code of CuPy')  # fmt: skip
-def upload_from_compiled_code(cp: Any, x: Any) -> Any:
-    """Repeats by a list: CuPy uploads it from compiled code, and refuses by itself."""
+@case('https://github.com/lodestone-rock/ComfyUI_FluxMod/pull/4', ck.HostReadError, 'Keep the value on the device',
+      lambda x: x * 1)  # fmt: skip
+def repeats_by_a_list(cp: Any, x: Any) -> Any:
+    """Repeats by a list: CuPy uploads it, adds it up on the device, and reads how long the result is."""
     with ck.capture() as cap:
         y = cp.repeat(x, [1] * 8)  # <-- here
     return cap, y
 
 
-@upload_from_compiled_code.repaired
+@repeats_by_a_list.repaired
 def _(cp: Any, x: Any) -> Any:
     rows = cp.array([0, 1, 2, 3, 4, 5, 6, 7])  # <-- instead: before the block
     with ck.capture() as cap:

@@ -176,7 +176,7 @@ def launch(
         return _launch_into(name, fn, recipe, out, kind)
     result = _try(fn, recipe)
     values = list(_leaves(result))
-    arrays = [Layout.array_class(v.shape if shapes is None else shapes[i], v.dtype) for i, v in enumerate(values)]
+    arrays = [Layout.for_result(v.shape if shapes is None else shapes[i], v.dtype) for i, v in enumerate(values)]
     fresh: list[NDArray[Any]] | None = None if runtime_calls.is_late() else values
     slots = [a._slot() for a in arrays]
 

@@ -141,6 +141,13 @@ class Layout:
         else:
             self.data = memptr
 
+    @classmethod
+    def for_result(cls, shape: Any, dtype: Any) -> Any:
+        """Return a new array for a result, made as CuPy's compiled code makes one: past ``__init__``."""
+        found: Any = cls.array_class.__new__(cls.array_class, _no_init=True)
+        found._init(shape, dtype)
+        return found
+
     def _lay_out(self, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> None:
         if len(shape) != len(strides):
             raise ValueError('len(shape) != len(strides)')
