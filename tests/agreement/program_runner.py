@@ -18,7 +18,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -107,8 +107,8 @@ class Machine:
     def compared(self, program: Program) -> Compared:
         """Run a program both ways. Where that differs, it is run once more on a new device, and that counts.
 
-        Plain runs on streams that are late in other orders have to agree, or the program has a race of its own; where
-        it differs, many more are tried.
+        Plain runs on streams that are late in other orders, and on streams that are not, have to agree, or the program
+        has a race of its own; where it differs, many more are tried.
         """
         found = self._compared(program, (3, 5))
         if found.difference:
@@ -118,8 +118,9 @@ class Machine:
 
     def _compared(self, program: Program, orders: Iterable[int]) -> Compared:
         plain = self.run(program, False)
-        others = orders if program.late else ()
-        if plain.broken or any(different(plain, self.run(program, False, seed), program) for seed in others):
+        in_time = replace(program, late=False)
+        others = [(in_time, 0), *((program, seed) for seed in orders)] if program.late else []
+        if plain.broken or any(different(plain, self.run(one, False, seed), program) for one, seed in others):
             return Compared(raced=True)
         graphed = self.run(program, True)
         return Compared(different(plain, graphed, program), False, graphed.calls, graphed.launched, graphed.reasons)
