@@ -17,14 +17,15 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from capturekit.driver.cuda import Platform
 from capturekit.functions.beside import Beside
 from capturekit.functions.binding import lazy
+from capturekit.functions.carried_state import CarriedState, share_memory
 from capturekit.functions.environment import Environment
-from capturekit.functions.kinds import Kind, clear_of, fits_here, fitting, same_way, to_front
+from capturekit.functions.kinds import Kind, clear_of, fits_here, fitting, fitting_now, same_way, to_front
 from capturekit.functions.number_arguments import CallNumbers, Unfit
 from capturekit.functions.options import Options
 from capturekit.functions.pending import Call
@@ -80,12 +81,36 @@ class Given:
     leaves: list[Any]
     form: Any
     numbers: CallNumbers | None = None
+    #: What the function changes in Python's state; its arrays stand behind the ``own`` ones of the arguments.
+    state: CarriedState | None = None
+    own: int = 0
+
+    def beginning_with(self, state: CarriedState | None) -> Given:
+        """The same call, with the arrays that its state holds now behind those of the arguments."""
+        if state is None and self.state is None:
+            return self
+        rooms = 0 if self.numbers is None else 1
+        own = self.own if self.state is not None else len(self.leaves) - rooms
+        held = [] if state is None else state.arrays()
+        leaves = [*self.leaves[:own], *held, *self.leaves[len(self.leaves) - rooms :]]
+        return replace(self, leaves=leaves, state=state, own=own)
+
+    def call(self, fn: Callable[..., Any], args: Any, kwargs: Any, leaves: Sequence[Any]) -> Any:
+        """Call a function with these of ``leaves`` in the places of its state: its result, and what is there then."""
+        if self.state is None:
+            return fn(*args, **kwargs)
+        with self.state.holding(leaves[self.own : len(leaves) - (self.numbers is not None)]):
+            return fn(*args, **kwargs), self.state.after()
 
     def arguments(self, leaves: Sequence[Any], numbers: Sequence[Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """The arguments of the call with other arrays in them, and with other things in the places of its numbers."""
+        if self.state is not None:
+            leaves = leaves[: self.own]
+        elif self.numbers is not None:
+            leaves = leaves[:-1]
         if isinstance(self.form, int):
             return tuple(leaves), {}
-        args, kwargs = unpacked(put_together(self.form, leaves if self.numbers is None else leaves[:-1]))
+        args, kwargs = unpacked(put_together(self.form, leaves))
         if self.numbers is None:
             return args, kwargs
         return self.numbers.replaced(args, kwargs, self.numbers.values if numbers is None else numbers)
@@ -119,6 +144,8 @@ class Answering:
             self._make_ready(given)
             state, variant = self._chosen(given)
             deed = _DEEDS[state]
+            if variant is not None and state != 'eager':
+                given = given.beginning_with(variant.carried)
             if deed is not None:
                 return deed(self, given, variant)
         return self._fn(*given.args, **given.kwargs)
@@ -146,15 +173,14 @@ class Answering:
                 continue
             if variant.environment is not None and variant.environment.changed() is not None:
                 continue
+            shared = _shared(given, variant, [] if variant.carried is None else variant.carried.arrays())
+            if variant.shares and not shared:
+                continue
             if number:
                 to_front(kind, variant)
             variant.calls += 1
-            if not clear_of([leaf.data.ptr for leaf in given.leaves], kind.reach, variant.outside):
-                return self._overlapping(kind, 'an argument lies on an array that the function also reaches otherwise')
-            if variant.far and variant.state != 'eager' and not are_whole(given.leaves):
-                return self._overlapping(
-                    kind, 'an argument is a part of another array, and the function may work beyond that part'
-                )
+            if shared:
+                return self._overlapping(kind, shared)
             return variant.state, variant
         return 'new', None
 
@@ -185,6 +211,7 @@ class Answering:
                 variant.restore(error)
                 to_front(kind, other)
                 other.calls += 1
+                given = given.beginning_with(other.carried)
                 if other.run is None:
                     return self._record(given, other)
                 variant = other
@@ -201,7 +228,7 @@ class Answering:
                 if due is not None and not self._compare(given, variant, due, result):
                     return self._again(given, variant.drawn())
                 self._launched(given, variant)
-                return result
+                return _finished(given, result)
 
     def _launched(self, given: Given, variant: Variant) -> None:
         given.kind.misses = given.kind.strange = 0
@@ -258,6 +285,7 @@ class Answering:
             return self._again(given, drawn)
         args = (given.args, given.kwargs)
         before = snapshot(() if self._options.pure else args, given.is_array, opaque)
+        fitted = fitting_now(kind, given.platform.cupy.cuda.get_current_stream().ptr)
         rehearsal = Rehearsal()
         watch = self._watch(given)
         BUSY.depth += 1
@@ -275,7 +303,7 @@ class Answering:
             if _is_forgiven(kind, written):
                 return result
             reason = written or shape_of_change(before, args, given.is_array) or given_back(environment, result)
-        return self._keep(given, environment, rehearsal, reason, result)
+        return self._keep(given, environment, rehearsal, reason, result, fitted)
 
     def _watch(self, given: Given) -> Watch | None:
         """What follows the run; None where the caller promises that nothing but the arguments counts."""
@@ -283,23 +311,31 @@ class Answering:
             return None
         return Watch(
             self._fn, is_array=given.is_array, ignore=lambda value: not opaque(value),
-            arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray,
+            arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, carries=not self._options.later,
         )  # fmt: skip
 
     def _keep(
-        self, given: Given, environment: Environment | None, rehearsal: Rehearsal, reason: str | None, result: Any
+        self,
+        given: Given,
+        environment: Environment | None,
+        rehearsal: Rehearsal,
+        reason: str | None,
+        result: Any,
+        fitted: list[Variant],
     ) -> Any:
-        """Keep the way that a run went as a variant, unless there is one of that way."""
+        """Keep the way that a run went as a variant, unless one of those that fitted before it is of that way."""
         kind, cupy = given.kind, given.platform.cupy
         held: Any = None
+        if environment is not None and environment.carried is not None:
+            whole: Any = (result, environment.carried.after())
+        else:
+            whole = result
         if reason is None:
             try:
-                _leaves, held = take_apart(packed(result), only_arrays(cupy), opaque, name='the result')
+                _leaves, held = take_apart(packed(whole), only_arrays(cupy), opaque, name='the result')
             except TypeError as error:
                 reason = str(error)
-        now = cupy.cuda.get_current_stream().ptr
-        here = [v for v in kind.variants if fits_here(kind, v, now)]
-        same = next((v for v in here if reason is None and same_way(v, rehearsal)), None)
+        same = next((v for v in fitted if reason is None and same_way(v, rehearsal)), None)
         if same is not None:
             to_front(kind, same)
             return result
@@ -308,13 +344,18 @@ class Answering:
         if lasting:
             reason = reason or 'what it depends on besides its arguments is different at nearly each call'
         variant = Variant(None if lasting else environment, rehearsal, reason or '')
+        if reason is None and environment is not None:
+            carried = environment.carried
+            reason = _shared(given, variant, [] if carried is None else carried.began) or None
+            variant = Variant(environment, rehearsal, reason or '')
+            variant.shares = reason is not None
         variant.calls = 1
-        variant.rehearsed_on = now
+        variant.rehearsed_on = cupy.cuda.get_current_stream().ptr
         if lasting:
             self._stay_eager(kind, variant, variant.reason)
             return result
         if reason is None:
-            variant.held, variant.values = held_in(held), values_of(result, cupy)
+            variant.held, variant.values = held_in(held), values_of(whole, cupy)
         else:
             self.say(reason)
         kind.variants.insert(0, variant)
@@ -335,7 +376,7 @@ class Answering:
                 result = recorder.record(given, self._options.pieces)
                 self._recorded(variant, time.perf_counter() - begun)
                 if variant.untried == 0:
-                    return result
+                    return _finished(given, result)
                 break
             except errors.AssumptionError as error:
                 return self._take_over(given, variant, error, recorder.drawn)
@@ -402,6 +443,26 @@ class Answering:
             code = getattr(self._fn, '__code__', None)
             at = '' if code is None else f' ({Place(code.co_filename, code.co_firstlineno, "").short})'
             LOG.warning('%s%s runs eagerly: %s', self.name, at, reason)
+
+
+def _shared(given: Given, variant: Variant, state: Sequence[Any]) -> str:
+    """Say which arrays of a call share memory in a way that a recording can't follow; '' where none do."""
+    if not clear_of([leaf.data.ptr for leaf in given.leaves], given.kind.reach, variant.outside):
+        return 'an argument lies on an array that the function also reaches otherwise'
+    if variant.far and (variant.state != 'eager' or variant.shares) and not are_whole(given.leaves):
+        return 'an argument is a part of another array, and the function may work beyond that part'
+    if state and (share_memory(state, given.leaves, variant.outside) or (variant.far and not are_whole(state))):
+        return 'an array that the function replaces shares its memory with another one'
+    return ''
+
+
+def _finished(given: Given, result: Any) -> Any:
+    """The answer to a call; where it changes Python's state, that has changed now."""
+    if given.state is None:
+        return result
+    answer, after = result
+    given.state.write(after)
+    return answer
 
 
 def _is_forgiven(kind: Kind, written: str | None) -> bool:

@@ -82,7 +82,7 @@ class Comparison:
     def _eagerly(self, leaves: Sequence[Any]) -> Any:
         args, kwargs = self._given.arguments(leaves)
         with GUARD.rehearsing(self._given.platform, Rehearsal(), self._variant.drawn()):
-            return self._fn(*args, **kwargs)
+            return self._given.call(self._fn, args, kwargs, leaves)
 
     def _fail(self, difference: str, cause: BaseException | None = None) -> None:
         self._put(self._memory, self._outside_before)

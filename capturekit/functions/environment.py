@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from itertools import chain
 from types import CellType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -78,6 +78,16 @@ _Rows = list[tuple[Any, Any, Any]]
 _Laid = tuple[_Rows, list[tuple[Any, str]], list[tuple[CellType, Any]], _Rows, list[WatchedValue]]
 
 
+class Carried(Protocol):
+    """What a run changes in a way that launches do again."""
+
+    def unfit(self) -> str | None:
+        """Say which place holds something that a launch can't begin with."""
+
+    def after(self) -> tuple[Any, ...]:
+        """What the run has put in the places."""
+
+
 class Environment:
     """What a run read besides its arguments. Holds on to all of it."""
 
@@ -92,6 +102,7 @@ class Environment:
         bases: list[tuple[type, tuple[type, ...]]] | None = None,
         names: list[tuple[Any, Any, list[str]]] | None = None,
         forms: list[tuple[Any, Any]] | None = None,
+        carried: Carried | None = None,
     ) -> None:
         self.entries = entries
         #: What is in it but can't be compared, in sentences.
@@ -109,6 +120,8 @@ class Environment:
         self.reached: set[int] = set()
         #: The containers among the arguments that are compared by value, by id.
         self.own: dict[int, Any] = {}
+        #: What the run changes in a way that launches do again, or None.
+        self.carried = carried
         #: Whether the function may work beyond the elements of an array: a copy of it is too little then.
         self.far = False
         #: Whether code asks if two objects are the same: one that is equal is another then.
@@ -241,6 +254,8 @@ class Environment:
         for array, kind, numbers in self._numbers:
             if (array.dtype, array.shape, array.strides, array.flags.writeable) != kind or array.tobytes() != numbers:
                 return False
+        if self.carried is not None and self.carried.unfit() is not None:
+            return False
         return all(self._difference(entry) is None for entry in self._slow)
 
     def _cupy_same(self) -> bool:
@@ -286,6 +301,9 @@ class Environment:
             found = self._difference(entry)
             if found is not None:
                 return f'{entry.where(found.path)} {found.text} when recorded'
+        unfit = None if self.carried is None else self.carried.unfit()
+        if unfit is not None:
+            return unfit
         if self._written is None:
             self._objects = [(value, cls, get, get(value)) for value, cls, get, _ in self._objects]
             self._prepare()
@@ -306,6 +324,9 @@ class Environment:
                 entry.mapping = dictionaries.get(id(entry.holder), entry.mapping)
             value = entry.read()
             _note_containers(entry.kept, value, reached)
+            if self.carried is not None and difference(entry.kept, value) is not None:
+                slow.append(entry)  # the run has just changed it, and a call that begins like the run has not yet come
+                continue
             if entry.kind == 'variable' and value is not MISSING:
                 cells.append((entry.holder, value))
             elif entry.kind == 'slot' and value is not MISSING:
@@ -332,7 +353,7 @@ class Environment:
 
     def _has_more(self) -> bool:
         """Whether there is anything to look at besides globals, functions and plain values."""
-        return any((
+        return self.carried is not None or any((
             self._objects, self._absent, self._cells, self._slots, self._slow, self._sequences, self._numbers,
             self._missing, self._bases, self._names, self._forms, self._inner,
         ))  # fmt: skip
@@ -340,7 +361,7 @@ class Environment:
 
 def _replaced(kept: Kept, value: Any, seen: set[int]) -> bool:
     """Whether an equal value is, or holds, another object than the one that was kept. Tuples have no identity here."""
-    if kept.kind in ('plain', 'same', 'method', 'big') or id(kept) in seen:
+    if kept.kind in ('plain', 'same', 'method', 'big', 'carried') or id(kept) in seen:
         return False
     seen.add(id(kept))
     if value is not kept.value and not issubclass(type(value), _UNCHANGING):
@@ -352,7 +373,7 @@ def _replaced(kept: Kept, value: Any, seen: set[int]) -> bool:
 
 def _note_containers(kept: Kept, value: Any, reached: set[int]) -> None:
     """Add the ids of a container and of those that it holds, at any depth."""
-    if kept.kind in ('plain', 'same', 'method') or id(value) in reached:
+    if kept.kind in ('plain', 'same', 'method', 'carried') or id(value) in reached:
         return
     reached.add(id(value))
     contents = contents_of(value)
@@ -377,7 +398,9 @@ class _Insides:
         self.seen.add(id(value))
         cls = type(value)
         contents = contents_of(value)
-        if kept.kind == 'big' or contents is None or cls is defaultdict:
+        if kept.kind in ('big', 'carried') or contents is None or cls is defaultdict:
+            return False
+        if any(part.kind == 'carried' for part in kept.parts):
             return False
         _, labels, items, data = contents
         if among(cls, _DICTS):

@@ -134,6 +134,8 @@ def _of(variant: Variant) -> list[str]:
     entries = [words for words, _ in sorted(told, key=_last)]
     lines.append(f'compared at each call: shapes, dtypes and values of the arguments, and {len(entries)} others')
     lines += [f'  {entry}' for entry in entries[:_NAMED]] + ['  ...'] * (len(entries) > _NAMED)
+    if variant.carried is not None:
+        lines += [f'changed at each launch: {place.where()}' for place in variant.carried.places]
     lines += [f'checked on the device at each launch: {read}' for read in variant.assumptions]
     lines += [f'called by the host at each launch: {seam}' for seam in variant.seams]
     if variant.fences is not None:

@@ -82,13 +82,20 @@ def fitting(kind: Kind, tried: list[Variant], error: errors.AssumptionError) -> 
 
 
 def same_way(variant: Variant, rehearsal: Rehearsal) -> bool:
-    """Whether a variant that fits now was made from a run that read the same values in the same places."""
+    """Whether a variant that fits was made from a run that read the same values in the same places."""
     if variant.state not in ('rehearsed', 'recorded', 'pieces') or len(variant.assumptions) != len(rehearsal.reads):
-        return False
-    if variant.environment is not None and variant.environment.changed() is not None:
         return False
     pairs = zip(variant.assumptions, rehearsal.reads)
     return all(a.signature == b.signature and _same(a.value, b.value) for a, b in pairs)
+
+
+def fitting_now(kind: Kind, stream: int) -> list[Variant]:
+    """The variants that a call on this stream could be answered by, as everything is now."""
+    return [
+        variant
+        for variant in kind.variants
+        if fits_here(kind, variant, stream) and (variant.environment is None or variant.environment.changed() is None)
+    ]
 
 
 def fits_here(kind: Kind, variant: Variant, stream: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.environment import Environment
 from capturekit.functions.fences import Fences
 from capturekit.functions.number_arguments import NumberSlots
@@ -39,6 +40,8 @@ class Variant:
 
     def __init__(self, environment: Environment | None, rehearsal: Rehearsal, reason: str = '') -> None:
         self.state = 'eager' if reason else 'rehearsed'
+        #: It is for calls whose arrays share memory in a way that a recording can't follow.
+        self.shares = False
         self.reason = reason
         self.calls = 0
         self.launches = 0
@@ -73,6 +76,11 @@ class Variant:
         self.untried = 0
         #: Calls that were answered before their checks.
         self.unsettled: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    @property
+    def carried(self) -> CarriedState | None:
+        """What the function changes in Python's state, and each launch does again."""
+        return None if self.environment is None else self.environment.carried
 
     @property
     def plan(self) -> Plan | None:

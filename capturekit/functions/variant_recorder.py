@@ -92,7 +92,7 @@ class VariantRecorder:
                 self.caller.filled = [*rehearsal.filled, *host_arrays((args, kwargs))]
                 made = errors.MADE.count
                 with nullcontext() if self.slots is None else self.slots.watched():
-                    result = self.fn(*args, **kwargs)
+                    result = given.call(self.fn, args, kwargs, self.places)
                 must_not_refuse(live, made)
                 self._close(live, result)
             self._must_be_whole(live, capture.graph)

@@ -56,6 +56,7 @@ class Watch(CodeMet):
         ignore: tells objects that are compared by the caller: as arguments, their attributes are not watched.
         arguments: what ``fn`` is called with: what is in there and is not compared by the caller is watched.
         array: the class of arrays, whose methods somebody may replace.
+        carries: whether launches can make changes of Python's state again.
     """
 
     def __init__(
@@ -67,11 +68,13 @@ class Watch(CodeMet):
         ignore: Callable[[Any], bool] | None = None,
         arguments: Any = (),
         array: type | None = None,
+        carries: bool = False,
     ) -> None:
         super().__init__(is_array, skip, array)
         self._fn = fn
         self._ignore = ignore
         self._given = arguments
+        self._carries = carries
         self._environment: Environment | None = None
         self._previous: Any = None
         #: The frame of Python's own that imports a module, while it does.
@@ -138,7 +141,7 @@ class Watch(CodeMet):
             self._unwatchable.append('the function set a profile function: what it ran afterwards is not known')
         try:
             if kind is None:
-                self._environment = finish(self)
+                self._environment = finish(self, self._carries)
         finally:
             self._before.__exit__()
 

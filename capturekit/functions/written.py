@@ -5,10 +5,12 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.code_met import CodeMet
 from capturekit.functions.environment import Environment, WatchedValue
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
 from capturekit.functions.holders import Holder, a
+from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.understood import FAR
 from capturekit.model.class_layout import (
     MISSING,
@@ -23,9 +25,13 @@ from capturekit.model.kept_values import contents_of
 from capturekit.model.value_changes import ValueDifference, difference
 
 
-def finish(watch: CodeMet) -> Environment:
-    """Make the environment of a run that has ended; the watch is empty then."""
-    written = _written(watch)
+def finish(watch: CodeMet, carries: bool = False) -> Environment:
+    """Make the environment of a run that has ended; the watch is empty then.
+
+    ``carries``: whether launches can make changes of Python's state again.
+    """
+    changes = StateChanges(watch)
+    written = _written(watch, changes if carries else None)
     if watch._failure is not None:
         watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
     _aliases(watch)
@@ -50,13 +56,15 @@ def finish(watch: CodeMet) -> Environment:
         if id(holder.value) in watched or holder.missing or holder.owned:
             read = get or _no_dictionary
             objects.append((holder.value, holder.cls, read, read(holder.value)))
-    arrays = list(watch._keeper.arrays.values())
+    carried = changes.carried() if written is None else None
+    arrays = _arrays_of(watch, carried)
     bases = list(watch._bases.values())
     forms = [(array, watch._keeper.forms[id(array)]) for array in arrays if id(array) in watch._keeper.forms]
     state_is_read = watch._everything or not watch._attributes.isdisjoint(STATE_NAMES)
     entries = [entry for entry in watch._entries.values() if entry.kind != 'draws' or state_is_read]
+    entries = [entry for entry in entries if entry.kept.kind != 'carried']
     environment = Environment(
-        entries, objects, arrays, watch._unwatchable, written, missing, bases, _all_names(watch), forms
+        entries, objects, arrays, watch._unwatchable, written, missing, bases, _all_names(watch), forms, carried
     )
     environment.own = watch._own
     environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()])
@@ -64,6 +72,23 @@ def finish(watch: CodeMet) -> Environment:
     environment.by_identity = bool(watch._identities)
     _let_go(watch)
     return environment
+
+
+def _arrays_of(watch: CodeMet, carried: CarriedState | None) -> list[Any]:
+    """The arrays that the run reached, but for those that launches are given by what is carried along."""
+    if carried is None:
+        return list(watch._keeper.arrays.values())
+    found: dict[int, Any] = {}
+    seen: set[int] = set()
+    todo = [entry.kept for entry in watch._entries.values()]
+    while todo:
+        kept = todo.pop()
+        if kept.kind == 'same' and id(kept.value) in watch._keeper.arrays:
+            found[id(kept.value)] = kept.value
+        if kept.parts and id(kept) not in seen:
+            seen.add(id(kept))
+            todo += kept.parts
+    return list(found.values())
 
 
 def _let_go(watch: CodeMet) -> None:
@@ -141,7 +166,7 @@ def _aliases(watch: CodeMet) -> None:
         watch._unwatchable.append(f'{watch._identities} asks whether two objects are the same')
 
 
-def _written(watch: CodeMet) -> str | None:
+def _written(watch: CodeMet, changes: StateChanges | None) -> str | None:
     for holder in watch._holders.values():
         if type(holder.value) is not holder.cls:
             return f'the function changes the class of {a(holder.cls)}'
@@ -156,7 +181,7 @@ def _written(watch: CodeMet) -> str | None:
             continue  # told below
         value = entry.read()
         found = difference(entry.kept, value)
-        if found is not None:
+        if found is not None and (changes is None or not changes.add(entry, value)):
             return _deed(entry, value, found)
     for (_, name), (values, file) in watch._made.items():
         if name in values:

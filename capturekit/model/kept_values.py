@@ -31,7 +31,7 @@ class Kept(NamedTuple):
     """A value as it was: ``value`` itself, and by ``kind`` what it held.
 
     ``kind``: 'plain' (``data``: its key), 'same' (by identity), 'method', 'items' (``parts``), 'dict' and 'object'
-    (``labels``, ``parts``), 'set' (``data``: keys), 'big' (length).
+    (``labels``, ``parts``), 'set' (``data``: keys), 'big' (length), 'carried' (not compared: launches change it).
     """
 
     kind: str

@@ -23,6 +23,8 @@ class ValueDifference(NamedTuple):
 
 def difference(kept: Kept, value: Any, seen: set[tuple[int, int]] | None = None) -> ValueDifference | None:
     """Compare a value with one that was kept; None if they are the same. ``seen`` holds pairs that were compared."""
+    if kept.kind == 'carried':
+        return None
     if kept.kind == 'same':
         return None if value is kept.value else _other(value, kept)
     if kept.kind == 'plain':

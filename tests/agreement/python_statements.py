@@ -202,7 +202,31 @@ DEEDS: tuple[Deed, ...] = (
     Deed('B = cp.ones(3)', 'return y, B', ('B = cp.zeros(3)', 'B += 1.0'), after='r = r[0]', weight=3),
     Deed('B = cp.ones(3)', 'return y, B[1:], x', ('B = cp.zeros(3)', 'B += 1.0'), after='r = r[0]'),
     # what the function changes
-    Deed('COUNT = 0', 'global COUNT\nCOUNT += 1', weight=1, odd=True),
+    Deed('COUNT = 0', 'global COUNT\nCOUNT += 1', ('COUNT = 5', 'COUNT = 2.5', 'COUNT = True'), weight=3),
+    Deed('LOOKED = Plain(2)', 'LOOKED.first += 1', ('LOOKED.first = 7', 'LOOKED.first = 1.5', 'LOOKED = Plain(3)'), weight=3),
+    Deed('LOOKED = Plain(2)', 'for n in range(3):\n    LOOKED.first -= n\n    LOOKED.first += 2', ('LOOKED.first = 7',)),
+    Deed('LOOKED = Plain(2)', 'LOOKED.first += 1\nif LOOKED.first % 2:\n    y = y + 1.0', ('LOOKED.first = 7',)),
+    Deed('LOOKED = Plain(True)', 'LOOKED.first = not LOOKED.first\ny = y + (1.0 if LOOKED.first else 2.0)', ('LOOKED.first = 1',), weight=3),
+    Deed('LOOKED = Plain(cp.ones(3))', 'LOOKED.first = y\ny = y + 1.0', (
+         'LOOKED.first = X[0]', 'LOOKED.first = BASE[1:4]', 'LOOKED.first = cp.ones(2)', 'LOOKED.first = 2.0', 'LOOKED.first *= 2.0',
+         'LOOKED.later = LOOKED.first'), weight=4),
+    Deed('LOOKED = Plain(cp.ones(3))', 'LOOKED.first = LOOKED.first * 0.5 + y.ravel()[:3]\ny = y + LOOKED.first[:1]', (
+         'LOOKED.first = X[0]', 'LOOKED.first = BASE[1:4]', 'LOOKED.first = cp.ones(2)', 'LOOKED.first = cp.ones(3)',
+         'LOOKED.first = X[0][::-1]', 'LOOKED = Plain(cp.zeros(3))'), weight=4),
+    Deed('LOOKED = Plain(cp.ones(3))\nLOOKED.later = cp.zeros(3)', 'LOOKED.first[0] += 1.0\n'
+         'LOOKED.first, LOOKED.later = LOOKED.later, LOOKED.first\ny = y + LOOKED.first[0]', (
+         'LOOKED.later = LOOKED.first', 'LOOKED.later = cp.ones(3)', 'X[0][...] = LOOKED.first', 'LOOKED.later = X[0]'), weight=4),
+    Deed('LOOKED = Plain((cp.ones(3), 2.0))', 'LOOKED.first = (LOOKED.first[0] * y.ravel()[0], LOOKED.first[1])\ny = y + LOOKED.first[0][0]', (
+         'LOOKED.first = (X[0], 2.0)', 'LOOKED.first = (cp.ones(3), 1.0)'), weight=3),
+    Deed("GRADS = {'a': cp.ones(3), 'b': None}", "GRADS['a'] = y * 2.0\nif y.ravel()[0] > 2.0:\n    GRADS['b'] = 3", (
+         "GRADS['a'] = X[0]", "GRADS['b'] = None", "GRADS['c'] = 1.0", "GRADS = {'b': None, 'a': cp.ones(3)}"), weight=4),
+    Deed("GRADS = {'a': cp.ones(3)}", "GRADS['a'] = GRADS['a'] + y.ravel()[:3]\nreturn y, GRADS['a']", (
+         "GRADS['a'] = X[0]", "GRADS['a'] *= 2.0", "GRADS = dict(GRADS)"), after='r[1][0] = 2.0\nr = r[0]', weight=4),
+    Deed('ROWS = [cp.ones(3), cp.zeros(3)]', 'ROWS[0], ROWS[1] = ROWS[1], y * 1.0\ny = y + ROWS[0].ravel()[0]', (
+         'ROWS[0] = X[0]', 'ROWS.append(2.0)', 'ROWS[1] = ROWS[0]', 'ROWS.reverse()'), weight=3),
+    Deed('LOOKED = Plain(cp.ones(3))', 'w = LOOKED.first\nLOOKED.first = y\nw += 1.0\ny = y + w[0]', (
+         'LOOKED.first = cp.ones(3)', 'X.append(LOOKED.first)'), weight=3),
+    Deed('LOOKED = Plain(cp.ones(3))', 'if LOOKED.first is x:\n    y = y + 5.0\nLOOKED.first = x', ('LOOKED.first = cp.ones(3)',), weight=3),
     Deed('LOOKED = Plain(2.0)', 'LOOKED.count = getattr(LOOKED, "count", 0) + 1', weight=1, odd=True),
     Deed('LOOKED = Plain(2.0)', 'name = "fir" + "st"\nsetattr(LOOKED, name, getattr(LOOKED, name) + 1.0)', weight=1, odd=True),
     Deed('LOOKED = Plain(2.0)', 'LOOKED.last = y', weight=1, odd=True),

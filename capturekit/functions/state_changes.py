@@ -1,0 +1,200 @@
+"""What a run changed in Python's state, and whether every launch can make the same change again.
+
+A change is understood where a place (an attribute, a global, a variable of a closure, an item of a dict or a list in
+one of these) gets an array, a number, a text, or a tuple of such. What the place held before is compared at each call
+like all that the function reads. There are two exceptions: arrays, which the graph is given like arguments, and whole
+numbers that the function does nothing with but count.
+"""
+
+from __future__ import annotations
+
+import dis
+import re
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any, NamedTuple
+
+from capturekit.functions.carried_state import CarriedPlace, CarriedState
+from capturekit.functions.code_met import CodeMet
+from capturekit.functions.environment import WatchedValue
+from capturekit.model.class_layout import MISSING
+from capturekit.model.kept_values import Kept
+from capturekit.model.source_line import is_ours
+from capturekit.model.pytree import take_apart
+from capturekit.model.value_changes import difference
+
+_KINDS = ('attribute', 'slot', 'global', 'variable')
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_COPIES = {('COPY', 1), ('DUP_TOP', None)}
+_SWAPS = {('SWAP', 2), ('ROT_TWO', None)}
+_NUMBERS = ('LOAD_CONST', 'LOAD_SMALL_INT')
+#: Attributes by which libraries ask any object what it is.
+_ASKED_FOR = frozenset({'data', 'dtype', 'flags', 'itemsize', 'nbytes', 'ndim', 'shape', 'size', 'strides', 'T'})
+
+
+class NotUnderstood(Exception):
+    """A change that no launch can make again."""
+
+
+class _Change(NamedTuple):
+    """One value that changed: where it is kept (a part of ``inside``, or all of it), and what is there now."""
+
+    path: tuple[Any, ...]
+    inside: Kept | None
+    number: int
+    kept: Kept
+    now: Any
+
+
+class StateChanges:
+    """The changes of one run, collected value by value; ``carried`` is what launches make again of them."""
+
+    def __init__(self, watch: CodeMet) -> None:
+        self._watch = watch
+        self._array = watch._array
+        self._found: dict[tuple[int, Any], tuple[CarriedPlace, _Change]] = {}
+
+    def add(self, entry: WatchedValue, value: Any) -> bool:
+        """Take a watched value that differs now. False where that can't be understood."""
+        if entry.kind not in _KINDS or self._array is None:
+            return False
+        try:
+            for change in _changes(entry.kept, value, ()):
+                inside = entry if change.inside is None else change.inside.value
+                self._found.setdefault((id(inside), change.number), (self._place(entry, change), change))
+        except NotUnderstood:
+            return False
+        return True
+
+    def carried(self) -> CarriedState | None:
+        """What launches have to do again. The values before it are not compared any more, where that is not needed."""
+        if not self._found or self._array is None:
+            return None
+        began: list[Any] = []
+        for place, change in self._found.values():
+            if place.forms is None and place.delta is None:
+                continue
+            began += [] if place.forms is None else take_apart(change.kept.value, self._is_array)[0]
+            hole = Kept('carried', None)
+            if change.inside is None:
+                place.entry.kept = hole
+            else:
+                change.inside.parts[change.number] = hole
+        return CarriedState([place for place, _ in self._found.values()], self._array, began)
+
+    def _place(self, entry: WatchedValue, change: _Change) -> CarriedPlace:
+        before, now = change.kept.value, change.now
+        if before is MISSING or now is MISSING:
+            raise NotUnderstood
+        if type(before) is int and type(now) is int and not change.path and self._is_only_counted(entry):
+            return CarriedPlace(entry, change.path, now - before)
+        if not self._is_state(now):
+            raise NotUnderstood
+        place = CarriedPlace(entry, change.path)
+        if self._is_state(before) and self._has_arrays(before):
+            place.expect(before, self._array)  # type: ignore[arg-type]
+        return place
+
+    def _is_state(self, value: Any) -> bool:
+        cls = type(value)
+        if cls is tuple:
+            return all(self._is_state(part) for part in value)
+        return cls is self._array or cls in _PLAIN
+
+    def _is_array(self, value: Any) -> bool:
+        return type(value) is self._array
+
+    def _has_arrays(self, value: Any) -> bool:
+        return any(self._has_arrays(part) for part in value) if type(value) is tuple else type(value) is self._array
+
+    # -- counters ---------------------------------------------------------------------------------------------
+
+    def _is_only_counted(self, entry: WatchedValue) -> bool:
+        """Whether all that ran does nothing with values of this name but add whole numbers to them."""
+        watch, name = self._watch, entry.key
+        if watch._everything or name in _ASKED_FOR or name.startswith('__'):
+            return False
+        if entry.kind in ('attribute', 'slot'):
+            holder = watch._holders.get(id(entry.holder))
+            if holder is None or holder.whole or not holder.owned:
+                return False
+        return all(
+            name not in code.co_names or is_ours(code.co_filename) if foreign else _only_counts(code, name)
+            for code, foreign in watch._codes.values()
+        )
+
+
+def _changes(
+    kept: Kept, value: Any, path: tuple[Any, ...], inside: Kept | None = None, number: int = 0
+) -> Iterator[_Change]:
+    """The values that changed in a watched value, each as deep as it can be named. Raises NotUnderstood."""
+    if difference(kept, value) is None:
+        return
+    if value is not kept.value or type(value) not in (dict, list):
+        if kept.kind == 'carried' or value is kept.value:
+            raise NotUnderstood
+        yield _Change(path, inside, number, kept, value)
+        return
+    labels = list(value) if type(value) is dict else list(range(len(value)))
+    if kept.kind not in ('dict', 'items') or len(labels) != len(kept.parts):
+        raise NotUnderstood
+    if type(value) is dict and (
+        [type(label) for label in labels] != [type(label.value) for label in kept.labels]
+        or any(type(label) not in (str, int) for label in labels)
+        or labels != [label.value for label in kept.labels]
+    ):
+        raise NotUnderstood
+    for position, (label, part) in enumerate(zip(labels, list(kept.parts))):
+        yield from _changes(part, value[label], (*path, label), kept, position)
+
+
+def _only_counts(code: CodeType, name: str) -> bool:
+    """Whether a code object names this only to add whole numbers to it, and in no text."""
+    word = re.compile(rf'(?<!\w){re.escape(name)}(?!\w)')
+    if any(word.search(text) for text in _texts(code.co_consts)):
+        return False
+    steps = [one for one in dis.get_instructions(code) if one.opname not in ('CACHE', 'EXTENDED_ARG', 'NOP')]
+    named = {n for n, one in enumerate(steps) if one.opcode in _NAMING and one.argval == name}
+    counting: set[int] = set()
+    for number in named:
+        counting |= _counting(steps, number)
+    return named <= counting
+
+
+_NAMING = frozenset({*dis.hasname, *dis.hasfree})
+
+
+def _counting(steps: list[dis.Instruction], number: int) -> set[int]:
+    """The instructions that load and store the value, if this one begins ``place += number``."""
+    load = steps[number]
+    attribute = load.opname == 'LOAD_ATTR'
+    if not attribute and load.opname not in ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF'):
+        return set()
+    length = 5 if attribute else 4
+    found = steps[number : number + length]
+    if len(found) < length or any(one.is_jump_target for one in found[1:]):
+        return set()
+    constant, operator, store = found[1], found[2], found[-1]
+    if constant.opname not in _NUMBERS or type(constant.argval) is not int:
+        return set()
+    if operator.opname not in ('INPLACE_ADD', 'INPLACE_SUBTRACT') and (
+        operator.opname != 'BINARY_OP' or operator.argrepr not in ('+=', '-=')
+    ):
+        return set()
+    if attribute and (_plainly(found[3]) not in _SWAPS or number == 0 or _plainly(steps[number - 1]) not in _COPIES):
+        return set()
+    if store.opname != load.opname.replace('LOAD', 'STORE') or store.argval != load.argval:
+        return set()
+    return {number, number + length - 1}
+
+
+def _plainly(one: dis.Instruction) -> tuple[str, Any]:
+    return one.opname, one.arg
+
+
+def _texts(constants: Any) -> Iterator[str]:
+    for one in constants:
+        if type(one) is str:
+            yield one
+        elif type(one) in (tuple, frozenset):
+            yield from _texts(one)

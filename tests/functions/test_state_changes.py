@@ -1,0 +1,165 @@
+"""Which numbers a function only counts, as its instructions tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from capturekit.functions.state_changes import _only_counts
+
+
+class Counter:
+    n_calls = 0
+
+    def __init__(self) -> None:
+        self.n_calls = 0
+        self.other = 0
+
+
+def added(one: Any) -> None:
+    one.n_calls += 1
+
+
+def taken(one: Any) -> None:
+    one.n_calls -= 12345
+
+
+def of_two(one: Any, two: Any) -> None:
+    one.n_calls += 1
+    two.n_calls += 2
+
+
+def not_named(one: Any) -> None:
+    one.other = 3
+
+
+@pytest.mark.parametrize('function', [added, taken, of_two, not_named], ids=lambda one: one.__name__)
+def test_counting_is_understood(function: Callable[..., Any]) -> None:
+    assert _only_counts(function.__code__, 'n_calls')
+
+
+def stored(one: Any) -> None:
+    one.n_calls = 1
+
+
+def read(one: Any) -> Any:
+    one.n_calls += 1
+    return one.n_calls
+
+
+def by_another(one: Any, step: int) -> None:
+    one.n_calls += step
+
+
+def by_a_fraction(one: Any) -> None:
+    one.n_calls += 0.5
+
+
+def from_another(one: Any, two: Any) -> None:
+    one.n_calls = two.n_calls + 1
+
+
+def kept(one: Any) -> Any:
+    one.n_calls = before = one.n_calls + 1
+    return before
+
+
+def by_name(one: Any) -> Any:
+    return getattr(one, 'n_calls')  # noqa: B009
+
+
+def in_a_format(one: Any) -> Any:
+    return '{0.n_calls}'.format(one)
+
+
+def multiplied(one: Any) -> None:
+    one.n_calls *= 2
+
+
+def removed(one: Any) -> None:
+    del one.n_calls
+
+
+OTHERWISE = [stored, read, by_another, by_a_fraction, from_another, kept, by_name, in_a_format, multiplied, removed]
+
+
+@pytest.mark.parametrize('function', OTHERWISE, ids=lambda one: one.__name__)
+def test_anything_else_is_not(function: Callable[..., Any]) -> None:
+    assert not _only_counts(function.__code__, 'n_calls')
+
+
+def looks(one: Any) -> Any:
+    return sum(vars(one).values())
+
+
+def shows(one: Any) -> Any:
+    return len(repr(one.__dict__))
+
+
+def asks(one: Any) -> Any:
+    name = ''.join(['n_', 'calls'])
+    return getattr(one, name)
+
+
+def inner(one: Any) -> Any:
+    return [k.n_calls for k in (one,)][0]
+
+
+class Telling(Counter):
+    def __len__(self) -> int:
+        return self.n_calls
+
+
+@pytest.mark.parametrize('reader', [looks, shows, asks, inner, len], ids=lambda one: one.__name__)
+def test_a_counter_that_is_read_is_never_a_constant(sim: Any, reader: Callable[..., Any]) -> None:
+    one = Telling()
+
+    def work(x: Any) -> Any:
+        one.n_calls += 1
+        return x + reader(one)
+
+    fn, wanted = ck.graphed(work), Telling()
+    for _ in range(8):
+        wanted.n_calls += 1
+        assert fn(sim.zeros(1)).get().tolist() == [float(reader(wanted))]
+        assert one.n_calls == wanted.n_calls
+
+
+def test_a_property_that_reads_it(sim: Any) -> None:
+    class Shown(Counter):
+        @property
+        def twice(self) -> int:
+            return self.n_calls * 2
+
+    one = Shown()
+
+    def work(x: Any) -> Any:
+        one.n_calls += 1
+        return x + one.twice
+
+    fn = ck.graphed(work)
+    assert [fn(sim.zeros(1)).get().tolist() for _ in range(6)] == [[2.0 * n] for n in range(1, 7)]
+
+
+def test_a_method_that_watches_what_is_set(sim: Any) -> None:
+    class Watching(Counter):
+        told = 0
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            object.__setattr__(self, name, value)
+            if name == 'n_calls':
+                object.__setattr__(self, 'told', value * 10)
+
+    one = Watching()
+
+    def work(x: Any) -> Any:
+        one.n_calls += 1
+        return x * 2
+
+    fn = ck.graphed(work)
+    for number in range(1, 8):
+        fn(sim.zeros(1))
+        assert (one.n_calls, one.told) == (number, number * 10)
