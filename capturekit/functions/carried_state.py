@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from capturekit.functions.environment import WatchedValue
+from capturekit.functions.watched_value import WatchedValue
 from capturekit.launch.graph_memory import extent
 from capturekit.model import errors
 from capturekit.model.class_layout import MISSING, layout_of

@@ -13,10 +13,12 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from itertools import chain
 from types import CellType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from capturekit.functions.carried_state import CarriedState
+from capturekit.functions.watched_value import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, among, attributes_of, bases_of, name_of
 from capturekit.model.kept_values import VIEWS, Kept, contents_of
@@ -29,63 +31,9 @@ _is = operator.is_
 _GET = operator.itemgetter.__call__
 
 
-class WatchedValue:
-    """One thing that is watched.
-
-    Attributes:
-        kind: 'global', 'variable' (a closure's), 'attribute', 'slot', 'class attribute', 'function', 'of CuPy' ...
-        holder: the dict of the globals, the cell, the object, the class or the function.
-        key: the name.
-        kept: its value when the run began (:class:`capturekit.model.pytree.Kept`).
-    """
-
-    __slots__ = ('_get', '_where', 'holder', 'kept', 'key', 'kind', 'mapping', 'member')
-
-    def __init__(
-        self, kind: str, holder: Any, key: str, kept: Kept, where: tuple[str, str], mapping: Any, get: Any = None
-    ) -> None:
-        self.kind = kind
-        self.holder = holder
-        self.key = key
-        self.kept = kept
-        self._where = where
-        self.mapping = mapping
-        self.member: Any = None
-        self._get = get
-
-    @property
-    def value(self) -> Any:
-        """The value when the run began, :data:`capturekit.model.pytree.MISSING` if there was none."""
-        return self.kept.value
-
-    def __repr__(self) -> str:
-        return f'<{self.where()}>'
-
-    def where(self, path: str = '') -> str:
-        """The thing in words: ``global cfg["lr"] of train.py``."""
-        before, after = self._where
-        return f'{before} {self.key}{path}{after}'.lstrip()
-
-    def read(self) -> Any:
-        """The value now."""
-        if self._get is not None:
-            return self._get()
-        return self.mapping.get(self.key, MISSING)
-
-
 _Rows = list[tuple[Any, Any, Any]]
 #: What is looked at first: entries of dictionaries, names not in them, cells, slots, and what takes longer.
 _Laid = tuple[_Rows, list[tuple[Any, str]], list[tuple[CellType, Any]], _Rows, list[WatchedValue]]
-
-
-class Carried(Protocol):
-    """What a run changes in a way that launches do again."""
-
-    def unfit(self) -> str | None:
-        """Say which place holds something that a launch can't begin with."""
-
-    def after(self) -> tuple[Any, ...]:
-        """What the run has put in the places."""
 
 
 class Environment:
@@ -102,7 +50,7 @@ class Environment:
         bases: list[tuple[type, tuple[type, ...]]] | None = None,
         names: list[tuple[Any, Any, list[str]]] | None = None,
         forms: list[tuple[Any, Any]] | None = None,
-        carried: Carried | None = None,
+        carried: CarriedState | None = None,
     ) -> None:
         self.entries = entries
         #: What is in it but can't be compared, in sentences.

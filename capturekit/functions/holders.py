@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capturekit.functions.binding import AsFunction
-from capturekit.functions.environment import WatchedValue
 from capturekit.functions.hidden_state import FILES, is_in_state, random_types, state_of
 from capturekit.functions.settings import Setting, setting_for
 from capturekit.functions.sights import (
@@ -31,6 +30,7 @@ from capturekit.functions.sights import (
     reaches_far,
 )
 from capturekit.functions.understood import METHODS_BY_NAME, OF_ARRAYS, OF_DEVICES, SPECIAL, home
+from capturekit.functions.watched_value import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
     MISSING,

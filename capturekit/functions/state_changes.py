@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from capturekit.functions.carried_state import CarriedPlace, CarriedState
 from capturekit.functions.code_met import CodeMet
-from capturekit.functions.environment import WatchedValue
+from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING
 from capturekit.model.kept_values import Kept
-from capturekit.model.source_line import is_ours
 from capturekit.model.pytree import take_apart
+from capturekit.model.source_line import is_ours
 from capturekit.model.value_changes import difference
 
 _KINDS = ('attribute', 'slot', 'global', 'variable')

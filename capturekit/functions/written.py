@@ -7,11 +7,12 @@ from typing import Any
 
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.code_met import CodeMet
-from capturekit.functions.environment import Environment, WatchedValue
+from capturekit.functions.environment import Environment
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
 from capturekit.functions.holders import Holder, a
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.understood import FAR
+from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import (
     MISSING,
     among,

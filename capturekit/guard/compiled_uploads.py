@@ -53,7 +53,7 @@ class CompiledUploads:
         self._pointers: tuple[Any, Any] = (None, None)
 
     def seen(self, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
-        """The same allocator; the pointers of arrays made by their shape take copies from the host to :meth:`upload`."""
+        """The same allocator; pointers of arrays made by their shape take copies from the host to :meth:`upload`."""
         base = self.state.platform.cupy.cuda.MemoryPointer
         if self._pointers[0] is not base:
             self._pointers = base, _pointers_of(base, self)

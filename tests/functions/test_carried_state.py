@@ -114,8 +114,8 @@ def with_a_host_read(one: Any, x: Any) -> Any:
 
 FUNCTIONS = [
     counted, counted_three_times, turned, stored, stored_and_returned, moved_on, exchanged,
-    changed_in_place_and_replaced, in_a_tuple, in_a_dict, in_a_list, in_a_list_in_a_dict, the_argument_itself, in_pieces,
-    with_a_host_read,
+    changed_in_place_and_replaced, in_a_tuple, in_a_dict, in_a_list, in_a_list_in_a_dict, the_argument_itself,
+    in_pieces, with_a_host_read,
 ]  # fmt: skip
 
 
@@ -171,10 +171,8 @@ def test_an_eager_run_beside_each_launch_agrees(cp: Any, function: Callable[...,
 
 def test_a_global(cp: Any) -> None:
     space: dict[str, Any] = {}
-    exec(
-        'TOTAL = 0\nLAST = None\ndef work(x):\n    global TOTAL, LAST\n    TOTAL += 2\n    LAST = x * 2\n    return x + 1',
-        space,
-    )
+    source = 'TOTAL, LAST = 0, None\ndef work(x):\n    global TOTAL, LAST\n    TOTAL += 2\n    LAST = x * 2\n    return x + 1'
+    exec(source, space)
     fn = ck.graphed(space['work'])
     for number in range(7):
         assert fn(cp.full(2, float(number))).get().tolist() == [number + 1.0] * 2

@@ -72,7 +72,7 @@ def by_name(one: Any) -> Any:
 
 
 def in_a_format(one: Any) -> Any:
-    return '{0.n_calls}'.format(one)
+    return f'{one.n_calls}'
 
 
 def multiplied(one: Any) -> None:
@@ -105,7 +105,7 @@ def asks(one: Any) -> Any:
 
 
 def inner(one: Any) -> Any:
-    return [k.n_calls for k in (one,)][0]
+    return sum([k.n_calls for k in (one,)])
 
 
 class Telling(Counter):

@@ -1,0 +1,52 @@
+"""One thing that is watched while a function runs, and compared at later calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from capturekit.model.class_layout import MISSING
+from capturekit.model.kept_values import Kept
+
+
+class WatchedValue:
+    """One thing that is watched.
+
+    Attributes:
+        kind: 'global', 'variable' (a closure's), 'attribute', 'slot', 'class attribute', 'function', 'of CuPy' ...
+        holder: the dict of the globals, the cell, the object, the class or the function.
+        key: the name.
+        kept: its value when the run began (:class:`capturekit.model.pytree.Kept`).
+    """
+
+    __slots__ = ('_get', '_where', 'holder', 'kept', 'key', 'kind', 'mapping', 'member')
+
+    def __init__(
+        self, kind: str, holder: Any, key: str, kept: Kept, where: tuple[str, str], mapping: Any, get: Any = None
+    ) -> None:
+        self.kind = kind
+        self.holder = holder
+        self.key = key
+        self.kept = kept
+        self._where = where
+        self.mapping = mapping
+        self.member: Any = None
+        self._get = get
+
+    @property
+    def value(self) -> Any:
+        """The value when the run began, :data:`capturekit.model.pytree.MISSING` if there was none."""
+        return self.kept.value
+
+    def __repr__(self) -> str:
+        return f'<{self.where()}>'
+
+    def where(self, path: str = '') -> str:
+        """The thing in words: ``global cfg["lr"] of train.py``."""
+        before, after = self._where
+        return f'{before} {self.key}{path}{after}'.lstrip()
+
+    def read(self) -> Any:
+        """The value now."""
+        if self._get is not None:
+            return self._get()
+        return self.mapping.get(self.key, MISSING)
