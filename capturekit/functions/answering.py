@@ -17,16 +17,16 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from capturekit.driver.cuda import Platform
 from capturekit.functions.beside import Beside
 from capturekit.functions.binding import lazy
-from capturekit.functions.carried_state import CarriedState, share_memory
+from capturekit.functions.carried_state import share_memory
 from capturekit.functions.environment import Environment
+from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import Kind, clear_of, fits_here, fitting, fitting_now, same_way, to_front
-from capturekit.functions.number_arguments import CallNumbers, Unfit
+from capturekit.functions.number_arguments import Unfit
 from capturekit.functions.options import Options
 from capturekit.functions.pending import Call
 from capturekit.functions.places import are_whole
@@ -42,9 +42,9 @@ from capturekit.model.cleanup import GARBAGE
 from capturekit.model.counters import LOG, count
 from capturekit.model.errors import CaptureError
 from capturekit.model.host_reads import Rehearsal
-from capturekit.model.pytree import held_in, put_together, take_apart
+from capturekit.model.pytree import held_in, take_apart
 from capturekit.model.source_line import Place
-from capturekit.model.sparse import packed, unpacked
+from capturekit.model.sparse import packed
 from capturekit.model.value_changes import shape_of_change, snapshot
 
 #: Calls in a row that did not fit what was recorded, after which a kind of call stays eager.
@@ -71,53 +71,19 @@ class _Last(threading.local):
 
 
 @dataclass
-class Given:
-    """One call: its arguments, the arrays in them, all that is not arrays, and the kind that it is of."""
+class WatchedRun:
+    """An eager run that was watched: what it read, why it can't be recorded ('' if nothing says so), its result."""
 
-    platform: Platform
-    kind: Kind
-    args: Any
-    kwargs: Any
-    leaves: list[Any]
-    form: Any
-    numbers: CallNumbers | None = None
-    #: What the function changes in Python's state; its arrays stand behind the ``own`` ones of the arguments.
-    state: CarriedState | None = None
-    own: int = 0
+    environment: Environment | None
+    rehearsal: Rehearsal
+    reason: str
+    result: Any
 
-    def beginning_with(self, state: CarriedState | None) -> Given:
-        """The same call, with the arrays that its state holds now behind those of the arguments."""
-        if state is None and self.state is None:
-            return self
-        rooms = 0 if self.numbers is None else 1
-        own = self.own if self.state is not None else len(self.leaves) - rooms
-        held = [] if state is None else state.arrays()
-        leaves = [*self.leaves[:own], *held, *self.leaves[len(self.leaves) - rooms :]]
-        return replace(self, leaves=leaves, state=state, own=own)
-
-    def call(self, fn: Callable[..., Any], args: Any, kwargs: Any, leaves: Sequence[Any]) -> Any:
-        """Call a function with these of ``leaves`` in the places of its state: its result, and what is there then."""
-        if self.state is None:
-            return fn(*args, **kwargs)
-        with self.state.holding(leaves[self.own : len(leaves) - (self.numbers is not None)]):
-            return fn(*args, **kwargs), self.state.after()
-
-    def arguments(self, leaves: Sequence[Any], numbers: Sequence[Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """The arguments of the call with other arrays in them, and with other things in the places of its numbers."""
-        if self.state is not None:
-            leaves = leaves[: self.own]
-        elif self.numbers is not None:
-            leaves = leaves[:-1]
-        if isinstance(self.form, int):
-            return tuple(leaves), {}
-        args, kwargs = unpacked(put_together(self.form, leaves))
-        if self.numbers is None:
-            return args, kwargs
-        return self.numbers.replaced(args, kwargs, self.numbers.values if numbers is None else numbers)
-
-    def is_array(self, value: object) -> bool:
-        """True for arrays."""
-        return issubclass(type(value), self.platform.cupy.ndarray)  # asks no code of the value's class
+    @property
+    def whole(self) -> Any:
+        """The result, and what the run has left in Python's state where launches do that again."""
+        carried = None if self.environment is None else self.environment.carried
+        return self.result if carried is None else (self.result, carried.after())
 
 
 class Answering:
@@ -303,7 +269,7 @@ class Answering:
             if _is_forgiven(kind, written):
                 return result
             reason = written or shape_of_change(before, args, given.is_array) or given_back(environment, result)
-        return self._keep(given, environment, rehearsal, reason, result, fitted)
+        return self._keep(given, WatchedRun(environment, rehearsal, reason or '', result), fitted)
 
     def _watch(self, given: Given) -> Watch | None:
         """What follows the run; None where the caller promises that nothing but the arguments counts."""
@@ -314,53 +280,47 @@ class Answering:
             arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, carries=not self._options.later,
         )  # fmt: skip
 
-    def _keep(
-        self,
-        given: Given,
-        environment: Environment | None,
-        rehearsal: Rehearsal,
-        reason: str | None,
-        result: Any,
-        fitted: list[Variant],
-    ) -> Any:
+    def _keep(self, given: Given, run: WatchedRun, fitted: list[Variant]) -> Any:
         """Keep the way that a run went as a variant, unless one of those that fitted before it is of that way."""
-        kind, cupy = given.kind, given.platform.cupy
-        held: Any = None
-        if environment is not None and environment.carried is not None:
-            whole: Any = (result, environment.carried.after())
-        else:
-            whole = result
-        if reason is None:
+        kind, held = given.kind, None
+        if not run.reason:
             try:
-                _leaves, held = take_apart(packed(whole), only_arrays(cupy), opaque, name='the result')
+                held = take_apart(packed(run.whole), only_arrays(given.platform.cupy), opaque, name='the result')[1]
             except TypeError as error:
-                reason = str(error)
-        same = next((v for v in fitted if reason is None and same_way(v, rehearsal)), None)
+                run.reason = str(error)
+        same = next((v for v in fitted if not run.reason and same_way(v, run.rehearsal)), None)
         if same is not None:
             to_front(kind, same)
-            return result
+            return run.result
         kind.strange += 1
-        lasting = kind.strange > self._options.limit + PATIENCE
-        if lasting:
-            reason = reason or 'what it depends on besides its arguments is different at nearly each call'
-        variant = Variant(None if lasting else environment, rehearsal, reason or '')
-        if reason is None and environment is not None:
-            carried = environment.carried
-            reason = _shared(given, variant, [] if carried is None else carried.began) or None
-            variant = Variant(environment, rehearsal, reason or '')
-            variant.shares = reason is not None
-        variant.calls = 1
-        variant.rehearsed_on = cupy.cuda.get_current_stream().ptr
-        if lasting:
-            self._stay_eager(kind, variant, variant.reason)
-            return result
-        if reason is None:
-            variant.held, variant.values = held_in(held), values_of(whole, cupy)
+        if kind.strange > self._options.limit + PATIENCE:
+            reason = run.reason or 'what it depends on besides its arguments is different at nearly each call'
+            self._stay_eager(kind, self._variant(given, None, run.rehearsal, reason), reason)
+            return run.result
+        variant = self._variant(given, run.environment, run.rehearsal, run.reason)
+        if variant.reason:
+            self.say(variant.reason)
         else:
-            self.say(reason)
+            variant.held, variant.values = held_in(held), values_of(run.whole, given.platform.cupy)
         kind.variants.insert(0, variant)
         kind.drop_beyond(self._options.limit)
-        return result
+        return run.result
+
+    @staticmethod
+    def _variant(given: Given, environment: Environment | None, rehearsal: Rehearsal, reason: str) -> Variant:
+        """A variant that has answered one call."""
+        variant = Variant(environment, rehearsal, reason)
+        carried = None if environment is None else environment.carried
+        if not reason and environment is not None:
+            shared = _shared(given, variant, [] if carried is None else carried.began)
+            if shared:
+                variant = Variant(environment, rehearsal, shared)
+                variant.shares = True
+        if carried is not None:
+            carried.began.clear()
+        variant.calls = 1
+        variant.rehearsed_on = given.platform.cupy.cuda.get_current_stream().ptr
+        return variant
 
     # -- recording --------------------------------------------------------------------------------------------
 
@@ -461,7 +421,7 @@ def _finished(given: Given, result: Any) -> Any:
     if given.state is None:
         return result
     answer, after = result
-    given.state.write(after)
+    given.state.change(after)
     return answer
 
 

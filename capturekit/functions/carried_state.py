@@ -20,26 +20,16 @@ from capturekit.model.pytree import Form, put_together, take_apart
 class CarriedPlace:
     """One place whose value changes: a watched value, or an item of a dict or a list in it.
 
-    ``path``: the keys that lead from the watched value to the item. ``form`` and ``forms``: what it held when the run
-    began, and the form of each array in that; None where that is compared at each call. ``delta``: what is added to a
-    counter; None where the value that the run left is put there.
+    ``path``: the keys that lead from the watched value to the item.
     """
 
-    def __init__(self, entry: WatchedValue, path: tuple[Any, ...], delta: int | None = None) -> None:
+    def __init__(self, entry: WatchedValue, path: tuple[Any, ...]) -> None:
         self.entry = entry
         self.path = path
-        self.delta = delta
-        self.form: Form = None
-        self.forms: list[Any] | None = None
 
     def where(self) -> str:
         """The place in words."""
         return self.entry.where(''.join(f'[{key!r}]' for key in self.path))
-
-    def expect(self, value: Any, array: type) -> None:
-        """Bring the arrays of this value to the graph, and those that are there at later calls."""
-        arrays, self.form = take_apart(value, lambda one: type(one) is array)
-        self.forms = [_form_of(one) for one in arrays]
 
     def read(self) -> Any:
         """What is there now; MISSING if there is no such place any more."""
@@ -53,7 +43,7 @@ class CarriedPlace:
                 return MISSING
         return value
 
-    def write(self, value: Any) -> None:
+    def put(self, value: Any) -> None:
         """Put a value there."""
         entry = self.entry
         if self.path:
@@ -73,9 +63,49 @@ class CarriedPlace:
             dictionary(entry.holder)[entry.key] = value
 
     def arrays(self, array: type) -> list[Any] | None:
-        """The arrays that are there now; None where something else is there than what the recording can take."""
-        if self.delta is not None:
-            return [] if type(self.read()) is int else None
+        """The arrays that a call begins with here; None where a launch can't begin with what is there."""
+        raise NotImplementedError
+
+    def before(self) -> Any:
+        """What :meth:`end` has to know to make all as it is now."""
+        return self.read()
+
+    def begin(self, left: Iterator[Any]) -> None:
+        """Put arrays of another memory there, for a run."""
+
+    def is_as_recorded(self, before: Any) -> bool:
+        """Whether a run that has come to its end did here what the eager run did."""
+        return True
+
+    def end(self, before: Any) -> None:
+        """Make all as it was when :meth:`before` was asked."""
+        self.put(before)
+
+    def after(self) -> Any:
+        """What a run has put there."""
+        raise NotImplementedError
+
+    def change(self, value: Any) -> None:
+        """Change the place as a run does; ``value`` is what :meth:`after` told, with arrays of a launch in it."""
+        raise NotImplementedError
+
+
+class StoredPlace(CarriedPlace):
+    """A place that gets another value. Arrays that it holds before are brought to the graph, others are compared."""
+
+    def __init__(self, entry: WatchedValue, path: tuple[Any, ...]) -> None:
+        super().__init__(entry, path)
+        #: What it held when the run began, and the form of each array in that; None where that is compared.
+        self.form: Form = None
+        self.forms: list[Any] | None = None
+
+    def expect(self, value: Any, array: type) -> list[Any]:
+        """Bring the arrays of this value to the graph, and those that are there at later calls. Returns them."""
+        arrays, self.form = take_apart(value, lambda one: type(one) is array)
+        self.forms = [_form_of(one) for one in arrays]
+        return arrays
+
+    def arrays(self, array: type) -> list[Any] | None:
         if self.forms is None:
             return []
         try:
@@ -83,6 +113,62 @@ class CarriedPlace:
         except TypeError:
             return None
         return arrays if form == self.form and [_form_of(one) for one in arrays] == self.forms else None
+
+    def begin(self, left: Iterator[Any]) -> None:
+        if self.forms is not None:
+            self.put(put_together(self.form, [next(left) for _ in self.forms]))
+
+    def after(self) -> Any:
+        return self.read()
+
+    def change(self, value: Any) -> None:
+        self.put(value)
+
+
+class Counter(CarriedPlace):
+    """A whole number with which nothing is done but to add ``delta`` to it."""
+
+    def __init__(self, entry: WatchedValue, delta: int) -> None:
+        super().__init__(entry, ())
+        self.delta = delta
+
+    def arrays(self, array: type) -> list[Any] | None:
+        return [] if type(self.read()) is int else None
+
+    def is_as_recorded(self, before: Any) -> bool:
+        return bool(self.read() == before + self.delta)
+
+    def after(self) -> Any:
+        return None
+
+    def change(self, value: Any) -> None:
+        self.put(self.read() + self.delta)
+
+
+class GrowingList(CarriedPlace):
+    """A list with which nothing is done but to append ``count`` items to it."""
+
+    def __init__(self, entry: WatchedValue, count: int) -> None:
+        super().__init__(entry, ())
+        self.count = count
+
+    def arrays(self, array: type) -> list[Any] | None:
+        return [] if type(self.read()) is list else None
+
+    def before(self) -> Any:
+        return len(self.read())
+
+    def is_as_recorded(self, before: Any) -> bool:
+        return bool(len(self.read()) == before + self.count)
+
+    def end(self, before: Any) -> None:
+        del self.read()[before:]
+
+    def after(self) -> Any:
+        return tuple(self.read()[-self.count :])
+
+    def change(self, value: Any) -> None:
+        self.read().extend(value)
 
 
 class CarriedState:
@@ -92,8 +178,6 @@ class CarriedState:
         self.places = list(places)
         self.began = began
         self._array = array
-        self._stored = [place for place in places if place.delta is None]
-        self._counted = [place for place in places if place.delta is not None]
 
     def unfit(self) -> str | None:
         """Say which place holds something that a launch can't begin with; None if none does."""
@@ -107,35 +191,30 @@ class CarriedState:
     @contextmanager
     def holding(self, arrays: Sequence[Any]) -> Iterator[None]:
         """Put other arrays into the places for a run of the function; afterwards all places hold what they held."""
-        before = [(place, place.read()) for place in self.places]
-        left = iter(arrays)
+        left, before = iter(arrays), [(place, place.before()) for place in self.places]
         try:
             for place in self.places:
-                if place.forms is not None:
-                    place.write(put_together(place.form, [next(left) for _ in place.forms]))
-            begun = [(place, place.read()) for place in self._counted]
+                place.begin(left)
             yield
-            for place, value in begun:
-                if place.read() != value + place.delta:
+            for place, value in before:
+                if not place.is_as_recorded(value):
                     raise errors.UnsupportedCallError(
-                        f'The number in {place.where()}',
-                        rule='It is counted otherwise than in the eager run.',
+                        f'The change of {place.where()}',
+                        rule='It is another one than in the eager run.',
                         remedy='Let it depend on the arguments alone.',
                     )
         finally:
             for place, value in before:
-                place.write(value)
+                place.end(value)
 
     def after(self) -> tuple[Any, ...]:
         """What the run has put in the places."""
-        return tuple([place.read() for place in self._stored])
+        return tuple([place.after() for place in self.places])
 
-    def write(self, values: Sequence[Any]) -> None:
-        """Leave what :meth:`after` told of a run, with arrays of a launch in it, and count on."""
-        for place in self._counted:
-            place.write(place.read() + place.delta)
-        for place, value in zip(self._stored, values):
-            place.write(value)
+    def change(self, values: Sequence[Any]) -> None:
+        """Change all places as the run did; ``values`` is what :meth:`after` told, with arrays of a launch in it."""
+        for place, value in zip(self.places, values):
+            place.change(value)
 
 
 def share_memory(arrays: Sequence[Any], others: Sequence[Any], outside: Sequence[tuple[int, int]]) -> bool:

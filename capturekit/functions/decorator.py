@@ -15,9 +15,10 @@ from collections.abc import Callable
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from capturekit.driver.cuda import Platform, current
-from capturekit.functions.answering import BUSY, Answering, Given
+from capturekit.functions.answering import BUSY, Answering
 from capturekit.functions.binding import AsFunction, function_of
 from capturekit.functions.explanation import Newness, explanation
+from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import Kind, all_are, apart, shared
 from capturekit.functions.number_arguments import CallNumbers, NumberArguments, Unfit, room
 from capturekit.functions.options import Options, options_of

@@ -39,6 +39,11 @@ _Laid = tuple[_Rows, list[tuple[Any, str]], list[tuple[CellType, Any]], _Rows, l
 class Environment:
     """What a run read besides its arguments. Holds on to all of it."""
 
+    #: Whether the function may work beyond the elements of an array: a copy of it is too little then.
+    far = False
+    #: Whether code asks if two objects are the same: one that is equal is another then.
+    by_identity = False
+
     def __init__(
         self,
         entries: list[WatchedValue],
@@ -70,10 +75,6 @@ class Environment:
         self.own: dict[int, Any] = {}
         #: What the run changes in a way that launches do again, or None.
         self.carried = carried
-        #: Whether the function may work beyond the elements of an array: a copy of it is too little then.
-        self.far = False
-        #: Whether code asks if two objects are the same: one that is equal is another then.
-        self.by_identity = False
         self._written = written
         self._empty()
         if written is None:

@@ -2,24 +2,23 @@
 
 A change is understood where a place (an attribute, a global, a variable of a closure, an item of a dict or a list in
 one of these) gets an array, a number, a text, or a tuple of such. What the place held before is compared at each call
-like all that the function reads. There are two exceptions: arrays, which the graph is given like arguments, and whole
-numbers that the function does nothing with but count.
+like all that the function reads. There are three exceptions: arrays, which the graph is given like arguments; whole
+numbers that the function does nothing with but count; and lists that it does nothing with but append to.
 """
 
 from __future__ import annotations
 
 import dis
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple
 
-from capturekit.functions.carried_state import CarriedPlace, CarriedState
+from capturekit.functions.carried_state import CarriedPlace, CarriedState, Counter, GrowingList, StoredPlace
 from capturekit.functions.code_met import CodeMet
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING
 from capturekit.model.kept_values import Kept
-from capturekit.model.pytree import take_apart
 from capturekit.model.source_line import is_ours
 from capturekit.model.value_changes import difference
 
@@ -30,6 +29,10 @@ _SWAPS = {('SWAP', 2), ('ROT_TWO', None)}
 _NUMBERS = ('LOAD_CONST', 'LOAD_SMALL_INT')
 #: Attributes by which libraries ask any object what it is.
 _ASKED_FOR = frozenset({'data', 'dtype', 'flags', 'itemsize', 'nbytes', 'ndim', 'shape', 'size', 'strides', 'T'})
+
+
+#: Tells which instructions use a value in a way that is understood, if the one of this number begins that.
+_Use = Callable[[list[dis.Instruction], int], set[int]]
 
 
 class NotUnderstood(Exception):
@@ -72,9 +75,11 @@ class StateChanges:
             return None
         began: list[Any] = []
         for place, change in self._found.values():
-            if place.forms is None and place.delta is None:
-                continue
-            began += [] if place.forms is None else take_apart(change.kept.value, self._is_array)[0]
+            before = change.kept.value
+            if isinstance(place, StoredPlace):
+                if not (self._is_state(before) and self._has_arrays(before)):
+                    continue
+                began += place.expect(before, self._array)
             hole = Kept('carried', None)
             if change.inside is None:
                 place.entry.kept = hole
@@ -86,14 +91,15 @@ class StateChanges:
         before, now = change.kept.value, change.now
         if before is MISSING or now is MISSING:
             raise NotUnderstood
-        if type(before) is int and type(now) is int and not change.path and self._is_only_counted(entry):
-            return CarriedPlace(entry, change.path, now - before)
+        if before is now:
+            if not self._only_grows(entry, change.kept, now):
+                raise NotUnderstood
+            return GrowingList(entry, len(now) - len(change.kept.parts))
+        if type(before) is int and type(now) is int and not change.path and self._is_only(entry, _counting):
+            return Counter(entry, now - before)
         if not self._is_state(now):
             raise NotUnderstood
-        place = CarriedPlace(entry, change.path)
-        if self._is_state(before) and self._has_arrays(before):
-            place.expect(before, self._array)  # type: ignore[arg-type]
-        return place
+        return StoredPlace(entry, change.path)
 
     def _is_state(self, value: Any) -> bool:
         cls = type(value)
@@ -107,10 +113,10 @@ class StateChanges:
     def _has_arrays(self, value: Any) -> bool:
         return any(self._has_arrays(part) for part in value) if type(value) is tuple else type(value) is self._array
 
-    # -- counters ---------------------------------------------------------------------------------------------
+    # -- counters and lists that grow -------------------------------------------------------------------------
 
-    def _is_only_counted(self, entry: WatchedValue) -> bool:
-        """Whether all that ran does nothing with values of this name but add whole numbers to them."""
+    def _is_only(self, entry: WatchedValue, use: _Use) -> bool:
+        """Whether all that ran uses values of this name in one way only."""
         watch, name = self._watch, entry.key
         if watch._everything or name in _ASKED_FOR or name.startswith('__'):
             return False
@@ -119,9 +125,32 @@ class StateChanges:
             if holder is None or holder.whole or not holder.owned:
                 return False
         return all(
-            name not in code.co_names or is_ours(code.co_filename) if foreign else _only_counts(code, name)
+            name not in code.co_names or is_ours(code.co_filename) if foreign else only_used(code, name, use)
             for code, foreign in watch._codes.values()
         )
+
+    def _only_grows(self, entry: WatchedValue, kept: Kept, now: list[Any]) -> bool:
+        """Whether a list has got items that launches can append, and nothing else is done with it."""
+        count = len(kept.parts)
+        if kept is not entry.kept or '__self__' in self._watch._attributes or not self._is_only(entry, _appending):
+            return False
+        if any(difference(part, item) is not None for part, item in zip(kept.parts, now)):
+            return False
+        others = [one.kept for one in self._watch._entries.values() if one is not entry]
+        return all(self._is_state(item) for item in now[count:]) and not _holds(others, kept)
+
+
+def _holds(values: list[Kept], kept: Kept) -> bool:
+    """Whether one of these values is, or holds, a value that is kept."""
+    todo, seen = list(values), set[int]()
+    while todo:
+        one = todo.pop()
+        if one is kept:
+            return True
+        if one.parts and id(one) not in seen:
+            seen.add(id(one))
+            todo += one.parts
+    return False
 
 
 def _changes(
@@ -133,6 +162,9 @@ def _changes(
     if value is not kept.value or type(value) not in (dict, list):
         if kept.kind == 'carried' or value is kept.value:
             raise NotUnderstood
+        yield _Change(path, inside, number, kept, value)
+        return
+    if type(value) is list and not path and kept.kind == 'items' and len(value) > len(kept.parts):
         yield _Change(path, inside, number, kept, value)
         return
     labels = list(value) if type(value) is dict else list(range(len(value)))
@@ -148,20 +180,32 @@ def _changes(
         yield from _changes(part, value[label], (*path, label), kept, position)
 
 
-def _only_counts(code: CodeType, name: str) -> bool:
-    """Whether a code object names this only to add whole numbers to it, and in no text."""
+def only_used(code: CodeType, name: str, use: _Use) -> bool:
+    """Whether a code object names this only where ``use`` tells so, and in no text."""
     word = re.compile(rf'(?<!\w){re.escape(name)}(?!\w)')
     if any(word.search(text) for text in _texts(code.co_consts)):
         return False
-    steps = [one for one in dis.get_instructions(code) if one.opname not in ('CACHE', 'EXTENDED_ARG', 'NOP')]
+    steps = [one for one in dis.get_instructions(code) if one.opname not in _LEFT_OUT]
     named = {n for n, one in enumerate(steps) if one.opcode in _NAMING and one.argval == name}
-    counting: set[int] = set()
+    understood: set[int] = set()
     for number in named:
-        counting |= _counting(steps, number)
-    return named <= counting
+        understood |= use(steps, number)
+    return named <= understood
 
 
+_LEFT_OUT = ('CACHE', 'EXTENDED_ARG', 'NOP', 'PUSH_NULL')
 _NAMING = frozenset({*dis.hasname, *dis.hasfree})
+
+
+def _appending(steps: list[dis.Instruction], number: int) -> set[int]:
+    """The instruction that loads a list, if its method ``append`` is loaded from it at once."""
+    following = steps[number + 1 : number + 2]
+    loads = steps[number].opname in ('LOAD_ATTR', 'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF')
+    method = any(
+        one.opname in ('LOAD_METHOD', 'LOAD_ATTR') and one.argval == 'append' and not one.is_jump_target
+        for one in following
+    )
+    return {number} if loads and method else set()
 
 
 def _counting(steps: list[dis.Instruction], number: int) -> set[int]:

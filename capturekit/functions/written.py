@@ -42,21 +42,7 @@ def finish(watch: CodeMet, carries: bool = False) -> Environment:
     watch._unwatchable = list(dict.fromkeys(watch._unwatchable))
     if written is None and watch._unwatchable:
         written = watch._unwatchable[0]
-    watched = {id(entry.holder) for entry in watch._entries.values()}
-    objects: list[tuple[Any, type, Any, Any]] = []
-    missing: list[Any] = [
-        (_itself, mapping, frozenset(names), where) for mapping, names, where in watch._absent.values()
-    ]
-    for holder in watch._holders.values():
-        if holder.layout.dictionary is not None and holder.missing:
-            where = f'attribute {{}}{watch._of(holder)}'
-            missing.append((holder.layout.dictionary, holder.value, frozenset(holder.missing), where))
-        if holder.kind != 'object' or holder.cls is not type(holder.value):
-            continue
-        get = holder.layout.dictionary
-        if id(holder.value) in watched or holder.missing or holder.owned:
-            read = get or _no_dictionary
-            objects.append((holder.value, holder.cls, read, read(holder.value)))
+    objects, missing = _objects_of(watch)
     carried = changes.carried() if written is None else None
     arrays = _arrays_of(watch, carried)
     bases = list(watch._bases.values())
@@ -73,6 +59,26 @@ def finish(watch: CodeMet, carries: bool = False) -> Environment:
     environment.by_identity = bool(watch._identities)
     _let_go(watch)
     return environment
+
+
+def _objects_of(watch: CodeMet) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
+    """The objects whose class and attributes count, as they are; and names that were looked for and are not there."""
+    watched = {id(entry.holder) for entry in watch._entries.values()}
+    objects: list[tuple[Any, type, Any, Any]] = []
+    missing: list[Any] = [
+        (_itself, mapping, frozenset(names), where) for mapping, names, where in watch._absent.values()
+    ]
+    for holder in watch._holders.values():
+        if holder.layout.dictionary is not None and holder.missing:
+            where = f'attribute {{}}{watch._of(holder)}'
+            missing.append((holder.layout.dictionary, holder.value, frozenset(holder.missing), where))
+        if holder.kind != 'object' or holder.cls is not type(holder.value):
+            continue
+        get = holder.layout.dictionary
+        if id(holder.value) in watched or holder.missing or holder.owned:
+            read = get or _no_dictionary
+            objects.append((holder.value, holder.cls, read, read(holder.value)))
+    return objects, missing
 
 
 def _arrays_of(watch: CodeMet, carried: CarriedState | None) -> list[Any]:

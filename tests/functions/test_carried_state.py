@@ -22,6 +22,7 @@ class Holder:
         self.pair = (cp.ones(3), 2.0)
         self.grads: dict[str, Any] = {'w': None, 'b': cp.ones(3)}
         self.rows = [cp.ones(3), cp.zeros(3)]
+        self.history: list[Any] = []
         self.nested = {'deep': [cp.ones(3)]}
 
 
@@ -112,10 +113,23 @@ def with_a_host_read(one: Any, x: Any) -> Any:
     return one.array * 2
 
 
+def appended(one: Any, x: Any) -> Any:
+    one.history.append(x * 2)
+    one.history.append(3)
+    return x + 1
+
+
+def appended_and_returned(one: Any, x: Any) -> Any:
+    y = x * 2
+    one.history.append(y)
+    one.history.append(x)
+    return y
+
+
 FUNCTIONS = [
     counted, counted_three_times, turned, stored, stored_and_returned, moved_on, exchanged,
     changed_in_place_and_replaced, in_a_tuple, in_a_dict, in_a_list, in_a_list_in_a_dict, the_argument_itself,
-    in_pieces, with_a_host_read,
+    in_pieces, with_a_host_read, appended, appended_and_returned,
 ]  # fmt: skip
 
 
@@ -171,8 +185,10 @@ def test_an_eager_run_beside_each_launch_agrees(cp: Any, function: Callable[...,
 
 def test_a_global(cp: Any) -> None:
     space: dict[str, Any] = {}
-    source = 'TOTAL, LAST = 0, None\ndef work(x):\n    global TOTAL, LAST\n    TOTAL += 2\n    LAST = x * 2\n    return x + 1'
-    exec(source, space)
+    source = (
+        'TOTAL, LAST = 0, None\ndef work(x):\n    global TOTAL, LAST\n    TOTAL += 2\n    LAST = x * 2\n    return x'
+    )
+    exec(source + ' + 1', space)
     fn = ck.graphed(space['work'])
     for number in range(7):
         assert fn(cp.full(2, float(number))).get().tolist() == [number + 1.0] * 2
@@ -244,6 +260,18 @@ def other_values(number: int, one: Holder) -> None:
 @pytest.mark.parametrize('function', [moved_on, stored, counted, the_argument_itself], ids=lambda one: one.__name__)
 def test_somebody_else_puts_something_there(sim: Any, function: Callable[..., Any], between: Any) -> None:
     alike(sim, function, 14, between)
+
+
+def test_a_list_that_another_name_leads_to(sim: Any) -> None:
+    one = Holder(sim)
+    one.rows = one.history = [sim.ones(1)]
+
+    def work(x: Any) -> Any:
+        one.history.append(x)
+        return x + len(one.rows)
+
+    fn = ck.graphed(work)
+    assert [fn(sim.zeros(1)).get().tolist() for _ in range(6)] == [[2.0 + n] for n in range(6)]
 
 
 def test_places_that_hold_the_same_array(sim: Any) -> None:
@@ -337,8 +365,16 @@ def test_explain_tells_of_it(sim: Any, capsys: Any) -> None:
 
 
 def test_what_is_not_understood_stays_eager(sim: Any) -> None:
-    def appended(one: Any, x: Any) -> Any:
+    def appended_and_read(one: Any, x: Any) -> Any:
         one.rows.append(x)
+        return x * one.rows[0]
+
+    def appended_and_counted(one: Any, x: Any) -> Any:
+        one.rows.append(x)
+        return x * len(one.rows)
+
+    def inserted(one: Any, x: Any) -> Any:
+        one.rows.insert(0, x)
         return x * 2
 
     def another_dict(one: Any, x: Any) -> Any:
@@ -349,5 +385,5 @@ def test_what_is_not_understood_stays_eager(sim: Any) -> None:
         one.grads[str(len(one.grads))] = x
         return x * 2
 
-    for function in (appended, another_dict, a_new_key):
+    for function in (appended_and_read, appended_and_counted, inserted, another_dict, a_new_key):
         assert launches(alike(sim, function)) == 0, function
