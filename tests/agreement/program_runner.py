@@ -233,7 +233,7 @@ def _steps(program: Program, home: Any, made: list[Any], found: Run, cupy: Any) 
                 exec(compile(step, 'step_of_program.py', 'exec'), vars(home))
                 found.outcomes.append('')
             except Exception as error:
-                text = re.sub(r'0x[0-9a-f]+', '0x', str(error))
+                text = re.sub(r'0x[0-9a-fA-F]+', '0x', str(error))
                 found.outcomes.append(f'{type(error).__name__}: {text}')
             if _calls(step):
                 found.calls += 1
