@@ -3,7 +3,8 @@
 The first call of a kind runs eagerly, and is the rehearsal: it answers, and shows which host values the function reads.
 The second is recorded, with arguments in the graph's own memory, and launched; further ones only launch. What a launch
 would not do again is either compared at each call (the values of globals, of closures, of attributes and of arguments
-that are not arrays), checked on the device (host reads), or reason enough to stay eager, which is always right.
+that are not arrays), changed again (state that the function itself changes), checked on the device (host reads), or
+reason enough to stay eager, which is always right.
 """
 
 from __future__ import annotations
@@ -260,8 +261,9 @@ def graphed(
     anywhere in nested containers; what is no array is compared by value, objects of one's own by identity (their
     attributes that the function uses are watched). Arrays changed in place are the caller's own; results are new arrays
     at each call. Host reads are checked at every launch: where one gives another value, that call runs eagerly. What
-    can't be recorded runs eagerly, and a warning to the logger ``capturekit`` says once why. A launch does not repeat
-    what the function does besides CuPy's work: printing, appending to lists of others, writing files.
+    can't be recorded runs eagerly, and a warning to the logger ``capturekit`` says once why. Python state that the
+    function changes is changed again by each launch: arrays, numbers and texts put in attributes, globals, variables of
+    closures and items of containers; counters; lists that are appended to. A launch does not print or write files.
 
     Args:
         fn: the function; methods work.
