@@ -14,7 +14,8 @@ import numpy as np
 from capturekit.functions.places import same_array, spans
 from capturekit.functions.variant import Variant, opaque
 from capturekit.guard import GUARD
-from capturekit.launch.outside_arrays import arrays_at
+from capturekit.launch.outside_arrays import arrays_at, words_of
+from capturekit.launch.outside_memory import whole_block
 from capturekit.model import errors
 from capturekit.model.counted import counted
 from capturekit.model.host_reads import Rehearsal
@@ -109,22 +110,14 @@ class Comparison:
         variant, graph = self._variant, self._variant.graph
         assert graph is not None
         plan = variant.plan
-        todo = [one for part in plan.parts for one in part.graphs if one] if plan else [graph._made.graph]
-        words: set[int] = set()
-        device = self._given.platform.device
+        graphs = [one for part in plan.parts for one in part.graphs if one] if plan else [graph._made.graph]
         with GUARD.inside():
-            while todo:
-                for info in device.node_infos(todo.pop()):
-                    words.update(info.words)
-                    todo += [info.inner] if info.inner else []
+            words = words_of(self._given.platform.device, graphs)
         found = arrays_at(words, graph._memory, self._cupy.ndarray)
         if variant.environment is not None:
             found += [array.data for array in variant.environment.arrays() if array.size]
         blocks = {int(data.mem.ptr): data for data in found}
-        return [
-            self._cupy.ndarray((int(data.mem.size),), 'u1', data + (start - int(data.ptr)))
-            for start, data in blocks.items()
-        ]
+        return [whole_block(self._cupy, data) for data in blocks.values()]
 
     def _copies(self, leaves: Sequence[Any]) -> list[Any]:
         """The same arrays in other memory, lying to each other as they do."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from capturekit.guard import GUARD, Live
 from capturekit.guard.effects import root_of
-from capturekit.launch.outside_arrays import arrays_at
+from capturekit.launch.outside_arrays import arrays_at, words_of
 from capturekit.model import errors
 from capturekit.model.class_layout import attributes_of
 from capturekit.model.kept_values import contents_of
@@ -98,13 +98,8 @@ def must_reach_known_arrays(live: Live, known: list[Any]) -> None:
     plan, memory, device = live.parts.plan, live.memory, live.platform.device
     if plan is None or memory is None or (plan.checks is None and not plan.seams):
         return
-    words: set[int] = set()
-    graphs = [graph for part in plan.parts for graph in part.graphs if graph]
     with GUARD.inside():
-        while graphs:
-            for info in device.node_infos(graphs.pop()):
-                words.update(info.words)
-                graphs += [info.inner] if info.inner else []
+        words = words_of(device, [graph for part in plan.parts for graph in part.graphs if graph])
     blocks = {int(array.data.mem.ptr) for array in known}
     if any(int(data.mem.ptr) not in blocks for data in arrays_at(words, memory, live.platform.cupy.ndarray)):
         raise errors.UnsupportedCallError(

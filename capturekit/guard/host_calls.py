@@ -17,7 +17,7 @@ from capturekit.guard.open_capture import Live
 from capturekit.guard.parts import Parts
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
-from capturekit.launch.plan import Seam
+from capturekit.launch.plan import Part, Seam
 from capturekit.model import errors
 from capturekit.model.pytree import take_apart
 from capturekit.model.rules import Code
@@ -60,7 +60,8 @@ class HostCalls:
                 location=at,
                 rule='Its library waits for the stream inside, or decides on the host by values that are not computed '
                 f'yet: no capture can hold it ({Code.cudaErrorStreamCaptureInvalidated.name} would follow).',
-                remedy='Call it before the capture or between two graphs; @ck.graphed does that by itself.',
+                remedy='Call it before the capture or between two graphs; ck.capture(pieces=True) and @ck.graphed do '
+                'that by themselves.',
                 cuda_error=Code.cudaErrorStreamCaptureInvalidated.name,
             )
         return self._between(live, name, at, original, (args, kwargs))
@@ -79,6 +80,8 @@ class HostCalls:
                     live.host_calls.launch = plan.start()
                     if live.host_calls.opening is not None:
                         live.host_calls.opening(live.host_calls.launch)
+                if live.host_calls.outside is not None:
+                    self._keep_outside(live, plan.steps[live.host_calls.done :], given)
                 plan.follow(live.host_calls.launch, live.host_calls.done, live.host_calls.stream)
                 result, seam = self._joint(live, name, at, original, given)
                 plan.steps.append(seam)
@@ -89,6 +92,14 @@ class HostCalls:
             self.parts.begin_segment(live, before, at)
         live.note('seam', None, f'{name}() is called by the host at every launch, between two parts', at)
         return result
+
+    @staticmethod
+    def _keep_outside(live: Live, steps: list[Part | Seam], given: Any) -> None:
+        """Keep a copy of what these steps, and a call with these arguments, may change outside of the graph."""
+        outside = live.host_calls.outside
+        assert outside is not None
+        outside.keep([graph for step in steps if isinstance(step, Part) for graph in step.graphs if graph])
+        outside.keep_arrays(_parts(packed(given), live.platform.cupy.ndarray)[0])
 
     def _joint(
         self, live: Live, name: str, at: Place | None, original: Callable[..., Any], given: Any

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.launch.plan import Backup, Part, Plan
 from capturekit.model.errors import CaptureError
 from capturekit.model.host_reads import Answers
@@ -85,6 +86,8 @@ class HostCallRecord:
     done: int = 0
     #: Told of that launch before its first step; None where no launch is ever taken back.
     opening: Any = None
+    #: Memory that is put back when the block has ended; None where what ran while recording counts as a call.
+    outside: OutsideMemory | None = None
     #: What was copied so that such a launch can be taken back.
     backups: list[Backup] = field(default_factory=list)
 

@@ -192,6 +192,17 @@ def keep(
     return lost
 
 
+def words_of(device: Any, graphs: Iterable[int]) -> set[int]:
+    """All words among the arguments of the nodes of graphs, and of the graphs in them."""
+    words: set[int] = set()
+    todo = list(graphs)
+    while todo:
+        for info in device.node_infos(todo.pop()):
+            words.update(info.words)
+            todo += [info.inner] if info.inner else []
+    return words
+
+
 def arrays_at(addresses: Iterable[int], memory: GraphMemory, array: type) -> list[Any]:
     """The memory of arrays, outside of the graph's, that any of these words may be an address in."""
     outside = {address for address in addresses if address > _LOWEST and not memory.holds(address)}

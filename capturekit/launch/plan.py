@@ -153,7 +153,7 @@ class Plan:
         except AssumptionError:
             raise
         except BaseException:
-            self._recount(stream)
+            self.recount(stream)
             raise
         finally:
             self.ended(stream)
@@ -165,7 +165,7 @@ class Plan:
             self._last = self._last or self._platform.cupy.cuda.Event(disable_timing=True)
             self._last.record(stream)
 
-    def _recount(self, stream: Any) -> None:
+    def recount(self, stream: Any) -> None:
         """Go on with the device's own number after a launch broke off, perhaps before it reached the device."""
         if self.state is not None:
             stream.synchronize()

@@ -62,6 +62,15 @@ def check_into(into: EmbedTarget | None, check_races: bool | None, rehearsal: Re
         raise ValueError('a rehearsal is checked by launches of capturekit: with into= somebody else launches')
 
 
+def check_pieces(pieces: Any, into: EmbedTarget | None, update: Any) -> None:
+    """Several graphs with calls between them are no one graph."""
+    check_flag('pieces', pieces)
+    if pieces and (into is not None or update is not None):
+        raise ValueError(
+            'pieces=True makes several graphs with calls between them: it goes with neither into= nor update='
+        )
+
+
 def check_update(update: Any, into: EmbedTarget | None, rehearsal: Rehearsal | None) -> None:
     """Raise UpdateError or ClosedError, too: the graph is launched in several parts, or closed."""
     if update is None:

@@ -18,6 +18,7 @@ from capturekit.analysis.graph_diff import Update
 from capturekit.driver.cuda import current
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, Live
+from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.model import errors
 from capturekit.model.cleanup import Undo, add_note, uninterrupted
 from capturekit.model.host_reads import Rehearsal
@@ -28,6 +29,7 @@ from capturekit.model.source_line import here
 from capturekit.recorder.arguments import (
     check_flag,
     check_into,
+    check_pieces,
     check_pool,
     check_race_flag,
     check_rehearsal,
@@ -64,6 +66,7 @@ class Capture(WayIn):
         into: EmbedTarget | None = None,
         check_races: bool | None = False,
         renewed: Graph | None = None,
+        pieces: bool = False,
     ) -> None:
         self._given = stream
         self._strict = strict
@@ -78,7 +81,9 @@ class Capture(WayIn):
         self._renewed = renewed
         self._update: Update | None = None
         self._gates = 'device'
+        self._pieces = pieces
         self._seams_on: Any = None
+        self._outside: OutsideMemory | None = None
         self._state = 'new'
         self._undo = Undo()
         self._lease = Lease()
@@ -366,6 +371,7 @@ def capture(
     after: Any = None,
     update: Graph | None = None,
     check_races: bool | None = None,
+    pieces: bool = False,
 ) -> Capture:
     """Record the CuPy work of a block into a CUDA graph.
 
@@ -394,6 +400,10 @@ def capture(
             ``cap.update`` tells what was done. See :meth:`Graph.update`. If the block fails the graph is as it was.
         check_races: whether it is an error at the end of the block that two nodes touch the same memory, one of them
             writing, and no path of edges orders them. See :meth:`Graph.races`. None: where ``strict`` is False.
+        pieces: whether calls that no capture can hold (svd, eigh, products of two sparse matrices ...) are made by the
+            host at every launch, between two graphs. Each waits for the device. While the block is recorded, the work
+            before such a call runs once, because the call needs its values; when the block has ended, the arrays that
+            it changed are as before. Random numbers that were drawn stay drawn.
 
     Raises:
         RaceError: at the end of the block, where races are looked for and one is certain.
@@ -414,7 +424,8 @@ def capture(
     to = target(into, after)
     check_into(to, check_races, rehearsal)
     check_update(update, to, rehearsal)
-    return Capture(stream, strict, mode, pool, rehearsal, lines, to, check_races, update)
+    check_pieces(pieces, to, update)
+    return Capture(stream, strict, mode, pool, rehearsal, lines, to, check_races, update, pieces)
 
 
 def rehearse(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Rehearsal:

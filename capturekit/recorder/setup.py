@@ -15,6 +15,7 @@ from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.outside_arrays import held_by
+from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.model import errors
 from capturekit.model.cleanup import GARBAGE
 from capturekit.model.host_reads import Answers, Rehearsal
@@ -36,6 +37,9 @@ class WayIn(WayOut):
     _lines: bool
     _gates: str
     _seams_on: Any
+    _pieces: bool
+    _outside: OutsideMemory | None
+    _live: Live | None
 
     def _open(self, frame: FrameType) -> None:
         undo = self._undo
@@ -55,6 +59,10 @@ class WayIn(WayOut):
             undo.push(lambda: device.exchange_thread_mode(old))
             memory = GraphMemory(platform.cupy, self._pool, device.next_after(), lambda d: GUARD.on(d, platform))
             self._lease.add(memory.hold())
+            if self._pieces:
+                self._seams_on = platform.cupy.cuda.get_current_stream()
+                self._outside = OutsideMemory(platform, memory)
+                undo.push(self._put_back)
             self._make_current(platform, origin)
             live = self._begin(platform, origin, memory, here(frame))
             self._note_surroundings(live, frame)
@@ -67,6 +75,15 @@ class WayIn(WayOut):
                 TRACING.open(live.trace, frame)
             undo.push(GUARD.allocators.restore)
             GUARD.allocators.refresh()
+
+    def _put_back(self) -> None:
+        """Parts of the graph have run while they were recorded: what they changed is as before."""
+        assert self._outside is not None
+        plan = None if self._live is None else self._live.parts.plan
+        with GUARD.inside(), self._seams_on:
+            self._outside.put_back()
+            if plan is not None:
+                plan.recount(self._seams_on)
 
     def _origin(self, platform: Platform) -> Any:
         if self._given is None:
@@ -134,6 +151,7 @@ class WayIn(WayOut):
         """Tell the capture what it was given, and what was there before it."""
         platform = live.platform
         live.parts.checked_by, live.host_calls.stream = self._gates, self._seams_on
+        live.host_calls.outside = self._outside
         if self._into is not None:
             live.recorder.into = self._into.handle
             live.parts.numbered[live.recorder.into] = self._into.count

@@ -3,7 +3,7 @@
 Columns:
     bare: CuPy's own ``begin_capture`` and ``end_capture``, without capturekit.
     strict: ``ck.capture()``.
-    rehearsed: ``ck.capture(rehearsal=ck.rehearse(fn))``.
+    rehearsed: ``ck.capture(rehearsal=ck.rehearse(fn), pieces=True)``.
     graphed: ``ck.graphed(fn)``, called four times.
 
 Temperatures: *warm*: the case has run eagerly before; *cold*: nothing of it has run in this process.
@@ -84,7 +84,7 @@ def record_rehearsed(fn: Callable[[], Any], row: dict[str, Any]) -> tuple[Any, C
     rehearsal = ck.rehearse(fn)
     synchronize()
     row['rehearsal'] = to_host(rehearsal.result)
-    with ck.capture(rehearsal=rehearsal) as cap:
+    with ck.capture(rehearsal=rehearsal, pieces=True) as cap:
         out = fn()
     row['keep'] = cap
     return out, cap.graph.launch

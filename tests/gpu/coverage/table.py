@@ -19,7 +19,7 @@ OUTCOMES = ('equal', 'refused', 'other error', 'lost', 'wrong', 'died', 'eager f
 COLUMNS = {
     'bare': "CuPy's own `begin_capture` and `end_capture`, with a memory pool of its own; capturekit is not imported",
     'strict': '`with ck.capture() as cap:`, launched twice',
-    'rehearsed': '`with ck.capture(rehearsal=ck.rehearse(fn)) as cap:`, launched twice',
+    'rehearsed': '`with ck.capture(rehearsal=ck.rehearse(fn), pieces=True) as cap:`, launched twice',
     'graphed': '`ck.graphed(fn)`, called four times',
 }
 MEANINGS = {
