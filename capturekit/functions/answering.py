@@ -16,21 +16,21 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from capturekit.functions.beside import Beside
 from capturekit.functions.binding import lazy
-from capturekit.functions.carried_state import share_memory
+from capturekit.functions.call_turns import TURNS
 from capturekit.functions.environment import Environment
 from capturekit.functions.given_call import Given
-from capturekit.functions.kinds import Kind, clear_of, fits_here, fitting, fitting_now, same_way, to_front
+from capturekit.functions.kinds import Kind, fits_here, fitting, fitting_now, same_way, to_front
 from capturekit.functions.number_arguments import Unfit
 from capturekit.functions.options import Options
 from capturekit.functions.pending import Call
-from capturekit.functions.places import are_whole
 from capturekit.functions.recordable import only_arrays, values_of
+from capturekit.functions.shared_memory import shared_by
 from capturekit.functions.variant import Variant, opaque
 from capturekit.functions.variant_recorder import VariantRecorder
 from capturekit.functions.watch import Watch
@@ -106,15 +106,16 @@ class Answering:
 
     def answer(self, given: Given) -> Any:
         """Answer a call."""
-        with given.kind.lock:
-            self._make_ready(given)
-            state, variant = self._chosen(given)
-            deed = _DEEDS[state]
-            if variant is not None and state != 'eager':
-                given = given.beginning_with(variant.carried)
-            if deed is not None:
-                return deed(self, given, variant)
-        return self._fn(*given.args, **given.kwargs)
+        with TURNS.call():
+            with given.kind.lock:
+                self._make_ready(given)
+                state, variant = self._chosen(given)
+                deed = _DEEDS[state]
+                if variant is not None and state != 'eager':
+                    given = given.beginning_with(variant.carried)
+                if deed is not None:
+                    return deed(self, given, variant)
+            return self._fn(*given.args, **given.kwargs)
 
     def _make_ready(self, given: Given) -> None:
         """Settle what calls before left open; what somebody has closed goes; the host waits where the function does."""
@@ -139,7 +140,7 @@ class Answering:
                 continue
             if variant.environment is not None and variant.environment.changed() is not None:
                 continue
-            shared = _shared(given, variant, [] if variant.carried is None else variant.carried.arrays())
+            shared = shared_by(given, variant, [] if variant.carried is None else variant.carried.arrays())
             if variant.shares and not shared:
                 continue
             if number:
@@ -172,12 +173,13 @@ class Answering:
                 result = variant.run(given.leaves, due is not None or not self._options.later)
             except errors.AssumptionError as error:
                 other = fitting(kind, tried, error)
-                if other is None:
+                other_given = given if other is None else given.beginning_with(other.carried)
+                if other is None or shared_by(given.beginning_with(None), other, other_given.held):
                     return self._take_over(given, variant, error)
                 variant.restore(error)
                 to_front(kind, other)
                 other.calls += 1
-                given = given.beginning_with(other.carried)
+                given = other_given
                 if other.run is None:
                     return self._record(given, other)
                 variant = other
@@ -235,7 +237,7 @@ class Answering:
             at = f' at {error.location}' if error.location else ''
             kind.misses = 0
             self._stay_eager(kind, variant, f'the host read{at} gives another value at nearly each call')
-        return self._rehearse(given, None, drawn)
+        return self._rehearse(given.beginning_with(None), None, drawn)
 
     def _stay_eager(self, kind: Kind, variant: Variant, reason: str) -> None:
         kind.keep_only(variant)
@@ -275,9 +277,14 @@ class Answering:
         """What follows the run; None where the caller promises that nothing but the arguments counts."""
         if self._options.pure:
             return None
+        begun = TURNS.mark()
+
+        def carries() -> bool:
+            return not self._options.later and begun is not None and TURNS.mark() == begun
+
         return Watch(
             self._fn, is_array=given.is_array, ignore=lambda value: not opaque(value),
-            arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, carries=not self._options.later,
+            arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, carries=carries,
         )  # fmt: skip
 
     def _keep(self, given: Given, run: WatchedRun, fitted: list[Variant]) -> Any:
@@ -312,7 +319,7 @@ class Answering:
         variant = Variant(environment, rehearsal, reason)
         carried = None if environment is None else environment.carried
         if not reason and environment is not None:
-            shared = _shared(given, variant, [] if carried is None else carried.began)
+            shared = shared_by(given, variant, [] if carried is None else carried.began)
             if shared:
                 variant = Variant(environment, rehearsal, shared)
                 variant.shares = True
@@ -325,6 +332,13 @@ class Answering:
     # -- recording --------------------------------------------------------------------------------------------
 
     def _record(self, given: Given, variant: Variant) -> Any:
+        """Record, where no other thread can meet what is put into Python's state for that; else run eagerly."""
+        if given.state is None:
+            return self._record_here(given, variant)
+        with TURNS.alone() as alone:
+            return self._record_here(given, variant) if alone else self._again(given, [])
+
+    def _record_here(self, given: Given, variant: Variant) -> Any:
         """Record, and answer this call by it; what can't be recorded runs eagerly, now and from now on."""
         drawn: list[Feed] = []
         reason = ''
@@ -403,17 +417,6 @@ class Answering:
             code = getattr(self._fn, '__code__', None)
             at = '' if code is None else f' ({Place(code.co_filename, code.co_firstlineno, "").short})'
             LOG.warning('%s%s runs eagerly: %s', self.name, at, reason)
-
-
-def _shared(given: Given, variant: Variant, state: Sequence[Any]) -> str:
-    """Say which arrays of a call share memory in a way that a recording can't follow; '' where none do."""
-    if not clear_of([leaf.data.ptr for leaf in given.leaves], given.kind.reach, variant.outside):
-        return 'an argument lies on an array that the function also reaches otherwise'
-    if variant.far and (variant.state != 'eager' or variant.shares) and not are_whole(given.leaves):
-        return 'an argument is a part of another array, and the function may work beyond that part'
-    if state and (share_memory(state, given.leaves, variant.outside) or (variant.far and not are_whole(state))):
-        return 'an array that the function replaces shares its memory with another one'
-    return ''
 
 
 def _finished(given: Given, result: Any) -> Any:

@@ -6,12 +6,12 @@ the function put in its place comes back like a result. Numbers and texts are pu
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from capturekit.functions.watched_value import WatchedValue
-from capturekit.launch.graph_memory import extent
 from capturekit.model import errors
 from capturekit.model.class_layout import MISSING, layout_of
 from capturekit.model.pytree import Form, put_together, take_apart
@@ -148,12 +148,14 @@ class Counter(CarriedPlace):
 class GrowingList(CarriedPlace):
     """A list with which nothing is done but to append ``count`` items to it."""
 
-    def __init__(self, entry: WatchedValue, count: int) -> None:
+    def __init__(self, entry: WatchedValue, grown: list[Any], count: int) -> None:
         super().__init__(entry, ())
+        #: This list: of another one it is not known who else holds it.
+        self.grown = grown
         self.count = count
 
     def arrays(self, array: type) -> list[Any] | None:
-        return [] if type(self.read()) is list else None
+        return [] if self.read() is self.grown else None
 
     def before(self) -> Any:
         return len(self.read())
@@ -172,17 +174,27 @@ class GrowingList(CarriedPlace):
 
 
 class CarriedState:
-    """All places that a run changes in a way that is understood. ``began`` are the arrays that they held before it."""
+    """All places that a run changes in a way that is understood.
 
-    def __init__(self, places: Sequence[CarriedPlace], array: type, began: list[Any]) -> None:
+    ``began`` are the arrays that they held before it, ``tuples`` the tuples that it put there.
+    """
+
+    def __init__(
+        self, places: Sequence[CarriedPlace], array: type, began: list[Any], tuples: Sequence[Any] = ()
+    ) -> None:
         self.places = list(places)
         self.began = began
+        self.tuples = list(tuples)
         self._array = array
 
     def unfit(self) -> str | None:
         """Say which place holds something that a launch can't begin with; None if none does."""
         place = next((one for one in self.places if one.arrays(self._array) is None), None)
         return None if place is None else f'{place.where()} holds another kind of value than when recorded'
+
+    def lists(self) -> set[int]:
+        """The lists that grow, by id."""
+        return {id(place.grown) for place in self.places if isinstance(place, GrowingList)}
 
     def arrays(self) -> list[Any]:
         """The arrays that a call begins with, which the places hold now."""
@@ -213,19 +225,13 @@ class CarriedState:
 
     def change(self, values: Sequence[Any]) -> None:
         """Change all places as the run did; ``values`` is what :meth:`after` told, with arrays of a launch in it."""
-        for place, value in zip(self.places, values):
-            place.change(value)
+        with _CHANGING:
+            for place, value in zip(self.places, values):
+                place.change(value)
 
 
-def share_memory(arrays: Sequence[Any], others: Sequence[Any], outside: Sequence[tuple[int, int]]) -> bool:
-    """Whether one of these arrays lies on another of them, on one of the others or on one of these extents."""
-    own = [extent(one) for one in arrays]
-    spans = [*own, *[extent(one) for one in others], *outside]
-    return any(
-        low < end and start < high
-        for number, (low, high) in enumerate(own)
-        for start, end in (*spans[:number], *spans[number + 1 :])
-    )
+#: Threads change places one after the other.
+_CHANGING = threading.Lock()
 
 
 def _form_of(array: Any) -> tuple[Any, ...]:

@@ -19,7 +19,11 @@ READERS = frozenset('getattr setattr hasattr delattr'.split())
 #: Names of what reads an attribute whose name is a string.
 _BY_STRING = frozenset('getattr setattr hasattr delattr attrgetter methodcaller __getattribute__ __setattr__'.split())
 #: Names of what reads all attributes.
-_ALL = frozenset('vars __dict__'.split())
+_ALL = frozenset('vars locals __dict__ __get__'.split())
+#: Methods that take an attribute's name, with how many arguments each has as a function; and what is made of names.
+_BY_NAME = {'__getattribute__': 2, '__setattr__': 3, '__delattr__': 2}
+_MADE_BY_NAMES = ('attrgetter', 'methodcaller')
+_NO_ARGUMENTS = ('PUSH_NULL', 'KW_NAMES', 'PRECALL', 'NOP', 'COPY_FREE_VARS')
 
 
 class CodeNames(NamedTuple):
@@ -81,6 +85,8 @@ class _Names:
 
     def _named(self, instructions: list[dis.Instruction], number: int, name: str, line: int) -> None:
         kind = instructions[number].opname
+        if (name in _BY_NAME or name in _MADE_BY_NAMES) and not _by_constants(instructions, number, name):
+            self.everything = True
         if kind in _GLOBALS_READ:
             self.read.add(name)
             if name in READERS and not _by_constant(instructions, number):
@@ -158,6 +164,25 @@ def _by_constant(instructions: list[dis.Instruction], number: int) -> bool:
         elif depth > top + 2 and before < top + 2:
             second, text = True, False
     return False
+
+
+def _by_constants(instructions: list[dis.Instruction], number: int, name: str) -> bool:
+    """True if what takes names of attributes is called at once, and is given texts in the code for names."""
+    given: list[dis.Instruction] = []
+    for instruction in instructions[number + 1 :]:
+        if instruction.opname.startswith('CALL'):
+            break
+        if instruction.opname in _NO_ARGUMENTS:
+            continue
+        if not instruction.opname.startswith('LOAD_') or 'FAST_' in instruction.opname.removeprefix('LOAD_FAST_LOAD'):
+            return False
+        if instruction.opname.startswith(('LOAD_ATTR', 'LOAD_METHOD', 'LOAD_SUPER')):
+            return False
+        given += [instruction] * (2 if instruction.opname.count('LOAD') > 1 else 1)
+    texts = [one.opname == 'LOAD_CONST' and type(one.argval) is str for one in given]
+    if name in _MADE_BY_NAMES:
+        return bool(texts) and all(texts[:1] if name == 'methodcaller' else texts)
+    return texts[:1] == [True] or (len(texts) == _BY_NAME[name] and texts[1])
 
 
 def _effect(instruction: dis.Instruction) -> int:

@@ -226,9 +226,11 @@ class Environment:
 
     def _compare(self) -> str | None:
         """Compare everything by its rules. Values that are others and equal are the ones to look for next time."""
-        for value, cls, _, _ in self._objects:
+        for value, cls, get, attributes in self._objects:
             if type(value) is not cls:
                 return f'an object that was {_a(cls)} is {_a(type(value))}'
+            if self.carried is not None and get(value) is not attributes:
+                return f'{_a(cls)} has another __dict__ than when recorded'
         for cls, bases in self._bases:
             if bases_of(cls) is not bases:
                 return f'class {name_of(cls)} has other bases than when recorded'
@@ -298,6 +300,7 @@ class Environment:
         self._functions = list(functions.values())
         self._sequences, self._numbers = inner.sequences, inner.numbers
         self.reached = reached | {id(value) for value, _, _, _ in self._objects}
+        self.reached |= set() if self.carried is None else self.carried.lists()
         self._more = self._has_more()
 
     def _has_more(self) -> bool:
@@ -308,11 +311,11 @@ class Environment:
         ))  # fmt: skip
 
 
-def _replaced(kept: Kept, value: Any, seen: set[int]) -> bool:
+def _replaced(kept: Kept, value: Any, seen: set[tuple[int, int]]) -> bool:
     """Whether an equal value is, or holds, another object than the one that was kept. Tuples have no identity here."""
-    if kept.kind in ('plain', 'same', 'method', 'big', 'carried') or id(kept) in seen:
+    if kept.kind in ('plain', 'same', 'method', 'big', 'carried') or (id(kept), id(value)) in seen:
         return False
-    seen.add(id(kept))
+    seen.add((id(kept), id(value)))
     if value is not kept.value and not issubclass(type(value), _UNCHANGING):
         return True
     contents = contents_of(value)

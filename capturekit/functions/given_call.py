@@ -39,6 +39,11 @@ class Given:
         leaves = [*self.leaves[:own], *held, *self.leaves[len(self.leaves) - rooms :]]
         return replace(self, leaves=leaves, state=state, own=own)
 
+    @property
+    def held(self) -> list[Any]:
+        """The arrays that its state holds."""
+        return [] if self.state is None else self.leaves[self.own : len(self.leaves) - (self.numbers is not None)]
+
     def call(self, fn: Callable[..., Any], args: Any, kwargs: Any, leaves: Sequence[Any]) -> Any:
         """Call a function with these of ``leaves`` in the places of its state: its result, and what is there then."""
         if self.state is None:

@@ -46,6 +46,7 @@ from capturekit.model.kept_values import LIMIT, IsArray, Keeper, Kept
 from capturekit.model.plain_values import plain_key
 
 ABSENT = Kept('same', MISSING)
+_LOCKS = (type(threading.Lock()), type(threading.RLock()))
 FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
 _GENERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
@@ -94,6 +95,8 @@ class Holders:
         self._kept = 0
         self._at = ''
         self._far = False
+        #: Whether the run met a lock: what it changes is then ordered with what other threads change.
+        self._waits = False
         #: Settings that no code has been met for, as they were when the run began.
         self._settings: dict[str, Setting] = {}
         #: What CuPy's own code names in its modules, and what code names in CuPy's classes: by module or class.
@@ -136,6 +139,7 @@ class Holders:
         if id(value) in self._holders:
             return
         self._far = self._far or reaches_far(value)
+        self._waits = self._waits or among(cls, _LOCKS)
         setting = self._settings.pop(setting_for(value) or '', None)
         if setting is not None:
             self._watch('state', setting.get, '', setting.value, (setting_for(value) or '', ''), None, setting.get)

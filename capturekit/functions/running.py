@@ -66,7 +66,13 @@ def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], An
         return answer(leaves, blocks)
 
     graph.launch = _by_calls_alone
-    if plan is None and not aims and fences is None and variant.carried is None:
+    if (
+        plan is None
+        and not aims
+        and fences is None
+        and variant.carried is None
+        and all(p.size for p in recorder.places)
+    ):
         variant.quick = quick
     return run
 

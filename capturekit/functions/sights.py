@@ -65,7 +65,7 @@ def is_visible(value: Any) -> bool:
 
 def is_whole(cls: type) -> bool:
     """True if code that is not the user's reads the attributes of a class's instances: names in code say too little."""
-    return any(
+    return issubclass(cls, types.SimpleNamespace) or any(
         base is not object
         and made_by_class_statement(base)
         and home(base) not in _HARMLESS

@@ -9,7 +9,9 @@ numbers that the function does nothing with but count; and lists that it does no
 from __future__ import annotations
 
 import dis
+import operator
 import re
+import sys
 from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple
@@ -17,12 +19,21 @@ from typing import Any, NamedTuple
 from capturekit.functions.carried_state import CarriedPlace, CarriedState, Counter, GrowingList, StoredPlace
 from capturekit.functions.code_met import CodeMet
 from capturekit.functions.watched_value import WatchedValue
-from capturekit.model.class_layout import MISSING
+from capturekit.model.class_layout import MISSING, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
 from capturekit.model.source_line import is_ours
 from capturekit.model.value_changes import difference
 
 _KINDS = ('attribute', 'slot', 'global', 'variable')
+#: By these names code reads what it does not name.
+_OPENING = frozenset(
+    'locals vars globals eval exec dir getattr _getframe currentframe stack f_locals f_globals gc ctypes inspect '
+    'pickle copy deepcopy attrgetter methodcaller cell_contents __dict__ __getattribute__ __get__ __getstate__ '
+    '__reduce__ __reduce_ex__ __self__ __closure__ __globals__'.split()
+)
+_OPENERS: tuple[Any, ...] = (
+    locals, vars, globals, eval, exec, dir, getattr, operator.attrgetter, operator.methodcaller, sys._getframe,
+)  # fmt: skip
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _COPIES = {('COPY', 1), ('DUP_TOP', None)}
 _SWAPS = {('SWAP', 2), ('ROT_TWO', None)}
@@ -56,6 +67,8 @@ class StateChanges:
         self._watch = watch
         self._array = watch._array
         self._found: dict[tuple[int, Any], tuple[CarriedPlace, _Change]] = {}
+        #: Tuples that were put in places: an equal one would be there after a launch.
+        self._tuples: list[Any] = []
 
     def add(self, entry: WatchedValue, value: Any) -> bool:
         """Take a watched value that differs now. False where that can't be understood."""
@@ -63,11 +76,22 @@ class StateChanges:
             return False
         try:
             for change in _changes(entry.kept, value, ()):
-                inside = entry if change.inside is None else change.inside.value
-                self._found.setdefault((id(inside), change.number), (self._place(entry, change), change))
+                place = _location(entry) if change.inside is None else (id(change.inside.value), change.number)
+                if place not in self._found:
+                    self._found[place] = self._place(entry, change), change
+                    self._put(change.now)
+                elif change.inside is None:  # two names for one place: each would be changed
+                    raise NotUnderstood
         except NotUnderstood:
             return False
         return True
+
+    def _put(self, value: Any) -> None:
+        """Note the tuples in a value. One that is in two places would be two after a launch."""
+        for one in _tuples_in(value):
+            if any(one is other for other in self._tuples):
+                raise NotUnderstood
+            self._tuples.append(one)
 
     def carried(self) -> CarriedState | None:
         """What launches have to do again. The values before it are not compared any more, where that is not needed."""
@@ -85,7 +109,7 @@ class StateChanges:
                 place.entry.kept = hole
             else:
                 change.inside.parts[change.number] = hole
-        return CarriedState([place for place, _ in self._found.values()], self._array, began)
+        return CarriedState([place for place, _ in self._found.values()], self._array, began, self._tuples)
 
     def _place(self, entry: WatchedValue, change: _Change) -> CarriedPlace:
         before, now = change.kept.value, change.now
@@ -94,10 +118,10 @@ class StateChanges:
         if before is now:
             if not self._only_grows(entry, change.kept, now):
                 raise NotUnderstood
-            return GrowingList(entry, len(now) - len(change.kept.parts))
+            return GrowingList(entry, now, len(now) - len(change.kept.parts))
         if type(before) is int and type(now) is int and not change.path and self._is_only(entry, _counting):
             return Counter(entry, now - before)
-        if not self._is_state(now):
+        if not self._is_state(now) or any(self._watch._before.had(one) for one in _tuples_in(now)):
             raise NotUnderstood
         return StoredPlace(entry, change.path)
 
@@ -118,11 +142,13 @@ class StateChanges:
     def _is_only(self, entry: WatchedValue, use: _Use) -> bool:
         """Whether all that ran uses values of this name in one way only."""
         watch, name = self._watch, entry.key
-        if watch._everything or name in _ASKED_FOR or name.startswith('__'):
+        if watch._everything or name in _ASKED_FOR or name.startswith('__') or name in watch._strings:
             return False
-        if entry.kind in ('attribute', 'slot'):
+        if entry.kind == 'slot' or any(one.value is opener for one in watch._entries.values() for opener in _OPENERS):
+            return False
+        if entry.kind == 'attribute':
             holder = watch._holders.get(id(entry.holder))
-            if holder is None or holder.whole or not holder.owned:
+            if holder is None or holder.whole or not holder.owned or not _is_pythons_all_through(type(holder.value)):
                 return False
         return all(
             name not in code.co_names or is_ours(code.co_filename) if foreign else only_used(code, name, use)
@@ -132,7 +158,7 @@ class StateChanges:
     def _only_grows(self, entry: WatchedValue, kept: Kept, now: list[Any]) -> bool:
         """Whether a list has got items that launches can append, and nothing else is done with it."""
         count = len(kept.parts)
-        if kept is not entry.kept or '__self__' in self._watch._attributes or not self._is_only(entry, _appending):
+        if kept is not entry.kept or not self._is_only(entry, _appending):
             return False
         if any(difference(part, item) is not None for part, item in zip(kept.parts, now)):
             return False
@@ -151,6 +177,24 @@ def _holds(values: list[Kept], kept: Kept) -> bool:
             seen.add(id(one))
             todo += one.parts
     return False
+
+
+def _location(entry: WatchedValue) -> tuple[int, Any]:
+    """Where a watched value lies: two entries may lead to one place."""
+    if entry.kind == 'variable':
+        return id(entry.holder), ''
+    if entry.kind == 'slot':
+        return id(entry.holder), id(entry.member)
+    return id(entry.mapping), entry.key
+
+
+def _tuples_in(value: Any) -> list[Any]:
+    return [value, *[inner for part in value for inner in _tuples_in(part)]] if type(value) is tuple and value else []
+
+
+def _is_pythons_all_through(cls: type) -> bool:
+    """Whether a class and all of its bases were made by class statements."""
+    return all(base is object or made_by_class_statement(base) for base in bases_of(cls))
 
 
 def _changes(
@@ -182,6 +226,8 @@ def _changes(
 
 def only_used(code: CodeType, name: str, use: _Use) -> bool:
     """Whether a code object names this only where ``use`` tells so, and in no text."""
+    if not _OPENING.isdisjoint(code.co_names):
+        return False
     word = re.compile(rf'(?<!\w){re.escape(name)}(?!\w)')
     if any(word.search(text) for text in _texts(code.co_consts)):
         return False

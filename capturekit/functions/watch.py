@@ -44,6 +44,9 @@ _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 #: Under it are all finders and loaders, and the modules that they run.
 _IMPORT = sys.modules['_frozen_importlib']._find_and_load.__code__
 
+#: Modules of locks, and of what is made with them.
+_OF_THREADS = frozenset({'threading', 'queue', 'concurrent', 'multiprocessing', 'asyncio'})
+
 _own_folder = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -56,7 +59,7 @@ class Watch(CodeMet):
         ignore: tells objects that are compared by the caller: as arguments, their attributes are not watched.
         arguments: what ``fn`` is called with: what is in there and is not compared by the caller is watched.
         array: the class of arrays, whose methods somebody may replace.
-        carries: whether launches can make changes of Python's state again.
+        carries: tells at the end of the run whether launches can make changes of Python's state again.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class Watch(CodeMet):
         ignore: Callable[[Any], bool] | None = None,
         arguments: Any = (),
         array: type | None = None,
-        carries: bool = False,
+        carries: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__(is_array, skip, array)
         self._fn = fn
@@ -141,7 +144,7 @@ class Watch(CodeMet):
             self._unwatchable.append('the function set a profile function: what it ran afterwards is not known')
         try:
             if kind is None:
-                self._environment = finish(self, self._carries)
+                self._environment = finish(self, self._carries is not None and self._carries() and not self._waits)
         finally:
             self._before.__exit__()
 
@@ -223,6 +226,7 @@ class Watch(CodeMet):
                 self._doubt(frame, f'calls {top}.{name}')
             return
         top = module.partition('.')[0]
+        self._waits = self._waits or top in _OF_THREADS
         if (module, name) in self._calls and name != 'seed':
             return
         if top in WHOLE:

@@ -56,7 +56,8 @@ def finish(watch: CodeMet, carries: bool = False) -> Environment:
     environment.own = watch._own
     environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()])
     environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
-    environment.by_identity = bool(watch._identities)
+    # Which containers are the same object tells who sees a change of one.
+    environment.by_identity = bool(watch._identities) or carried is not None
     _let_go(watch)
     return environment
 
@@ -112,9 +113,12 @@ def _itself(value: Any) -> Any:
 def given_back(environment: Environment, result: Any) -> str | None:
     """Say which container in a result is not the run's own: a recording would give back a copy."""
     todo, seen = [result], set()
+    placed = [] if environment.carried is None else environment.carried.tuples
     while todo:
         value = todo.pop()
         contents = contents_of(value)
+        if any(value is one for one in placed):
+            return 'the result is or holds a tuple that the function also puts elsewhere'
         if id(value) in seen or type(value) in (types.BuiltinMethodType, types.MethodWrapperType):
             continue
         seen.add(id(value))
