@@ -19,7 +19,7 @@ READERS = frozenset('getattr setattr hasattr delattr'.split())
 #: Names of what reads an attribute whose name is a string.
 _BY_STRING = frozenset('getattr setattr hasattr delattr attrgetter methodcaller __getattribute__ __setattr__'.split())
 #: Names of what reads all attributes.
-_ALL = frozenset('vars locals __dict__ __get__'.split())
+_ALL = frozenset('vars __dict__ __get__'.split())
 #: Methods that take an attribute's name, with how many arguments each has as a function; and what is made of names.
 _BY_NAME = {'__getattribute__': 2, '__setattr__': 3, '__delattr__': 2}
 _MADE_BY_NAMES = ('attrgetter', 'methodcaller')

@@ -358,6 +358,11 @@ def test_defaults() -> None:
     assert watch(grows).written() == 'the function changes __defaults__[0] of grows: it has 1 item and had 0 before'
 
 
+class Part:
+    def __init__(self, rate: float, unread: int) -> None:
+        self.rate, self.unread = rate, unread
+
+
 class Filter:
     gain = 2.0
     names: tuple[str, ...] = ()
@@ -367,7 +372,7 @@ class Filter:
         self.n = 3
         self.unread = 1
         self.t = 0
-        self.sub = types.SimpleNamespace(rate=0.1, unread=2)
+        self.sub = Part(0.1, 2)
 
     def step(self) -> Any:
         return self.W, self.n, self.gain, self.sub.rate
@@ -408,8 +413,8 @@ class Filter:
         (lambda f: setattr(f, 'W', Array()), 'attribute W of a Filter object is not the Array that it was'),
         (lambda f: setattr(f, 'n', 4), 'attribute n of a Filter object is 4 and was 3'),
         (lambda f: setattr(f, 'gain', 3.0), 'attribute gain of a Filter object is 3.0 and was not there'),
-        (lambda f: setattr(f.sub, 'rate', 0.2), 'attribute rate of a SimpleNamespace object is 0.2 and was 0.1'),
-        (lambda f: setattr(f, 'sub', 1), 'attribute sub of a Filter object is 1 and was a SimpleNamespace object'),
+        (lambda f: setattr(f.sub, 'rate', 0.2), 'attribute rate of a Part object is 0.2 and was 0.1'),
+        (lambda f: setattr(f, 'sub', 1), 'attribute sub of a Filter object is 1 and was a Part object'),
         (lambda f: delattr(f, 'n'), 'attribute n of a Filter object is gone and was 3'),
         (lambda f: setattr(f, '__dict__', {**f.__dict__, 'n': 9}), 'attribute n of a Filter object is 9 and was 3'),
         (lambda f: setattr(f, 'step', int), 'attribute step of a Filter object is class int and was not there'),
