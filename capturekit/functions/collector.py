@@ -70,7 +70,7 @@ class Before:
             return False
         if id(value) in self._before:
             return True
-        if id(value) in map(id, _young()):
+        if operator.countOf(map(id, _young()), id(value)):  # to the end of the list: one that is left holds itself
             self._since.add(id(value))
         if id(value) in self._since:  # by now: asking for the young may have made the collector collect
             return False

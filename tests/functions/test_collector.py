@@ -87,6 +87,16 @@ def test_a_young_object_that_was_there_is_held() -> None:
         assert not any(map(before.had, new))
 
 
+def test_nothing_holds_a_tuple_that_is_being_made(before: Before) -> None:
+    """Python fails to make a tuple that somebody else holds."""
+
+    def items() -> Iterator[int]:
+        assert not before.had([])
+        yield from range(20)
+
+    assert len(tuple(items())) == 20
+
+
 def test_what_somebody_tells_was_made(before: Before) -> None:
     before.made(OLD)
     assert not before.had(OLD)

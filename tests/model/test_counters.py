@@ -248,7 +248,7 @@ import cupy as cp
 box = []
 @ck.graphed
 def fn(x):
-    box.append(x)
+    box.insert(0, x)
     return x + 1
 for _ in range(4):
     fn(cp.arange(4.0))

@@ -115,6 +115,12 @@ def other_allocator(s: Scene) -> None:
     s.kept.append(s.a[:2] * 1)
 
 
+def by_its_shape(s: Scene) -> None:
+    s.kept.append(cp.ndarray((2,), s.a.dtype))
+    s.kept[0][...] = s.a[:2] * 10
+
+
+row('cupy.ndarray.__new__', 'cp.ndarray(shape)', by_its_shape, check=kept_equals(10, 20))
 row(
     'cupy.cuda.memory._set_thread_local_allocator', 'using_allocator of another pool', other_allocator,
     check=kept_equals(10, 20),
