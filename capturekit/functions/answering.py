@@ -268,6 +268,8 @@ class Answering:
         reason = lazy(self._fn)
         if environment is not None:
             written = environment.written() or next(iter(rehearsal.effects), None) or reason
+            if environment.too_much:
+                return self._keep(given, WatchedRun(None, rehearsal, written or '', result), fitted)
             if _is_forgiven(kind, written):
                 return result
             reason = written or shape_of_change(before, args, given.is_array) or given_back(environment, result)

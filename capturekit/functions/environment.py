@@ -43,6 +43,8 @@ class Environment:
     far = False
     #: Whether code asks if two objects are the same: one that is equal is another then.
     by_identity = False
+    #: Whether it is not known to its end, as following the run took too long.
+    too_much = False
 
     def __init__(
         self,
@@ -297,10 +299,9 @@ class Environment:
             if not inner.add(entry.kept, value):
                 slow.append(entry)
         self._rows, self._absent, self._cells, self._slots, self._slow = laid
-        self._functions = list(functions.values())
-        self._sequences, self._numbers = inner.sequences, inner.numbers
-        self.reached = reached | {id(value) for value, _, _, _ in self._objects}
-        self.reached |= set() if self.carried is None else self.carried.lists()
+        self._functions, self._sequences, self._numbers = list(functions.values()), inner.sequences, inner.numbers
+        grown = set[int]() if self.carried is None else self.carried.lists()
+        self.reached = reached | grown | {id(value) for value, _, _, _ in self._objects}
         self._more = self._has_more()
 
     def _has_more(self) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capturekit.functions.binding import AsFunction
+from capturekit.functions.follow_time import FollowTime
 from capturekit.functions.hidden_state import FILES, is_in_state, random_types, state_of
 from capturekit.functions.settings import Setting, setting_for
 from capturekit.functions.sights import (
@@ -95,6 +96,9 @@ class Holders:
         self._kept = 0
         self._at = ''
         self._far = False
+        #: Names that were looked for in classes.
+        self._sought: dict[tuple[int, str], type] = {}
+        self._time = FollowTime()
         #: Whether the run met a lock: what it changes is then ordered with what other threads change.
         self._waits = False
         #: Settings that no code has been met for, as they were when the run began.
@@ -201,6 +205,7 @@ class Holders:
     def _settle(self) -> None:
         """Watch the attributes of the objects met."""
         while self._pending or self._also or self._asks_all or self._asked_names:
+            self._time.must_go_on()
             if self._asked_names:
                 asked, self._asked_names = self._asked_names, set()
                 self._name(asked, asked, False)
@@ -250,7 +255,7 @@ class Holders:
         start = dict(layout.dictionary(value)) if layout.dictionary is not None else {}
         holder = Holder(value, cls, kind, layout, start, slots, owned, whole, set())
         self._holders[id(value)] = holder
-        self._attributes_of(holder, self._attributes, self._strings)
+        self._attributes_of(holder, self._attributes, True)
 
     def _class(self, cls: type) -> None:
         """Watch the bases of a class, and the special methods, which Python looks up without a name in code."""
@@ -276,35 +281,41 @@ class Holders:
         self._everything |= everything
         if new or asked or again:
             for holder in list(self._holders.values()):
-                self._attributes_of(holder, new | asked, asked)
+                self._time.must_go_on()
+                self._attributes_of(holder, new | asked, again)
 
     # Attributes
 
-    def _attributes_of(self, holder: Holder, names: Iterable[str], asked: Iterable[str]) -> None:
+    def _attributes_of(self, holder: Holder, names: Iterable[str], at_first: bool) -> None:
+        """Watch attributes of these names; ``at_first``: and all that count whatever code names."""
+        chosen = set(names) | (self._unnamed(holder) if at_first else set())
         if holder.kind == 'class':
-            chosen = set(names)
-            if self._everything:
-                chosen |= {name for base in bases_of(holder.value) for name in _public(base)}
             for name in sorted(chosen):
                 self._search_class(holder.value, name)
             if type(holder.value) is not type:
                 self._class_names(type(holder.value), chosen)
             return
-        chosen = set(names)
-        if holder.kind == 'object':
-            if issubclass(type(holder.cls), enum.EnumMeta):
-                chosen |= _OF_MEMBERS & holder.start.keys()
-            if holder.whole or (self._everything and holder.owned):
-                chosen |= holder.start.keys() | holder.slots.keys()
-                if self._everything:
-                    chosen |= {name for base in bases_of(holder.cls) for name in _public(base)}
-            if not holder.owned:
-                chosen |= {name for name, value in holder.start.items() if self._is_data(value)}
-                chosen |= {name for name, value in holder.slots.items() if self._is_data(value)}
-        elif self._everything and holder.owned and holder.kind == 'module':
-            chosen |= {name for name in holder.start if not name.startswith('__')}
         for name in sorted(chosen):
             self._attribute_of(holder, name)
+
+    def _unnamed(self, holder: Holder) -> set[str]:
+        """The attributes that count though no code names them."""
+        found: set[str] = set()
+        if holder.kind == 'class' and self._everything:
+            found = {name for base in bases_of(holder.value) for name in _public(base)}
+        elif holder.kind == 'object':
+            if issubclass(type(holder.cls), enum.EnumMeta):
+                found |= _OF_MEMBERS & holder.start.keys()
+            if holder.whole or (self._everything and holder.owned):
+                found |= holder.start.keys() | holder.slots.keys()
+                if self._everything:
+                    found |= {name for base in bases_of(holder.cls) for name in _public(base)}
+            if not holder.owned:
+                found |= {name for name, value in holder.start.items() if self._is_data(value)}
+                found |= {name for name, value in holder.slots.items() if self._is_data(value)}
+        elif holder.kind == 'module' and self._everything and holder.owned:
+            found = {name for name in holder.start if not name.startswith('__')}
+        return found
 
     def _attribute_of(self, holder: Holder, name: str) -> None:
         if name in holder.start:
@@ -359,8 +370,11 @@ class Holders:
             return f' of function {getattr(holder.value, "__name__", "")}'
         return f' of {a(type(holder.value))}'
 
-    def _search_class(self, cls: type, name: str) -> bool:
-        """Watch what a class and its bases hold under a name. True if one does."""
+    def _search_class(self, cls: type, name: str) -> None:
+        """Watch what a class and its bases hold under a name."""
+        if (id(cls), name) in self._sought:
+            return
+        self._sought[id(cls), name] = cls
         found = False
         for base in bases_of(cls):
             foreign = self._is_foreign_class(base)
@@ -372,7 +386,6 @@ class Holders:
                 self._absent.setdefault(id(base), (members, set(), f'attribute {{}} of class {name_of(base)}'))[1].add(
                     name
                 )
-        return found
 
     def _class_attribute(self, cls: type, name: str, value: Any) -> None:
         if type(value) is types.MemberDescriptorType or not made_by_class_statement(cls):

@@ -119,7 +119,7 @@ class StateChanges:
             if not self._only_grows(entry, change.kept, now):
                 raise NotUnderstood
             return GrowingList(entry, now, len(now) - len(change.kept.parts))
-        if type(before) is int and type(now) is int and not change.path and self._is_only(entry, _counting):
+        if type(before) is int and type(now) is int and not change.path and self._is_only(entry, counting):
             return Counter(entry, now - before)
         if not self._is_state(now) or any(self._watch._before.had(one) for one in _tuples_in(now)):
             raise NotUnderstood
@@ -158,7 +158,7 @@ class StateChanges:
     def _only_grows(self, entry: WatchedValue, kept: Kept, now: list[Any]) -> bool:
         """Whether a list has got items that launches can append, and nothing else is done with it."""
         count = len(kept.parts)
-        if kept is not entry.kept or not self._is_only(entry, _appending):
+        if kept is not entry.kept or not self._is_only(entry, appending):
             return False
         if any(difference(part, item) is not None for part, item in zip(kept.parts, now)):
             return False
@@ -243,7 +243,7 @@ _LEFT_OUT = ('CACHE', 'EXTENDED_ARG', 'NOP', 'PUSH_NULL')
 _NAMING = frozenset({*dis.hasname, *dis.hasfree})
 
 
-def _appending(steps: list[dis.Instruction], number: int) -> set[int]:
+def appending(steps: list[dis.Instruction], number: int) -> set[int]:
     """The instruction that loads a list, if its method ``append`` is loaded from it at once."""
     following = steps[number + 1 : number + 2]
     loads = steps[number].opname in ('LOAD_ATTR', 'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF')
@@ -254,7 +254,7 @@ def _appending(steps: list[dis.Instruction], number: int) -> set[int]:
     return {number} if loads and method else set()
 
 
-def _counting(steps: list[dis.Instruction], number: int) -> set[int]:
+def counting(steps: list[dis.Instruction], number: int) -> set[int]:
     """The instructions that load and store the value, if this one begins ``place += number``."""
     load = steps[number]
     attribute = load.opname == 'LOAD_ATTR'

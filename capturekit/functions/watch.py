@@ -26,6 +26,7 @@ import numpy as np
 from capturekit.functions.code_met import CodeMet, read_cell
 from capturekit.functions.code_reads import READERS
 from capturekit.functions.environment import Environment
+from capturekit.functions.follow_time import TooLong
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
 from capturekit.functions.holders import never
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
@@ -104,6 +105,8 @@ class Watch(CodeMet):
         self._before.__enter__()
         try:
             self._begin()
+        except TooLong as error:
+            self._failure = error
         except BaseException:
             self._before.__exit__()
             raise
@@ -114,6 +117,7 @@ class Watch(CodeMet):
 
     def _begin(self) -> None:
         """Watch what the function holds before it runs."""
+        self._time.begin()
         self._settings = settings_now()
         routines = None if self._array is None else routines_now()
         if routines is not None:
@@ -159,7 +163,9 @@ class Watch(CodeMet):
             if self._importing is not None:
                 self._while_importing(self._importing, frame, event)
             elif event == 'call':
+                self._time.begin()
                 self._called(frame)
+                self._time.end()
             elif event == 'c_call':
                 self._called_in_c(frame, argument)
         except Exception as error:

@@ -8,6 +8,7 @@ from typing import Any
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.code_met import CodeMet
 from capturekit.functions.environment import Environment
+from capturekit.functions.follow_time import TooLong
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
 from capturekit.functions.holders import Holder, a
 from capturekit.functions.state_changes import StateChanges
@@ -33,7 +34,9 @@ def finish(watch: CodeMet, carries: bool = False) -> Environment:
     """
     changes = StateChanges(watch)
     written = _written(watch, changes if carries else None)
-    if watch._failure is not None:
+    if isinstance(watch._failure, TooLong):
+        watch._unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
+    elif watch._failure is not None:
         watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
     _aliases(watch)
     name = watch._of_arrays()
@@ -54,6 +57,7 @@ def finish(watch: CodeMet, carries: bool = False) -> Environment:
         entries, objects, arrays, watch._unwatchable, written, missing, bases, _all_names(watch), forms, carried
     )
     environment.own = watch._own
+    environment.too_much = isinstance(watch._failure, TooLong)
     environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()])
     environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
     # Which containers are the same object tells who sees a change of one.

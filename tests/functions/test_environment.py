@@ -359,8 +359,7 @@ def test_defaults() -> None:
 
 
 class Part:
-    def __init__(self, rate: float, unread: int) -> None:
-        self.rate, self.unread = rate, unread
+    rate, unread = 0.1, 2
 
 
 class Filter:
@@ -372,7 +371,8 @@ class Filter:
         self.n = 3
         self.unread = 1
         self.t = 0
-        self.sub = Part(0.1, 2)
+        self.sub = Part()
+        vars(self.sub).update(rate=0.1, unread=2)
 
     def step(self) -> Any:
         return self.W, self.n, self.gain, self.sub.rate

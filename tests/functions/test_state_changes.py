@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions.state_changes import _appending, _counting, only_used
+from capturekit.functions.state_changes import appending, counting, only_used
 
 
 class Counter:
@@ -38,7 +38,7 @@ def not_named(one: Any) -> None:
 
 @pytest.mark.parametrize('function', [added, taken, of_two, not_named], ids=lambda one: one.__name__)
 def test_counting_is_understood(function: Callable[..., Any]) -> None:
-    assert only_used(function.__code__, 'n_calls', _counting)
+    assert only_used(function.__code__, 'n_calls', counting)
 
 
 def stored(one: Any) -> None:
@@ -88,7 +88,7 @@ OTHERWISE = [stored, read, by_another, by_a_fraction, from_another, kept, by_nam
 
 @pytest.mark.parametrize('function', OTHERWISE, ids=lambda one: one.__name__)
 def test_anything_else_is_not(function: Callable[..., Any]) -> None:
-    assert not only_used(function.__code__, 'n_calls', _counting)
+    assert not only_used(function.__code__, 'n_calls', counting)
 
 
 def appended(one: Any) -> None:
@@ -104,7 +104,7 @@ def appended_by_name(one: Any) -> None:
 
 @pytest.mark.parametrize('function', [appended, appended_by_name, not_named], ids=lambda one: one.__name__)
 def test_appending_is_understood(function: Callable[..., Any]) -> None:
-    assert only_used(function.__code__, 'items', _appending)
+    assert only_used(function.__code__, 'items', appending)
 
 
 def counted_items(one: Any) -> int:
@@ -123,7 +123,7 @@ def extended(one: Any) -> None:
 
 @pytest.mark.parametrize('function', [counted_items, taken_out, extended], ids=lambda one: one.__name__)
 def test_other_uses_of_a_list_are_not(function: Callable[..., Any]) -> None:
-    assert not only_used(function.__code__, 'items', _appending)
+    assert not only_used(function.__code__, 'items', appending)
 
 
 def looks(one: Any) -> Any:

@@ -1,0 +1,191 @@
+"""One program, made twice: called eagerly and graphed, compared call by call, and timed.
+
+With NumPy in the place of CuPy both makings run plainly: that shows that the calls into the package are right, and
+that the program does the same whenever it is made.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import random
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import capturekit as ck
+from tests.packages.compare import EQUAL, NEAR, WRONG, Found, Leaf, compare, leaves
+from tests.packages.registry import Draw, Program, itself
+
+Row = dict[str, Any]
+CALLS, TIMED = 6, 20
+#: The outcome of a program that raises when it runs plainly, and of one that gives something else at each run.
+FAILS, UNSTEADY = 'fails', 'unsteady'
+
+
+class Raised(Exception):
+    """A call of a program has raised."""
+
+
+def in_words(error: BaseException) -> str:
+    """An exception and those that it came from, in one line."""
+    words = ' '.join(f'{type(error).__name__}: {error}'.split())
+    before = error.__cause__ or error.__context__
+    return words if before is None else f'{words} (from {in_words(before)})'
+
+
+class Said(logging.Handler):
+    """What capturekit's logger says meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+    def __enter__(self) -> Said:
+        logging.getLogger('capturekit').addHandler(self)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        logging.getLogger('capturekit').removeHandler(self)
+
+
+def wait(cp: Any) -> None:
+    """Wait for the device, and raise what has gone wrong on it."""
+    if cp is not np:
+        cp.cuda.runtime.deviceSynchronize()
+
+
+def sow(cp: Any, seed: int) -> None:
+    """Seed all generators that a package may draw from."""
+    cp.random.seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+
+
+class Making:
+    """A program, made for one way of calling it."""
+
+    def __init__(self, program: Program, cp: Any, wrap: Callable[[Any], Any]) -> None:
+        self._cp = cp
+        sow(cp, 1000)
+        self._case = program.make(cp, Draw(cp, 1000))
+        self.fn = wrap(self._case.call)
+        self._results: list[Any] = []
+
+    def called(self, number: int) -> list[Leaf]:
+        """What one call gives and leaves. Raises Raised."""
+        arguments = self._case.arguments(Draw(self._cp, number))
+        sow(self._cp, number)
+        try:
+            result = self.fn(*arguments)
+            wait(self._cp)
+        except Exception as error:
+            raise Raised(f'call {number} raises {in_words(error)}') from error
+        self._results.append(result)
+        left = {'result': self._case.tell(result), 'arguments': arguments, 'state': self._case.state()}
+        return list(leaves(left, self._cp))
+
+    def kept(self) -> list[Leaf]:
+        """What the results of all calls hold by now."""
+        return list(leaves([self._case.tell(result) for result in self._results], self._cp))
+
+    def story(self) -> list[list[Leaf]]:
+        """What so many calls give, and at the end what their results hold then. Raises Raised."""
+        told = [self.called(number) for number in range(1, CALLS + 1)]
+        return [*told, self.kept()]
+
+    def microseconds(self) -> float:
+        """The median time of a call with fresh arguments."""
+        taken = []
+        for number in range(CALLS + 1, CALLS + 1 + TIMED):
+            arguments = self._case.arguments(Draw(self._cp, number))
+            sow(self._cp, number)
+            wait(self._cp)
+            begun = time.perf_counter()
+            self.fn(*arguments)
+            wait(self._cp)
+            taken.append(time.perf_counter() - begun)
+        return statistics.median(taken) * 1e6
+
+
+def judge(program: Program, cp: Any) -> Row:
+    """What became of a program: eagerly and graphed, or plainly twice if ``cp`` is NumPy."""
+    row: Row = {'package': program.package, 'program': program.name, 'about': program.about}
+    try:
+        eager = Making(program, cp, itself)
+        want = eager.story()
+    except Exception as error:
+        return {**row, 'outcome': FAILS, 'text': str(error) if isinstance(error, Raised) else in_words(error)}
+    with Said() as said:
+        other = Making(program, cp, itself if cp is np else ck.graphed)
+        found = _compared(other, want)
+        if cp is not np:
+            row |= how(other.fn, said.texts)
+        row |= {'outcome': found.outcome, 'text': found.text}
+        if found.outcome != WRONG:
+            row |= _times(eager, other)
+    if cp is not np:
+        other.fn.clear()
+    if found.outcome != EQUAL:
+        row |= _steadiness(_compared(Making(program, cp, itself), want), found)
+    return row
+
+
+def _compared(making: Making, want: list[list[Leaf]]) -> Found:
+    """How the calls of a making differ from what is wanted."""
+    try:
+        got = making.story()
+    except Raised as error:
+        return Found(WRONG, str(error))
+    worst = Found()
+    for number, (mine, theirs) in enumerate(zip(want, got), 1):
+        found = compare(mine, theirs)
+        if found.outcome == WRONG or worst.outcome == EQUAL:
+            where = f'call {number}' if number <= CALLS else 'later the results'
+            worst = Found(found.outcome, found.text and f'{where}{found.text}')
+        if worst.outcome == WRONG:
+            break
+    return worst
+
+
+def _times(eager: Making, other: Making) -> Row:
+    """How long calls take. What they raise is told: the calls before were right."""
+    try:
+        return {'eager_us': round(eager.microseconds(), 1), 'other_us': round(other.microseconds(), 1)}
+    except Exception as error:
+        return {'untimed': in_words(error)}
+
+
+def _steadiness(again: Found, found: Found) -> Row:
+    """What it means for a difference how two eager runs differ."""
+    if again.outcome == WRONG:
+        return {'outcome': UNSTEADY, 'text': f'{found.text}; two eager runs differ, too: {again.text}'}
+    if again.outcome == NEAR:
+        return {'text': f'{found.text}; two eager runs differ, too'}
+    return {}
+
+
+def how(graphed: Any, said: list[str]) -> Row:
+    """How a graphed function runs by now: by the variant that was used last."""
+    variants = graphed.variants
+    last = variants[0] if variants else None
+    reason = last.reason if last is not None else ''
+    if not reason and (last is None or last.state not in ('recorded', 'pieces')):
+        reason = said[-1] if said else 'each call is of another kind, or goes another way'
+    told = io.StringIO()
+    if reason:
+        graphed.explain(told)
+    return {
+        'state': 'eager' if last is None else last.state,
+        'explained': told.getvalue()[:4000],
+        'reason': ' '.join(reason.split()),
+        'launches': sum(variant.launches for variant in variants),
+        'variants': len(variants),
+        'seams': [' '.join(str(seam).split()) for seam in (last.seams if last is not None else ())],
+    }

@@ -1,0 +1,88 @@
+"""Arrays rearranged, reduced and packed by einops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.packages.registry import Case, Draw, module, program
+
+
+@program('einops')
+def rearrange(cp: Any, draw: Draw) -> Case:
+    """Images are cut into patches, and put together again."""
+    cut = module('einops').rearrange
+
+    def step(images: Any) -> Any:
+        patches = cut(images, 'b (h p) (w q) c -> b (h w) (p q c)', p=4, q=4)
+        centred = patches - patches.mean(axis=-1, keepdims=True)
+        return cut(centred, 'b (h w) (p q c) -> b (h p) (w q) c', h=4, p=4, q=4)
+
+    return Case(step, lambda draw: (draw.normal(3, 16, 24, 2),))
+
+
+@program('einops')
+def reduce(cp: Any, draw: Draw) -> Case:
+    """Images are pooled by the largest and by the mean."""
+    pool = module('einops').reduce
+
+    def step(images: Any) -> Any:
+        largest = pool(images, 'b (h p) (w q) -> b h w', 'max', p=2, q=2)
+        return largest, pool(images, 'b h w -> b 1 w', 'mean'), pool(images, 'b h w ->', 'sum')
+
+    return Case(step, lambda draw: (draw.normal(3, 16, 24, dtype='f4'),))
+
+
+@program('einops')
+def repeat(cp: Any, draw: Draw) -> Case:
+    """A small image is repeated into a larger one."""
+    again = module('einops').repeat
+    return Case(lambda image: again(image, 'h w -> n (h p) (w q)', n=2, p=3, q=2), lambda draw: (draw.normal(8, 9),))
+
+
+@program('einops')
+def attention(cp: Any, draw: Draw) -> Case:
+    """Attention with several heads is written with einsum and rearrange."""
+    einops = module('einops')
+    weights = draw.normal(24, 72, dtype='f4')
+
+    def step(x: Any) -> Any:
+        q, k, v = einops.rearrange(x @ weights, 'b t (three h d) -> three b h t d', three=3, h=4)
+        scores = einops.einsum(q, k, 'b h i d, b h j d -> b h i j') / 2.5
+        scores = cp.exp(scores - scores.max(axis=-1, keepdims=True))
+        mixed = einops.einsum(scores / scores.sum(axis=-1, keepdims=True), v, 'b h i j, b h j d -> b h i d')
+        return einops.rearrange(mixed, 'b h t d -> b t (h d)')
+
+    return Case(step, lambda draw: (draw.normal(2, 10, 24, dtype='f4'),))
+
+
+@program('einops')
+def pack_and_unpack(cp: Any, draw: Draw) -> Case:
+    """Arrays of different shapes are packed into one, changed, and unpacked."""
+    einops = module('einops')
+
+    def step(a: Any, b: Any) -> Any:
+        packed, shapes = einops.pack([a, b], 'b *')
+        return einops.unpack(cp.tanh(packed) * 2, shapes, 'b *')
+
+    return Case(step, lambda draw: (draw.normal(4, 5), draw.normal(4, 3, 2)))
+
+
+@program('einops')
+def shapes_from_a_pattern(cp: Any, draw: Draw) -> Case:
+    """Lengths are parsed out of a shape and used in arithmetic."""
+    einops = module('einops')
+
+    def step(x: Any) -> Any:
+        lengths = einops.parse_shape(x, 'batch _ width')
+        return einops.rearrange(x, 'b h w -> (b w) h') / (lengths['batch'] * lengths['width'])
+
+    return Case(step, lambda draw: (draw.normal(3, 4, 5),))
+
+
+@program('einops')
+def list_of_arrays(cp: Any, draw: Draw) -> Case:
+    """A list of arrays is stacked by a pattern."""
+    einops = module('einops')
+    return Case(
+        lambda frames: einops.rearrange(frames, 't h w -> h (t w)'), lambda draw: ([draw.normal(6, 5) for _ in 'abc'],)
+    )
