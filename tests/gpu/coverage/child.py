@@ -3,7 +3,8 @@
 Columns:
     bare: CuPy's own ``begin_capture`` and ``end_capture``, without capturekit.
     strict: ``ck.capture()``.
-    rehearsed: ``ck.capture(rehearsal=ck.rehearse(fn), pieces=True)``.
+    rehearsed: ``ck.capture(rehearsal=ck.rehearse(fn))``.
+    pieces: ``ck.capture(rehearsal=ck.rehearse(fn), pieces=True)``.
     graphed: ``ck.graphed(fn)``, called four times.
 
 Temperatures: *warm*: the case has run eagerly before; *cold*: nothing of it has run in this process.
@@ -32,7 +33,7 @@ import numpy as np
 from tests.gpu.coverage import cases
 from tests.gpu.coverage.values import arrays, difference, to_host
 
-COLUMNS = ('bare', 'strict', 'rehearsed', 'graphed')
+COLUMNS = ('bare', 'strict', 'rehearsed', 'pieces', 'graphed')
 TEMPERATURES = ('warm', 'cold')
 CALLS = 4
 
@@ -79,18 +80,24 @@ def record_strict(fn: Callable[[], Any], row: dict[str, Any]) -> tuple[Any, Call
     return out, cap.graph.launch
 
 
-def record_rehearsed(fn: Callable[[], Any], row: dict[str, Any]) -> tuple[Any, Callable[[], None]]:
+def record_rehearsed(
+    fn: Callable[[], Any], row: dict[str, Any], pieces: bool = False
+) -> tuple[Any, Callable[[], None]]:
     ck = capturekit()
     rehearsal = ck.rehearse(fn)
     synchronize()
     row['rehearsal'] = to_host(rehearsal.result)
-    with ck.capture(rehearsal=rehearsal, pieces=True) as cap:
+    with ck.capture(rehearsal=rehearsal, pieces=pieces) as cap:
         out = fn()
     row['keep'] = cap
     return out, cap.graph.launch
 
 
-RECORD = {'bare': record_bare, 'strict': record_strict, 'rehearsed': record_rehearsed}
+def record_pieces(fn: Callable[[], Any], row: dict[str, Any]) -> tuple[Any, Callable[[], None]]:
+    return record_rehearsed(fn, row, pieces=True)
+
+
+RECORD = {'bare': record_bare, 'strict': record_strict, 'rehearsed': record_rehearsed, 'pieces': record_pieces}
 
 
 def launched(column: str, fn: Callable[[], Any], row: dict[str, Any]) -> list[Any]:

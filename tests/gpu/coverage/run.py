@@ -28,7 +28,7 @@ from typing import Any
 
 from tests.gpu.coverage import cases
 
-COLUMNS = ('bare', 'strict', 'rehearsed', 'graphed')
+COLUMNS = ('bare', 'strict', 'rehearsed', 'pieces', 'graphed')
 TEMPERATURES = ('warm', 'cold')
 NOT_INITIALIZED = 3
 

@@ -19,7 +19,8 @@ OUTCOMES = ('equal', 'refused', 'other error', 'lost', 'wrong', 'died', 'eager f
 COLUMNS = {
     'bare': "CuPy's own `begin_capture` and `end_capture`, with a memory pool of its own; capturekit is not imported",
     'strict': '`with ck.capture() as cap:`, launched twice',
-    'rehearsed': '`with ck.capture(rehearsal=ck.rehearse(fn), pieces=True) as cap:`, launched twice',
+    'rehearsed': '`with ck.capture(rehearsal=ck.rehearse(fn)) as cap:`, launched twice',
+    'pieces': '`with ck.capture(rehearsal=ck.rehearse(fn), pieces=True) as cap:`, launched twice',
     'graphed': '`ck.graphed(fn)`, called four times',
 }
 MEANINGS = {
@@ -151,7 +152,8 @@ def page(results: dict[str, Any]) -> str:
     known = [f'{machine[key]}' if key == 'gpu' else f'{key} {machine[key]}' for key in machine if machine[key]]
     parts = [INTRODUCTION.format(given=len(cases.GIVEN), more=len(cases.MORE))]
     parts += [f'Run on: {", ".join(sorted(known))}.\n'] if known else []
-    parts += [f'- *{name}*: {text}' for name, text in COLUMNS.items()]
+    tried = {row['column'] for row in rows}
+    parts += [f'- *{name}*: {text}' for name, text in COLUMNS.items() if name in tried]
     parts += ['']
     parts += [f'- *{name}*: {text}' for name, text in MEANINGS.items()]
     parts += counts(rows)
