@@ -24,6 +24,7 @@ from capturekit.functions.beside import Beside
 from capturekit.functions.binding import lazy
 from capturekit.functions.call_turns import TURNS
 from capturekit.functions.environment import Environment
+from capturekit.functions.follow_time import LONGEST
 from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import Kind, fits_here, fitting, fitting_now, same_way, to_front
 from capturekit.functions.number_arguments import Unfit
@@ -49,6 +50,8 @@ from capturekit.model.value_changes import shape_of_change, snapshot
 
 #: Calls in a row that did not fit what was recorded, after which a kind of call stays eager.
 PATIENCE = 8
+#: Runs in a row that could not be recorded for the same reason, after which a kind of call stays eager.
+HOPE = 3
 #: Host reads up to which the device decides whether to go on: a launch of many conditional nodes costs more.
 CHAIN = 16
 #: Calls by the host between graphs up to which pieces are likely to be worth it.
@@ -199,7 +202,8 @@ class Answering:
                 return _finished(given, result)
 
     def _launched(self, given: Given, variant: Variant) -> None:
-        given.kind.misses = given.kind.strange = 0
+        given.kind.misses = given.kind.strange = given.kind.repeated = 0
+        given.kind.followed = 0.0
         if self._options.later and variant.plan is not None:
             call = Call(variant, variant.plan.launches, given.platform.cupy.cuda.get_current_stream())
             self.last.call = call
@@ -264,6 +268,7 @@ class Answering:
         finally:
             GARBAGE.release()
             BUSY.depth -= 1
+        kind.followed += watch.seconds if watch else 0.0
         environment = watch.environment if watch else None
         reason = lazy(self._fn)
         if environment is not None:
@@ -302,7 +307,7 @@ class Answering:
             to_front(kind, same)
             return run.result
         kind.strange += 1
-        if kind.strange > self._options.limit + PATIENCE:
+        if kind.strange > self._options.limit + PATIENCE or self._costs_too_much(kind, run.reason):
             reason = run.reason or 'what it depends on besides its arguments is different at nearly each call'
             self._stay_eager(kind, self._variant(given, None, run.rehearsal, reason), reason)
             return run.result
@@ -314,6 +319,11 @@ class Answering:
         kind.variants.insert(0, variant)
         kind.drop_beyond(self._options.limit)
         return run.result
+
+    @staticmethod
+    def _costs_too_much(kind: Kind, reason: str) -> bool:
+        """Whether runs were followed in vain for long enough, or as often as one could hope for another end."""
+        return kind.repeats(reason) >= HOPE or (kind.strange >= HOPE and kind.followed > LONGEST)
 
     @staticmethod
     def _variant(given: Given, environment: Environment | None, rehearsal: Rehearsal, reason: str) -> Variant:

@@ -10,7 +10,7 @@ from inspect import CO_NESTED
 from types import CellType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
-from capturekit.functions.code_reads import names_of
+from capturekit.functions.code_reads import NameGiven, names_of
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.holders import FUNCTION_PARTS, Holders
 from capturekit.functions.sights import is_cupys, is_itself, named_in
@@ -44,6 +44,11 @@ class CodeMet(Holders):
         self._functions: dict[int, FunctionType] = {}
         self._searched: set[int] = set()
         self._swept: set[int] = set()
+        #: Code of an ``__init__`` that was given an object which was there before.
+        self._begun_again: set[int] = set()
+        #: Code that calls ``getattr`` or its like, and where: see :class:`CodeNames`.
+        self._asking: dict[int, CodeType] = {}
+        self._sites: dict[tuple[int, int], NameGiven] = {}
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
 

@@ -23,7 +23,17 @@ _ALL = frozenset('vars __dict__ __get__'.split())
 #: Methods that take an attribute's name, with how many arguments each has as a function; and what is made of names.
 _BY_NAME = {'__getattribute__': 2, '__setattr__': 3, '__delattr__': 2}
 _MADE_BY_NAMES = ('attrgetter', 'methodcaller')
+_VARIABLES = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW', 'LOAD_DEREF', 'LOAD_CLASSDEREF')
+_EMPTY = ('BUILD_LIST', 'BUILD_MAP', 'BUILD_SET')
+_CALLS = ('PRECALL', 'CALL', 'CALL_FUNCTION')
 _NO_ARGUMENTS = ('PUSH_NULL', 'KW_NAMES', 'PRECALL', 'NOP', 'COPY_FREE_VARS')
+
+
+class NameGiven(NamedTuple):
+    """What gives ``getattr`` or its like the attribute's name: a text in the code, or the value of a variable."""
+
+    is_variable: bool
+    text: str
 
 
 class CodeNames(NamedTuple):
@@ -31,7 +41,9 @@ class CodeNames(NamedTuple):
 
     ``identities``: the globals that something is compared with by ``is``, each with the names of the attributes that
     lead on from it, None for what is neither global nor constant; ``imports``: modules imported in it, with the level;
-    ``unknown``: what is not understood, in words, or ''.
+    ``unknown``: what is not understood, in words, or ''; ``sites``: the calls of ``getattr`` and its like, by the id of
+    their code object and the offset of the call in it. Where one of them is called and is not
+    here, it reads any attribute.
     """
 
     read: frozenset[str]
@@ -42,6 +54,7 @@ class CodeNames(NamedTuple):
     identities: frozenset[tuple[str, ...] | None]
     imports: frozenset[tuple[str, int]]
     unknown: str
+    sites: dict[tuple[int, int], NameGiven]
 
 
 class _Names:
@@ -54,11 +67,12 @@ class _Names:
         self.identities: set[tuple[str, ...] | None] = set()
         self.imports: set[tuple[str, int]] = set()
         self.unknown = ''
+        self.sites: dict[tuple[int, int], NameGiven] = {}
 
     def add(self, code: CodeType) -> None:
         """Take in one code object, without those nested in it."""
         met: set[str] = set()
-        instructions = [i for i in dis.get_instructions(code) if i.opname not in ('CACHE', 'EXTENDED_ARG')]
+        instructions = [one for i in dis.get_instructions(code) for one in _single(i)]
         line = code.co_firstlineno
         for number, instruction in enumerate(instructions):
             if instruction.starts_line and not isinstance(instruction.starts_line, bool):
@@ -74,6 +88,8 @@ class _Names:
                 self.everything |= instruction.opname == 'MATCH_CLASS'
                 continue
             met.add(name)
+            if name in READERS and instruction.opname in _GLOBALS_READ:
+                self._called(code, instructions, number)
             self._named(instructions, number, name, line)
         unsaid = set(code.co_names) - met  # in the code, but dis doesn't say how
         self.read |= unsaid
@@ -89,8 +105,6 @@ class _Names:
             self.everything = True
         if kind in _GLOBALS_READ:
             self.read.add(name)
-            if name in READERS and not _by_constant(instructions, number):
-                self.everything = True
         elif kind in _GLOBALS_MADE:
             self.written.add(name)
         elif kind == 'IMPORT_NAME':
@@ -101,6 +115,14 @@ class _Names:
             self.attributes.add(name)
             if name in OUT_OF_SIGHT and kind != 'STORE_ATTR':
                 self._unknown(f'attribute {name}', line)
+
+    def _called(self, code: CodeType, instructions: list[dis.Instruction], number: int) -> None:
+        """Note where ``getattr`` or its like, which is loaded there, is called, and what holds the attribute's name."""
+        call, name = _name_given(instructions, number)
+        if call is None:
+            self.everything = True
+        elif name is not None:
+            self.sites[id(code), call.offset] = NameGiven(name.opname != 'LOAD_CONST', name.argval)
 
     def _unknown(self, what: str, line: int) -> None:
         self.unknown = self.unknown or f'{what} at line {line}'
@@ -125,7 +147,7 @@ def names_of(code: CodeType) -> CodeNames:
     return CodeNames(
         frozenset(found.read), frozenset(found.written), frozenset(found.attributes | found.strings),
         frozenset(found.strings), found.everything, frozenset(found.identities), frozenset(found.imports),
-        found.unknown,
+        found.unknown, found.sites,
     )  # fmt: skip
 
 
@@ -137,33 +159,64 @@ def nested(code: CodeType) -> Iterator[CodeType]:
             yield from nested(constant)
 
 
-def _by_constant(instructions: list[dis.Instruction], number: int) -> bool:
-    """True if the function loaded there is called at once, and its second argument is a text in the code.
+def _single(instruction: dis.Instruction) -> list[dis.Instruction]:
+    """An instruction, those of which it is made where it loads two variables, or none where it does nothing."""
+    if instruction.opname in ('CACHE', 'EXTENDED_ARG'):
+        return []
+    if not instruction.opname.startswith('LOAD_FAST') or type(instruction.argval) is not tuple:
+        return [instruction]
+    load = dis.opmap['LOAD_FAST']
+    return [instruction._replace(opname='LOAD_FAST', opcode=load, argval=name) for name in instruction.argval]
 
-    The stack is followed from the function on: the second argument begins where there is one value more than the
-    function and its first argument.
+
+def _name_given(
+    instructions: list[dis.Instruction], number: int
+) -> tuple[dis.Instruction | None, dis.Instruction | None]:
+    """The call of the function loaded there, if it is called at once, and the instruction that loads the name for it.
+
+    The name is the second argument. It is None if it is neither a text in the code nor a variable. The stack is
+    followed from the function on: the second argument begins where there is one value more than the function and its
+    first argument.
     """
     top = _effect(instructions[number])
     if instructions[number + 1].opname == 'PUSH_NULL':
         number, top = number + 1, top + 1
-    depth, second, text = top, False, False
-    calls = ('PRECALL',) if 'PRECALL' in dis.opmap else ('CALL', 'CALL_FUNCTION')
-    for instruction in instructions[number + 1 :]:
+    depth, name, certain = top, None, True
+    depths: dict[int, int] = {}  # where jumps lead
+    for position, instruction in enumerate(instructions[number + 1 :], number + 1):
         kind = instruction.opname
-        if kind in calls and depth - top == instruction.arg:
-            return second and text
-        if 'JUMP' in kind or kind in ('CALL_FUNCTION_EX', 'FOR_ITER', 'RETURN_VALUE'):
-            return False
+        depth = depths.get(instruction.offset, depth)
+        if kind in _CALLS and depth - top == instruction.arg:
+            return instructions[position + (kind == 'PRECALL')], name if certain else None
+        if depth == top and not kind.startswith('LOAD_') and (kind not in _EMPTY or instruction.arg):
+            break  # something else is done with the function
+        if 'JUMP' in kind:
+            certain = certain and depth > top + 2
+            if instruction.argval <= instruction.offset:
+                break
+            depths[instruction.argval] = depth + dis.stack_effect(instruction.opcode, instruction.arg, jump=True)
+        elif kind in ('CALL_FUNCTION_EX', 'FOR_ITER', 'RETURN_VALUE'):
+            break
         before, depth = depth, depth + _effect(instruction)
-        if depth == top + 2 and before >= depth and second:
-            text = False  # the second argument is reckoned from others
-        elif depth <= top + 1:
-            second = text = False
-        elif before == top + 1 and depth == top + 2:
-            second, text = True, instruction.opname == 'LOAD_CONST' and type(instruction.argval) is str
-        elif depth > top + 2 and before < top + 2:
-            second, text = True, False
-    return False
+        if before == top + 1 and depth == top + 2:
+            name = instruction if _is_a_name(instruction) else None
+        elif name is None or (depth < top + 3 and 'JUMP' not in kind) or _may_change(name, kind):
+            name = None  # it is reckoned from others, or may be another by now
+    return None, None
+
+
+def _may_change(name: dis.Instruction, kind: str) -> bool:
+    """Whether an instruction between that which loads the name and the call may put another one into its variable."""
+    if name.opname.startswith('LOAD_FAST'):
+        return 'STORE_' in kind or 'DELETE_' in kind
+    return name.opname != 'LOAD_CONST' and kind != 'LOAD_CONST' and kind not in _VARIABLES
+
+
+def _is_a_name(instruction: dis.Instruction) -> bool:
+    """Whether an instruction loads a text in the code, or a local variable."""
+    if instruction.opname == 'LOAD_CONST':
+        return type(instruction.argval) is str
+    return instruction.opname in _VARIABLES
 
 
 def _by_constants(instructions: list[dis.Instruction], number: int, name: str) -> bool:

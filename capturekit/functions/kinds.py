@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from bisect import bisect_left
 from typing import Any
@@ -27,12 +28,23 @@ class Kind:
         self.calls = 0
         #: Calls in a row that no launch answered: because a check failed, because nothing fitted.
         self.misses = self.strange = 0
+        #: Seconds for which runs were followed since the last launch; the last one's reason, and how often it came.
+        self.followed = 0.0
+        self.reason = ''
+        self.repeated = 0
         #: Whether the last run that was watched changed something; and how many such runs were not held against it.
         self.sure = False
         self.forgiven = 0
         #: Why calls that a variant fits ran eagerly all the same; '' where none did.
         self.aside = ''
         self.lock = threading.RLock()
+
+    def repeats(self, reason: str) -> int:
+        """How many runs in a row could not be recorded for this reason; one with other numbers is the same."""
+        alike = re.sub(r'\d+', '#', reason)
+        self.repeated = self.repeated + 1 if alike == self.reason else 1
+        self.reason = alike
+        return self.repeated if reason else 0
 
     def keep_only(self, variant: Variant) -> None:
         """Close all other variants."""

@@ -27,17 +27,20 @@ from capturekit.model.value_changes import difference
 _KINDS = ('attribute', 'slot', 'global', 'variable')
 #: By these names code reads what it does not name.
 _OPENING = frozenset(
-    'locals vars globals eval exec dir getattr _getframe currentframe stack f_locals f_globals gc ctypes inspect '
-    'pickle copy deepcopy attrgetter methodcaller cell_contents __dict__ __getattribute__ __get__ __getstate__ '
+    'locals vars globals eval exec dir _getframe currentframe f_locals f_globals gc ctypes inspect '
+    'pickle attrgetter methodcaller cell_contents __dict__ __getattribute__ __get__ __getstate__ '
     '__reduce__ __reduce_ex__ __self__ __closure__ __globals__'.split()
 )
 _OPENERS: tuple[Any, ...] = (
-    locals, vars, globals, eval, exec, dir, getattr, operator.attrgetter, operator.methodcaller, sys._getframe,
+    locals, vars, globals, eval, exec, dir, operator.attrgetter, operator.methodcaller, sys._getframe,
 )  # fmt: skip
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _COPIES = {('COPY', 1), ('DUP_TOP', None)}
 _SWAPS = {('SWAP', 2), ('ROT_TWO', None)}
-_NUMBERS = ('LOAD_CONST', 'LOAD_SMALL_INT')
+#: Instructions that put one value on the stack.
+_LOADS = frozenset(
+    'LOAD_CONST LOAD_SMALL_INT LOAD_FAST LOAD_FAST_BORROW LOAD_FAST_CHECK LOAD_DEREF LOAD_GLOBAL LOAD_NAME'.split()
+)
 #: Attributes by which libraries ask any object what it is.
 _ASKED_FOR = frozenset({'data', 'dtype', 'flags', 'itemsize', 'nbytes', 'ndim', 'shape', 'size', 'strides', 'T'})
 
@@ -119,7 +122,7 @@ class StateChanges:
             if not self._only_grows(entry, change.kept, now):
                 raise NotUnderstood
             return GrowingList(entry, now, len(now) - len(change.kept.parts))
-        if type(before) is int and type(now) is int and not change.path and self._is_only(entry, counting):
+        if type(before) is int and type(now) is int and not change.path and self._counts(entry):
             return Counter(entry, now - before)
         if not self._is_state(now) or any(self._watch._before.had(one) for one in _tuples_in(now)):
             raise NotUnderstood
@@ -139,21 +142,33 @@ class StateChanges:
 
     # -- counters and lists that grow -------------------------------------------------------------------------
 
+    def _counts(self, entry: WatchedValue) -> bool:
+        """Whether a whole number has only got amounts that do not depend on it."""
+        codes = self._watch._codes.values()
+        reflected = any(code.co_name in ('__radd__', '__rsub__') for code, _ in codes)  # these see the number
+        return not reflected and self._is_only(entry, counting)
+
     def _is_only(self, entry: WatchedValue, use: _Use) -> bool:
         """Whether all that ran uses values of this name in one way only."""
         watch, name = self._watch, entry.key
         if watch._everything or name in _ASKED_FOR or name.startswith('__') or name in watch._strings:
             return False
-        if entry.kind == 'slot' or any(one.value is opener for one in watch._entries.values() for opener in _OPENERS):
+        if entry.kind == 'slot' or any(_opens(one) for one in watch._entries.values()):
             return False
         if entry.kind == 'attribute':
             holder = watch._holders.get(id(entry.holder))
             if holder is None or holder.whole or not holder.owned or not _is_pythons_all_through(type(holder.value)):
                 return False
         return all(
-            name not in code.co_names or is_ours(code.co_filename) if foreign else only_used(code, name, use)
+            name not in code.co_names or is_ours(code.co_filename) if foreign else self._only_used(code, name, use)
             for code, foreign in watch._codes.values()
         )
+
+    def _only_used(self, code: CodeType, name: str, use: _Use) -> bool:
+        """Whether code uses values of this name in one way only, or gives them to objects that this run made."""
+        if code.co_name == '__init__' and id(code) not in self._watch._begun_again:
+            return only_used(code, name, lambda steps, number: use(steps, number) | beginning(code, steps, number))
+        return only_used(code, name, use)
 
     def _only_grows(self, entry: WatchedValue, kept: Kept, now: list[Any]) -> bool:
         """Whether a list has got items that launches can append, and nothing else is done with it."""
@@ -164,6 +179,11 @@ class StateChanges:
             return False
         others = [one.kept for one in self._watch._entries.values() if one is not entry]
         return all(self._is_state(item) for item in now[count:]) and not _holds(others, kept)
+
+
+def _opens(entry: WatchedValue) -> bool:
+    """Whether a watched value reads what code does not name. What ``getattr`` reads is known, under its own name."""
+    return any(entry.value is opener for opener in _OPENERS) or (entry.value is getattr and entry.key != 'getattr')
 
 
 def _holds(values: list[Kept], kept: Kept) -> bool:
@@ -243,6 +263,15 @@ _LEFT_OUT = ('CACHE', 'EXTENDED_ARG', 'NOP', 'PUSH_NULL')
 _NAMING = frozenset({*dis.hasname, *dis.hasfree})
 
 
+def beginning(code: CodeType, steps: list[dis.Instruction], number: int) -> set[int]:
+    """The instruction that stores an attribute of the object that ``__init__`` is given."""
+    itself = code.co_varnames[0] if code.co_argcount else None
+    stored = steps[number].opname == 'STORE_ATTR' and not steps[number].is_jump_target and number > 0
+    kept = all(one.argval != itself for one in steps if one.opname.startswith(('STORE_FAST', 'DELETE_FAST')))
+    loads = stored and steps[number - 1].opname in ('LOAD_FAST', 'LOAD_FAST_BORROW')
+    return {number} if kept and loads and steps[number - 1].argval == itself else set()
+
+
 def appending(steps: list[dis.Instruction], number: int) -> set[int]:
     """The instruction that loads a list, if its method ``append`` is loaded from it at once."""
     following = steps[number + 1 : number + 2]
@@ -255,27 +284,48 @@ def appending(steps: list[dis.Instruction], number: int) -> set[int]:
 
 
 def counting(steps: list[dis.Instruction], number: int) -> set[int]:
-    """The instructions that load and store the value, if this one begins ``place += number``."""
+    """The instructions that load and store the value, if this one begins ``place += amount``.
+
+    The amount may be anything that is read without a call: it does not come from the value, whose other uses are
+    understood, too.
+    """
     load = steps[number]
     attribute = load.opname == 'LOAD_ATTR'
     if not attribute and load.opname not in ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_DEREF'):
         return set()
-    length = 5 if attribute else 4
-    found = steps[number : number + length]
-    if len(found) < length or any(one.is_jump_target for one in found[1:]):
+    end = number + 1
+    depth = 0
+    while end < len(steps) and not (depth == 1 and _adds_in_place(steps[end])):
+        taken, depth = _needs(steps[end], depth)
+        if not taken or steps[end].is_jump_target:
+            return set()
+        end += 1
+    found = steps[end : end + (3 if attribute else 2)]
+    if len(found) < (3 if attribute else 2) or any(one.is_jump_target for one in found):
         return set()
-    constant, operator, store = found[1], found[2], found[-1]
-    if constant.opname not in _NUMBERS or type(constant.argval) is not int:
-        return set()
-    if operator.opname not in ('INPLACE_ADD', 'INPLACE_SUBTRACT') and (
-        operator.opname != 'BINARY_OP' or operator.argrepr not in ('+=', '-=')
-    ):
-        return set()
-    if attribute and (_plainly(found[3]) not in _SWAPS or number == 0 or _plainly(steps[number - 1]) not in _COPIES):
+    store = found[-1]
+    if attribute and (_plainly(found[1]) not in _SWAPS or number == 0 or _plainly(steps[number - 1]) not in _COPIES):
         return set()
     if store.opname != load.opname.replace('LOAD', 'STORE') or store.argval != load.argval:
         return set()
-    return {number, number + length - 1}
+    return {number, end + len(found) - 1}
+
+
+def _adds_in_place(one: dis.Instruction) -> bool:
+    return one.opname in ('INPLACE_ADD', 'INPLACE_SUBTRACT') or (
+        one.opname == 'BINARY_OP' and one.argrepr in ('+=', '-=')
+    )
+
+
+def _needs(one: dis.Instruction, depth: int) -> tuple[bool, int]:
+    """Whether an instruction reads a part of the amount, and how many values of it lie on the stack then."""
+    if one.opname in _LOADS and 'NULL' not in one.argrepr:
+        return True, depth + 1
+    if one.opname == 'LOAD_ATTR' and 'NULL' not in one.argrepr:
+        return depth > 0, depth
+    if one.opname in ('BINARY_SUBSCR', 'BINARY_OP', 'BINARY_ADD', 'BINARY_SUBTRACT', 'BINARY_MULTIPLY'):
+        return depth > 1, depth - 1
+    return one.opname == 'UNARY_NEGATIVE' and depth > 0, depth
 
 
 def _plainly(one: dis.Instruction) -> tuple[str, Any]:

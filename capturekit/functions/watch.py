@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.code_met import CodeMet, read_cell
-from capturekit.functions.code_reads import READERS
+from capturekit.functions.code_reads import READERS, names_of
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
@@ -95,6 +95,11 @@ class Watch(CodeMet):
         if self._environment is None:
             raise RuntimeError('the run that is watched did not come to its end')
         return self._environment
+
+    @property
+    def seconds(self) -> float:
+        """How long following the run has taken, apart from the run itself."""
+        return self._time.spent
 
     def run(self, args: Any, kwargs: Any) -> Any:
         """Call the function and follow it."""
@@ -194,24 +199,42 @@ class Watch(CodeMet):
         if known is not None and known[1] and not python_module(code.co_filename):
             return
         what = (owner_of(function), function.__name__)
-        call = (*what, id(code)) if what[1] in READERS else what
-        if call in self._calls or code.co_filename.startswith(_own_folder):
+        if what[1] in READERS and what[0] == 'builtins':
+            if (known is not None and not known[1]) or asked_by_user(frame, self._skip):
+                self._asked(frame)
+            return
+        if what in self._calls or code.co_filename.startswith(_own_folder):
             return
         if not asked_by_user(frame, self._skip):
             return
         if what == ('builtins', 'id') and python_module(code.co_filename) in BY_ADDRESS:
             return
-        self._calls.add(call)
+        self._calls.add(what)
         found = reads(function)
         if found is None:
             self._doubt(frame, f'calls {".".join(what)}')
-        elif found == 'names' and self._computed(frame, what[1]):
+        elif found == 'names':
             self._name((), (), True)
             self._settle()
 
-    def _computed(self, frame: FrameType, name: str) -> bool:
-        """False if the code that calls has been asked already which attributes it means."""
-        return name not in READERS or name not in frame.f_code.co_names or is_library_frame(frame, self._skip)
+    def _asked(self, frame: FrameType) -> None:
+        """The user's code, or Python's own for it, calls ``getattr`` or its like: watch the attribute it asks for."""
+        code = frame.f_code
+        if self._everything or code.co_filename.startswith(_own_folder):
+            return
+        if id(code) not in self._asking:
+            self._asking[id(code)] = code
+            self._sites |= names_of(code).sites
+        given = self._sites.get((id(code), frame.f_lasti))
+        name: Any = None
+        if given is not None:
+            name = frame.f_locals.get(given.text) if given.is_variable else given.text
+        if type(name) is not str:
+            self._name((), (), True)
+            self._settle()
+        elif name not in self._strings:
+            self._name((name,), (name,), False)
+            self._settle()
 
     def _doubt(self, frame: FrameType | None, deed: str) -> None:
         """Something is not understood: say what, and at which line of the user's."""
@@ -285,8 +308,11 @@ class Watch(CodeMet):
             return
         variables = frame.f_locals
         arguments = [variables[name] for name in code.co_varnames[:count] if name in variables]
-        if code.co_name == '__init__' and arguments and id(arguments[0]) not in self._holders:
-            self._before.made(arguments[0])
+        if code.co_name == '__init__' and arguments:
+            if id(arguments[0]) not in self._holders:
+                self._before.made(arguments[0])
+            elif self._before.had(arguments[0]):
+                self._begun_again.add(id(code))
         for number, argument in enumerate(arguments):
             if code.co_varnames[number] != '.0' and (self._ignore is None or not self._ignore(argument)):
                 self._at = f'argument {code.co_varnames[number]} of {code.co_name}'

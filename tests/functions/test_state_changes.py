@@ -36,7 +36,22 @@ def not_named(one: Any) -> None:
     one.other = 3
 
 
-@pytest.mark.parametrize('function', [added, taken, of_two, not_named], ids=lambda one: one.__name__)
+def by_another(one: Any, step: int) -> None:
+    one.n_calls += step
+
+
+def by_what_is_reckoned(one: Any, x: Any) -> None:
+    one.n_calls -= x.shape[-1] * 2 + -x.ndim
+
+
+def by_a_fraction(one: Any) -> None:  # the number is none afterwards, which is seen then
+    one.n_calls += 0.5
+
+
+COUNTING = [added, taken, of_two, not_named, by_another, by_what_is_reckoned, by_a_fraction]
+
+
+@pytest.mark.parametrize('function', COUNTING, ids=lambda one: one.__name__)
 def test_counting_is_understood(function: Callable[..., Any]) -> None:
     assert only_used(function.__code__, 'n_calls', counting)
 
@@ -50,12 +65,12 @@ def read(one: Any) -> Any:
     return one.n_calls
 
 
-def by_another(one: Any, step: int) -> None:
-    one.n_calls += step
+def by_itself(one: Any) -> None:
+    one.n_calls += one.n_calls
 
 
-def by_a_fraction(one: Any) -> None:
-    one.n_calls += 0.5
+def by_a_call(one: Any) -> None:
+    one.n_calls += len(one.items)
 
 
 def from_another(one: Any, two: Any) -> None:
@@ -83,7 +98,7 @@ def removed(one: Any) -> None:
     del one.n_calls
 
 
-OTHERWISE = [stored, read, by_another, by_a_fraction, from_another, kept, by_name, in_a_format, multiplied, removed]
+OTHERWISE = [stored, read, by_itself, by_a_call, from_another, kept, by_name, in_a_format, multiplied, removed]
 
 
 @pytest.mark.parametrize('function', OTHERWISE, ids=lambda one: one.__name__)

@@ -1,0 +1,203 @@
+"""Attributes whose names code is given or reckons, and counters in code that reads such attributes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+
+
+class Settings:
+    """What the functions below read and count in."""
+
+    factor = 3.0
+
+    def __init__(self) -> None:
+        self.scale = 2.0
+        self.other = 1.0
+        self.count = 0
+        self.names = ['scale']
+
+    def begin_again(self) -> None:
+        Settings.__init__(self)
+
+
+def launches(fn: Any) -> int:
+    return sum(variant.launches for variant in fn.variants)
+
+
+def by_a_variable(one: Settings, x: Any) -> Any:
+    for name in one.names:
+        x = x * getattr(one, name)
+    return x
+
+
+def by_a_variable_around(one: Settings, x: Any) -> Any:
+    name = one.names[0]
+    return (lambda y: y * getattr(one, name))(x)
+
+
+def by_a_text_that_is_made(one: Settings, x: Any) -> Any:
+    return x * getattr(one, f'{one.names[0]}')
+
+
+def with_a_default(one: Settings, x: Any) -> Any:
+    name = one.names[0]
+    return x * getattr(one, name, 5.0 if x.ndim else 6.0)
+
+
+def handed_on(one: Settings, x: Any) -> Any:
+    for value in map(getattr, [one], one.names):
+        x = x * value
+    return x
+
+
+def under_another_name(one: Settings, x: Any) -> Any:
+    read = getattr
+    name = one.names[0]
+    return x * read(one, name)
+
+
+READING = [by_a_variable, by_a_variable_around, by_a_text_that_is_made, with_a_default, handed_on, under_another_name]
+
+
+@pytest.mark.parametrize('function', READING, ids=lambda function: function.__name__)
+def test_the_attribute_that_is_named_counts(cp: Any, function: Callable[..., Any]) -> None:
+    one = Settings()
+    fn = ck.graphed(lambda x: function(one, x))
+    for scale in (2.0, 2.0, 2.0, 7.0, 7.0):
+        one.scale = scale
+        assert fn(cp.ones(2)).get().tolist() == [scale] * 2
+    one.names = ['factor']
+    assert fn(cp.ones(2)).get().tolist() == [3.0] * 2
+    Settings.factor = 4.0
+    try:
+        assert fn(cp.ones(2)).get().tolist() == [4.0] * 2
+    finally:
+        Settings.factor = 3.0
+    assert launches(fn) >= 2
+
+
+@pytest.mark.parametrize('function', [by_a_variable, by_a_variable_around, with_a_default], ids=lambda f: f.__name__)
+def test_an_attribute_that_nobody_names_does_not(sim: Any, function: Callable[..., Any]) -> None:
+    one = Settings()
+    fn = ck.graphed(lambda x: function(one, x))
+    for number in range(8):
+        one.other = float(number)
+        fn(sim.ones(2))
+    assert launches(fn) >= 5
+
+
+def by_the_shape(one: Settings, x: Any) -> Any:
+    one.count += x.shape[0]
+    return x * getattr(one, 'scale')  # noqa: B009
+
+
+def beside_a_name(one: Settings, x: Any) -> Any:
+    one.count -= 2
+    return by_a_variable(one, x)
+
+
+@contextlib.contextmanager
+def opened(one: Settings) -> Iterator[None]:
+    one.count += 1
+    yield
+
+
+def beside_code_of_python(one: Settings, x: Any) -> Any:
+    with opened(one):
+        return x * 2
+
+
+def of_what_it_makes(one: Settings, x: Any) -> Any:
+    one.count += 1
+    inner = Settings()
+    inner.count += 3
+    return x * inner.scale
+
+
+@pytest.mark.parametrize(
+    'function', [by_the_shape, beside_a_name, beside_code_of_python, of_what_it_makes], ids=lambda f: f.__name__
+)
+def test_counters_beside_it_go_on(cp: Any, function: Callable[..., Any]) -> None:
+    plain, one = Settings(), Settings()
+    fn = ck.graphed(lambda x: function(one, x))
+    for _ in range(8):
+        assert fn(cp.ones(2)).get().tolist() == function(plain, cp.ones(2)).get().tolist()
+        assert one.count == plain.count
+    assert launches(fn) >= 4
+
+
+class SeesTheNumber:
+    """An amount that looks at what it is added to."""
+
+    def __radd__(self, number: int) -> int:
+        return number * 2 + 1
+
+
+AMOUNT = SeesTheNumber()
+
+
+def by_an_amount_that_sees_it(one: Settings, x: Any) -> Any:
+    one.count += AMOUNT  # type: ignore[assignment]
+    return x * 2
+
+
+def from_the_beginning(one: Settings, x: Any) -> Any:
+    one.count += 1
+    if one.scale > 0:
+        one.begin_again()
+    return x * 2
+
+
+def by_what_is_given(one: Settings, x: Any) -> Any:
+    one.count += 1
+    name = ['count'][0]
+    return x * getattr(one, name)
+
+
+def put_by_what_is_given(one: Settings, x: Any) -> Any:
+    one.count += 1
+    for name in ('count',):
+        setattr(one, name, 2 * getattr(one, name))
+    return x * 2
+
+
+def halves(one: Settings, x: Any) -> Any:
+    one.count += 0.5  # type: ignore[assignment]
+    one.count += 0.5  # type: ignore[assignment]
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    'function',
+    [by_an_amount_that_sees_it, from_the_beginning, by_what_is_given, put_by_what_is_given, halves],
+    ids=lambda f: f.__name__,
+)
+def test_numbers_that_do_more_than_count(cp: Any, function: Callable[..., Any]) -> None:
+    plain, one = Settings(), Settings()
+    fn = ck.graphed(lambda x: function(one, x))
+    for _ in range(8):
+        assert fn(cp.ones(2)).get().tolist() == function(plain, cp.ones(2)).get().tolist()
+        assert (type(one.count), one.count) == (type(plain.count), plain.count)
+
+
+def test_the_same_reason_three_times_is_enough(sim: Any) -> None:
+    import time
+
+    one = Settings()
+
+    def timed(x: Any) -> Any:
+        one.count = one.count * 2 + 1
+        one.other = time.time()
+        return x * 2
+
+    fn = ck.graphed(timed)
+    for number in range(10):
+        assert fn(sim.ones(2)).get().tolist() == [2.0, 2.0] and one.count == 2 ** (number + 1) - 1
+    (variant,) = fn.variants
+    assert variant.state == 'eager' and variant.environment is None
