@@ -590,6 +590,6 @@ def test_where_the_name_of_an_attribute_comes_from() -> None:
         assert not names.everything and sorted(names.sites.values()) == given
 
 
-def test_code_that_hands_the_readers_of_attributes_on_reads_everything() -> None:
+def test_code_that_hands_readers_on_reads_everything() -> None:
     for fn in (lambda o, n: list(map(getattr, o, n)), lambda o, n: vars(o), lambda o, n: [getattr][0](o, n)):
         assert names_of(fn.__code__).everything
