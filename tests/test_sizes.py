@@ -44,39 +44,11 @@ LONG_TEST_FILES: dict[str, int] = {
 }
 #: The lengths of test names that are still too long.
 LONG_TEST_NAMES: dict[str, int] = {
-    'tests/agreement/test_agreement.py: test_simulated_device_and_topology_agree_with_recorded_driver_traces': 68,
     'tests/functions/test_aiming.py: test_where_nodes_can_not_be_aimed_the_answer_is_right_all_the_same': 66,
     'tests/functions/test_decorator.py: test_a_callback_of_the_garbage_collector_is_no_part_of_a_function': 65,
     'tests/functions/test_environment.py: test_containers_are_compared_inside_and_writing_to_them_is_told': 63,
     'tests/functions/test_environment.py: test_a_failure_of_the_watch_is_told_and_does_not_reach_the_function': 67,
     'tests/functions/test_reads.py: test_numpys_functions_are_understood_but_for_settings_and_files': 63,
-    'tests/guard/test_by_hand.py: test_what_the_host_asks_meanwhile_is_answered_for_the_legacy_stream': 67,
-    'tests/guard/test_collectives.py: test_a_lane_of_another_device_than_the_communicators_is_refused': 63,
-    'tests/guard/test_devices.py: test_a_graph_of_several_devices_is_launched_on_a_stream_of_any': 62,
-    'tests/guard/test_devices.py: test_an_exception_in_another_devices_lane_leaves_all_as_it_was': 62,
-    'tests/guard/test_devices.py: test_another_thread_waits_for_its_own_device_and_not_for_the_capture': 68,
-    'tests/guard/test_devices.py: test_the_warning_of_another_device_can_be_told_by_name_without_the_standin': 74,
-    'tests/guard/test_entry_points.py: test_a_copy_of_the_runtime_is_guarded_from_where_it_is_imported': 63,
-    'tests/guard/test_entry_points.py: test_importing_a_module_leaves_what_its_package_has_under_that_name': 67,
-    'tests/guard/test_threads.py: test_ordinary_work_of_another_thread_goes_on_and_is_not_recorded': 64,
-    'tests/guard/test_threads.py: test_unsafe_calls_of_another_thread_do_not_lose_a_global_capture': 64,
-    'tests/guard/test_threads.py: test_a_thread_that_stays_on_a_lane_too_long_gets_its_allocator_back': 67,
-    'tests/guard/test_verdicts.py: test_a_call_on_an_outside_stream_is_made_on_the_stream_itself': 61,
-    'tests/guard/test_verdicts.py: test_memory_from_a_pool_by_hand_is_as_that_from_the_default_one': 63,
-    'tests/recorder/test_branches.py: test_an_assignment_covers_each_branch_once_and_leaves_no_lane_empty': 67,
-    'tests/recorder/test_branches.py: test_eager_lanes_are_used_again_by_forks_of_the_same_stream_only': 64,
-    'tests/recorder/test_conditional.py: test_work_on_another_lane_between_branches_is_refused_as_well': 61,
-    'tests/recorder/test_conditional.py: test_what_no_body_can_hold_is_refused_and_the_rest_is_a_good_graph': 66,
-    'tests/recorder/test_conditional.py: test_a_driver_that_is_too_old_says_so_and_the_capture_goes_on': 61,
-    'tests/recorder/test_corners.py: test_a_block_touched_by_name_is_remembered_beyond_the_next_event': 64,
-    'tests/recorder/test_corners.py: test_a_thread_with_a_capture_does_not_wait_for_another_to_use_the_legacy_stream': 79,  # noqa: E501
-    'tests/recorder/test_embed.py: test_the_guides_diamond_explicitly_recorded_and_half_and_half': 61,
-    'tests/recorder/test_priorities.py: test_a_capture_begun_by_hand_says_that_cupy_does_not_heed_them': 62,
-    'tests/recorder/test_priorities.py: test_higher_priorities_run_first_mostly_and_every_order_comes': 61,
-    'tests/recorder/test_rehearsal.py: test_other_arguments_of_the_same_shape_are_recorded_and_checked': 63,
-    'tests/recorder/test_rehearsal.py: test_a_launch_gives_the_eager_result_or_says_which_read_differs': 63,
-    'tests/recorder/test_teardown.py: test_the_bodys_exception_arrives_also_when_the_capture_is_lost': 62,
-    'tests/test_soak.py: test_a_sanitizer_that_finds_something_or_can_find_nothing_is_told': 65,
 }
 #: How often a test reads a private attribute of an object that is not its own.
 PRIVATE_READS = 76

@@ -207,7 +207,7 @@ def test_a_capture_on_another_device_than_0(cp: Any) -> None:
         np.testing.assert_array_equal(value(cp, found[1]), of(cp, 1) * 5)
 
 
-def test_a_graph_of_several_devices_is_launched_on_a_stream_of_any(cp: Any) -> None:
+def test_a_graph_of_several_devices_launches_on_any_stream(cp: Any) -> None:
     xs, side = arrays(cp), side_of(cp, 1)
     with ck.capture() as cap, cap.fork(devices=[0, 1]) as lanes:
         for lane in lanes:
@@ -233,7 +233,7 @@ def test_an_unjoined_lane_of_another_device_is_named(cp: Any) -> None:
     np.testing.assert_array_equal(value(cp, xs[1]), of(cp, 1))
 
 
-def test_an_exception_in_another_devices_lane_leaves_all_as_it_was(cp: Any) -> None:
+def test_an_exception_on_another_device_leaves_all_as_it_was(cp: Any) -> None:
     xs = arrays(cp)
     with pytest.raises(ZeroDivisionError):
         with ck.capture() as cap, cap.fork(devices=[1]) as (lane,), lane:
@@ -383,7 +383,7 @@ def test_a_device_that_takes_no_part_may_be_waited_for(cp: Any) -> None:
     np.testing.assert_array_equal(value(cp, xs[0]), of(cp, 0) + 1)
 
 
-def test_another_thread_waits_for_its_own_device_and_not_for_the_capture(cp: Any) -> None:
+def test_another_thread_waits_for_its_own_device_only(cp: Any) -> None:
     done = threading.Event()
 
     def elsewhere() -> None:
@@ -668,7 +668,7 @@ def test_updating_and_copying_go_on(cp: Any) -> None:
     del x
 
 
-def test_the_warning_of_another_device_can_be_told_by_name_without_the_standin(sim: Any) -> None:
+def test_the_warning_of_another_device_is_told_by_name(sim: Any) -> None:
     """As pytest-xdist's workers tell their controller of a warning, in a process that has no CuPy at all."""
     kind = sim._util.PerformanceWarning
     code = f'import importlib; print(importlib.import_module({kind.__module__!r}).{kind.__name__}.__mro__[1].__name__)'

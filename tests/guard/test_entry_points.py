@@ -577,9 +577,7 @@ def test_replaced_code_is_found_again_where_it_changed(entries: list[Entry], mon
     installation.uninstall()
 
 
-def test_a_copy_of_the_runtime_is_guarded_from_where_it_is_imported(
-    entries: list[Entry], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_of_the_runtime_is_guarded_once_imported(entries: list[Entry], monkeypatch: pytest.MonkeyPatch) -> None:
     backend, copy = types.ModuleType('backend'), types.ModuleType('copy')
     backend.call, copy.call, copy.only_here = (lambda: 'one'), (lambda: 'two'), (lambda: 'three')
     monkeypatch.setitem(sys.modules, 'the_backend', backend)
@@ -608,9 +606,7 @@ def test_a_copy_of_the_runtime_is_guarded_from_where_it_is_imported(
     assert (backend.call(), copy.call()) == ('one', 'two')
 
 
-def test_importing_a_module_leaves_what_its_package_has_under_that_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_importing_a_module_leaves_its_packages_attribute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / 'a_package_of_ours'
     package.mkdir()
     (package / '__init__.py').write_text('function = "the package\'s own"\n')

@@ -265,7 +265,7 @@ def test_the_bodys_own_exception_is_not_replaced_by_escaped_work(sim: Any) -> No
             raise ZeroDivisionError
 
 
-def test_a_call_on_an_outside_stream_is_made_on_the_stream_itself(sim: Any) -> None:
+def test_a_call_on_an_outside_stream_is_made_on_it_itself(sim: Any) -> None:
     """An outside stream that is current sits in a trap; calls on it must see it as it is."""
     s = scene(sim)
     with ck.capture() as cap:
@@ -363,9 +363,7 @@ def test_priorities_of_other_streams_are_asked_for(sim: Any) -> None:
 
 
 @pytest.mark.parametrize('mode', ['relaxed', 'thread_local', 'global'])
-def test_memory_from_a_pool_by_hand_is_as_that_from_the_default_one(
-    sim: Any, mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_from_a_pool_by_hand_is_as_the_defaults(sim: Any, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulated device has no pools of the driver's: a pool is any number here."""
     runtime = sim.cuda.runtime
     plain = runtime.mallocAsync

@@ -230,7 +230,7 @@ def test_work_between_branches_is_refused(cp: Any) -> None:
     assert launched(cap, x) == [[11.0] * 2]
 
 
-def test_work_on_another_lane_between_branches_is_refused_as_well(cp: Any) -> None:
+def test_work_on_another_lane_between_branches_is_refused(cp: Any) -> None:
     x, y, n = cp.zeros(2), cp.zeros(2), cp.ones((), 'i4')
     side = cp.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:
@@ -322,7 +322,7 @@ def test_decisions_in_branches(cp: Any) -> None:
 
 
 @pytest.mark.parametrize('call', ['host function', 'read', 'read rehearsed', 'numbers', 'external event'])
-def test_what_no_body_can_hold_is_refused_and_the_rest_is_a_good_graph(cp: Any, call: str) -> None:
+def test_what_no_body_can_hold_is_refused_alone(cp: Any, call: str) -> None:
     x, n, going = cp.ones(4), cp.zeros((), 'i8'), flag(cp)
     event = cp.cuda.Event()
     calls: dict[str, Any] = {
@@ -348,7 +348,7 @@ def test_what_no_body_can_hold_is_refused_and_the_rest_is_a_good_graph(cp: Any, 
     assert launched(cap, y) == [[6]]
 
 
-def test_a_driver_that_is_too_old_says_so_and_the_capture_goes_on(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_too_old_says_so_and_the_capture_goes_on(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x = sim.ones(4)
     monkeypatch.setattr(SimulatedDevice, 'can_decide', lambda _device, decides, count: decides == 'if' and count == 1)
     with ck.capture() as cap:

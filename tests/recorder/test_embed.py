@@ -381,7 +381,7 @@ extern "C" __global__ void add(const double* a, const double* b, double* c, int 
 
 
 @pytest.mark.gpu
-def test_the_guides_diamond_explicitly_recorded_and_half_and_half() -> None:
+def test_the_guides_diamond_built_recorded_and_mixed() -> None:
     """A -> B, C -> D, of cuda.core's kernel nodes and of CuPy's code."""
     cp = pytest.importorskip('cupy')
     core = pytest.importorskip('cuda.core')

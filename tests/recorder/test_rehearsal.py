@@ -484,7 +484,7 @@ def way(x: Any, out: Any) -> None:
         out[...] = out - x[0]
 
 
-def test_other_arguments_of_the_same_shape_are_recorded_and_checked(sim: Any) -> None:
+def test_other_arguments_of_the_same_shape_are_checked(sim: Any) -> None:
     """The way is the rehearsal's; a launch finds out that it is not theirs."""
     x, other, out = sim.arange(4.0), sim.arange(4.0) + 9, sim.zeros(2)
     rehearsal = ck.rehearse(way, x, out)
@@ -1055,7 +1055,7 @@ def program(cp: Any, steps: Any, x: Any, w: Any, side: Any) -> list[Any]:
 
 @settings(max_examples=examples(20), deadline=None)
 @given(steps=STEPS, strict=st.booleans(), seed=st.integers(0, 2**16))
-def test_a_launch_gives_the_eager_result_or_says_which_read_differs(steps: Any, strict: bool, seed: int) -> None:
+def test_a_launch_gives_the_eager_result_or_names_the_read(steps: Any, strict: bool, seed: int) -> None:
     """Never a wrong number, and never an error without a difference: its number, line and values are the eager ones."""
     choose = random.Random(seed)
     install(SimulatedDevice(seed))
