@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +19,7 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import LaneRecord, Recording
 from capturekit.model.rules import Code
 from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.captured import recorded
 from tests.examples import examples
 
 
@@ -83,12 +84,6 @@ def branches(cp: Any, x: Any, scale: float = 2.0, priority: Any = (None, -1)) ->
         with right:
             b = x + scale
     return a + b
-
-
-def recorded(fn: Callable[[], Any], **options: Any) -> tuple[ck.Graph, Any]:
-    with ck.capture(**options) as cap:
-        result = fn()
-    return cap.graph, result
 
 
 def wanted(scale: float = 2.0) -> Any:
