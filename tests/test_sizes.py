@@ -32,15 +32,6 @@ LONG_TEST_FILES: dict[str, int] = {
     'tests/functions/test_decorator.py': 1350,
     'tests/functions/test_environment.py': 893,
     'tests/gpu/coverage/names.py': 984,
-    'tests/graph/test_edit.py': 710,
-    'tests/graph/test_update.py': 689,
-    'tests/guard/test_devices.py': 721,
-    'tests/guard/test_entry_points.py': 639,
-    'tests/lab/test_lint.py': 751,
-    'tests/recorder/test_conditional.py': 626,
-    'tests/recorder/test_rehearsal.py': 1047,
-    'tests/simulated/test_contract.py': 1368,
-    'tests/simulated/test_standin.py': 1066,
 }
 #: The lengths of test names that are still too long.
 LONG_TEST_NAMES: dict[str, int] = {
