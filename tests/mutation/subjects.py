@@ -35,6 +35,7 @@ SUBJECTS = {
             'tests/render/test_failed.py',
             'tests/recorder/test_teardown.py',
             'tests/guard/test_verdicts.py',
+            'tests/gpu/test_entry_points.py',
         ),
         prose=('EventState',),
     ),
@@ -68,6 +69,7 @@ SUBJECTS = {
             'tests/simulated/test_curand.py',
             'tests/guard/test_threads.py',
             'tests/guard/test_verdicts.py',
+            'tests/gpu/test_entry_points.py',
         )
     ),
 }
