@@ -128,7 +128,7 @@ def test_the_sanitizer_counts_tests_and_errors(program: Any) -> None:
         ({'planted': '========= Error: Device not supported'}, 'planted write beyond an allocation: .*Device not supp'),
     ],
 )
-def test_a_sanitizer_that_finds_something_or_can_find_nothing_is_told(program: Any, how: Any, said: str) -> None:
+def test_a_sanitizer_that_finds_or_can_not_find_is_told(program: Any, how: Any, said: str) -> None:
     program(**how)
     with pytest.raises(AssertionError, match=said):
         sanitizer.run(quiet, ['a', 'b'])

@@ -63,7 +63,7 @@ def compare(program: Program, expected: Any, got: Any, who: str) -> None:
 
 
 @pytest.mark.parametrize('part', range(10))
-def test_simulated_device_and_topology_agree_with_recorded_driver_traces(part: int, traces: Any) -> None:
+def test_both_agree_with_recorded_traces_of_the_driver(part: int, traces: Any) -> None:
     mine = traces[part::10]
     assert len(mine) == 150
     for trace in mine:

@@ -27,13 +27,6 @@ from tests.examples import examples
 N = 48
 
 
-@pytest.fixture(params=['simulated', pytest.param('gpu', marks=pytest.mark.gpu)])
-def cp(request: pytest.FixtureRequest) -> Any:
-    if request.param == 'gpu':
-        return pytest.importorskip('cupy')
-    return request.getfixturevalue('sim')
-
-
 #: Views of one array: whole, disjoint halves, overlapping, every second element, columns of a matrix.
 VIEWS: dict[str, Any] = {
     'whole': np.s_[:],

@@ -15,23 +15,11 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.analysis.node_view import Node
-from capturekit.driver.kernel_args import Argument, encode
 from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.model.errors import CudaCallError
 from capturekit.simulated import kernel_bodies
+from tests.captured import recorded, values_after
 from tests.examples import examples
-
-
-def recorded(fn: Callable[[], Any]) -> tuple[ck.Graph, Any]:
-    with ck.capture() as cap:
-        result = fn()
-    return cap.graph, result
-
-
-def launched(graph: ck.Graph, array: Any) -> list[float]:
-    graph.launch()
-    return list(array.get().tolist())
-
 
 SOURCE = """
 extern "C" __global__ void changing_fma(const double* x, double* y, double a, int n)
@@ -64,11 +52,11 @@ def test_a_kernel_gets_other_arguments_and_another_grid(cp: Any, fma: Any) -> No
     graph, _ = recorded(lambda: fma((1,), (4,), (x, y, np.float64(2), np.int32(8))))
     (node,) = graph.nodes
     assert (node.detail['grid'], node.detail['block'], node.detail['shared']) == ((1, 1, 1), (4, 1, 1), 0)
-    assert launched(graph, y) == [0, 2, 4, 6, 0, 0, 0, 0]
+    assert values_after(graph, y) == [0, 2, 4, 6, 0, 0, 0, 0]
     graph.set_kernel(node, grid=2)
-    assert launched(graph, y) == [2.0 * n for n in range(8)]
+    assert values_after(graph, y) == [2.0 * n for n in range(8)]
     graph.set_kernel(0, grid=(1, 1), block=(8, 1, 1), shared=64, args={1: z, 2: 3.0, 3: np.int32(5)})
-    assert launched(graph, z) == [0, 3, 6, 9, 12, 0, 0, 0]
+    assert values_after(graph, z) == [0, 3, 6, 9, 12, 0, 0, 0]
     (node,) = graph.nodes
     assert (node.detail['grid'], node.detail['block'], node.detail['shared']) == ((1, 1, 1), (8, 1, 1), 64)
     assert int(z.data.ptr) in [pointer.address for pointer in node.pointers]
@@ -79,25 +67,25 @@ def test_a_scalar_of_cupy_s_own_kernel(cp: Any) -> None:
     x = cp.arange(4.0)
     graph, y = recorded(lambda: x * 2.0)
     graph.set_kernel(0, args={1: 5})
-    assert launched(graph, y) == [0, 5, 10, 15]
+    assert values_after(graph, y) == [0, 5, 10, 15]
     graph.set_kernel(0, args={1: np.float64(0.5)})
-    assert launched(graph, y) == [0, 0.5, 1, 1.5]
+    assert values_after(graph, y) == [0, 0.5, 1, 1.5]
     for value, error in ((np.float32(1), ValueError), (1j, ValueError), ('1', TypeError), (x, TypeError)):
         with pytest.raises(error, match='argument 1: '):
             graph.set_kernel(0, args={1: value})
-    assert launched(graph, y) == [0, 0.5, 1, 1.5]
+    assert values_after(graph, y) == [0, 0.5, 1, 1.5]
 
 
 def test_arrays_of_cupy_s_own_kernels(cp: Any) -> None:
     x, other = cp.arange(4.0), cp.arange(4.0) + 10
     graph, y = recorded(lambda: x * 2.0)
     graph.set_kernel(0, args={0: other})
-    assert launched(graph, y) == [20, 22, 24, 26]
+    assert values_after(graph, y) == [20, 22, 24, 26]
     wrong: list[tuple[Any, type[Exception]]] = [(cp.arange(4, dtype='f4'), ValueError), (np.float64(1), TypeError)]
     for value, error in wrong:
         with pytest.raises(error, match='argument 0: '):
             graph.set_kernel(0, args={0: value})
-    assert launched(graph, y) == [20, 22, 24, 26]
+    assert values_after(graph, y) == [20, 22, 24, 26]
 
 
 def test_arrays_that_a_node_was_pointed_at_live_with_the_graph(cp: Any) -> None:
@@ -112,7 +100,7 @@ def test_arrays_that_a_node_was_pointed_at_live_with_the_graph(cp: Any) -> None:
     gc.collect()
     assert used() == before
     filler = [cp.full(4, 77.0) for _ in range(8)]
-    assert launched(graph, y) == [20, 22, 24, 26] and len(filler) == 8
+    assert values_after(graph, y) == [20, 22, 24, 26] and len(filler) == 8
     before = used()
     graph.close()
     gc.collect()
@@ -157,7 +145,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_done(cp: Any, fma: Any)
         with pytest.raises(error):
             call()
         assert [node.detail for node in graph.nodes] == before, number
-    assert launched(graph, y) == [0, *(2.0 * n for n in range(1, 8))]
+    assert values_after(graph, y) == [0, *(2.0 * n for n in range(1, 8))]
 
 
 def test_what_cuda_refuses_is_taken_back(cp: Any, fma: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +161,7 @@ def test_what_cuda_refuses_is_taken_back(cp: Any, fma: Any, monkeypatch: pytest.
             graph.set_kernel(0, block=4, args={2: 9.0})
     assert info.value.cuda_error
     assert graph.nodes[0].detail['block'] == (8, 1, 1)
-    assert launched(graph, y) == [2.0 * n for n in range(8)]
+    assert values_after(graph, y) == [2.0 * n for n in range(8)]
 
 
 # -- the other kinds ------------------------------------------------------------------------------------------------
@@ -190,9 +178,9 @@ def test_copies_and_memsets(cp: Any) -> None:
     graph, _ = recorded(record)
     fill, copy = graph.nodes
     assert copy.detail == {'dst': int(y.data.ptr), 'src': int(x.data.ptr), 'bytes': 32}
-    assert launched(graph, y) == [0, 1, 2, 3, 0, 0, 0, 0]
+    assert values_after(graph, y) == [0, 1, 2, 3, 0, 0, 0, 0]
     graph.set_memcpy(copy, src=x[4:])
-    assert launched(graph, y) == [4, 5, 6, 7, 0, 0, 0, 0]
+    assert values_after(graph, y) == [4, 5, 6, 7, 0, 0, 0, 0]
     graph.set_memcpy(copy, dst=z, nbytes=16)
     graph.set_memset(fill, dst=int(z.data.ptr) + 16, value=0xFF, nbytes=16)
     assert graph.nodes[0].detail == {'dst': int(z.data.ptr) + 16, 'value': 255, 'bytes': 16}
@@ -247,14 +235,14 @@ def test_child_graphs(cp: Any) -> None:
     x[...] = 0
     z[...] = 0
     y[...] = 0
-    assert launched(graph, z) == pytest.approx(list(3 * np.cos([1.0] * 4)))
+    assert values_after(graph, z) == pytest.approx(list(3 * np.cos([1.0] * 4)))
     assert y.get().tolist() == [0] * 4
     assert [node.name.partition('__')[0] for node in graph.nodes[child].inner] == ['cupy_cos', 'cupy_multiply']
     longer, _ = recorded(lambda: cp.cos(x) * 3.0 + 1)
     with pytest.raises(ck.UpdateError):
         graph.set_child(child, longer)
     x[...] = 0
-    assert launched(graph, z) == pytest.approx(list(3 * np.cos([1.0] * 4)))
+    assert values_after(graph, z) == pytest.approx(list(3 * np.cos([1.0] * 4)))
 
 
 def test_nodes_are_disabled_and_enabled(cp: Any) -> None:
@@ -268,16 +256,16 @@ def test_nodes_are_disabled_and_enabled(cp: Any) -> None:
     graph, _ = recorded(record)
     graph.disable(1)
     assert [graph.enabled(n) for n in range(3)] == [True, False, True]
-    assert launched(graph, x) == [1] * 4
+    assert values_after(graph, x) == [1] * 4
     graph.disable(1)
     graph.disable(graph.nodes[0])
-    assert launched(graph, x) == [1] * 4
+    assert values_after(graph, x) == [1] * 4
     graph.enable(1)
     graph.enable(1)
-    assert launched(graph, x) == [11] * 4
+    assert values_after(graph, x) == [11] * 4
     graph.set_kernel(0, args={1: 100.0})
     graph.enable(0)
-    assert launched(graph, x) == [121] * 4, 'with what it was given in the meantime'
+    assert values_after(graph, x) == [121] * 4, 'with what it was given in the meantime'
     with pytest.raises(TypeError, match='of kind host'):
         graph.disable(2)
 
@@ -295,13 +283,13 @@ def test_nodes_are_changed_after_an_update(cp: Any) -> None:
     graph.update(other)
     assert [graph.enabled(n) for n in range(2)] == [False, True], 'as in the graph that was taken over'
     graph.enable(0)
-    assert launched(graph, y) == [2, 5, 8, 11]
+    assert values_after(graph, y) == [2, 5, 8, 11]
     graph.set_kernel(1, args={1: 0.5})
-    assert launched(graph, y) == [0.5, 3.5, 6.5, 9.5]
+    assert values_after(graph, y) == [0.5, 3.5, 6.5, 9.5]
     third, z = recorded(lambda: x * 4.0)
     graph.update(third, instantiate=True)
     graph.set_kernel(0, args={1: 7.0})
-    assert launched(graph, z) == [0, 7, 14, 21]
+    assert values_after(graph, z) == [0, 7, 14, 21]
 
 
 def test_a_graph_lives_as_long_as_its_executable_graph(cp: Any) -> None:
@@ -315,7 +303,7 @@ def test_a_graph_lives_as_long_as_its_executable_graph(cp: Any) -> None:
                 y = y + 1.0
         gc.collect()
         graph.set_kernel(0, args={1: 5.0})
-        assert launched(graph, y) == [5.0 * k + n - 1 for k in range(4)]
+        assert values_after(graph, y) == [5.0 * k + n - 1 for k in range(4)]
     assert cap.update.how == 'updated'
 
 
@@ -344,15 +332,15 @@ def test_nodes_are_found_after_an_update_paired_them_anew(cp: Any) -> None:
     graph, _ = recorded(lambda: work(False))
     other, y = recorded(lambda: work(True))
     graph.update(other, instantiate=True)
-    assert launched(graph, y) == [100, 111, 122, 133]
+    assert values_after(graph, y) == [100, 111, 122, 133]
     names = [node.name.partition('__')[0] for node in graph.nodes]
     assert names == ['cupy_multiply', 'cupy_add', 'cupy_multiply', 'cupy_add']
     graph.set_kernel(1, args={1: 500.0})
-    assert launched(graph, y) == [500, 511, 522, 533]
+    assert values_after(graph, y) == [500, 511, 522, 533]
     graph.disable(2)
     graph.enable(2)
     graph.set_kernel(2, args={1: 1.0})
-    assert launched(graph, y) == [500, 502, 504, 506]
+    assert values_after(graph, y) == [500, 502, 504, 506]
 
 
 def test_a_change_after_an_update_instantiates_anew(cp: Any) -> None:
@@ -367,83 +355,12 @@ def test_a_change_after_an_update_instantiates_anew(cp: Any) -> None:
     assert y.get().tolist() == [0, 4, 8, 12]
     graph.disable(0)
     y[...] = 0
-    assert launched(graph, y) == [0] * 4
+    assert values_after(graph, y) == [0] * 4
     third, z = recorded(lambda: x * 5.0)
     graph.update(third)
     gc.collect()
     graph.set_kernel(0, args={1: 6.0})
-    assert launched(graph, z) == [0, 6, 12, 18]
-
-
-# -- copies ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_copy_is_changed_by_itself(cp: Any) -> None:
-    x = cp.arange(4.0)
-    graph, y = recorded(lambda: x * 2.0 + 1.0)
-    graph.disable(1)
-    copy = graph.clone()
-    assert type(copy) is ck.Graph and copy.graphExec != graph.graphExec and copy.graph != graph.graph
-    assert [copy.enabled(n) for n in range(2)] == [True, False]
-    graph.enable(1)
-    copy.enable(1)
-    assert [str(node) for node in copy.nodes] == [str(node) for node in graph.nodes]
-    copy.set_kernel(0, args={1: 5.0})
-    assert launched(copy, y) == [1, 6, 11, 16]
-    assert launched(graph, y) == [1, 3, 5, 7]
-    assert copy.recording is not graph.recording and copy.recording.spans == graph.recording.spans
-    assert ck.statistics().graphs >= 2
-
-
-@pytest.mark.parametrize('first', [0, 1])
-def test_memory_is_given_back_with_the_last_copy(cp: Any, first: int) -> None:
-    x = cp.arange(4.0)
-    graph, y = recorded(lambda: cp.sin(x * 2.0))
-    pair = [graph, graph.clone()]
-    nbytes = graph.memory_bytes
-    assert nbytes == pair[1].memory_bytes > 0
-    pair.pop(first).close()
-    eager = [cp.full(4, 7.0) for _ in range(8)]
-    (left,) = pair
-    assert left.memory_bytes == nbytes
-    assert launched(left, y) == pytest.approx(list(np.sin(2 * np.arange(4.0))))
-    assert all(one.get().tolist() == [7] * 4 for one in eager)
-    left.close()
-    assert left.memory_bytes == 0
-
-
-def test_a_copy_keeps_host_functions(cp: Any) -> None:
-    told: list[str] = []
-    graph, _ = recorded(lambda: cp.cuda.get_current_stream().launch_host_func(told.append, 'called'))
-    copy = graph.clone()
-    graph.close()
-    gc.collect()
-    copy.launch()
-    cp.cuda.get_current_stream().synchronize()
-    assert told == ['called']
-
-
-def test_a_copy_has_child_graphs_of_its_own(cp: Any) -> None:
-    x = cp.arange(4.0)
-    inner, y = recorded(lambda: x * 2.0)
-    with ck.capture() as cap:
-        cap.embed(inner)
-    copy = cap.graph.clone()
-    copy.set_child(0, recorded(lambda: x * 3.0)[0])
-    assert launched(cap.graph, y) == [0, 2, 4, 6]
-    copy.close()
-    assert [len(node.inner) for node in cap.graph.nodes] == [1]
-    assert launched(cap.graph, y) == [0, 2, 4, 6]
-
-
-def test_a_copy_is_updated_by_itself(cp: Any) -> None:
-    x = cp.arange(4.0)
-    graph, y = recorded(lambda: x * 2.0)
-    copy = graph.clone()
-    other, z = recorded(lambda: x * 3.0)
-    copy.update(other)
-    assert launched(copy, z) == [0, 3, 6, 9]
-    assert launched(graph, y) == [0, 2, 4, 6]
+    assert values_after(graph, z) == [0, 6, 12, 18]
 
 
 # -- life -----------------------------------------------------------------------------------------------------------
@@ -496,7 +413,7 @@ def test_nodes_in_bodies_are_not_changed(cp: Any) -> None:
     with pytest.raises(ck.UpdateError, match='body'):
         graph.set_kernel(inside[0], args={1: 1.0})
     graph.set_kernel(outside, args={1: 5.0})
-    assert launched(graph, x) == [15] * 4
+    assert values_after(graph, x) == [15] * 4
 
 
 def test_changes_while_a_capture_is_open_do_not_hurt_it(cp: Any) -> None:
@@ -511,8 +428,8 @@ def test_changes_while_a_capture_is_open_do_not_hurt_it(cp: Any) -> None:
         graph.enable(0)
         copy = graph.clone()
         z += 1
-    assert launched(cap.graph, z) == [2, 3, 4, 5]
-    assert launched(copy, y) == launched(graph, y) == [0, 4, 8, 12]
+    assert values_after(cap.graph, z) == [2, 3, 4, 5]
+    assert values_after(copy, y) == values_after(graph, y) == [0, 4, 8, 12]
 
 
 def test_nothing_is_left_of_graphs_that_were_changed(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -555,7 +472,7 @@ def test_nothing_is_left_of_graphs_that_were_changed(sim: Any, monkeypatch: pyte
             with pytest.raises(CudaCallError), ck.capture(update=graph):
                 x * 2.0 + 1.0
         assert left() == held
-        assert launched(graph, y) == [2.0 * n for n in range(512)]
+        assert values_after(graph, y) == [2.0 * n for n in range(512)]
         graph.close()
 
     for call in (through, refused):
@@ -657,70 +574,3 @@ def test_a_changed_graph_does_what_it_was_told(cp: Any, count: int, todo: list[t
     for one, told in (*others, (graph, model)):
         assert summed(one) == total(told)
         one.close()
-
-
-# -- values as bytes ------------------------------------------------------------------------------------------------
-
-
-def is_array(value: Any) -> bool:
-    return isinstance(value, Fake)
-
-
-class Fake:
-    """What an array is to :func:`encode`."""
-
-    class data:
-        ptr = 0x7F00
-
-    def __init__(self, shape: tuple[int, ...], dtype: str = 'f8', contiguous: bool = True) -> None:
-        self.shape, self.dtype = shape, np.dtype(dtype)
-        self.size, self.itemsize = int(np.prod(shape)), self.dtype.itemsize
-        self.flags = type('Flags', (), {'c_contiguous': contiguous})
-
-
-def words(*values: int) -> bytes:
-    return np.array(values, 'u8').tobytes()
-
-
-@pytest.mark.parametrize(
-    ('argument', 'value', 'result'),
-    [
-        (Argument(bytes(8), 'float64', False), 2, np.float64(2).tobytes()),
-        (Argument(bytes(4), 'float32', False), 2.5, np.float32(2.5).tobytes()),
-        (Argument(bytes(4), 'int32', False), -1, np.int32(-1).tobytes()),
-        (Argument(bytes(16), 'complex128', False), 1, np.complex128(1).tobytes()),
-        (Argument(bytes(1), 'bool', False), True, b'\x01'),
-        (Argument(bytes(8)), 2, np.int64(2).tobytes()),
-        (Argument(bytes(8)), 2.0, np.float64(2).tobytes()),
-        (Argument(bytes(2)), np.float16(2), np.float16(2).tobytes()),
-        (Argument(bytes(8)), Fake((3,)), words(0x7F00)),
-        (Argument(words(1, 6, 2, 3, 24, 8), 'float64', True), Fake((6,)), words(0x7F00, 6, 2, 3, 24, 8)),
-        (Argument(words(1, 1)), Fake(()), words(0x7F00, 1)),
-        (Argument(words(1, 1, 1, 99)), Fake((1,)), words(0x7F00, 1, 1, 99)),
-    ],
-)
-def test_values_in_the_place_of_arguments(argument: Argument, value: Any, result: bytes) -> None:
-    assert encode(argument, value, is_array) == result
-
-
-@pytest.mark.parametrize(
-    ('argument', 'value', 'error', 'said'),
-    [
-        (Argument(bytes(4)), 2.0, ValueError, 'has 4 bytes'),
-        (Argument(bytes(4), 'int32', False), 2.5, ValueError, '2.5 is not a valid int32'),
-        (Argument(bytes(4), 'int32', False), np.int64(2), ValueError, 'int32, and the value is int64'),
-        (Argument(bytes(4), 'int32', False), Fake((1,)), TypeError, 'scalar'),
-        (Argument(bytes(4)), Fake((1,)), TypeError, 'scalar'),
-        (Argument(words(1, 6, 6, 8), 'float64', True), 2.0, TypeError, 'is an array'),
-        (Argument(words(1, 6, 6, 8), 'float64', True), Fake((6,), 'f4'), ValueError, 'float64, and the value one of'),
-        (Argument(words(1, 6, 6, 8)), Fake((5,)), ValueError, '6 elements, and the value has 5'),
-        (Argument(words(1, 6, 6, 8)), Fake((6,), contiguous=False), ValueError, 'one after the other'),
-        (Argument(words(1, 6, 6, 16)), Fake((6,)), ValueError, 'one after the other'),
-        (Argument(words(1, 6, 6)), Fake((6,)), ValueError, 'not an array'),
-        (Argument(b''), 2.0, ValueError, 'has 0 bytes'),
-        (Argument(bytes(8)), [1], TypeError, 'got list'),
-    ],
-)
-def test_values_that_do_not_fit(argument: Argument, value: Any, error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
-        encode(argument, value, is_array)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import capturekit as ck
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
+from tests.captured import flag, launched, simulated, values
 from tests.examples import examples
-from tests.recorder.test_conditional import flag, launched, simulated, values
 
 
 def test_an_input_and_an_output(cp: Any) -> None:

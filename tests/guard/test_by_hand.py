@@ -122,7 +122,7 @@ def test_a_stream_entered_and_left_in_the_capture_is_enough(watched: Any) -> Non
     np.testing.assert_array_equal(z.get(), np.arange(4.0) + 5)
 
 
-def test_what_the_host_asks_meanwhile_is_answered_for_the_legacy_stream(watched: Any) -> None:
+def test_questions_meanwhile_are_about_the_legacy_stream(watched: Any) -> None:
     cp = watched
     x = cp.arange(4.0)
     x += 1

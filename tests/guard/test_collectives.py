@@ -222,7 +222,7 @@ def test_a_stream_outside_is_refused(w: Any) -> None:
     )  # fmt: skip
 
 
-def test_a_lane_of_another_device_than_the_communicators_is_refused(w: Any) -> None:
+def test_a_lane_of_another_device_is_refused(w: Any) -> None:
     call = all_reduce(w)
     error = refused(
         w, ck.UnsupportedCallError, 'communicator is of device 1 and the stream of device 0',

@@ -55,7 +55,7 @@ def test_eight_captures_at_once(sim: Any) -> None:
         assert np.array_equal(w, np.arange(8) * k * 2 + 3)
 
 
-def test_ordinary_work_of_another_thread_goes_on_and_is_not_recorded(sim: Any) -> None:
+def test_work_of_another_thread_goes_on_and_is_not_recorded(sim: Any) -> None:
     x = sim.arange(8, dtype='f8')
 
     def work() -> float:
@@ -102,7 +102,7 @@ def test_device_synchronize_of_another_thread_waits_for_the_end(sim: Any, mode: 
     assert np.array_equal(y.get(), np.arange(8) * 2)
 
 
-def test_unsafe_calls_of_another_thread_do_not_lose_a_global_capture(sim: Any) -> None:
+def test_another_threads_unsafe_calls_lose_no_global_capture(sim: Any) -> None:
     x = sim.arange(8, dtype='f8')
 
     def unsafe() -> float:
@@ -157,7 +157,7 @@ def test_a_thread_can_work_on_a_lane(sim: Any) -> None:
     assert np.array_equal(y.get(), np.arange(8) * 3 + 1)
 
 
-def test_a_thread_that_stays_on_a_lane_too_long_gets_its_allocator_back(sim: Any) -> None:
+def test_a_thread_that_stays_on_a_lane_gets_its_allocator_back(sim: Any) -> None:
     x = sim.arange(8, dtype='f8')
     inside, over = threading.Event(), threading.Event()
     with ck.capture() as cap:

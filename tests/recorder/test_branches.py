@@ -36,7 +36,7 @@ def values(cp: Any, results: list[Any]) -> list[Any]:
 
 
 @given(COUNTS, LANES, st.sampled_from(sorted(ASSIGNMENTS)))
-def test_an_assignment_covers_each_branch_once_and_leaves_no_lane_empty(count: int, lanes: int, name: str) -> None:
+def test_an_assignment_covers_each_branch_and_each_lane(count: int, lanes: int, name: str) -> None:
     numbers = assigned(count, lanes, name)
     assert len(numbers) == count
     assert set(numbers) == set(range(min(count, lanes)))
@@ -306,7 +306,7 @@ def lanes_of(cp: Any, parent: Any, n: int = 2) -> set[int]:
         return {lane.ptr for lane in lanes}
 
 
-def test_eager_lanes_are_used_again_by_forks_of_the_same_stream_only(sim: Any) -> None:
+def test_eager_lanes_serve_forks_of_the_same_stream_only(sim: Any) -> None:
     """A block that was allocated on a lane is handed out on that lane again: whoever read it must have been joined."""
     first, second = (sim.cuda.Stream(non_blocking=True) for _ in range(2))
     mine = lanes_of(sim, first)

@@ -10,39 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.driver.cuda import CudaDevice
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
-from capturekit.simulated import SimulatedDevice, install, uninstall
-from tests.examples import examples
+from capturekit.simulated import SimulatedDevice
+from tests.captured import flag, launched, values
 
 DROPPED = 'an array from before the loop was dropped in its body'
-
-
-@contextlib.contextmanager
-def simulated(seed: int = 0) -> Iterator[Any]:
-    install(SimulatedDevice(seed))
-    try:
-        yield sys.modules['cupy']
-    finally:
-        uninstall()
-
-
-def values(array: Any) -> list[Any]:
-    return list(np.asarray(array.get()).reshape(-1).tolist())
-
-
-def launched(cap: Any, *arrays: Any) -> list[list[Any]]:
-    cap.graph.launch()
-    return [values(array) for array in arrays]
-
-
-def flag(cp: Any, value: bool = True) -> Any:
-    return cp.full((), value, '?')
 
 
 # -- loops ----------------------------------------------------------------------------------------------------------
@@ -230,7 +206,7 @@ def test_work_between_branches_is_refused(cp: Any) -> None:
     assert launched(cap, x) == [[11.0] * 2]
 
 
-def test_work_on_another_lane_between_branches_is_refused_as_well(cp: Any) -> None:
+def test_work_on_another_lane_between_branches_is_refused(cp: Any) -> None:
     x, y, n = cp.zeros(2), cp.zeros(2), cp.ones((), 'i4')
     side = cp.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:
@@ -322,7 +298,7 @@ def test_decisions_in_branches(cp: Any) -> None:
 
 
 @pytest.mark.parametrize('call', ['host function', 'read', 'read rehearsed', 'numbers', 'external event'])
-def test_what_no_body_can_hold_is_refused_and_the_rest_is_a_good_graph(cp: Any, call: str) -> None:
+def test_what_no_body_can_hold_is_refused_alone(cp: Any, call: str) -> None:
     x, n, going = cp.ones(4), cp.zeros((), 'i8'), flag(cp)
     event = cp.cuda.Event()
     calls: dict[str, Any] = {
@@ -348,7 +324,7 @@ def test_what_no_body_can_hold_is_refused_and_the_rest_is_a_good_graph(cp: Any, 
     assert launched(cap, y) == [[6]]
 
 
-def test_a_driver_that_is_too_old_says_so_and_the_capture_goes_on(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_too_old_says_so_and_the_capture_goes_on(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x = sim.ones(4)
     monkeypatch.setattr(SimulatedDevice, 'can_decide', lambda _device, decides, count: decides == 'if' and count == 1)
     with ck.capture() as cap:
@@ -558,83 +534,3 @@ def test_bad_conditions(sim: Any, condition: Any) -> None:
         y = x + 1
     assert cap.recording.node_count == 1
     assert launched(cap, y) == [[2.0] * 3]
-
-
-# -- any program ----------------------------------------------------------------------------------------------------
-
-_leaf = st.tuples(st.just('work'), st.integers(0, 2), st.integers(1, 5))
-_programs = st.recursive(
-    st.lists(_leaf, min_size=1, max_size=3),
-    lambda inner: st.lists(
-        st.one_of(
-            _leaf,
-            st.tuples(st.just('while'), st.integers(0, 3), inner),
-            st.tuples(st.just('if'), st.integers(0, 2), inner),
-            st.tuples(st.just('else'), st.integers(0, 2), inner, inner),
-        ),
-        min_size=1,
-        max_size=3,
-    ),
-    max_leaves=8,
-)
-
-
-def host(program: Any, state: list[float]) -> None:
-    """What the program does, in Python."""
-    for step in program:
-        if step[0] == 'work':
-            state[step[1]] = state[step[1]] * 2 + step[2]
-        elif step[0] == 'while':
-            for _ in range(step[1]):
-                host(step[2], state)
-        elif step[0] == 'if':
-            if step[1]:
-                host(step[2], state)
-        else:
-            host(step[2] if step[1] else step[3], state)
-
-
-def record(cp: Any, cap: Any, program: Any, arrays: list[Any]) -> None:
-    for step in program:
-        if step[0] == 'work':
-            array = arrays[step[1]]
-            cp.add(array * 2, step[2], out=array)
-        elif step[0] == 'while':
-            left = cp.full((), step[1], 'i4')
-            with cap.while_(left):
-                record(cp, cap, step[2], arrays)
-                cp.subtract(left, 1, out=left)
-        elif step[0] == 'if':
-            with cap.if_(cp.full((), step[1], 'i4')):
-                record(cp, cap, step[2], arrays)
-        else:
-            with cap.if_else(cp.full((), step[1], 'i4')) as (then, otherwise):
-                with then:
-                    record(cp, cap, step[2], arrays)
-                with otherwise:
-                    record(cp, cap, step[3], arrays)
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(program=_programs, seed=st.integers(0, 5))
-def test_any_program_of_decisions_gives_what_the_host_gives(program: Any, seed: int) -> None:
-    with simulated(seed) as cp:
-        check_program(cp, program)
-
-
-@pytest.mark.gpu
-@settings(max_examples=examples(40), deadline=None)
-@given(program=_programs)
-def test_any_program_of_decisions_on_a_gpu(program: Any) -> None:
-    check_program(pytest.importorskip('cupy'), program)
-
-
-def check_program(cp: Any, program: Any) -> None:
-    arrays = [cp.zeros(8) for _ in range(3)]
-    with ck.capture() as cap:
-        record(cp, cap, program, arrays)
-    want = [0.0, 0.0, 0.0]
-    for _ in range(2):
-        host(program, want)
-        assert launched(cap, *arrays) == [[value] * 8 for value in want]
-    cap.graph.close()

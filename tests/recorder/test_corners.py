@@ -52,7 +52,7 @@ def test_an_allocator_of_the_users_stays_in_force(sim: Any) -> None:
     assert len(calls) == 2
 
 
-def test_a_block_touched_by_name_is_remembered_beyond_the_next_event(sim: Any) -> None:
+def test_a_block_touched_by_name_outlives_the_next_event(sim: Any) -> None:
     device = sim.__capturekit_simulated__
     inp = sim.arange(N, dtype='f8')
     side = sim.cuda.Stream(non_blocking=True)
@@ -169,7 +169,7 @@ def test_per_thread_default_stream_is_no_origin(sim: Any) -> None:
         ck.capture(sim.cuda.Stream.ptds)
 
 
-def test_a_thread_with_a_capture_does_not_wait_for_another_to_use_the_legacy_stream(sim: Any) -> None:
+def test_two_captures_do_not_wait_for_the_legacy_stream(sim: Any) -> None:
     opened, close = threading.Event(), threading.Event()
 
     def blocking_capture() -> None:

@@ -14,7 +14,7 @@ from capturekit import render
 from capturekit.driver.cuda import current
 from capturekit.model.errors import CudaCallError
 from capturekit.recorder import teardown
-from tests.recorder.test_conditional import flag, launched, values
+from tests.captured import flag, launched, recorded, values
 
 
 @pytest.fixture(autouse=True)
@@ -22,12 +22,6 @@ def nothing_stays_held() -> Iterator[None]:
     yield
     for lease in list(teardown.HELD):
         teardown.let_go(lease)
-
-
-def recorded(fn: Any) -> Any:
-    with ck.capture() as cap:
-        result = fn()
-    return cap.graph, result
 
 
 # -- a graph in a capture -------------------------------------------------------------------------------------------
@@ -381,7 +375,7 @@ extern "C" __global__ void add(const double* a, const double* b, double* c, int 
 
 
 @pytest.mark.gpu
-def test_the_guides_diamond_explicitly_recorded_and_half_and_half() -> None:
+def test_the_guides_diamond_built_recorded_and_mixed() -> None:
     """A -> B, C -> D, of cuda.core's kernel nodes and of CuPy's code."""
     cp = pytest.importorskip('cupy')
     core = pytest.importorskip('cuda.core')

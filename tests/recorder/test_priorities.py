@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +19,7 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import LaneRecord, Recording
 from capturekit.model.rules import Code
 from capturekit.simulated import SimulatedDevice, install, uninstall
+from tests.captured import recorded
 from tests.examples import examples
 
 
@@ -83,12 +84,6 @@ def branches(cp: Any, x: Any, scale: float = 2.0, priority: Any = (None, -1)) ->
         with right:
             b = x + scale
     return a + b
-
-
-def recorded(fn: Callable[[], Any], **options: Any) -> tuple[ck.Graph, Any]:
-    with ck.capture(**options) as cap:
-        result = fn()
-    return cap.graph, result
 
 
 def wanted(scale: float = 2.0) -> Any:
@@ -228,7 +223,7 @@ def test_into_a_graph_of_somebody_else_s_says_what_to_do(cp: Any) -> None:
     second.close()
 
 
-def test_a_capture_begun_by_hand_says_that_cupy_does_not_heed_them(cp: Any) -> None:
+def test_a_capture_begun_by_hand_says_they_are_not_heeded(cp: Any) -> None:
     from capturekit.guard.open_capture import HEARD
 
     heard: list[Recording] = []
@@ -489,7 +484,7 @@ def orders(priorities: list[int], by_priority: bool, launches: int, seed: int) -
     return found
 
 
-def test_higher_priorities_run_first_mostly_and_every_order_comes() -> None:
+def test_higher_priorities_run_first_and_every_order_comes() -> None:
     found = orders([0, -1, -2], True, 2000, 1)
     assert len(set(found)) == 6
     assert found.count((2, 1, 0)) > found.count((0, 1, 2)) * 5

@@ -87,7 +87,7 @@ def test_the_bodys_exception_arrives(sim: Any, kind: type[BaseException]) -> Non
             cap.graph  # noqa: B018
 
 
-def test_the_bodys_exception_arrives_also_when_the_capture_is_lost(sim: Any) -> None:
+def test_the_bodys_exception_arrives_from_a_lost_capture(sim: Any) -> None:
     with unchanged(sim):
         with pytest.raises(ZeroDivisionError), ck.capture() as cap:
             lose(sim)

@@ -19,8 +19,9 @@ PYTHONS = ('3.10', '3.11', '3.12', '3.13', '3.14')
 #: The part of the tests that rests on the versions: what is held against the installed CuPy, the simulated device's
 #: contract, what is said of versions.
 TESTS = (
-    'guard/test_entry_points', 'guard/test_keywords', 'driver/test_vendor_libraries', 'driver/test_elf',
-    'simulated/test_signatures', 'simulated/test_contract', 'test_import', 'cli/test_doctor',
+    'guard/test_entry_points', 'guard/test_entry_table', 'guard/test_keywords', 'driver/test_vendor_libraries',
+    'driver/test_elf', 'simulated/test_signatures', 'simulated/test_contract', 'simulated/test_contract_changes',
+    'simulated/test_contract_refusals', 'test_import', 'cli/test_doctor',
 )  # fmt: skip
 _TRY = """
 try:

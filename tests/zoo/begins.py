@@ -13,15 +13,9 @@ from tests.zoo.cases import case
 def begin_twice(cp: Any, x: Any) -> Any:
     """Calls code that records by itself, on the stream that is being captured already."""
     with ck.capture() as cap:
-        y = x * x
-        cap.stream.begin_capture()  # <-- here
-    return cap, y
-
-
-@begin_twice.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x * x  # <-- instead: nothing but
+        y = x * x  # -
+        cap.stream.begin_capture()  # - <-- here
+        y = x * x  # + <-- instead: nothing but
     return cap, y
 
 
@@ -50,15 +44,8 @@ def end_by_hand(cp: Any, x: Any) -> Any:
     """Ends the capture by hand, inside of its block."""
     with ck.capture() as cap:
         y = x + 1
-        cap.stream.end_capture()  # <-- here
-    return cap, y
-
-
-@end_by_hand.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x + 1
-    cap.graph.launch()  # <-- instead: after the block
+        cap.stream.end_capture()  # - <-- here
+    cap.graph.launch()  # + <-- instead: after the block
     return cap, y
 
 
@@ -90,17 +77,8 @@ def end_without_begin(cp: Any, x: Any) -> Any:
     side = cp.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:
         y = x * 4
+        side.begin_capture()  # + <-- instead: before it
         side.end_capture()  # <-- here
-    return cap, y
-
-
-@end_without_begin.repaired
-def _(cp: Any, x: Any) -> Any:
-    side = cp.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        y = x * 4
-        side.begin_capture()  # <-- instead: before it
-        side.end_capture()
     return cap, y
 
 
@@ -112,16 +90,7 @@ def left_open(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x - 3
         stream.begin_capture()  # <-- here
-    return cap, y
-
-
-@left_open.repaired
-def _(cp: Any, x: Any) -> Any:
-    stream = cp.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        y = x - 3
-        stream.begin_capture()
-        stream.end_capture()  # <-- instead
+        stream.end_capture()  # + <-- instead
     return cap, y
 
 
@@ -130,15 +99,8 @@ def launched_in_its_block(cp: Any, x: Any) -> Any:
     """Launches the graph inside of the block that records it."""
     with ck.capture() as cap:
         y = x * 2
-        cap.graph.launch()  # <-- here
-    return cap, y
-
-
-@launched_in_its_block.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x * 2
-    cap.graph.launch()  # <-- instead: after the block
+        cap.graph.launch()  # - <-- here
+    cap.graph.launch()  # + <-- instead: after the block
     return cap, y
 
 
@@ -167,17 +129,9 @@ def launched_after_close(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x * 9
     cap.graph.close()
-    cap.graph.launch()  # <-- here
-    return cap, y
-
-
-@launched_after_close.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x * 9
-    cap.graph.close()
-    with ck.capture() as cap:  # <-- instead
-        y = x * 9
+    cap.graph.launch()  # - <-- here
+    with ck.capture() as cap:  # + <-- instead
+        y = x * 9  # +
     return cap, y
 
 

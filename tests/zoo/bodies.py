@@ -18,19 +18,11 @@ YIELDS = (3, 12)
       goes_on=False)  # fmt: skip
 def exception_in_the_body(cp: Any, x: Any) -> Any:
     """The block raises. Elsewhere the end of the capture then raises 901, which hides it."""
-    rounds = 0
+    rounds = 0  # -
+    rounds = 1  # + <-- instead
     with ck.capture() as cap:
         y = x / 2
         y *= 1 / rounds  # <-- here
-    return cap, y
-
-
-@exception_in_the_body.repaired
-def _(cp: Any, x: Any) -> Any:
-    rounds = 1  # <-- instead
-    with ck.capture() as cap:
-        y = x / 2
-        y *= 1 / rounds
     return cap, y
 
 
@@ -38,26 +30,16 @@ def _(cp: Any, x: Any) -> Any:
       goes_on=False)  # fmt: skip
 def exception_with_an_escape(cp: Any, x: Any) -> Any:
     """Two faults at once: the block raises, and work has escaped before. Both are told."""
-    side, rounds = cp.cuda.Stream(non_blocking=True), 0
+    side, rounds = cp.cuda.Stream(non_blocking=True), 0  # -
+    side, rounds = cp.cuda.Stream(non_blocking=True), 1  # +
     with ck.capture() as cap:
         y = x + 1
+        side.wait_event(cap.stream.record())  # + <-- instead
         with side:
             y += 1 / 2
             y *= 1 / rounds  # <-- here
-    return cap, y
-
-
-@exception_with_an_escape.repaired
-def _(cp: Any, x: Any) -> Any:
-    side, rounds = cp.cuda.Stream(non_blocking=True), 1
-    with ck.capture() as cap:
-        y = x + 1
-        side.wait_event(cap.stream.record())  # <-- instead
-        with side:
-            y += 1 / 2
-            y *= 1 / rounds
-            y -= 1 / 2
-        cap.join(side)  # <-- instead
+            y -= 1 / 2  # +
+        cap.join(side)  # + <-- instead
     return cap, y
 
 
@@ -272,16 +254,7 @@ def failed_and_used(cp: Any, x: Any) -> Any:
     with contextlib.suppress(RuntimeError), cap:
         y = x - 5
         cap.stream.synchronize()
-    cap.graph.launch()  # <-- here
-    return cap, y
-
-
-@failed_and_used.repaired
-def _(cp: Any, x: Any) -> Any:
-    cap = ck.capture()
-    with contextlib.suppress(RuntimeError), cap:
-        y = x - 5
-        cap.stream.synchronize()
-    with ck.capture() as cap:  # <-- instead
-        y = x - 5
+    cap.graph.launch()  # - <-- here
+    with ck.capture() as cap:  # + <-- instead
+        y = x - 5  # +
     return cap, y

@@ -38,23 +38,15 @@ def _(cp: Any, x: Any) -> Any:
       lambda x: x + 1)  # fmt: skip
 def callback_that_calls_cuda(cp: Any, x: Any) -> Any:
     """A callback that calls CUDA itself, which no callback may."""
+    told: list[str] = []  # +
     host = np.zeros(8)
     with ck.capture() as cap:
         y = x + 1
-        cap.stream.add_callback(lambda *told: y.get(out=host), None)  # <-- here
-    return cap, y
-
-
-@callback_that_calls_cuda.repaired
-def _(cp: Any, x: Any) -> Any:
-    told: list[str] = []
-    host = np.zeros(8)
-    with ck.capture() as cap:
-        y = x + 1
-        cap.stream.launch_host_func(told.append, 'ready')  # <-- instead
-    cap.graph.launch()
-    y.get(out=host)
-    assert told == ['ready'] and np.array_equal(host, x.get() + 1)
+        cap.stream.add_callback(lambda *told: y.get(out=host), None)  # - <-- here
+        cap.stream.launch_host_func(told.append, 'ready')  # + <-- instead
+    cap.graph.launch()  # +
+    y.get(out=host)  # +
+    assert told == ['ready'] and np.array_equal(host, x.get() + 1)  # +
     return cap, y
 
 
@@ -111,17 +103,10 @@ def array_set(cp: Any, x: Any) -> Any:
     """Fills an input from the host in the recorded step."""
     rates = cp.zeros(8)
     with ck.capture() as cap:
-        y = x * 3
-        rates.set(np.full(8, 3.0))  # <-- here
-    return cap, y
-
-
-@array_set.repaired
-def _(cp: Any, x: Any) -> Any:
-    rates = cp.zeros(8)
-    with ck.capture() as cap:
-        y = x * rates
-    rates.set(np.full(8, 3.0))  # <-- instead: before a launch
+        y = x * 3  # -
+        rates.set(np.full(8, 3.0))  # - <-- here
+        y = x * rates  # +
+    rates.set(np.full(8, 3.0))  # + <-- instead: before a launch
     return cap, y
 
 
@@ -152,15 +137,7 @@ def peer_copy(cp: Any, x: Any) -> Any:
     """Copies between devices by memcpyPeerAsync."""
     with ck.capture() as cap:
         y = cp.zeros(8)
-        cp.cuda.runtime.memcpyPeerAsync(y.data.ptr, 0, x.data.ptr, 0, x.nbytes, cap.stream.ptr)  # <-- here
-        y += 1
-    return cap, y
-
-
-@peer_copy.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = cp.zeros(8)
-        y.data.copy_from_device_async(x.data, x.nbytes)  # <-- instead
+        cp.cuda.runtime.memcpyPeerAsync(y.data.ptr, 0, x.data.ptr, 0, x.nbytes, cap.stream.ptr)  # - <-- here
+        y.data.copy_from_device_async(x.data, x.nbytes)  # + <-- instead
         y += 1
     return cap, y

@@ -1,17 +1,25 @@
-"""What a case of the zoo is, and the list of all."""
+"""What a case of the zoo is, and the list of all.
+
+A broken program and its repair are one function where they share most lines: ``# -`` stands behind lines that only the
+broken one has, ``# +`` behind those that only the repaired one has. Else the repair stands beside it, as ``_``.
+"""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 #: Files of programs, in the order of the table.
 FAMILIES = tuple('syncs reads joins legacy escapes calls begins bodies threads memory libraries'.split())
-#: The offending line of a broken program; the lines of a repaired one that make the difference.
-HERE, INSTEAD = '# <-- here', '# <-- instead'
+#: Behind the offending line of a broken program; behind the lines of a repaired one that make the difference.
+HERE, INSTEAD = '<-- here', '<-- instead'
+#: Behind a line that only the broken program has, or only the repaired one.
+BROKEN, REPAIRED = '-', '+'
 
 Program = Callable[[Any, Any], Any]
 Numbers = Callable[[Any], Any]
@@ -84,17 +92,40 @@ def case(
     """Decorates a broken program: it becomes a :class:`Case` of the zoo."""
 
     def enter(program: Program) -> Case:
-        CASES.append(Case(program, thread, says, words, want, **more))
-        return CASES[-1]
+        made = Case(program, thread, says, words, want, **more)
+        if '  # +' in inspect.getsource(program):
+            made.broken, made.repair = (compiled(tree_without(program, lines), program) for lines in (REPAIRED, BROKEN))
+        CASES.append(made)
+        return made
 
     return enter
+
+
+def tree_without(program: Program, left_out: str) -> ast.Module:
+    """A program as a tree, on the lines that it has in its file, without its decorators and the lines of one mark."""
+    lines, first = inspect.getsourcelines(program)
+    kept = ['\n' if re.search(rf'  # \{left_out}( |$)', line) else line for line in lines]
+    tree = ast.increment_lineno(ast.parse(''.join(kept)), first - 1)
+    function = tree.body[0]
+    assert isinstance(function, ast.FunctionDef)
+    function.decorator_list = []
+    return tree
+
+
+def compiled(tree: ast.Module, program: Program, **names: Any) -> Program:
+    """The function of a tree, which stands where the program does, and knows these names besides."""
+    space = {**program.__globals__, **names} if names else program.__globals__
+    made: dict[str, Any] = {}
+    exec(compile(ast.fix_missing_locations(tree), program.__code__.co_filename, 'exec'), space, made)
+    function: Program = made[program.__name__]
+    return function
 
 
 def marked(program: Program, mark: str) -> list[tuple[int, str, str]]:
     """The lines of a program that carry a mark: their numbers, their code without it, and what follows it."""
     lines, first = inspect.getsourcelines(program)
-    found = [(number, line.partition(mark)) for number, line in enumerate(lines, first) if mark in line]
-    return [(number, code.strip(), words.strip(': \n')) for number, (code, _mark, words) in found]
+    found = [(number, re.match(rf'(.*)  # (?:[-+] )?{mark}(.*)', line)) for number, line in enumerate(lines, first)]
+    return [(number, line[1].strip(), line[2].strip(': ')) for number, line in found if line]
 
 
 def all_cases() -> list[Case]:

@@ -19,20 +19,10 @@ def another_stream(cp: Any, x: Any) -> Any:
     side = cp.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:
         y = x * 2
+        side.wait_event(cap.stream.record())  # + <-- instead
         with side:
             y = x * 5  # <-- here
-    return cap, y
-
-
-@another_stream.repaired
-def _(cp: Any, x: Any) -> Any:
-    side = cp.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        y = x * 2
-        side.wait_event(cap.stream.record())  # <-- instead
-        with side:
-            y = x * 5
-        cap.join(side)  # <-- instead
+        cap.join(side)  # + <-- instead
     return cap, y
 
 
@@ -40,19 +30,12 @@ def _(cp: Any, x: Any) -> Any:
       rest=lambda x: x * 2)  # fmt: skip
 def in_place(cp: Any, x: Any) -> Any:
     """Works in place on a stream of a pool: there is no allocation to stumble over."""
-    side = cp.cuda.Stream(non_blocking=True)
+    side = cp.cuda.Stream(non_blocking=True)  # -
     with ck.capture() as cap:
         y = x * 2
-        with side: y += 1  # noqa: E701  # <-- here  # fmt: skip
-    return cap, y
-
-
-@in_place.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x * 2
-        with cap.fork(1) as (lane,), lane:  # <-- instead
-            y += 1
+        with side: y += 1  # noqa: E701  # - <-- here  # fmt: skip
+        with cap.fork(1) as (lane,), lane:  # + <-- instead
+            y += 1  # +
     return cap, y
 
 
@@ -63,18 +46,9 @@ def stream_argument(cp: Any, x: Any) -> Any:
     side = cp.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:
         y = x + 1
+        side.wait_event(cap.stream.record())  # + <-- instead
         y.data.memset_async(0, y.nbytes, side)  # <-- here
-    return cap, y
-
-
-@stream_argument.repaired
-def _(cp: Any, x: Any) -> Any:
-    side = cp.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        y = x + 1
-        side.wait_event(cap.stream.record())  # <-- instead
-        y.data.memset_async(0, y.nbytes, side)
-        cap.join(side)  # <-- instead
+        cap.join(side)  # + <-- instead
     return cap, y
 
 
@@ -84,20 +58,10 @@ def stream_made_current(cp: Any, x: Any) -> Any:
     side = cp.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:
         y = x + 2
+        side.wait_event(cap.stream.record())  # + <-- instead
         side.use()
         y += 1  # <-- here
-    return cap, y
-
-
-@stream_made_current.repaired
-def _(cp: Any, x: Any) -> Any:
-    side = cp.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        y = x + 2
-        side.wait_event(cap.stream.record())  # <-- instead
-        side.use()
-        y += 1
-        cap.stream.wait_event(side.record())  # <-- instead
+        cap.stream.wait_event(side.record())  # + <-- instead
     return cap, y
 
 

@@ -17,17 +17,7 @@ def never_joined(cp: Any, x: Any) -> Any:
         side.wait_event(cap.stream.record())
         with side:
             y = x - 4  # <-- here
-    return cap, y
-
-
-@never_joined.repaired
-def _(cp: Any, x: Any) -> Any:
-    side = cp.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        side.wait_event(cap.stream.record())
-        with side:
-            y = x - 4
-        cap.join(side)  # <-- instead
+        cap.join(side)  # + <-- instead
     return cap, y
 
 
@@ -38,23 +28,11 @@ def joined_too_early(cp: Any, x: Any) -> Any:
     side = cp.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:
         side.wait_event(cap.stream.record())
-        finished = side.record()
+        finished = side.record()  # -
         with side:
             y = x * 2
             y += 1  # <-- here
-        cap.stream.wait_event(finished)
-    return cap, y
-
-
-@joined_too_early.repaired
-def _(cp: Any, x: Any) -> Any:
-    side = cp.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        side.wait_event(cap.stream.record())
-        with side:
-            y = x * 2
-            y += 1
-        finished = side.record()  # <-- instead
+        finished = side.record()  # + <-- instead
         cap.stream.wait_event(finished)
     return cap, y
 
@@ -68,22 +46,10 @@ def joined_then_worked(cp: Any, x: Any) -> Any:
         side.wait_event(cap.stream.record())
         with side:
             y = x * 2
-        cap.join(side)
+        cap.join(side)  # -
         with side:
             y += 1  # <-- here
-    return cap, y
-
-
-@joined_then_worked.repaired
-def _(cp: Any, x: Any) -> Any:
-    side = cp.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        side.wait_event(cap.stream.record())
-        with side:
-            y = x * 2
-        with side:
-            y += 1
-        cap.join(side)  # <-- instead
+        cap.join(side)  # + <-- instead
     return cap, y
 
 
@@ -99,21 +65,7 @@ def fork_of_a_fork(cp: Any, x: Any) -> Any:
             inner.wait_event(outer.record())
         with inner:
             y += 5  # <-- here
-        cap.join(outer)
-    return cap, y
-
-
-@fork_of_a_fork.repaired
-def _(cp: Any, x: Any) -> Any:
-    outer, inner = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
-    with ck.capture() as cap:
-        outer.wait_event(cap.stream.record())
-        with outer:
-            y = x + 1
-            inner.wait_event(outer.record())
-        with inner:
-            y += 5
-        outer.wait_event(inner.record())  # <-- instead
+        outer.wait_event(inner.record())  # + <-- instead
         cap.join(outer)
     return cap, y
 
@@ -131,21 +83,7 @@ def joined_to_each_other(cp: Any, x: Any) -> Any:
         second.wait_event(first.record())
         with second:
             y *= 3  # <-- here
-    return cap, y
-
-
-@joined_to_each_other.repaired
-def _(cp: Any, x: Any) -> Any:
-    first, second = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
-    with ck.capture() as cap:
-        for stream in (first, second):
-            stream.wait_event(cap.stream.record())
-        with first:
-            y = x * 2
-        second.wait_event(first.record())
-        with second:
-            y *= 3
-        cap.stream.wait_event(second.record())  # <-- instead
+        cap.stream.wait_event(second.record())  # + <-- instead
     return cap, y
 
 
@@ -156,17 +94,8 @@ def join_without_fork(cp: Any, x: Any) -> Any:
     side = cp.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:
         y = x + 1
+        side.wait_event(cap.stream.record())  # + <-- instead
         cap.join(side)  # <-- here
-    return cap, y
-
-
-@join_without_fork.repaired
-def _(cp: Any, x: Any) -> Any:
-    side = cp.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        y = x + 1
-        side.wait_event(cap.stream.record())  # <-- instead
-        cap.join(side)
     return cap, y
 
 
@@ -177,22 +106,11 @@ def fork_by_an_unrecorded_event(cp: Any, x: Any) -> Any:
     side, ready = cp.cuda.Stream(non_blocking=True), cp.cuda.Event()
     with ck.capture() as cap:
         y = x + 1
+        ready.record(cap.stream)  # + <-- instead
         side.wait_event(ready)
         with side:
             y = x * 5 + 1  # <-- here
-    return cap, y
-
-
-@fork_by_an_unrecorded_event.repaired
-def _(cp: Any, x: Any) -> Any:
-    side, ready = cp.cuda.Stream(non_blocking=True), cp.cuda.Event()
-    with ck.capture() as cap:
-        y = x + 1
-        ready.record(cap.stream)  # <-- instead
-        side.wait_event(ready)
-        with side:
-            y = x * 5 + 1
-        cap.join(side)
+        cap.join(side)  # +
     return cap, y
 
 
@@ -205,19 +123,8 @@ def stream_destroyed(cp: Any, x: Any) -> Any:
         with side:
             y = x * 3
         cap.join(side)
-        cp.cuda.runtime.streamDestroy(side.ptr)  # <-- here
-    return cap, y
-
-
-@stream_destroyed.repaired
-def _(cp: Any, x: Any) -> Any:
-    side = cp.cuda.Stream.from_external(Raw(cp))
-    with ck.capture() as cap:
-        side.wait_event(cap.stream.record())
-        with side:
-            y = x * 3
-        cap.join(side)
-    cp.cuda.runtime.streamDestroy(side.ptr)  # <-- instead: after the block
+        cp.cuda.runtime.streamDestroy(side.ptr)  # - <-- here
+    cp.cuda.runtime.streamDestroy(side.ptr)  # + <-- instead: after the block
     return cap, y
 
 
@@ -234,23 +141,15 @@ class Raw:
 @case('https://github.com/NVIDIA/cccl/pull/8674', ck.IsolationError, 's.wait_event(event)', lambda x: x * 2)
 def event_from_outside(cp: Any, x: Any) -> Any:
     """The captured stream waits for the loader, whose event was recorded before the capture."""
-    loader = cp.cuda.Stream(non_blocking=True)
+    loader = cp.cuda.Stream(non_blocking=True)  # -
+    loader, stream = (cp.cuda.Stream(non_blocking=True) for _ in range(2))  # +
     loaded = loader.record()
     with ck.capture() as cap:
-        cap.stream.wait_event(loaded)  # <-- here
+        cap.stream.wait_event(loaded)  # - <-- here
         y = x * 2
-    return cap, y
-
-
-@event_from_outside.repaired
-def _(cp: Any, x: Any) -> Any:
-    loader, stream = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
-    loaded = loader.record()
-    with ck.capture() as cap:
-        y = x * 2
-    stream.wait_event(loaded)  # <-- instead: before the launch
-    cap.graph.launch(stream)
-    stream.synchronize()
+    stream.wait_event(loaded)  # + <-- instead: before the launch
+    cap.graph.launch(stream)  # +
+    stream.synchronize()  # +
     return cap, y
 
 
@@ -259,21 +158,12 @@ def event_of_the_last_capture(cp: Any, x: Any) -> Any:
     """Waits for an event that was recorded in the capture of the step before."""
     with ck.capture() as first:
         y = x + 1
-        stale = first.stream.record()
+        stale = first.stream.record()  # -
+        event = first.stream.record()  # +
     with ck.capture() as cap:
-        cap.stream.wait_event(stale)  # <-- here
-        y = x + 8
-    return cap, y
-
-
-@event_of_the_last_capture.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as first:
-        y = x + 1
-        event = first.stream.record()
-    with ck.capture() as cap:
-        event.record(cap.stream)  # <-- instead
-        cap.stream.wait_event(event)
+        cap.stream.wait_event(stale)  # - <-- here
+        event.record(cap.stream)  # + <-- instead
+        cap.stream.wait_event(event)  # +
         y = x + 8
     return cap, y
 

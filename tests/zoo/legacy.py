@@ -16,16 +16,9 @@ def null_block(cp: Any, x: Any) -> Any:
     """Insists on the default stream for a part of the work."""
     with ck.capture() as cap:
         y = x * 3
-        with cp.cuda.Stream.null:  # <-- here
-            y += 1
-    return cap, y
-
-
-@null_block.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x * 3
-        y += 1  # <-- instead
+        with cp.cuda.Stream.null:  # - <-- here
+            y += 1  # -
+        y += 1  # + <-- instead
     return cap, y
 
 
@@ -39,16 +32,9 @@ def null_synchronize(cp: Any, x: Any) -> Any:
     """Waits for the default stream instead of the device, which is no better."""
     with ck.capture() as cap:
         y = x * 2
-        cp.cuda.Stream.null.synchronize()  # <-- here
-    return cap, y
-
-
-@null_synchronize.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x * 2
-    cap.graph.launch()
-    cp.cuda.Stream.null.synchronize()  # <-- instead: after the launch
+        cp.cuda.Stream.null.synchronize()  # - <-- here
+    cap.graph.launch()  # +
+    cp.cuda.Stream.null.synchronize()  # + <-- instead: after the launch
     return cap, y
 
 
@@ -57,19 +43,12 @@ def _(cp: Any, x: Any) -> Any:
 )
 def null_waits(cp: Any, x: Any) -> Any:
     """Lets the default stream wait for the capture's work, as before a plot."""
+    stream = cp.cuda.Stream(non_blocking=True)  # +
     with ck.capture() as cap:
         y = x + 5
-        cp.cuda.Stream.null.wait_event(cap.stream.record())  # <-- here
-    return cap, y
-
-
-@null_waits.repaired
-def _(cp: Any, x: Any) -> Any:
-    stream = cp.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        y = x + 5
-    cap.graph.launch(stream)
-    cp.cuda.Stream.null.wait_event(stream.record())  # <-- instead: after the launch
+        cp.cuda.Stream.null.wait_event(cap.stream.record())  # - <-- here
+    cap.graph.launch(stream)  # +
+    cp.cuda.Stream.null.wait_event(stream.record())  # + <-- instead: after the launch
     return cap, y
 
 
@@ -79,16 +58,8 @@ def synchronous_copy(cp: Any, x: Any) -> Any:
     """Copies by a call that takes no stream: it means the legacy one, and would run at once."""
     with ck.capture() as cap:
         y = cp.zeros(8)
-        y.data.copy_from_device(x.data, x.nbytes)  # <-- here
-        y += 1
-    return cap, y
-
-
-@synchronous_copy.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = cp.zeros(8)
-        y.data.copy_from_device_async(x.data, x.nbytes)  # <-- instead
+        y.data.copy_from_device(x.data, x.nbytes)  # - <-- here
+        y.data.copy_from_device_async(x.data, x.nbytes)  # + <-- instead
         y += 1
     return cap, y
 
@@ -99,16 +70,8 @@ def synchronous_memset(cp: Any, x: Any) -> Any:
     """Clears a buffer by a call without a stream, beside a capture on a blocking stream."""
     with ck.capture(cp.cuda.Stream()) as cap:
         y = cp.ones(8)
-        y.data.memset(0, y.nbytes)  # <-- here
-        y += x
-    return cap, y
-
-
-@synchronous_memset.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture(cp.cuda.Stream()) as cap:
-        y = cp.ones(8)
-        y.data.memset_async(0, y.nbytes)  # <-- instead
+        y.data.memset(0, y.nbytes)  # - <-- here
+        y.data.memset_async(0, y.nbytes)  # + <-- instead
         y += x
     return cap, y
 
@@ -117,19 +80,11 @@ def _(cp: Any, x: Any) -> Any:
       rest=lambda x: np.zeros(8))  # fmt: skip
 def runtime_memcpy(cp: Any, x: Any) -> Any:
     """Copies by cupy.cuda.runtime.memcpy, in a library's own words."""
+    kind = cp.cuda.runtime.memcpyDeviceToDevice  # +
     with ck.capture() as cap:
         y = cp.zeros(8)
-        cp.cuda.runtime.memcpy(y.data.ptr, x.data.ptr, x.nbytes, cp.cuda.runtime.memcpyDeviceToDevice)  # <-- here
-        y *= 2
-    return cap, y
-
-
-@runtime_memcpy.repaired
-def _(cp: Any, x: Any) -> Any:
-    kind = cp.cuda.runtime.memcpyDeviceToDevice
-    with ck.capture() as cap:
-        y = cp.zeros(8)
-        cp.cuda.runtime.memcpyAsync(y.data.ptr, x.data.ptr, x.nbytes, kind, cap.stream.ptr)  # <-- instead
+        cp.cuda.runtime.memcpy(y.data.ptr, x.data.ptr, x.nbytes, cp.cuda.runtime.memcpyDeviceToDevice)  # - <-- here
+        cp.cuda.runtime.memcpyAsync(y.data.ptr, x.data.ptr, x.nbytes, kind, cap.stream.ptr)  # + <-- instead
         y *= 2
     return cap, y
 
@@ -142,16 +97,8 @@ def dlpack(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x * 2
         y += 1
-        y.__dlpack__()  # <-- here
-    return cap, y
-
-
-@dlpack.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x * 2
-        y += 1
-        y.__dlpack__(stream=cap.stream.ptr)  # <-- instead
+        y.__dlpack__()  # - <-- here
+        y.__dlpack__(stream=cap.stream.ptr)  # + <-- instead
     return cap, y
 
 

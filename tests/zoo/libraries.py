@@ -14,17 +14,10 @@ REAL = 'needs the real {}'.format
       lambda x: x + 1)  # fmt: skip
 def svd(cp: Any, x: Any) -> Any:
     """A decomposition, whose library waits for the stream."""
+    cp.linalg.svd(x.reshape(2, 4))  # + <-- instead: before the block
     with ck.capture() as cap:
         y = x + 1
-        cp.linalg.svd(x.reshape(2, 4))  # <-- here
-    return cap, y
-
-
-@svd.repaired
-def _(cp: Any, x: Any) -> Any:
-    cp.linalg.svd(x.reshape(2, 4))  # <-- instead: before the block
-    with ck.capture() as cap:
-        y = x + 1
+        cp.linalg.svd(x.reshape(2, 4))  # - <-- here
     return cap, y
 
 
@@ -33,16 +26,9 @@ def least_squares(cp: Any, x: Any) -> Any:
     """Solves a system that decides on the host how to go on."""
     with ck.capture() as cap:
         y = x * 2
-        cp.linalg.lstsq(cp.eye(8), x, rcond=None)  # <-- here
-    return cap, y
-
-
-@least_squares.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x * 2
-    cap.graph.launch()
-    cp.linalg.lstsq(cp.eye(8), y, rcond=None)  # <-- instead: after the launch
+        cp.linalg.lstsq(cp.eye(8), x, rcond=None)  # - <-- here
+    cap.graph.launch()  # +
+    cp.linalg.lstsq(cp.eye(8), y, rcond=None)  # + <-- instead: after the launch
     return cap, y
 
 
@@ -50,18 +36,11 @@ def _(cp: Any, x: Any) -> Any:
       rest=lambda x: x + 0)  # fmt: skip
 def generator_made_in_the_block(cp: Any, x: Any) -> Any:
     """Makes its random generator in the block: the seed would be baked in, and each launch draw the same."""
+    generator = cp.random.Generator(cp.random.XORWOW())  # + <-- instead: before the block
     with ck.capture() as cap:
         y = x + 0
-        y += cp.random.Generator(cp.random.XORWOW()).random(8) < 2  # <-- here
-    return cap, y
-
-
-@generator_made_in_the_block.repaired
-def _(cp: Any, x: Any) -> Any:
-    generator = cp.random.Generator(cp.random.XORWOW())  # <-- instead: before the block
-    with ck.capture() as cap:
-        y = x + 0
-        y += generator.random(8) < 2
+        y += cp.random.Generator(cp.random.XORWOW()).random(8) < 2  # - <-- here
+        y += generator.random(8) < 2  # +
     return cap, y
 
 
@@ -71,15 +50,8 @@ def choice_without_replacement(cp: Any, x: Any) -> Any:
     """Draws a sample without replacement, whose order CuPy makes from a seed of the host."""
     with ck.capture() as cap:
         y = x + 0
-        y += cp.random.choice(8, 8, replace=False) < 8  # <-- here
-    return cap, y
-
-
-@choice_without_replacement.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x + 0
-        y += cp.random.permutation(8)[:8] < 8  # <-- instead
+        y += cp.random.choice(8, 8, replace=False) < 8  # - <-- here
+        y += cp.random.permutation(8)[:8] < 8  # + <-- instead
     return cap, y
 
 
@@ -135,21 +107,12 @@ def sum_of_sparse_matrices(cp: Any, x: Any) -> Any:
     from cupyx.scipy import sparse
 
     matrix = sparse.csr_matrix(cp.eye(8))
-    matrix.sum_duplicates()  # else CuPy asks the device whether that is needed, and that is a host read
+    matrix.sum_duplicates()  # else CuPy asks the device whether that is needed, and that is a host read  # -
+    total = matrix + matrix  # + <-- instead: before the block
     with ck.capture() as cap:
-        y = x * 2
-        matrix + matrix  # <-- here
-    return cap, y
-
-
-@sum_of_sparse_matrices.repaired
-def _(cp: Any, x: Any) -> Any:
-    from cupyx.scipy import sparse
-
-    matrix = sparse.csr_matrix(cp.eye(8))
-    total = matrix + matrix  # <-- instead: before the block
-    with ck.capture() as cap:
-        y = total @ x
+        y = x * 2  # -
+        matrix + matrix  # - <-- here
+        y = total @ x  # +
     return cap, y
 
 
@@ -157,17 +120,11 @@ def _(cp: Any, x: Any) -> Any:
       lambda x: x * 1)  # fmt: skip
 def repeats_by_a_list(cp: Any, x: Any) -> Any:
     """Repeats by a list: CuPy uploads it, adds it up on the device, and reads how long the result is."""
+    rows = cp.array([0, 1, 2, 3, 4, 5, 6, 7])  # + <-- instead: before the block
     with ck.capture() as cap:
-        y = x * 1
-        cp.repeat(x, [1] * 8)  # <-- here
-    return cap, y
-
-
-@repeats_by_a_list.repaired
-def _(cp: Any, x: Any) -> Any:
-    rows = cp.array([0, 1, 2, 3, 4, 5, 6, 7])  # <-- instead: before the block
-    with ck.capture() as cap:
-        y = x[rows] * 1
+        y = x * 1  # -
+        cp.repeat(x, [1] * 8)  # - <-- here
+        y = x[rows] * 1  # +
     return cap, y
 
 
@@ -179,18 +136,9 @@ def call_past_cupy(cp: Any, x: Any) -> Any:
 
     with ck.capture() as cap:
         y = x * 3
-        runtime.cudaDeviceSynchronize()  # <-- here
-    return cap, y
-
-
-@call_past_cupy.repaired
-def _(cp: Any, x: Any) -> Any:
-    from cuda.bindings import runtime
-
-    with ck.capture() as cap:
-        y = x * 3
-    cap.graph.launch()
-    runtime.cudaDeviceSynchronize()  # <-- instead: after the launch
+        runtime.cudaDeviceSynchronize()  # - <-- here
+    cap.graph.launch()  # +
+    runtime.cudaDeviceSynchronize()  # + <-- instead: after the launch
     return cap, y
 
 

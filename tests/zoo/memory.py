@@ -36,19 +36,12 @@ def _(cp: Any, x: Any) -> Any:
 @case('https://github.com/huggingface/candle/pull/3352', 'constant', 'the same at every launch', lambda x: x[[4, 5, 6]])
 def indices_of_the_host(cp: Any, x: Any) -> Any:
     """Selects by a list of indices, and expects the next launch to take others."""
-    rows = [0, 1, 2]
+    rows = [0, 1, 2]  # -
+    rows = cp.array([0, 1, 2])  # +
     with ck.capture() as cap:
         y = x[rows] * 1  # <-- here
-    rows[:] = [4, 5, 6]
-    return cap, y
-
-
-@indices_of_the_host.repaired
-def _(cp: Any, x: Any) -> Any:
-    rows = cp.array([0, 1, 2])
-    with ck.capture() as cap:
-        y = x[rows] * 1
-    rows[...] = cp.array([4, 5, 6])  # <-- instead: in place
+    rows[:] = [4, 5, 6]  # -
+    rows[...] = cp.array([4, 5, 6])  # + <-- instead: in place
     return cap, y
 
 
@@ -56,20 +49,13 @@ def _(cp: Any, x: Any) -> Any:
       needs='the simulated device keeps no arguments of kernels')  # fmt: skip
 def scalar_baked(cp: Any, x: Any) -> Any:
     """Multiplies by a number of the host, a learning rate that is lowered later."""
-    rate = 2.5
+    rate = 2.5  # -
+    rate = cp.full((), 2.5)  # +
     with ck.capture() as cap:
         y = x * rate  # <-- here
-    rate = 0.5
-    assert rate
-    return cap, y
-
-
-@scalar_baked.repaired
-def _(cp: Any, x: Any) -> Any:
-    rate = cp.full((), 2.5)
-    with ck.capture() as cap:
-        y = x * rate
-    rate[...] = 0.5  # <-- instead: in place
+    rate = 0.5  # -
+    assert rate  # -
+    rate[...] = 0.5  # + <-- instead: in place
     return cap, y
 
 
@@ -115,25 +101,17 @@ class Recorded:
 @case('https://github.com/microsoft/onnxruntime/pull/32121', 'note', 'as long as the graph', lambda x: x + 4)
 def host_buffer_recycled(cp: Any, x: Any) -> Any:
     """Records a copy from a host buffer by its address, and lets somebody else have the buffer."""
-    host = cp.cuda.alloc_pinned_memory(64)
-    KEPT.append(host)
-    values = np.frombuffer(host, 'f8', 8)
-    values[...] = 4
+    host = cp.cuda.alloc_pinned_memory(64)  # -
+    KEPT.append(host)  # -
+    values = np.frombuffer(host, 'f8', 8)  # -
+    values[...] = 4  # -
+    fours = cp.full(8, 4.0)  # + <-- instead
     y = cp.zeros(8)
     with ck.capture() as cap:
-        cp.cuda.runtime.memcpyAsync(y.data.ptr, host.ptr, 64, 1, cap.stream.ptr)  # <-- here
+        cp.cuda.runtime.memcpyAsync(y.data.ptr, host.ptr, 64, 1, cap.stream.ptr)  # - <-- here
+        y.data.copy_from_device_async(fours.data, 64)  # +
         y += x
-    values[...] = 7
-    return cap, y
-
-
-@host_buffer_recycled.repaired
-def _(cp: Any, x: Any) -> Any:
-    fours = cp.full(8, 4.0)  # <-- instead
-    y = cp.zeros(8)
-    with ck.capture() as cap:
-        y.data.copy_from_device_async(fours.data, 64)
-        y += x
+    values[...] = 7  # -
     return cap, y
 
 
@@ -160,17 +138,10 @@ def _(cp: Any, x: Any) -> Any:
 @case('https://github.com/beehive-lab/TornadoVM/issues/1006', '', '', lambda x: x * 2)
 def input_replaced(cp: Any, x: Any) -> Any:
     """Binds the input's name to a new array, where the graph goes on reading the old one."""
-    data = x.copy()
+    data = x.copy()  # -
+    data = x  # + <-- instead: before the block
     with ck.capture() as cap:
         y = data * 2
-    data = x  # <-- here
-    assert data.size == 8
-    return cap, y
-
-
-@input_replaced.repaired
-def _(cp: Any, x: Any) -> Any:
-    data = x  # <-- instead: before the block
-    with ck.capture() as cap:
-        y = data * 2
+    data = x  # - <-- here
+    assert data.size == 8  # -
     return cap, y

@@ -18,18 +18,10 @@ def get(cp: Any, x: Any) -> Any:
     seen = []
     with ck.capture() as cap:
         y = x * 2
-        seen.append(y.get())  # <-- here
-    return cap, y
-
-
-@get.repaired
-def _(cp: Any, x: Any) -> Any:
-    seen = []
-    with ck.capture() as cap:
-        y = x * 2
-    cap.graph.launch()
-    seen.append(y.get())  # <-- instead: after the launch
-    assert np.array_equal(seen[0], x.get() * 2)
+        seen.append(y.get())  # - <-- here
+    cap.graph.launch()  # +
+    seen.append(y.get())  # + <-- instead: after the launch
+    assert np.array_equal(seen[0], x.get() * 2)  # +
     return cap, y
 
 
@@ -39,15 +31,8 @@ def item(cp: Any, x: Any) -> Any:
     """Takes a learning rate out of an array, to multiply by it."""
     with ck.capture() as cap:
         y = x.copy()
-        y *= x[0].item()  # <-- here
-    return cap, y
-
-
-@item.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x.copy()
-        y *= x[0]  # <-- instead
+        y *= x[0].item()  # - <-- here
+        y *= x[0]  # + <-- instead
     return cap, y
 
 
@@ -56,16 +41,9 @@ def printing(cp: Any, x: Any) -> Any:
     """Prints an array, to see what goes on."""
     with ck.capture() as cap:
         y = x + 1
-        print(y)  # <-- here
-    return cap, y
-
-
-@printing.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x + 1
-    cap.graph.launch()
-    print(y)  # <-- instead: after the launch
+        print(y)  # - <-- here
+    cap.graph.launch()  # +
+    print(y)  # + <-- instead: after the launch
     return cap, y
 
 
@@ -75,16 +53,9 @@ def if_array(cp: Any, x: Any) -> Any:
     """Decides by a value on the device: `if array:`."""
     with ck.capture() as cap:
         y = x.copy()
-        if (y > 4).any():  # <-- here
-            y = cp.minimum(y, 4)
-    return cap, y
-
-
-@if_array.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x.copy()
-        y = cp.where((y > 4).any(), cp.minimum(y, 4), y)  # <-- instead
+        if (y > 4).any():  # - <-- here
+            y = cp.minimum(y, 4)  # -
+        y = cp.where((y > 4).any(), cp.minimum(y, 4), y)  # + <-- instead
     return cap, y
 
 
@@ -114,15 +85,8 @@ def boolean_mask(cp: Any, x: Any) -> Any:
     """Selects by a mask: how many there are decides the shape, so the host has to know."""
     with ck.capture() as cap:
         y = x.copy()
-        y = y[y > 3].sum()[None]  # <-- here
-    return cap, y
-
-
-@boolean_mask.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x.copy()
-        y = cp.where(y > 3, y, 0).sum()[None]  # <-- instead
+        y = y[y > 3].sum()[None]  # - <-- here
+        y = cp.where(y > 3, y, 0).sum()[None]  # + <-- instead
     return cap, y
 
 
@@ -132,15 +96,8 @@ def nonzero(cp: Any, x: Any) -> Any:
     """Asks where an array is not zero, and for how many."""
     with ck.capture() as cap:
         y = x.copy()
-        y = cp.full(1, cp.nonzero(x)[0].size)  # <-- here
-    return cap, y
-
-
-@nonzero.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x.copy()
-        y = cp.count_nonzero(x)[None]  # <-- instead
+        y = cp.full(1, cp.nonzero(x)[0].size)  # - <-- here
+        y = cp.count_nonzero(x)[None]  # + <-- instead
     return cap, y
 
 
@@ -150,15 +107,8 @@ def unique(cp: Any, x: Any) -> Any:
     """Looks for the different values: again the shape is a matter of the values."""
     with ck.capture() as cap:
         y = x.copy()
-        y = cp.unique(y)  # <-- here
-    return cap, y
-
-
-@unique.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x.copy()
-        y = cp.sort(y)  # <-- instead
+        y = cp.unique(y)  # - <-- here
+        y = cp.sort(y)  # + <-- instead
     return cap, y
 
 
@@ -168,15 +118,8 @@ def shape_from_the_device(cp: Any, x: Any) -> Any:
     """Computes a size on the device, and slices by it on the host."""
     with ck.capture() as cap:
         y = x.copy()
-        y[int(x.min()) :] = 0  # <-- here
-    return cap, y
-
-
-@shape_from_the_device.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x.copy()
-        y = cp.where(cp.arange(8) < x.min(), y, 0)  # <-- instead
+        y[int(x.min()) :] = 0  # - <-- here
+        y = cp.where(cp.arange(8) < x.min(), y, 0)  # + <-- instead
     return cap, y
 
 
@@ -186,16 +129,8 @@ def copy_to_host_async(cp: Any, x: Any) -> Any:
     host = np.zeros(8)
     with ck.capture() as cap:
         y = x * 5
-        y.data.copy_to_host_async(host.ctypes.data, host.nbytes)  # <-- here
-    return cap, y
-
-
-@copy_to_host_async.repaired
-def _(cp: Any, x: Any) -> Any:
-    host = np.zeros(8)
-    with ck.capture() as cap:
-        y = x * 5
-    cap.graph.launch()
-    y.get(out=host)  # <-- instead: after the launch
-    assert np.array_equal(host, x.get() * 5)
+        y.data.copy_to_host_async(host.ctypes.data, host.nbytes)  # - <-- here
+    cap.graph.launch()  # +
+    y.get(out=host)  # + <-- instead: after the launch
+    assert np.array_equal(host, x.get() * 5)  # +
     return cap, y

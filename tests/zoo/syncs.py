@@ -13,19 +13,12 @@ from tests.zoo.cases import case
 )  # fmt: skip
 def stream_synchronize(cp: Any, x: Any) -> Any:
     """Waits for the capturing stream at the end of a step, as the eager code did."""
+    stream = cp.cuda.Stream(non_blocking=True)  # +
     with ck.capture() as cap:
         y = x * 2
-        cap.stream.synchronize()  # <-- here
-    return cap, y
-
-
-@stream_synchronize.repaired
-def _(cp: Any, x: Any) -> Any:
-    stream = cp.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        y = x * 2
-    cap.graph.launch(stream)
-    stream.synchronize()  # <-- instead: after the launch
+        cap.stream.synchronize()  # - <-- here
+    cap.graph.launch(stream)  # +
+    stream.synchronize()  # + <-- instead: after the launch
     return cap, y
 
 
@@ -40,19 +33,8 @@ def lane_synchronize(cp: Any, x: Any) -> Any:
         side.wait_event(cap.stream.record())
         with side:
             squares = x * x
-        side.synchronize()  # <-- here
-        y = squares + 1
-    return cap, y
-
-
-@lane_synchronize.repaired
-def _(cp: Any, x: Any) -> Any:
-    side = cp.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        side.wait_event(cap.stream.record())
-        with side:
-            squares = x * x
-        cap.join(side)  # <-- instead
+        side.synchronize()  # - <-- here
+        cap.join(side)  # + <-- instead
         y = squares + 1
     return cap, y
 
@@ -60,28 +42,18 @@ def _(cp: Any, x: Any) -> Any:
 @case('https://github.com/NVIDIA/raft/pull/3121', ck.SynchronizationError, 's.done', lambda x: x + 0.5)
 def stream_done(cp: Any, x: Any) -> Any:
     """Polls a side stream. CuPy takes the error for False, and the capture is lost without a word."""
-    side = cp.cuda.Stream(non_blocking=True)
+    side = cp.cuda.Stream(non_blocking=True)  # -
+    side, stream = (cp.cuda.Stream(non_blocking=True) for _ in range(2))  # +
     with ck.capture() as cap:
         side.wait_event(cap.stream.record())
         with side:
             y = x + 0.5
-        while not side.done:  # <-- here
-            pass
+        while not side.done:  # - <-- here
+            pass  # -
         cap.join(side)
-    return cap, y
-
-
-@stream_done.repaired
-def _(cp: Any, x: Any) -> Any:
-    side, stream = (cp.cuda.Stream(non_blocking=True) for _ in range(2))
-    with ck.capture() as cap:
-        side.wait_event(cap.stream.record())
-        with side:
-            y = x + 0.5
-        cap.join(side)
-    cap.graph.launch(stream)
-    while not stream.done:  # <-- instead: after the launch
-        pass
+    cap.graph.launch(stream)  # +
+    while not stream.done:  # + <-- instead: after the launch
+        pass  # +
     return cap, y
 
 
@@ -94,17 +66,8 @@ def event_synchronize(cp: Any, x: Any) -> Any:
     with ck.capture() as cap:
         y = x * 2
         ready = cap.stream.record()
-        ready.synchronize()  # <-- here
-        y += 1
-    return cap, y
-
-
-@event_synchronize.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x * 2
-        ready = cap.stream.record()
-        cap.stream.wait_event(ready)  # <-- instead
+        ready.synchronize()  # - <-- here
+        cap.stream.wait_event(ready)  # + <-- instead
         y += 1
     return cap, y
 
@@ -168,16 +131,9 @@ def device_synchronize(cp: Any, x: Any) -> Any:
     """Synchronises the whole device, by a line left over from timing."""
     with ck.capture() as cap:
         y = x / 4
-        cp.cuda.Device().synchronize()  # <-- here
-    return cap, y
-
-
-@device_synchronize.repaired
-def _(cp: Any, x: Any) -> Any:
-    with ck.capture() as cap:
-        y = x / 4
-    cap.graph.launch()
-    cp.cuda.Device().synchronize()  # <-- instead: after the launch
+        cp.cuda.Device().synchronize()  # - <-- here
+    cap.graph.launch()  # +
+    cp.cuda.Device().synchronize()  # + <-- instead: after the launch
     return cap, y
 
 
@@ -188,22 +144,12 @@ def runtime_synchronize(cp: Any, x: Any) -> Any:
     def finish(handle: int) -> None:
         cp.cuda.runtime.streamSynchronize(handle)  # <-- here
 
+    stream = cp.cuda.Stream(non_blocking=True)  # +
     with ck.capture() as cap:
         y = x + 3
-        finish(cap.stream.ptr)
-    return cap, y
-
-
-@runtime_synchronize.repaired
-def _(cp: Any, x: Any) -> Any:
-    def finish(handle: int) -> None:
-        cp.cuda.runtime.streamSynchronize(handle)
-
-    stream = cp.cuda.Stream(non_blocking=True)
-    with ck.capture() as cap:
-        y = x + 3
-    cap.graph.launch(stream)
-    finish(stream.ptr)  # <-- instead: after the launch
+        finish(cap.stream.ptr)  # -
+    cap.graph.launch(stream)  # +
+    finish(stream.ptr)  # + <-- instead: after the launch
     return cap, y
 
 
@@ -233,17 +179,10 @@ def _(cp: Any, x: Any) -> Any:
 @case('https://github.com/pytorch/pytorch/issues/159594', ck.UnsupportedCallError, "mode='relaxed'", lambda x: x + 9)
 def free_all_blocks(cp: Any, x: Any) -> Any:
     """Frees the memory pool in a capture of mode 'global': that may call cudaFree."""
+    cp.get_default_memory_pool().free_all_blocks()  # + <-- instead: before the block
     with ck.capture(mode='global') as cap:
         y = x + 9
-        cp.get_default_memory_pool().free_all_blocks()  # <-- here
-    return cap, y
-
-
-@free_all_blocks.repaired
-def _(cp: Any, x: Any) -> Any:
-    cp.get_default_memory_pool().free_all_blocks()  # <-- instead: before the block
-    with ck.capture(mode='global') as cap:
-        y = x + 9
+        cp.get_default_memory_pool().free_all_blocks()  # - <-- here
     return cap, y
 
 
@@ -251,39 +190,24 @@ def _(cp: Any, x: Any) -> Any:
 def free_own_pool(cp: Any, x: Any) -> Any:
     """Frees the very pool that the capture takes its memory from."""
     pool = cp.cuda.MemoryPool()
+    with ck.capture(pool=pool) as first:  # +
+        z = x + 1  # +
+    first.graph.launch()  # +
+    del z  # +
+    first.graph.close()  # +
+    pool.free_all_blocks()  # + <-- instead: after `graph.close()`
     with ck.capture(pool=pool) as cap:
         y = (x + 1) + 1
-        pool.free_all_blocks()  # <-- here
-    return cap, y
-
-
-@free_own_pool.repaired
-def _(cp: Any, x: Any) -> Any:
-    pool = cp.cuda.MemoryPool()
-    with ck.capture(pool=pool) as first:
-        z = x + 1
-    first.graph.launch()
-    del z
-    first.graph.close()
-    pool.free_all_blocks()  # <-- instead: after `graph.close()`
-    with ck.capture(pool=pool) as cap:
-        y = (x + 1) + 1
+        pool.free_all_blocks()  # - <-- here
     return cap, y
 
 
 @case('https://github.com/NVIDIA/warp/issues/1410', ck.UnsupportedCallError, "mode='relaxed'", lambda x: x * 3)
 def pinned_memory(cp: Any, x: Any) -> Any:
     """Makes a pinned buffer in a capture that keeps such calls away."""
+    staging = cp.cuda.alloc_pinned_memory(x.nbytes)  # + <-- instead: before the block
     with ck.capture(mode='thread_local') as cap:
         y = x * 3
-        cp.cuda.alloc_pinned_memory(x.nbytes)  # <-- here
-    return cap, y
-
-
-@pinned_memory.repaired
-def _(cp: Any, x: Any) -> Any:
-    staging = cp.cuda.alloc_pinned_memory(x.nbytes)  # <-- instead: before the block
-    with ck.capture(mode='thread_local') as cap:
-        y = x * 3
-    assert staging.size() >= x.nbytes
+        cp.cuda.alloc_pinned_memory(x.nbytes)  # - <-- here
+    assert staging.size() >= x.nbytes  # +
     return cap, y

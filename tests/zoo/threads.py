@@ -32,22 +32,11 @@ def in_thread(call: Callable[[], Any]) -> None:
       lambda x: x * 2)  # fmt: skip
 def device_synchronize_elsewhere(cp: Any, x: Any) -> Any:
     """Another thread synchronises the device, and this one waits for it in the block: each waits for the other."""
+    stream = cp.cuda.Stream(non_blocking=True)  # +
 
     def preprocess() -> None:
-        cp.cuda.Device().synchronize()  # <-- here
-
-    with ck.capture() as cap:
-        y = x * 2
-        in_thread(preprocess)
-    return cap, y
-
-
-@device_synchronize_elsewhere.repaired
-def _(cp: Any, x: Any) -> Any:
-    stream = cp.cuda.Stream(non_blocking=True)
-
-    def preprocess() -> None:
-        stream.synchronize()  # <-- instead
+        cp.cuda.Device().synchronize()  # - <-- here
+        stream.synchronize()  # + <-- instead
 
     with ck.capture() as cap:
         y = x * 2
@@ -137,23 +126,11 @@ def legacy_work_elsewhere(cp: Any, x: Any) -> Any:
     """While a blocking stream is captured, another thread clears a buffer on the legacy stream."""
     buffer = cp.zeros(8)
 
-    def clear() -> None:
-        buffer.data.memset(0, buffer.nbytes)  # <-- here
-
-    with ck.capture(cp.cuda.Stream()) as cap:
-        y = x + 2
-        in_thread(clear)
-    return cap, y
-
-
-@legacy_work_elsewhere.repaired
-def _(cp: Any, x: Any) -> Any:
-    buffer = cp.zeros(8)
-
-    stream = cp.cuda.Stream(non_blocking=True)
+    stream = cp.cuda.Stream(non_blocking=True)  # +
 
     def clear() -> None:
-        buffer.data.memset_async(0, buffer.nbytes, stream)  # <-- instead
+        buffer.data.memset(0, buffer.nbytes)  # - <-- here
+        buffer.data.memset_async(0, buffer.nbytes, stream)  # + <-- instead
 
     with ck.capture(cp.cuda.Stream()) as cap:
         y = x + 2
@@ -167,21 +144,9 @@ def worked_elsewhere(cp: Any, x: Any) -> Any:
     parts = []
 
     def work() -> None:
-        parts.append(x * 2)  # <-- here
-
-    with ck.capture() as cap:
-        in_thread(work)
-        y = parts[0] + 1
-    return cap, y
-
-
-@worked_elsewhere.repaired
-def _(cp: Any, x: Any) -> Any:
-    parts = []
-
-    def work() -> None:
-        with cap.stream:  # <-- instead: in the other thread
-            parts.append(x * 2)
+        parts.append(x * 2)  # - <-- here
+        with cap.stream:  # + <-- instead: in the other thread
+            parts.append(x * 2)  # +
 
     with ck.capture() as cap:
         in_thread(work)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import gc
-import inspect
 import re
 import sys
 import traceback
@@ -18,7 +17,7 @@ import numpy as np
 import capturekit as ck
 from capturekit.guard import HEARD, verdicts
 from capturekit.model.recording import Recording, Step
-from tests.zoo.cases import Case, Program, named
+from tests.zoo.cases import REPAIRED, Case, Program, compiled, named, tree_without
 
 #: Wraps a statement so that the program goes on behind it when it is refused.
 _TRY = 'try:\n    pass\nexcept ck.CaptureError as refusal:\n    refused.append(refusal)'
@@ -132,16 +131,9 @@ def check_goes_on(case: Case, cp: Any) -> None:
 
 def forgiving(case: Case, refused: list[Any]) -> Program:
     """The broken program, line by line, with its offending statement in a ``try``."""
-    lines, first = inspect.getsourcelines(case.broken)
-    tree = ast.increment_lineno(ast.parse(''.join(lines)), first - 1)
-    function = tree.body[0]
-    assert isinstance(function, ast.FunctionDef)
-    function.decorator_list = []
-    wrap(function, case.line)
-    space = {**case.broken.__globals__, 'refused': refused}
-    exec(compile(ast.fix_missing_locations(tree), case.file, 'exec'), space)
-    program: Program = space[case.broken.__name__]
-    return program
+    tree = tree_without(case.broken, REPAIRED)
+    wrap(tree, case.line)
+    return compiled(tree, case.broken, refused=refused)
 
 
 def wrap(tree: ast.AST, line: int) -> None:

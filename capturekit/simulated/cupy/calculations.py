@@ -2,46 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from capturekit.simulated.cupy.signatures import declarations, declared
+
 from . import conversions, decisions, indexing, launches, operators
 from .operators import Operators
+from .surface import METHODS
 from .ufuncs import TABLE
-
-
-def _reduction(name: str, *parameters: str) -> Callable[..., Any]:
-    function = getattr(np, name)
-
-    def method(self: Any, given: dict[str, Any]) -> Any:
-        out = given.pop('out', None)
-        kwargs = {k: v for k, v in given.items() if k in parameters and v is not None and v is not False}
-        return launches.launch(f'cupy_{name}', function, (self,), kwargs, out=out)
-
-    return method
-
-
-def _options(**kwargs: Any) -> dict[str, Any]:
-    return kwargs
-
-
-_max = _reduction('max', 'axis', 'keepdims')
-_min = _reduction('min', 'axis', 'keepdims')
-_argmax = _reduction('argmax', 'axis', 'keepdims')
-_argmin = _reduction('argmin', 'axis', 'keepdims')
-_ptp = _reduction('ptp', 'axis', 'keepdims')
-_sum = _reduction('sum', 'axis', 'dtype', 'keepdims')
-_prod = _reduction('prod', 'axis', 'dtype', 'keepdims')
-_mean = _reduction('mean', 'axis', 'dtype', 'keepdims')
-_var = _reduction('var', 'axis', 'dtype', 'ddof', 'keepdims')
-_std = _reduction('std', 'axis', 'dtype', 'ddof', 'keepdims')
-_all = _reduction('all', 'axis', 'keepdims')
-_any = _reduction('any', 'axis', 'keepdims')
-_cumsum = _reduction('cumsum', 'axis', 'dtype')
-_cumprod = _reduction('cumprod', 'axis', 'dtype')
 
 
 class Calculations(Operators):
@@ -114,10 +87,6 @@ class Calculations(Operators):
         """Return the indices that would partition the array."""
         return launches.launch('cupy_argpartition', np.argpartition, (self, kth, axis))
 
-    def searchsorted(self, v: Any, side: str = 'left', sorter: Any = None) -> Any:
-        """Return where to insert ``v`` to keep the order."""
-        return launches.launch('cupy_searchsorted', np.searchsorted, (self, v, side, sorter))
-
     def nonzero(self) -> tuple[Any, ...]:
         """Return the indices of elements that are not zero; the host waits for their number."""
         return indexing.nonzero(self)
@@ -132,77 +101,15 @@ class Calculations(Operators):
 
     # -- calculation --------------------------------------------------------------------------------------------
 
-    def max(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Return the maximum along an axis."""
-        return _max(self, _options(axis=axis, out=out, keepdims=keepdims))
-
-    def argmax(self, axis: Any = None, out: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-        """Return the index of the maximum along an axis."""
-        found = _argmax(self, _options(axis=axis, out=out, keepdims=keepdims))
-        return found if dtype is None else found.astype(dtype, copy=False)
-
-    def min(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Return the minimum along an axis."""
-        return _min(self, _options(axis=axis, out=out, keepdims=keepdims))
-
-    def argmin(self, axis: Any = None, out: Any = None, dtype: Any = None, keepdims: bool = False) -> Any:
-        """Return the index of the minimum along an axis."""
-        found = _argmin(self, _options(axis=axis, out=out, keepdims=keepdims))
-        return found if dtype is None else found.astype(dtype, copy=False)
-
-    def ptp(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Return maximum - minimum along an axis."""
-        return _ptp(self, _options(axis=axis, out=out, keepdims=keepdims))
-
     def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any:
         """Return the elements limited to an interval."""
         if min is None and max is None:
             raise ValueError('array_clip: must set either max or min')
         return launches.launch('cupy_clip', np.clip, (self, min, max), out=out)
 
-    def round(self, decimals: int = 0, out: Any = None) -> Any:
-        """Return the elements rounded."""
-        return launches.launch('cupy_round', np.round, (self, decimals), out=out)
-
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
         """Return the sum along a diagonal."""
         return self.diagonal(offset, axis1, axis2).sum(-1, dtype, out, False)
-
-    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Return the sum along an axis."""
-        return _sum(self, _options(axis=axis, dtype=dtype, out=out, keepdims=keepdims))
-
-    def cumsum(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
-        """Return the running sum along an axis."""
-        return _cumsum(self, _options(axis=axis, dtype=dtype, out=out))
-
-    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Return the mean along an axis."""
-        return _mean(self, _options(axis=axis, dtype=dtype, out=out, keepdims=keepdims))
-
-    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
-        """Return the variance along an axis."""
-        return _var(self, _options(axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims))
-
-    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
-        """Return the standard deviation along an axis."""
-        return _std(self, _options(axis=axis, dtype=dtype, out=out, ddof=ddof, keepdims=keepdims))
-
-    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: Any = None) -> Any:
-        """Return the product along an axis."""
-        return _prod(self, _options(axis=axis, dtype=dtype, out=out, keepdims=keepdims))
-
-    def cumprod(self, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
-        """Return the running product along an axis."""
-        return _cumprod(self, _options(axis=axis, dtype=dtype, out=out))
-
-    def all(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Return whether all elements along an axis are true."""
-        return _all(self, _options(axis=axis, out=out, keepdims=keepdims))
-
-    def any(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        """Return whether any element along an axis is true."""
-        return _any(self, _options(axis=axis, out=out, keepdims=keepdims))
 
     def dot(self, b: Any, out: Any = None) -> Any:
         """Return the dot product."""
@@ -237,3 +144,20 @@ class Calculations(Operators):
 
     def _scatter_op(self, slices: Any, value: Any, op: str) -> None:
         indexing.scatter(self, slices, value, op)
+
+
+def _method(name: str, signature: inspect.Signature) -> Callable[..., Any]:
+    function = getattr(np, name)
+
+    def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        out = kwargs.pop('out', None)
+        dtype = kwargs.pop('dtype', None) if name in ('argmax', 'argmin') else None  # NumPy's have none
+        given = {key: value for key, value in kwargs.items() if value is not None and value is not False}
+        found = launches.launch(f'cupy_{name}', function, args, given, out=out)
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    return declared(name, signature, call)
+
+
+for _name, _signature in declarations(METHODS):
+    setattr(Calculations, _name, _method(_name, _signature))

@@ -6,7 +6,6 @@ Arguments are bound to CuPy's signature, so that what CuPy does not take is refu
 from __future__ import annotations
 
 import functools
-import inspect
 import warnings
 from collections.abc import Callable
 from types import ModuleType
@@ -14,45 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.simulated.cupy.signatures import declarations
+from capturekit.simulated.cupy.signatures import Call, declarations, declared
 
 from . import creation, decisions, launches, operators, runtime, runtime_calls, vendor
 from .current import get_current_stream_ptr
 from .layout import Layout
 from .surface import CUBLAS, FFT, HOST, LINALG, PLAIN, SAME_AS, VIEWS, WAITING
-
-Call = Callable[[tuple[Any, ...], dict[str, Any]], Any]
-
-
-def declared(name: str, signature: inspect.Signature, call: Call, module: str = 'cupy') -> Callable[..., Any]:
-    """Return a function of this name and signature; ``call`` gets required arguments and given optional ones."""
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        return call(*_spread(signature, signature.bind(*args, **kwargs)))
-
-    function.__name__ = function.__qualname__ = name
-    function.__module__ = module
-    function.__doc__ = f'See :func:`numpy.{name}`.'
-    function.__signature__ = signature  # type: ignore[attr-defined]
-    return function
-
-
-def _spread(signature: inspect.Signature, bound: inspect.BoundArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    positional: list[Any] = []
-    named: dict[str, Any] = {}
-    for name, parameter in signature.parameters.items():
-        if name not in bound.arguments:
-            continue
-        value = bound.arguments[name]
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            positional.extend(value)
-        elif parameter.kind is parameter.VAR_KEYWORD:
-            named.update(value)
-        elif parameter.default is parameter.empty:
-            positional.append(value)
-        else:
-            named[name] = value
-    return tuple(positional), named
 
 
 def numpy_function(name: str, module: ModuleType = np) -> Callable[..., Any] | None:

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.simulated.cupy.signatures import declarations
+from capturekit.simulated.cupy.signatures import declarations, declared
 
 from . import launches, randomstate
-from .functions import declared
 from .surface import RANDOM
 
 

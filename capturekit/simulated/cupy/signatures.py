@@ -1,11 +1,18 @@
-"""Signatures from their text. The parts of the stand-in ask for them at each build: each text is read once."""
+"""Signatures from their text, and functions with them.
+
+The parts of the stand-in ask for signatures at each build: each text is read once.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+
+Call = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
 _NAMES = {
     'float': float, 'int': int, 'complex': complex, 'inf': np.inf, 'nan': np.nan, 'float64': np.float64,
@@ -25,3 +32,34 @@ def declarations(text: str) -> tuple[tuple[str, inspect.Signature], ...]:
     """Return names and signatures from a table of :mod:`surface`."""
     lines = (line.strip().partition('(') for line in text.split('\n'))
     return tuple((name, signature(parameters[:-1])) for name, _, parameters in lines if name)
+
+
+def declared(name: str, signature: inspect.Signature, call: Call, module: str = 'cupy') -> Callable[..., Any]:
+    """Return a function of this name and signature; ``call`` gets required arguments and given optional ones."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        return call(*_spread(signature, signature.bind(*args, **kwargs)))
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = module
+    function.__doc__ = f'See :func:`numpy.{name}`.'
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
+
+
+def _spread(signature: inspect.Signature, bound: inspect.BoundArguments) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for name, parameter in signature.parameters.items():
+        if name not in bound.arguments:
+            continue
+        value = bound.arguments[name]
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            positional.extend(value)
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            named.update(value)
+        elif parameter.default is parameter.empty:
+            positional.append(value)
+        else:
+            named[name] = value
+    return tuple(positional), named

@@ -136,6 +136,26 @@ PLAIN = """
     vstack(tup, *, dtype=None, casting='same_kind')
 """
 
+#: Methods of ``ndarray`` that are one launch of NumPy's function of the same name.
+METHODS = """
+    all(self, axis=None, out=None, keepdims=False)
+    any(self, axis=None, out=None, keepdims=False)
+    argmax(self, axis=None, out=None, dtype=None, keepdims=False)
+    argmin(self, axis=None, out=None, dtype=None, keepdims=False)
+    cumprod(self, axis=None, dtype=None, out=None)
+    cumsum(self, axis=None, dtype=None, out=None)
+    max(self, axis=None, out=None, keepdims=False)
+    mean(self, axis=None, dtype=None, out=None, keepdims=False)
+    min(self, axis=None, out=None, keepdims=False)
+    prod(self, axis=None, dtype=None, out=None, keepdims=None)
+    ptp(self, axis=None, out=None, keepdims=False)
+    round(self, decimals=0, out=None)
+    searchsorted(self, v, side='left', sorter=None)
+    std(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False)
+    sum(self, axis=None, dtype=None, out=None, keepdims=False)
+    var(self, axis=None, dtype=None, out=None, ddof=0, keepdims=False)
+"""
+
 #: Return views of their first argument where NumPy's function does.
 VIEWS = """
     array_split(ary, indices_or_sections, axis=0)

@@ -63,7 +63,7 @@ class Captures(Graphs):
             self._fail(Code.cudaErrorIllegalState, 'beginCapture')
         self._captures_opened += 1
         to = GraphDefinition(self._handle()) if graph is None else graph
-        capture = SimulatedCapture(self._captures_opened, s, Mode(mode), threading.get_ident(), to, graph is None)
+        capture = SimulatedCapture(self._captures_opened, s, Mode(mode), threading.get_ident(), to)
         self.captures.append(capture)
         self._enter(stream, s, capture)
         stream.after = frozenset()

@@ -11,6 +11,7 @@ from capturekit.simulated.device.device_state import (
     DeviceState,
 )
 from capturekit.simulated.device.graph_nodes import ExecutableGraph, GraphNode
+from capturekit.simulated.device.stream_queues import any_order
 
 #: Of so many nodes drawn from those that may run now, the one of the highest priority runs.
 _DRAWS = 3
@@ -126,23 +127,11 @@ class Launches(DeviceState):
 
     def _order(self, graph: ExecutableGraph, by_priority: bool) -> list[GraphNode]:
         draws = _DRAWS if by_priority else 1
-        waiting = {n: len(n.after) for n in graph.nodes}
-        followers: dict[GraphNode, list[GraphNode]] = {n: [] for n in graph.nodes}
-        for n in graph.nodes:
-            for a in n.after:
-                followers[a].append(n)
-        ready = [n for n in graph.nodes if not n.after]
-        order = []
-        while ready:
-            at = min((self.random.randrange(len(ready)) for _ in range(draws)), key=lambda at: ready[at].priority)
-            ready[at], ready[-1] = ready[-1], ready[at]
-            node = ready.pop()
-            order.append(node)
-            for n in followers[node]:
-                waiting[n] -= 1
-                if not waiting[n]:
-                    ready.append(n)
-        return order
+
+        def choose(ready: list[GraphNode]) -> int:
+            return min((self.random.randrange(len(ready)) for _ in range(draws)), key=lambda at: ready[at].priority)
+
+        return any_order({n: n.after for n in graph.nodes}, choose)
 
     def graph_upload(self, x: int, s: int) -> None:
         """``cudaGraphUpload``."""

@@ -38,8 +38,6 @@ class SimulatedCapture:
     mode: Mode
     thread: int
     graph: GraphDefinition
-    #: True when the capture made its graph, False when it adds to one that was there.
-    made_graph: bool = True
     status: CaptureStatus = CaptureStatus.ACTIVE
     streams: set[int] = field(default_factory=set)
     orphans: set[GraphNode] = field(default_factory=set)

@@ -15,9 +15,12 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from graphlib import TopologicalSorter
+from typing import Any, TypeVar
+
+Thing = TypeVar('Thing')
 
 #: A stream is given no more than so many operations that wait: the host runs half of them first.
 _LIMIT = 1024
@@ -235,28 +238,33 @@ class Queue:
 
     def _shuffled(self, operations: dict[Operation, None]) -> list[Operation]:
         """An order in which each comes after what it comes after: by chance, or one stream before another."""
-        waiting = {one: sum(not a.done for a in one.after) for one in sorted(operations, key=lambda one: one.number)}
-        followers: dict[Operation, list[Operation]] = {one: [] for one in waiting}
-        for one in waiting:
-            for a in one.after:
-                if not a.done:
-                    followers[a].append(one)
-        ready = [one for one, count in waiting.items() if not count]
+        before = {one: [a for a in one.after if not a.done] for one in sorted(operations, key=lambda one: one.number)}
         by_line = self._random.random() < 0.5
         weights: dict[Line, float] = {}
-        order = []
-        while ready:
+
+        def choose(ready: list[Operation]) -> int:
             at = self._random.randrange(len(ready))
             if by_line:
                 at = min(range(len(ready)), key=lambda i: weights.setdefault(ready[i].line, self._random.random()))
-            ready[at], ready[-1] = ready[-1], ready[at]
-            one = ready.pop()
-            order.append(one)
-            for follower in followers[one]:
-                waiting[follower] -= 1
-                if not waiting[follower]:
-                    ready.append(follower)
-        return order
+            return at
+
+        return any_order(before, choose)
+
+
+def any_order(before: Mapping[Thing, Collection[Thing]], choose: Callable[[list[Thing]], int]) -> list[Thing]:
+    """An order in which each thing comes after those before it; ``choose`` says which of those that are ready."""
+    sorter: TopologicalSorter[Thing] = TopologicalSorter(dict.fromkeys(before, ()))
+    for thing, earlier in before.items():
+        sorter.add(thing, *earlier)
+    sorter.prepare()
+    ready, order = list(sorter.get_ready()), []
+    while ready:
+        at = choose(ready)
+        ready[at], ready[-1] = ready[-1], ready[at]
+        order.append(ready.pop())
+        sorter.done(order[-1])
+        ready += sorter.get_ready()
+    return order
 
 
 def nothing() -> None:

@@ -1,0 +1,48 @@
+"""What tests of captures share: a call recorded, a graph launched, values on the host."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import capturekit as ck
+from capturekit.simulated import SimulatedDevice, install, uninstall
+
+
+def recorded(fn: Callable[[], Any], **options: Any) -> tuple[ck.Graph, Any]:
+    """The graph of a call, and what the call returned."""
+    with ck.capture(**options) as cap:
+        result = fn()
+    return cap.graph, result
+
+
+@contextlib.contextmanager
+def simulated(seed: int = 0) -> Iterator[Any]:
+    install(SimulatedDevice(seed))
+    try:
+        yield sys.modules['cupy']
+    finally:
+        uninstall()
+
+
+def values(array: Any) -> list[Any]:
+    return list(np.asarray(array.get()).reshape(-1).tolist())
+
+
+def launched(cap: Any, *arrays: Any) -> list[list[Any]]:
+    cap.graph.launch()
+    return [values(array) for array in arrays]
+
+
+def values_after(graph: ck.Graph, array: Any) -> list[Any]:
+    """What an array holds after a launch."""
+    graph.launch()
+    return values(array)
+
+
+def flag(cp: Any, value: bool = True) -> Any:
+    return cp.full((), value, '?')

@@ -1,0 +1,377 @@
+"""``capturekit lint``, and the marks of pytest's plugin."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from tests.command import ROOT, called
+
+# -- the command ----------------------------------------------------------------------------------------------
+
+#: A script that reads and waits as scripts do, and has one function for captures.
+SCRIPT = """\
+import sys
+import cupy as cp
+import capturekit as ck
+import types
+pytest = types.SimpleNamespace(mark=types.SimpleNamespace(capture_safe=lambda fn: fn))
+capture_safe = pytest.mark.capture_safe
+x = cp.arange(4.0)
+print('here', sys.argv[1:])
+{mark}
+def step(x=x):
+    cp.cuda.Device().synchronize()
+    return x * 2
+if __name__ == '__main__':
+    y = step()
+    cp.cuda.Device().synchronize()
+    assert float(y[1]) == 2
+{lines}
+"""
+STEP = 11
+BODY = 17
+
+
+def lint(
+    tmp_path: Path, lines: str, *options: str, mark: str = '', args: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    path = tmp_path / 'script.py'
+    path.write_text(SCRIPT.format(lines=textwrap.indent(textwrap.dedent(lines), '    '), mark=mark))
+    return called('lint', '--simulate', *options, str(path), *args)
+
+
+def found_in(ran: subprocess.CompletedProcess[str]) -> list[tuple[int, str]]:
+    """Line and rule of each finding that was printed."""
+    lines = re.findall(r'^\S*script\.py:(\d+)[^\[\n]*: \[([\w-]+)\]', ran.stdout, re.MULTILINE)
+    return [(int(line), rule) for line, rule in lines]
+
+
+def test_what_no_capture_is_to_hold_is_not_judged(tmp_path: Path) -> None:
+    ran = lint(tmp_path, 'with ck.capture() as cap:\n    y = x * 3\ncap.graph.launch()\nfloat(y[1])')
+    assert (ran.returncode, found_in(ran)) == (0, [])
+    assert ran.stdout.splitlines()[-1] == 'nothing found: looked at 1 capture'
+
+
+@pytest.mark.parametrize('name', sorted(path.name for path in (ROOT / 'samples').glob('[fsw]*.py')))
+def test_samples_are_clean(name: str) -> None:
+    ran = called('lint', '--simulate', f'samples/{name}')
+    assert ran.returncode == 0, ran.stdout
+    assert 'nothing found' in ran.stdout.splitlines()[-1]
+
+
+def test_all_in_a_capture_is_told_up_to_what_ends_it(tmp_path: Path) -> None:
+    body = """
+        side = cp.cuda.Stream(non_blocking=True)
+        with ck.capture() as cap:
+            y = x * 3
+            cp.cuda.Device().synchronize()
+            side.synchronize()
+            with cp.cuda.Stream.null:
+                y += 1
+            y = y + cp.array([1.0, 2.0, 3.0, 4.0])
+            with side:
+                y += 1
+        print('not reached')
+    """
+    ran = lint(tmp_path, body)
+    assert ran.returncode == 1
+    assert found_in(ran) == [
+        (BODY + 4, 'device-sync'),
+        (BODY + 6, 'legacy-stream'),
+        (BODY + 8, 'constant'),
+        (BODY + 10, 'escaped-work'),
+    ]
+    assert ran.stdout.endswith(
+        '4 found: a strict capture refuses 3, one with strict=False 0\n'
+        f'not everything was looked at: script.py ended at EscapedWorkError at script.py:{BODY + 9}; '
+        'until then at 1 capture\n'
+    )
+    assert ran.stdout.count('Fork it first: ') == 1 and 'Traceback' not in ran.stderr
+    assert 'not reached' not in ran.stdout
+
+
+def test_what_is_refused_at_the_end_and_caught_is_told(tmp_path: Path) -> None:
+    body = """
+        side = cp.cuda.Stream(non_blocking=True)
+        try:
+            with ck.capture() as cap:
+                side.wait_event(cap.stream.record())
+                with side:
+                    y = x * 3
+        except ck.UnjoinedError:
+            pass
+    """
+    ran = lint(tmp_path, body)
+    assert (ran.returncode, found_in(ran)) == (1, [(BODY + 6, 'unjoined')])
+
+
+def test_captures_by_hand_are_judged(tmp_path: Path) -> None:
+    body = """
+        s = cp.cuda.Stream(non_blocking=True)
+        with s:
+            s.begin_capture()
+            y = x * 2
+            {}
+            graph = s.end_capture()
+        graph.launch(s)
+    """
+    ran = lint(tmp_path, body.format('pass'))
+    assert (ran.returncode, found_in(ran)) == (0, [])
+    ran = lint(tmp_path, body.format('s.synchronize()'))
+    assert (ran.returncode, found_in(ran)) == (1, [(BODY + 5, 'sync-captured')])
+
+
+def test_graphed_functions_are_judged_by_what_they_can(tmp_path: Path) -> None:
+    body = """
+        @ck.graphed
+        def f(x):
+            {}
+            return x * 2
+        for _ in range(4):
+            y = f(x)
+        assert y[1] == 2
+    """
+    ran = lint(tmp_path, body.format('x = x / max(1, float(x[1]))'))
+    assert (ran.returncode, found_in(ran)) == (0, [])
+    assert '1 function (f)' in ran.stdout
+    ran = lint(tmp_path, body.format('cp.random.default_rng()'))
+    assert ran.returncode == 1
+    assert {line for line, _rule in found_in(ran)} == {BODY + 3}
+
+
+@pytest.mark.parametrize(
+    ('mark', 'options'),
+    [('@capture_safe', ()), ('@pytest.mark.capture_safe', ()), ('@ck.graphed', ()), ('', ('--function', 'step'))],
+)
+def test_marked_and_named_functions_are_judged(tmp_path: Path, mark: str, options: tuple[str, ...]) -> None:
+    ran = lint(tmp_path, 'pass', *options, mark=mark)
+    if mark == '@ck.graphed':  # which waits for nothing in a graph: the wait becomes a join
+        assert (ran.returncode, found_in(ran)) == (0, [])
+    else:
+        assert (ran.returncode, found_in(ran)) == (1, [(STEP, 'device-sync')])
+    assert 'looked at 1 function (step)' in ran.stdout.splitlines()[-1]
+
+
+def test_nothing_looked_at_is_said(tmp_path: Path) -> None:
+    ran = lint(tmp_path, 'pass')
+    assert ran.returncode == 2
+    assert 'nothing was looked at: script.py records nothing' in ran.stdout and 'nothing found' not in ran.stdout
+    ran = lint(tmp_path, 'def never(): pass', '--function', 'never', '--function', 'step', '--no-strict')
+    assert ran.returncode == 2
+    assert ran.stdout.splitlines()[-1].endswith('; never called, and not looked at: never')
+    ran = lint(tmp_path, 'pass', '--function', 'stop')
+    assert (ran.returncode, ran.stdout) == (2, '')
+    assert "there is no function 'stop'" in ran.stderr and 'did you mean step?' in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ('line', 'status', 'said'),
+    [
+        ('raise LookupError(3)', 1, 'failed with LookupError at script.py:18'),
+        ('sys.exit(3)', 1, 'left with 3 at script.py:18'),
+        ('sys.exit()', 0, ''),
+        ('raise KeyboardInterrupt', 130, 'was interrupted at script.py:18'),
+    ],
+)
+def test_a_script_that_ends_early(tmp_path: Path, line: str, status: int, said: str) -> None:
+    for recorded in ('y * 2', 'pass'):
+        ran = lint(tmp_path, f'with ck.capture(): {recorded}\n{line}')
+        assert ran.returncode == status
+        assert said in ran.stdout.splitlines()[-1]
+        assert ('nothing found' in ran.stdout) is (status == 0)
+    assert ('LookupError: 3' in ran.stderr) is ('Lookup' in line)
+
+
+def test_a_syntax_error_is_shown(tmp_path: Path) -> None:
+    ran = lint(tmp_path, 'x = = 1')
+    assert ran.returncode == 1
+    assert 'SyntaxError' in ran.stderr and 'nothing was looked at' in ran.stdout
+
+
+NOTED = """
+with ck.capture(strict=False) as cap:
+    y = x + cp.array([1.0, 2.0, 3.0, 4.0]){}
+    try:
+        float(y[0]){}
+    except ck.HostReadError:
+        pass
+"""
+
+
+def test_rules_are_selected_and_lines_ignored(tmp_path: Path) -> None:
+    both = [(BODY + 2, 'constant'), (BODY + 4, 'host-read')]
+    assert found_in(lint(tmp_path, NOTED.format('', ''))) == both
+    assert found_in(lint(tmp_path, NOTED.format('', ''), '--select', 'constant')) == both[:1]
+    assert found_in(lint(tmp_path, NOTED.format('', ''), '--ignore', 'constant,host-write')) == both[1:]
+    ran = lint(tmp_path, NOTED.format('  # capturekit: ignore', '  # capturekit: ignore[host-read]'))
+    assert (ran.returncode, found_in(ran)) == (0, [])
+    assert ran.stdout.splitlines()[-1] == 'nothing found (2 ignored): looked at 1 capture'
+    assert found_in(lint(tmp_path, NOTED.format('', '  # capturekit: ignore[constant]'))) == both
+    ran = lint(tmp_path, 'pass', '--select', 'host-raed')
+    assert ran.returncode == 2 and 'did you mean host-read?' in ran.stderr
+
+
+def test_comments_count_in_python_too(sim: Any) -> None:
+    x = sim.arange(4.0)
+    report = ck.lint(lambda: float(x[1]))  # capturekit: ignore[host-read]
+    assert report.ok and report.ignored == 1 and '(1 ignored)' in str(report)
+
+
+def test_output_formats(tmp_path: Path) -> None:
+    ran = lint(tmp_path, NOTED.format('', ''), '--output-format', 'json')
+    data = json.loads(ran.stdout)
+    assert [f['rule'] for f in data['findings']] == ['constant', 'host-read']
+    assert data['complete'] is True and data['summary'] == 'looked at 1 capture'
+    assert 'here []' in ran.stderr
+    assert json.loads(lint(tmp_path, NOTED.format('', ''), '--json').stdout).keys() == data.keys()
+
+    ran = lint(tmp_path, NOTED.format('', ''), '--output-format', 'github')
+    second, first, last = ran.stdout.splitlines()
+    file = str(tmp_path / 'script.py')
+    assert first.startswith(f'::error file={file},line={BODY + 4},title=capturekit host-read::ndarray.get() on lane 0')
+    assert second.startswith(f'::notice file={file},line={BODY + 2},title=capturekit constant::')
+    assert last == '::notice title=capturekit lint::looked at 1 capture'
+
+
+def test_colour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv('NO_COLOR', raising=False)
+    monkeypatch.setenv('FORCE_COLOR', '1')
+    assert '\033[1;31m[host-read]\033[0m' in lint(tmp_path, NOTED.format('', '')).stdout
+    monkeypatch.setenv('NO_COLOR', '1')
+    assert '\033' not in lint(tmp_path, NOTED.format('', '')).stdout
+
+
+def test_command_takes_a_function(tmp_path: Path) -> None:
+    (tmp_path / 'model.py').write_text(SCRIPT.format(lines='', mark=''))
+    ran = called('lint', '--simulate', 'model:step', cwd=tmp_path)
+    assert ran.returncode == 1
+    assert ran.stdout.splitlines()[1].startswith(f'model.py:{STEP} in step: [device-sync] Device.synchronize(); strict')
+    ran = called('lint', '--simulate', '--no-strict', 'model:step', cwd=tmp_path)
+    assert ran.returncode == 0 and ran.stdout.endswith('looked at 1 function (model:step)\n')
+
+
+@pytest.mark.parametrize(
+    ('args', 'said'),
+    [
+        (('nothing.py',), "there is no file 'nothing.py'"),
+        (('--simulate', 'no_such_module:step'), "there is no module 'no_such_module'"),
+        (('--simulate', 'json:no_such'), "there is no function 'no_such' in json"),
+        (('json:dumps', '3'), 'takes no arguments'),
+        (('--simulate', 'json:dumps'), "'dumps' takes no arguments here"),
+        (('samples/fork_join.py:main',), 'lint --function main samples/fork_join.py'),
+        ((), 'the following arguments are required: target'),
+    ],
+)
+def test_command_usage(args: tuple[str, ...], said: str) -> None:
+    ran = called('lint', *args)
+    assert (ran.returncode, ran.stdout) == (2, '')
+    assert said in ran.stderr
+
+
+def test_command_help_fits_a_terminal() -> None:
+    ran = called('lint', '--help', COLUMNS='120')
+    assert ran.returncode == 0 and 'examples:' in ran.stdout
+    assert max(map(len, ran.stdout.splitlines())) <= 120
+
+
+# -- pytest's plugin ------------------------------------------------------------------------------------------
+
+TESTS = """\
+import sys
+import pytest
+from capturekit.simulated import SimulatedDevice, install, uninstall
+
+@pytest.fixture(autouse=True)
+def cp():
+    install(SimulatedDevice(0))
+    yield sys.modules['cupy']
+    uninstall()
+
+@pytest.mark.capture_safe
+def test_safe(cp):
+    cp.arange(4.0) * 2
+
+@pytest.mark.capture_safe
+def test_reads(cp):
+    float(cp.arange(4.0)[1])
+
+@pytest.mark.capture_safe(strict=False)
+def test_waits(cp):
+    cp.cuda.Device().synchronize()
+
+@pytest.mark.capture_safe
+def test_waits_strictly(cp):
+    cp.cuda.Device().synchronize()
+
+@pytest.mark.capture_safe
+def test_fails(cp):
+    assert cp.arange(4.0)[1] == 2
+
+@pytest.mark.capture_safe(3)
+def test_wrong(cp):
+    pass
+
+def test_fixture(cp, capture_lint):
+    report = capture_lint(lambda: float(cp.arange(4.0)[1]))
+    assert [f.rule for f in report.findings] == ['host-read'] and report.result == 1
+
+def test_unmarked(cp):
+    float(cp.arange(4.0)[1])
+"""
+
+
+def pytest_in(tmp_path: Path, tests: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / 'test_it.py').write_text(textwrap.dedent(tests))
+    return subprocess.run(
+        [sys.executable, '-m', 'pytest', '-p', 'capturekit.cli.pytest_plugin', '--strict-markers', '-rA', 'test_it.py'],
+        cwd=tmp_path,
+        env={**os.environ, 'PYTHONPATH': str(ROOT), 'PYTEST_DISABLE_PLUGIN_AUTOLOAD': '1'},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_plugin(tmp_path: Path) -> None:
+    ran = pytest_in(tmp_path, TESTS)
+    words = re.findall(r'^(PASSED|FAILED) test_it.py::(\w+)', ran.stdout, re.MULTILINE)
+    outcome = {test: word for word, test in words}
+    assert outcome == {
+        'test_safe': 'PASSED',
+        'test_reads': 'FAILED',
+        'test_waits': 'PASSED',
+        'test_waits_strictly': 'FAILED',
+        'test_fails': 'FAILED',
+        'test_wrong': 'FAILED',
+        'test_fixture': 'PASSED',
+        'test_unmarked': 'PASSED',
+    }
+    assert 'not capture-safe: 1 found' in ran.stdout
+    assert 'test_it.py:17 in test_reads: [host-read] ndarray.get() on lane 0, the origin' in ran.stdout
+    assert 'the marker is capture_safe or capture_safe(strict=False)' in ran.stdout
+
+
+def test_plugin_imports_no_cupy(tmp_path: Path) -> None:
+    tests = """
+        import sys
+        def test_it():
+            assert not [name for name in sys.modules if name.startswith(('cupy', 'capturekit.simulated'))]
+    """
+    assert pytest_in(tmp_path, tests).returncode == 0
+
+
+def test_plugin_is_registered() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / 'setup.cfg')
+    assert config['options.entry_points']['pytest11'].strip() == 'capturekit = capturekit.cli.pytest_plugin'
