@@ -1,6 +1,6 @@
-"""What code can read, seen in its instructions: names of globals and attributes, modules it imports, what it can't say.
+"""What code can read, by its instructions: names of globals and attributes, imported modules, and what is unknown.
 
-Nothing is run for it. Where the instructions leave open which attribute is read, all of them count as read.
+Nothing is run for this. If the instructions do not show which attribute is read, all of them count as read.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ _GLOBALS_MADE = frozenset({'STORE_GLOBAL', 'DELETE_GLOBAL'})
 _GLOBALS_READ = frozenset({'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS'})
 _LOCALS_MADE = frozenset({'STORE_NAME', 'DELETE_NAME'})
 READERS = frozenset('getattr setattr hasattr delattr'.split())
-#: Names of what reads an attribute whose name is a string.
+#: The names of functions that read an attribute by a string.
 _BY_STRING = frozenset('getattr setattr hasattr delattr attrgetter methodcaller __getattribute__ __setattr__'.split())
-#: Names of what reads all attributes.
+#: The names of functions that read all attributes.
 _ALL = frozenset('vars __dict__ __get__'.split())
-#: Methods that take an attribute's name, with how many arguments each has as a function; and what is made of names.
+#: Methods that take an attribute's name, with their number of arguments as a function; and what is made from names.
 _BY_NAME = {'__getattribute__': 2, '__setattr__': 3, '__delattr__': 2}
 _MADE_BY_NAMES = ('attrgetter', 'methodcaller')
 _NO_ARGUMENTS = ('PUSH_NULL', 'KW_NAMES', 'PRECALL', 'NOP', 'COPY_FREE_VARS')
 
 
 class CodeNames(NamedTuple):
-    """What a code object and those nested in it name.
+    """The names that a code object and those nested in it use.
 
-    ``identities``: the globals that something is compared with by ``is``, each with the names of the attributes that
-    lead on from it, None for what is neither global nor constant; ``imports``: modules imported in it, with the level;
+    ``identities``: the globals that are compared by ``is``, each with the chain of attribute names after it, or None
+    for a value that is neither global nor constant; ``imports``: modules imported in it, with the level of the import;
     ``unknown``: what is not understood, in words, or ''.
     """
 
@@ -75,7 +75,7 @@ class _Names:
                 continue
             met.add(name)
             self._named(instructions, number, name, line)
-        unsaid = set(code.co_names) - met  # in the code, but dis doesn't say how
+        unsaid = set(code.co_names) - met  # dis does not show how the code uses these names
         self.read |= unsaid
         self.attributes |= unsaid
         self.everything |= not _ALL.isdisjoint(code.co_names)
@@ -156,7 +156,7 @@ def _by_constant(instructions: list[dis.Instruction], number: int) -> bool:
             return False
         before, depth = depth, depth + _effect(instruction)
         if depth == top + 2 and before >= depth and second:
-            text = False  # the second argument is reckoned from others
+            text = False  # the second argument is computed
         elif depth <= top + 1:
             second = text = False
         elif before == top + 1 and depth == top + 2:
@@ -167,7 +167,7 @@ def _by_constant(instructions: list[dis.Instruction], number: int) -> bool:
 
 
 def _by_constants(instructions: list[dis.Instruction], number: int, name: str) -> bool:
-    """True if what takes names of attributes is called at once, and is given texts in the code for names."""
+    """True if a function that takes attribute names is called at once, with constant strings."""
     given: list[dis.Instruction] = []
     for instruction in instructions[number + 1 :]:
         if instruction.opname.startswith('CALL'):

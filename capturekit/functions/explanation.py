@@ -1,4 +1,4 @@
-"""Why calls of a graphed function are what they are, in words for its user."""
+"""The text of ``fn.explain()``: why calls of a graphed function are eager or launched."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from capturekit.functions.number_arguments import NumberArguments
 from capturekit.functions.variant import Variant
 from capturekit.model.counted import counted
 
-#: Kinds of calls in a row that were new, beyond as many as are kept, after which it is said that they are so.
+#: After so many new kinds of calls in a row, more than are kept, the user is warned of it.
 _MANY = 8
-#: Of what is compared so many are named.
+#: How many of the compared values are named.
 _NAMED = 12
 _REMEDIES = (
     ('the function changes', 'Return the new value, and let the caller store it.'),
@@ -31,7 +31,7 @@ _REMEDIES = (
 
 
 class Newness:
-    """Whether nearly each call of a function is of a kind that never came before, and by what."""
+    """Whether nearly each call of a function is of a new kind, and which argument makes it new."""
 
     def __init__(self, fn: Callable[..., Any], limit: int) -> None:
         self._fn = fn
@@ -43,7 +43,7 @@ class Newness:
         self.said = ''
 
     def seen(self, args: Any, kwargs: Any, why: str = '') -> str:
-        """A call of a new kind: return what is to be said of it, once; else an empty string.
+        """Note a call of a new kind; return the warning that is due, or ''.
 
         ``why``: why numbers can't be read from the device's memory instead.
         """
@@ -62,7 +62,7 @@ class Newness:
         return self.said
 
     def _named(self, args: Any, kwargs: Any) -> dict[str, Any]:
-        """The arguments by name, in words that tell one from another."""
+        """The arguments by name, each with a value that differs between kinds of calls."""
         try:
             given = inspect.signature(self._fn).bind(*args, **kwargs).arguments
         except (TypeError, ValueError):
@@ -71,7 +71,7 @@ class Newness:
 
 
 def _word(value: Any) -> Any:
-    """Something that is different for values of different kinds of calls, without the user's code."""
+    """A value that differs for arguments of different kinds of calls; it is found without calling the user's code."""
     if type(value) in (int, float, complex, str, bool, bytes, type(None)):
         return repr(value)
     if hasattr(type(value), '__cuda_array_interface__'):
@@ -110,7 +110,7 @@ def _arguments(key: Any) -> str:
 
 
 def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
-    """What order things are named in: functions and their parts come late, what is CuPy's last; of both are many."""
+    """The sort key for names: functions and their parts come late, CuPy's names last, since there are many of both."""
     words, of_cupy = entry
     part = words.startswith('__') or ' of function' in words
     return of_cupy, part and not words.startswith(('variable ', 'global ')), words
@@ -118,7 +118,7 @@ def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
 
 def _remedy(reason: str) -> str:
     found = next((words for start, words in _REMEDIES if reason.startswith(start)), '')
-    return found or 'what the sentence before says, or that line left outside.'
+    return found or 'remove what the sentence before names, or move that line out of the function.'
 
 
 def _of(variant: Variant) -> list[str]:

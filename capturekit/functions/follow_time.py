@@ -1,10 +1,10 @@
-"""How long following one run takes, apart from the run itself, and the end of patience."""
+"""The time that following one run takes, apart from the run itself, and its limit."""
 
 from __future__ import annotations
 
 import time
 
-#: Seconds that following one run may take in all.
+#: How many seconds following one run may take in all.
 LONGEST = 1.0
 
 
@@ -20,14 +20,14 @@ class FollowTime:
         self._since = time.perf_counter()
 
     def begin(self) -> None:
-        """A step begins."""
+        """Note that a step begins."""
         self._since = time.perf_counter()
 
     def end(self) -> None:
-        """A step ends."""
+        """Note that a step ends."""
         self._spent += time.perf_counter() - self._since
 
     def must_go_on(self) -> None:
-        """In a step: raise TooLong where all of them have taken longer than they may."""
+        """Raise TooLong, within a step, if all steps together have taken longer than they may."""
         if self._spent + time.perf_counter() - self._since > LONGEST:
             raise TooLong

@@ -1,4 +1,4 @@
-"""Kinds of calls: told by shapes, dtypes, values and how arguments share memory; and which variant fits a call."""
+"""Kinds of calls, which differ in shapes, dtypes, values and shared memory; and which variant fits a call."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from capturekit.model.host_reads import Rehearsal
 
 
 class Kind:
-    """Calls of one kind: same shapes, dtypes, strides, and values of what is no array.
+    """Calls of one kind: they agree in shapes, dtypes, strides, and the values of arguments that are not arrays.
 
-    ``reach``: for each array the bytes from its first element down to its lowest and up to its end.
+    ``reach``: for each array, how many bytes it extends below and above the address of its first element.
     """
 
     def __init__(self, leaves: list[Any], shared: tuple[Any, ...] = ()) -> None:
         self.reach = [(low - leaf.data.ptr, high - leaf.data.ptr) for leaf in leaves for low, high in (extent(leaf),)]
         self.variants: list[Variant] = []
-        #: How the arguments share memory; () where they do not.
+        #: How the arguments share memory; () if they do not.
         self.shared = shared
-        #: Calls of this kind, while many others have come and gone.
+        #: The number of calls of this kind, counted while most other kinds come only once.
         self.calls = 0
-        #: Calls in a row that no launch answered: because a check failed, because nothing fitted.
+        #: How many calls in a row no launch could answer: because a check failed, and because no variant fitted.
         self.misses = self.strange = 0
-        #: Whether the last run that was watched changed something; and how many such runs were not held against it.
+        #: Whether the last watched run changed something; and how many such runs were forgiven (tried again).
         self.sure = False
         self.forgiven = 0
-        #: Why calls that a variant fits ran eagerly all the same; '' where none did.
+        #: Why calls ran eagerly although a variant fits them; '' if none did.
         self.aside = ''
         self.lock = threading.RLock()
 
@@ -42,14 +42,14 @@ class Kind:
         self.variants[:] = [variant]
 
     def drop_beyond(self, limit: int) -> None:
-        """Close the variants beyond so many, the least recently used ones."""
+        """Close the least recently used variants if there are more than ``limit``."""
         for old in self.variants[limit:]:
             old.close()
         del self.variants[limit:]
 
 
 def all_are(array: type, args: tuple[Any, ...]) -> bool:
-    """Whether all arguments are arrays, and no two the same object."""
+    """Whether all arguments are arrays, and no two of them are the same object."""
     for one in args:
         if type(one) is not array:
             return False
@@ -63,7 +63,7 @@ def to_front(kind: Kind, variant: Variant) -> None:
 
 
 def fitting(kind: Kind, tried: list[Variant], error: errors.AssumptionError) -> Variant | None:
-    """Another variant that assumes what the failed launch found, and all that held before."""
+    """Another variant, which assumes the value that the failed launch found and all values that held before it."""
     found = tried[-1].drawn()
     if error.index is None or error.actual is None or found or tried[-1].plan is None:
         return None
@@ -82,7 +82,7 @@ def fitting(kind: Kind, tried: list[Variant], error: errors.AssumptionError) -> 
 
 
 def same_way(variant: Variant, rehearsal: Rehearsal) -> bool:
-    """Whether a variant that fits was made from a run that read the same values in the same places."""
+    """Whether a fitting variant was made from a run that read the same values at the same lines."""
     if variant.state not in ('rehearsed', 'recorded', 'pieces') or len(variant.assumptions) != len(rehearsal.reads):
         return False
     pairs = zip(variant.assumptions, rehearsal.reads)
@@ -90,7 +90,7 @@ def same_way(variant: Variant, rehearsal: Rehearsal) -> bool:
 
 
 def fitting_now(kind: Kind, stream: int) -> list[Variant]:
-    """The variants that a call on this stream could be answered by, as everything is now."""
+    """The variants that could answer a call on this stream now."""
     return [
         variant
         for variant in kind.variants
@@ -111,9 +111,10 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def apart(pointers: list[int], reach: list[tuple[int, int]], outside: list[tuple[int, int]]) -> bool:
-    """False while arguments share memory, or lie on arrays that the function reaches otherwise (their extents, sorted).
+    """False if arguments share memory with each other or with ``outside``, the sorted extents of arrays that the
+    function uses without getting them as arguments.
 
-    Which do is not part of a call's kind, so that such calls run eagerly.
+    Which arrays share memory is not part of a call's kind, so that such calls run eagerly.
     """
     if not outside:
         if len(pointers) < 2:
@@ -130,9 +131,9 @@ def apart(pointers: list[int], reach: list[tuple[int, int]], outside: list[tuple
 
 
 def shared(pointers: list[int], reach: list[tuple[int, int]]) -> tuple[Any, ...]:
-    """How arrays share memory: for each that does, its number, that of the first it meets, and how far it lies from it.
+    """How arrays share memory: for each that does, its number, the first array that it shares with, and the distance.
 
-    Two calls with the same answer are alike; () where no array shares any.
+    Two calls with the same answer are alike; () if no array shares memory.
     """
     spans = sorted((p + low, p + high, n) for n, (p, (low, high)) in enumerate(zip(pointers, reach)) if low != high)
     found: list[tuple[int, int, int]] = []
@@ -147,7 +148,7 @@ def shared(pointers: list[int], reach: list[tuple[int, int]]) -> tuple[Any, ...]
 
 
 def clear_of(pointers: list[int], reach: list[tuple[int, int]], outside: list[tuple[int, int]]) -> bool:
-    """Whether no array lies on one of these extents, which are sorted."""
+    """Whether no array overlaps one of these extents, which are sorted."""
     spans = [(p + low, p + high) for p, (low, high) in zip(pointers, reach) if low != high]
     return all(
         outside[found - 1][1] <= low if (found := bisect_left(outside, (high,))) else True for low, high in spans
