@@ -111,8 +111,8 @@ class VariantRecorder:
     def _wait_for_others(self) -> None:
         """Wait for the device if parts of the call run while it is recorded, so that they come after earlier work.
 
-        Wait also if CuPy has copied from the host: before the next such copy CuPy asks the events of earlier ones, which
-        a capture forbids. So all of them must have happened before.
+        Wait also if CuPy has copied from the host: before the next such copy CuPy asks the events of earlier ones,
+        which a capture forbids. So all of them must have happened before.
         """
         cuda, rehearsal = self.platform.cupy.cuda, self.variant.rehearsal
         if rehearsal.seams or rehearsal.records_events:
