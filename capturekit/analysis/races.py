@@ -120,7 +120,7 @@ class Races(Shown):
         races: the findings.
         nodes: how many nodes were looked at.
         compared: pairs of nodes that touch the same bytes, one of them perhaps writing.
-        unknown: nodes whose accesses are not known: host functions, kernels that read tables of addresses.
+        unknown: the nodes whose accesses are not known: host functions, kernels that read tables of addresses.
         notes: further remarks.
     """
 

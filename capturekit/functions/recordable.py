@@ -86,8 +86,8 @@ def must_not_refuse(live: Live, made: int) -> None:
     what = live.refused[-1] if live.refused else None
     at = f' ({what.at[0]}:{what.at[1]})' if what is not None and what.at else ''
     raise errors.UnsupportedCallError(
-        'The function caught the refusal of a call',
-        rule=f'It can not be recorded{at}, and the function went on after an exception that eager runs lack.'
+        'A function that catches the refusal of a call',
+        rule=f'The call can not be recorded{at}, and the function goes on after an exception that eager runs lack.'
         + (f' It was {what.text}' if what is not None else ''),
         remedy='Do that outside of the function.',
     )

@@ -109,7 +109,7 @@ class Trace:
             while self._others:
                 stream = self._others.pop()
                 self._mark(self._last(stream), stream)
-        except CudaCallError:  # the user's code, between whose lines this runs, must not get the error
+        except CudaCallError:  # it must not reach the user's code, between whose lines this runs
             self._deaf = True
             self._ask_no_more()
 

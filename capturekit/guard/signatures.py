@@ -1,7 +1,7 @@
 """The parameters of CuPy's functions, and keyword arguments put in the positions of their parameters.
 
-A verb of the guard wraps functions that name the same parameter differently (``end``, ``end_event``), or that know their
-arguments only by position. The user's code may call any of them with CuPy's names.
+A verb of the guard wraps functions that name the same parameter differently (``end``, ``end_event``), or that know
+their arguments only by position. The user's code may call any of them with CuPy's names.
 """
 
 from __future__ import annotations

@@ -54,6 +54,6 @@ def _node(box: Box) -> str:
 
 
 def _quoted(*lines: str) -> str:
-    """A string of DOT's; it reads backslashes and HTML's entities in labels, so neither may pass as it is."""
+    """Quote a string for DOT, which interprets backslashes and HTML entities in labels, so that both are escaped."""
     safe = (clean(line).replace('&', '&amp;').replace('\\', '\\\\').replace('"', '\\"') for line in lines)
     return '"' + '\\n'.join(safe) + '"'

@@ -43,7 +43,7 @@ class Series:
 
 @dataclass(frozen=True)
 class _Axis:
-    """Where a time lies, from the top of the picture, and which ones are marked."""
+    """The vertical axis: the position of a time, and the times that have ticks."""
 
     low: float
     high: float
@@ -113,7 +113,7 @@ def _grid(out: list[str], axis: _Axis, columns: list[int], unit: str) -> None:
 
 
 def _draw(out: list[str], axis: _Axis, columns: list[int], series: Series, number: int, count: int) -> None:
-    """A line with a point and a whisker for each time; beside one another, so that none hides another."""
+    """Draw a line with a point and a whisker for each time; series are shifted, so that none hides another."""
     shift = (number - (count - 1) / 2) * min(9.0, 60.0 / count)
     color = min(number, COLORS)
     dashed = ' ck-eager' if series.dashed else ''

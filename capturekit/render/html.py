@@ -1,8 +1,8 @@
 """A recording as one page that needs nothing else: lanes as rows, with zoom, pan, details and search.
 
-The page draws on a canvas, and only what is in view, so that ten thousand nodes move as ten do. Without a mouse it is
-used by keys; what is selected is read aloud by screen readers. Where the recording has a timeline a switch lets the
-boxes lie at their times instead of in their order.
+The page draws on a canvas, and only what is in view, so that ten thousand nodes scroll as smoothly as ten. It can be
+used with the keyboard, and screen readers read the selection aloud. If the recording has a timeline, a switch places
+the boxes by their times instead of their order.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def to_frame(recording: Recording, height: int = 420) -> str:
 
 
 class _Words:
-    """Strings, each held once."""
+    """A table of strings, each stored once."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}

@@ -1,7 +1,6 @@
 """A recording as text for the terminal: time runs down, each lane has a column, and forks and joins are drawn.
 
-Nodes of one name and line, one after the other on one lane, take one line together. Where there is a timeline, its
-table stands below.
+Consecutive nodes of one name and line on one lane share one line. If there is a timeline, its table follows.
 """
 
 from __future__ import annotations
