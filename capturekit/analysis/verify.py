@@ -377,7 +377,7 @@ class _Trial:
             copies[key] = one.copy(order='K')
             copies[key][...] = self.cupy.asarray(content)
         try:
-            with self._sizes_told(), GUARD.rehearsing(self.platform, Rehearsal(), list(drawn)):
+            with self._noting_sizes(), GUARD.rehearsing(self.platform, Rehearsal(), list(drawn)):
                 result = self.fn(*_with(self.args, copies))
         except Exception as error:
             if number == 0:  # the inputs are unchanged, so the function itself is wrong
@@ -407,7 +407,7 @@ class _Trial:
 
     # -- poison ---------------------------------------------------------------------------------------------------
 
-    def _sizes_told(self) -> Any:
+    def _noting_sizes(self) -> Any:
         """Note in this block the sizes of memory that are asked for: freed blocks of these sizes remain in the pool."""
         sizes = self.sizes
 

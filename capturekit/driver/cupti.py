@@ -48,9 +48,7 @@ _HOST, _INVALID_KIND = 56, 14
 _OTHERS = 39
 _RESOURCE, _CLONED = 3, 20
 _BUFFER = 1 << 20
-STAYS = (
-    'Other graphs were launched during it, so CUPTI stays attached, and launches take longer from now on.'
-)
+STAYS = 'Other graphs were launched during it, so CUPTI stays attached, and launches take longer from now on.'
 
 
 class Untraceable(CudaCallError):
@@ -207,9 +205,7 @@ def profiler() -> Profiler | str:
     try:
         from cuda import pathfinder
     except ImportError:
-        return (
-            "CUPTI can't be found: cuda-pathfinder is not installed (cuda-bindings of 12.9 and newer bring it)"
-        )
+        return "CUPTI can't be found: cuda-pathfinder is not installed (cuda-bindings of 12.9 and newer bring it)"
     try:
         return Profiler(ctypes.CDLL(str(pathfinder.load_nvidia_dynamic_lib('cupti').abs_path)))
     except (RuntimeError, OSError):  # which all errors of cuda-pathfinder are, those of older ones, too
@@ -248,9 +244,9 @@ def traced(
             for number in range(warmup + launches):
                 device.graph_launch(copy, s)
                 device.stream_synchronize(s)
-                told = watcher.taken()
+                stamps = watcher.taken()
                 if number >= warmup:
-                    ran.append(_spans(told, owners))
+                    ran.append(_spans(stamps, owners))
                 step()
     _gather(times, ran, timed)
     return times

@@ -1,7 +1,7 @@
 """Changes of nodes, in a definition and in the executable graph made from it; updates of whole graphs.
 
 The driver is called directly, because cuda-bindings does not pass on the reason for a refused update. CUDA Driver API,
-"Graph Management": ``cuGraphKernelNodeSetParams``, ``cuGraphExecKernelNodeSetParams`` and their like, ``cuGraphExecUpdate``.
+"Graph Management": ``cuGraphKernelNodeSetParams``, ``cuGraphExecKernelNodeSetParams`` ..., ``cuGraphExecUpdate``.
 """
 
 from __future__ import annotations

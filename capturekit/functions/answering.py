@@ -87,13 +87,13 @@ class WatchedRun:
 
 
 class Answering:
-    """Answers the calls of a graphed function. ``said`` are the reasons that were already logged."""
+    """Answers the calls of a graphed function. ``logged`` are the reasons that were already logged."""
 
     def __init__(self, fn: Callable[..., Any], options: Options) -> None:
         self._fn = fn
         self._options = options
         self._recordings = 0
-        self.said: set[str] = set()
+        self.logged: set[str] = set()
         self.last = _Last()
         #: A call whose checks are not done: if one fails, the call has to be undone before the next one.
         self.pending: Call | None = None
@@ -110,11 +110,11 @@ class Answering:
             with given.kind.lock:
                 self._make_ready(given)
                 state, variant = self._chosen(given)
-                deed = _DEEDS[state]
+                method = _METHODS[state]
                 if variant is not None and state != 'eager':
                     given = given.beginning_with(variant.carried)
-                if deed is not None:
-                    return deed(self, given, variant)
+                if method is not None:
+                    return method(self, given, variant)
             return self._fn(*given.args, **given.kwargs)
 
     def _make_ready(self, given: Given) -> None:
@@ -152,7 +152,7 @@ class Answering:
         return 'new', None
 
     def _overlapping(self, kind: Kind, reason: str) -> tuple[str, None]:
-        kind.aside = reason
+        kind.why_eager = reason
         self.say(reason)
         return 'overlapping', None
 
@@ -393,8 +393,8 @@ class Answering:
             LOG.info(
                 '%s: recorded anew (recording %d) in %.2f ms: %r', self.name, self._recordings, seconds * 1e3, variant
             )
-        if len(variant.seams) > FEW_SEAMS and 'seams' not in self.said:
-            self.said.add('seams')
+        if len(variant.seams) > FEW_SEAMS and 'seams' not in self.logged:
+            self.logged.add('seams')
             where = ', '.join(dict.fromkeys(f'{seam.name} at {seam.at}' for seam in variant.seams))
             LOG.warning(
                 '%s: %d calls that no capture can hold stand between its graphs (%s). Each waits for the device: '
@@ -414,8 +414,8 @@ class Answering:
     def say(self, reason: str) -> None:
         """Say once why calls run eagerly."""
         kind = re.sub(r'\d+', '#', reason)  # the same reason with other numbers is not logged again
-        if kind not in self.said:
-            self.said.add(kind)
+        if kind not in self.logged:
+            self.logged.add(kind)
             code = getattr(self._fn, '__code__', None)
             at = '' if code is None else f' ({Place(code.co_filename, code.co_firstlineno, "").short})'
             LOG.warning('%s%s runs eagerly: %s', self.name, at, reason)
@@ -445,7 +445,7 @@ def _is_forgiven(kind: Kind, written: str | None) -> bool:
 
 
 #: The method for each state. None: the function is simply called, also by many threads at once.
-_DEEDS: dict[str, Callable[[Answering, Given, Any], Any] | None] = {
+_METHODS: dict[str, Callable[[Answering, Given, Any], Any] | None] = {
     'new': Answering._rehearse,
     'rehearsed': Answering._record,
     'recorded': Answering._launch,

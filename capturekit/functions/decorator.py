@@ -70,7 +70,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         with self._lock:
             kinds, self._kinds, self._used = self._kinds, OrderedDict(), None
             self._answering.pending = None
-            self._answering.said.clear()
+            self._answering.logged.clear()
         for kind in kinds.values():
             with kind.lock:
                 for variant in kind.variants:
@@ -93,7 +93,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         ``file``: where to print, as for :func:`print`; None: standard output."""
         with self._lock:
             kinds = dict(self._kinds)
-        print(explanation(self._answering.name, kinds, self._newness.said, self.numbers), file=file)
+        print(explanation(self._answering.name, kinds, self._newness.warning, self.numbers), file=file)
 
     def __repr__(self) -> str:
         return f'<graphed {self.__wrapped__!r}, {counted(len(self.variants), "variant")}>'
@@ -204,7 +204,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         words = self._newness.seen(args, kwargs, self.numbers.reason)
         if words:
             self._answering.say(words)
-        return self._newness.said != ''
+        return self._newness.warning != ''
 
     def _new_kind(self, key: Any, leaves: list[Any], alike: tuple[Any, ...] = ()) -> Kind:
         with self._lock:

@@ -40,7 +40,7 @@ class Newness:
         self._last: dict[str, Any] = {}
         self._changing: set[str] = set()
         self.came_back = 0
-        self.said = ''
+        self.warning = ''
 
     def seen(self, args: Any, kwargs: Any, why: str = '') -> str:
         """Note a call of a new kind; return the warning that is due, or ''.
@@ -51,15 +51,15 @@ class Newness:
         now = self._named(args, kwargs)
         self._changing |= {name for name, text in now.items() if name in self._last and self._last[name] != text}
         self._last = now
-        if self.said or self._new - self.came_back < self._patience:
+        if self.warning or self._new - self.came_back < self._patience:
             return ''
         names = ', '.join(sorted(self._changing)) or 'an argument'
-        self.said = (
+        self.warning = (
             f'nearly each call is of a new kind, and none comes back: {names} is another one at nearly each call. '
             'Pass it as an array (cp.asarray(value)), of the same shape and dtype each time'
             + (f'. Its graph could not read it as a number: {why}' if why else '')
         )
-        return self.said
+        return self.warning
 
     def _named(self, args: Any, kwargs: Any) -> dict[str, Any]:
         """The arguments by name, each with a value that differs between kinds of calls."""
@@ -98,9 +98,9 @@ def explanation(name: str, kinds: Mapping[Any, Kind], newness: str, numbers: Num
             lines.append('    seen once: it runs eagerly and is watched when it comes back')
         for variant in kind.variants:
             lines += [f'    {line}' for line in _of(variant)]
-        if kind.aside:
-            lines.append(f'    calls ran eagerly because {kind.aside}')
-            lines.append(f'    what would change that: {_remedy(kind.aside)}')
+        if kind.why_eager:
+            lines.append(f'    calls ran eagerly because {kind.why_eager}')
+            lines.append(f'    what would change that: {_remedy(kind.why_eager)}')
     return '\n'.join(lines)
 
 
@@ -130,8 +130,8 @@ def _of(variant: Variant) -> list[str]:
         lines.append(f'what would change that: {_remedy(variant.reason)}')
         return lines
     environment = variant.environment
-    told = set() if environment is None else {(one.where(), one.kind == 'of CuPy') for one in environment.entries}
-    entries = [words for words, _ in sorted(told, key=_last)]
+    compared = set() if environment is None else {(one.where(), one.kind == 'of CuPy') for one in environment.entries}
+    entries = [words for words, _ in sorted(compared, key=_last)]
     lines.append(f'compared at each call: shapes, dtypes and values of the arguments, and {len(entries)} others')
     lines += [f'  {entry}' for entry in entries[:_NAMED]] + ['  ...'] * (len(entries) > _NAMED)
     if variant.carried is not None:

@@ -98,7 +98,7 @@ class Fences:
         parts += ['fits one current stream only'] if self._caller.named else []
         return f'a launch in its order: {", ".join(parts) or "compared with what the function reads of CuPy"}'
 
-    def home(self, block: Any) -> Any:
+    def stream_for_result(self, block: Any) -> Any:
         """The caller's stream on which the function allocates a result, and on which launches do so too; or None."""
         ptr = self._caller.homes.get(int(block.data.mem.ptr))
         return next((stream for _device, one, stream in self._streams if one and one == ptr), None)

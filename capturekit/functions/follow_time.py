@@ -27,7 +27,7 @@ class FollowTime:
         """Note that a step ends."""
         self._spent += time.perf_counter() - self._since
 
-    def must_go_on(self) -> None:
+    def check_limit(self) -> None:
         """Raise TooLong, within a step, if all steps together have taken longer than they may."""
         if self._spent + time.perf_counter() - self._since > LONGEST:
             raise TooLong

@@ -22,8 +22,8 @@ from capturekit.functions.hidden_state import FILES, is_in_state, random_types, 
 from capturekit.functions.settings import Setting, setting_for
 from capturekit.functions.sights import (
     in_package,
-    is_at_home,
     is_cupys,
+    is_in_its_module,
     is_logger,
     is_visible,
     is_whole,
@@ -205,7 +205,7 @@ class Holders:
     def _settle(self) -> None:
         """Watch the attributes of the objects that were noted."""
         while self._pending or self._also or self._asks_all or self._asked_names:
-            self._time.must_go_on()
+            self._time.check_limit()
             if self._asked_names:
                 asked, self._asked_names = self._asked_names, set()
                 self._name(asked, asked, False)
@@ -281,7 +281,7 @@ class Holders:
         self._everything |= everything
         if new or asked or again:
             for holder in list(self._holders.values()):
-                self._time.must_go_on()
+                self._time.check_limit()
                 self._attributes_of(holder, new | asked, again)
 
     # Attributes
@@ -418,7 +418,7 @@ class Holders:
     def _is_foreign_class(self, cls: type) -> bool:
         if not made_by_class_statement(cls):
             return True
-        return self._foreign_name(home(cls), None) and (in_package(cls) or is_at_home(cls))
+        return self._foreign_name(home(cls), None) and (in_package(cls) or is_in_its_module(cls))
 
     def _of_arrays(self) -> str | None:
         """The name of an attribute that only arrays have and that gives their address; or None."""

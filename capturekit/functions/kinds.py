@@ -31,7 +31,7 @@ class Kind:
         self.sure = False
         self.forgiven = 0
         #: Why calls ran eagerly although a variant fits them; '' if none did.
-        self.aside = ''
+        self.why_eager = ''
         self.lock = threading.RLock()
 
     def keep_only(self, variant: Variant) -> None:
@@ -102,8 +102,8 @@ def fits_here(kind: Kind, variant: Variant, stream: int) -> bool:
     """Whether a variant is for calls on the stream that is current."""
     if variant.fences is not None:
         return variant.fences.fits()
-    told = any(other.fences is not None for other in kind.variants)
-    return not (told and variant.state == 'rehearsed' and variant.rehearsed_on != stream)
+    fenced = any(other.fences is not None for other in kind.variants)
+    return not (fenced and variant.state == 'rehearsed' and variant.rehearsed_on != stream)
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -35,7 +35,7 @@ def in_package(cls: type) -> bool:
     return top in PACKAGES
 
 
-def is_at_home(cls: type) -> bool:
+def is_in_its_module(cls: type) -> bool:
     """True if a class really is in the module that it names, under its name: a user's class may name another module."""
     found: Any = sys.modules.get(home(cls))
     for part in str(_QUALIFIED(cls)).split('.'):

@@ -118,10 +118,10 @@ class Variant:
 
     def __repr__(self) -> str:
         more = f': {self.reason}' if self.reason else ''
-        told = [counted(self.calls, 'call'), counted(self.launches, 'launch')]
-        told += [counted(len(self.assumptions), 'assumption')] if self.assumptions else []
-        told += [counted(len(self.seams), 'seam')] if self.seams else []
-        return f'<{self.state} variant, {", ".join(told)}{" ".join(more.split())}>'
+        words = [counted(self.calls, 'call'), counted(self.launches, 'launch')]
+        words += [counted(len(self.assumptions), 'assumption')] if self.assumptions else []
+        words += [counted(len(self.seams), 'seam')] if self.seams else []
+        return f'<{self.state} variant, {", ".join(words)}{" ".join(more.split())}>'
 
     def __str__(self) -> str:
         lines = [repr(self)[1:-1]]

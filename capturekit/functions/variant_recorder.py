@@ -306,7 +306,7 @@ class VariantRecorder:
 
     def _allocate(self) -> list[Any]:
         fences = self.variant.fences
-        return [self._like(block, None if fences is None else fences.home(block)) for block in self.blocks]
+        return [self._like(block, None if fences is None else fences.stream_for_result(block)) for block in self.blocks]
 
     def _like(self, block: Any, stream: Any) -> Any:
         if stream is None:

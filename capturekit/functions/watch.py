@@ -213,12 +213,12 @@ class Watch(CodeMet):
         """False if the attributes that the calling code names are known already."""
         return name not in READERS or name not in frame.f_code.co_names or is_library_frame(frame, self._skip)
 
-    def _doubt(self, frame: FrameType | None, deed: str) -> None:
+    def _doubt(self, frame: FrameType | None, action: str) -> None:
         """Note that something is not understood: what it is, and the user's line."""
         while frame is not None and is_library_frame(frame, self._skip):
             frame = frame.f_back
         at = '' if frame is None else f' at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}'
-        self._unwatchable.append(f'the function {deed}{at}: what that reads is not known')
+        self._unwatchable.append(f'the function {action}{at}: what that reads is not known')
 
     def _library(self, frame: FrameType) -> None:
         """Note that code of a library is entered, which may read more than can be seen."""

@@ -197,7 +197,7 @@ def _written(watch: CodeMet, changes: StateChanges | None) -> str | None:
         value = entry.read()
         found = difference(entry.kept, value)
         if found is not None and (changes is None or not changes.add(entry, value)):
-            return _deed(entry, value, found)
+            return _change_in_words(entry, value, found)
     for (_, name), (values, file) in watch._made.items():
         if name in values:
             return f'the function creates global {name} of {file}'
@@ -243,7 +243,7 @@ def _new_attribute(watch: CodeMet, holder: Holder) -> str | None:
     return min(new, default=None)
 
 
-def _deed(entry: WatchedValue, value: Any, found: ValueDifference) -> str:
+def _change_in_words(entry: WatchedValue, value: Any, found: ValueDifference) -> str:
     """Say what the function did to a watched value."""
     if entry.value is MISSING:
         return f'the function creates {entry.where()}'

@@ -169,12 +169,12 @@ class Graph(Rebindable, Measurable, Updatable):
         def fast(stream: Any = None) -> None:
             nonlocal launches
             if stream is not None or captures or threads():
-                elsewhere(stream)
+                on_stream(stream)
                 return
             launch()
             launches += 1
 
-        def elsewhere(stream: Any) -> None:
+        def on_stream(stream: Any) -> None:
             found = graph()
             if found is None:
                 raise _closed('Graph.launch()')
@@ -386,8 +386,8 @@ class Graph(Rebindable, Measurable, Updatable):
             with self._relaxed():
                 look = self._look_in()
                 if len(look.nodes) != len(found.nodes):
-                    told = f'{counted(len(found.nodes), "node")}, and the graph has {len(look.nodes)}'
-                    raise ValueError(f'the timeline is of another graph: it has {told}')
+                    size = f'{counted(len(found.nodes), "node")}, and the graph has {len(look.nodes)}'
+                    raise ValueError(f'the timeline is of another graph: it has {size}')
                 return study(self, self._parts()[0], look, found)
 
     def show(self, path: str | os.PathLike[str] | None = None) -> None:

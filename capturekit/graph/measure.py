@@ -279,10 +279,10 @@ def _without_marks(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], i
     found: _Spans = {}
     zeros = np.zeros(len(next(iter(raw.values()), ())))
     for number, earlier in before.items():
-        told = [ends[a] for a in earlier]
+        ends_before = [ends[a] for a in earlier]
         # the start mark of a first node comes after a mark, too, wherever those of the others come
-        ended = _latest([raw_end for raw_end, _end in told]) if told else zeros + (inside - between)
-        start = _latest([end for _raw_end, end in told]) if told else zeros
+        ended = _latest([raw_end for raw_end, _end in ends_before]) if ends_before else zeros + (inside - between)
+        start = _latest([end for _raw_end, end in ends_before]) if ends_before else zeros
         if number in raw:
             starts, stops = raw[number].T
             start = start + np.maximum(starts - ended - between, 0)

@@ -50,7 +50,7 @@ class Allocators:
             if live.memory is not None:
                 wanted = self.compiled.seen(live.memory.allocator(lane))
                 if live.caller is not None:
-                    wanted = self._homed(live.caller, lane.stream, wanted)
+                    wanted = self._noting_stream(live.caller, lane.stream, wanted)
                 wanted = self._followed(live, lane.device, wanted) if live.devices.before else _Ours(wanted)
                 if live.thread != me:
                     wanted = self._for_another_thread(live, wanted)
@@ -66,7 +66,7 @@ class Allocators:
             set_allocator(self.kept.pop(me))
 
     @staticmethod
-    def _homed(caller: Caller, stream: int, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
+    def _noting_stream(caller: Caller, stream: int, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
         """Remember the stream on which memory was allocated, because each launch allocates the results there."""
 
         def malloc(size: int) -> Any:

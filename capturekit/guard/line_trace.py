@@ -114,7 +114,7 @@ class Trace:
             self._ask_no_more()
 
     def taken(self, stream: int) -> Place | None:
-        """The first line that made nodes on a held stream, if it was seen; the capture of that stream is thrown away."""
+        """The first line that made nodes on a held stream, if it was seen; the nodes themselves are thrown away."""
         self.poll()
         found = None
         for i, (tail, other, line) in enumerate(self._marks):

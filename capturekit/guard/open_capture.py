@@ -129,8 +129,8 @@ HEARD: list[Callable[[Recording, Any], None]] = []
 def tell(live: Live, graph: Any) -> None:
     """Call the listeners: a capture has ended."""
     counters.ended(live.recording, live.at, time.perf_counter() - live.begun)
-    for hear in list(HEARD):
-        hear(live.recording, graph)
+    for listener in list(HEARD):
+        listener(live.recording, graph)
 
 
 def new_recording(platform: Platform, mode: Mode, *, strict: bool) -> Recording:

@@ -182,15 +182,15 @@ class _Trying:
         rows: dict[Any, tuple[Way, ExperimentRow]] = {}
         most = max(counts)
         idle: set[int] = set()
-        told: set[str] = set()
+        reasons: set[str] = set()
         for way in ways:
             if isinstance(way.assign, str) and way.lanes > most:
                 idle.add(way.lanes)
             elif self.modelled and not way.captured:
-                told.add(_NOT_EAGER)
+                reasons.add(_NOT_EAGER)
             else:
                 if self.modelled and way.priorities:
-                    told.add(_NOT_MODELLED)
+                    reasons.add(_NOT_MODELLED)
                 lanes = tuple(assigned(count, way.lanes, way.assign) for count in counts)
                 row = ExperimentRow(way.captured, way.lanes, [], way.asked, list(way.priorities))
                 kept = rows.setdefault((way.captured, way.priorities, lanes), (way, row))[1]
@@ -199,7 +199,7 @@ class _Trying:
             numbers = ', '.join(map(str, sorted(idle)))
             there = f'there {"is" if most == 1 else "are"} {counted(most, "branch")} at most'
             notes.append(f'{numbers} lanes are left out: {there}')
-        notes += sorted(told)
+        notes += sorted(reasons)
         yield from rows.values()
 
     def _launches(self) -> int:

@@ -86,8 +86,8 @@ class ExperimentRow:
 
     def __str__(self) -> str:
         lanes = f'{counted(self.lanes, "lane")}'
-        told = [self.way, lanes] + ([] if self.lanes == 1 else [self.assignment])
-        return ', '.join(told + ([f'priority {self.priority}'] if self.priority else []))
+        words = [self.way, lanes] + ([] if self.lanes == 1 else [self.assignment])
+        return ', '.join(words + ([f'priority {self.priority}'] if self.priority else []))
 
 
 @dataclass(repr=False)
@@ -151,7 +151,7 @@ class Experiment(Shown):
 
     def svg(self) -> str:
         """The medians with their quartiles over the number of lanes, as an SVG document."""
-        return to_svg(self._head(), self._said(), list(self._series()))
+        return to_svg(self._head(), self._subtitle(), list(self._series()))
 
     def plot(self, axes: Any = None) -> Any:
         """Draw the same with matplotlib, into ``axes`` or a figure of its own; return the axes.
@@ -196,8 +196,8 @@ class Experiment(Shown):
                 for row in sorted(timed, key=lambda row: row.lanes)
                 if (row.captured, row.priority) == (captured, priority) and name in row.assignments
             )
-            told = f', priority {priority}' if priority else ''
-            yield Series(f'{"graph" if captured else "eager"}, {name}{told}', points, dashed=not captured)
+            words = f', priority {priority}' if priority else ''
+            yield Series(f'{"graph" if captured else "eager"}, {name}{words}', points, dashed=not captured)
 
     def _head(self) -> str:
         counts = sorted(set(self.branches))
@@ -206,7 +206,7 @@ class Experiment(Shown):
         noun = plural('branch', counts[0] if len(counts) == 1 else 2)
         return f'{branches} {noun}{calls}, on {self.device}'
 
-    def _said(self) -> str:
+    def _subtitle(self) -> str:
         sources = {row.source for row in self.rows if row.times_us}
         if sources == {'measured'}:
             taken = f'{self.rounds} times {counted(self.launches, "run")}'
@@ -219,7 +219,7 @@ class Experiment(Shown):
         return '\n'.join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        yield f'{self._head()}; {self._said()}'
+        yield f'{self._head()}; {self._subtitle()}'
         if self.rows:
             yield from _table([_HEAD, *map(_cells, self.rows)])
         if self.best is not None:
@@ -263,8 +263,8 @@ def _cells(row: ExperimentRow) -> list[str]:
     ]
     cells += [spread, '' if row.ratio is None else f'{row.ratio:.3f}', _time(row.host_us)]
     cells += ['' if row.nodes is None else f'{row.nodes:,}', _time(row.recording_us)]
-    told = [] if row.largest is None else [f'differs by up to {row.largest:.3g}']
-    return cells + told + ([counted(row.races, 'race')] if row.races else [])
+    words = [] if row.largest is None else [f'differs by up to {row.largest:.3g}']
+    return cells + words + ([counted(row.races, 'race')] if row.races else [])
 
 
 def _time(us: float | None) -> str:

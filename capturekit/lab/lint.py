@@ -243,10 +243,10 @@ def note_of(kind: str, call: str, at: Place | None) -> Finding:
 
 def is_ignored(finding: Finding) -> bool:
     """Whether the finding's line says so: ``# capturekit: ignore``, or ``ignore[rule, rule]`` with the finding's."""
-    said = _IGNORE.search(finding.source)
-    if said is None:
+    comment = _IGNORE.search(finding.source)
+    if comment is None:
         return False
-    named = said.group(1)
+    named = comment.group(1)
     return named is None or finding.rule in [name.strip() for name in named.split(',')]
 
 

@@ -191,7 +191,7 @@ class Checks:
         error = errors.AssumptionError(
             'A value that was assumed while recording',
             location=check.at,
-            rule=f'It was {_said(value)} in the rehearsal and is {_said(actual)} in this launch, so the program may '
+            rule=f'It was {_text(value)} in the rehearsal and is {_text(actual)} in this launch, so the program may '
             'go another way from here on. The graph was stopped there.',
             remedy='Record again with a rehearsal on these inputs, or use @ck.graphed, which does.',
         )
@@ -199,7 +199,7 @@ class Checks:
         return error
 
 
-def _said(value: NDArray[Any] | None) -> str:
+def _text(value: NDArray[Any] | None) -> str:
     if value is None:
         return 'another one'
     return repr(value.item()) if value.ndim == 0 else f'{value.dtype}{list(value.shape)} {_short(value)}'

@@ -204,13 +204,13 @@ def ended(recording: Recording, at: object, seconds: float) -> None:
         return
     where = f' at {at}' if at is not None else ''
     sizes = (recording.node_count, 'node'), (len(recording.lanes), 'lane'), (recording.memory_bytes, 'byte')
-    told = ', '.join(counted(*size) for size in sizes)
-    LOG.info('%s%s in %.2f ms: %s', 'captured' if good else 'capture failed', where, seconds * 1e3, told)
+    figures_text = ', '.join(counted(*size) for size in sizes)
+    LOG.info('%s%s in %.2f ms: %s', 'captured' if good else 'capture failed', where, seconds * 1e3, figures_text)
     for step in adapted:
-        LOG.info('adapted: %s', _told(step))
+        LOG.info('adapted: %s', _described(step))
 
 
-def _told(step: Step) -> str:
+def _described(step: Step) -> str:
     return step.text if step.at is None else f'{step.text}, at {place(step.at)}'
 
 
@@ -224,8 +224,8 @@ def refused(error: BaseException) -> None:
         error.__dict__['_counted'] = True
         count('refusals')
         LOG.info('refused: %s: %s', type(error).__name__, ' '.join(str(error).split()))
-        for hear in list(REFUSED):
-            hear(error)
+        for listener in list(REFUSED):
+            listener(error)
 
 
 def statistics(*, reset: bool = False) -> Statistics:

@@ -164,12 +164,12 @@ class Timeline(Shown):
             ('sum of the nodes', self.sum_us, more),
         ]
         if self.by == 'profiler':
-            said = f'first start to last end; {self.mark_us:.2f} a node on the average, taken off'
-            rows.append(('a launch while watched', self.marked_us, said))
+            remark = f'first start to last end; {self.mark_us:.2f} a node on the average, taken off'
+            rows.append(('a launch while watched', self.marked_us, remark))
         elif self.by != 'model':
-            said = f'{self.marked_us - self.plain_us:+,.2f} to the graph, {self.mark_us:.2f} a mark, taken off'
-            rows.append(('a launch with marks', self.marked_us, said))
-        lines += [f'  {words:<24}{value:>14,.2f}  {said}'.rstrip() for words, value, said in rows]
+            remark = f'{self.marked_us - self.plain_us:+,.2f} to the graph, {self.mark_us:.2f} a mark, taken off'
+            rows.append(('a launch with marks', self.marked_us, remark))
+        lines += [f'  {words:<24}{value:>14,.2f}  {remark}'.rstrip() for words, value, remark in rows]
         return '\n'.join([*lines, f'  {self.note}'] if self.note else lines)
 
 
@@ -352,10 +352,10 @@ def sizes(recording: Recording) -> str:
     """The size of a recording, in words. The edges of a lost capture are unknown, so they are left out."""
     nodes = max(recording.node_count, len(recording.graph))
     edges = max(recording.edge_count, len(recording.arrows))
-    told = [counted(nodes, 'node')]
-    told += [] if not edges and nodes > 1 and recording.outcome != 'good' else [counted(edges, 'edge')]
-    told += [counted(len(recording.lanes), 'lane'), counted(recording.memory_bytes, 'byte', ' of its own memory')]
-    return ', '.join(told + (['priorities heeded'] if recording.by_priority else []))
+    figures = [counted(nodes, 'node')]
+    figures += [] if not edges and nodes > 1 and recording.outcome != 'good' else [counted(edges, 'edge')]
+    figures += [counted(len(recording.lanes), 'lane'), counted(recording.memory_bytes, 'byte', ' of its own memory')]
+    return ', '.join(figures + (['priorities heeded'] if recording.by_priority else []))
 
 
 def place(data: list[Any] | None) -> str:

@@ -50,7 +50,7 @@ def _node(box: Box) -> str:
     label = _quoted(fit(box.short, 32), *([' '.join(box.below)] if box.below else []))
     shape = _SHAPES.get(box.kind)
     extra = f', shape={shape}' if shape not in (None, 'box') else ''
-    return f'n{box.number} [label={label}, tooltip={_quoted(*box.told.splitlines())}{extra}];'
+    return f'n{box.number} [label={label}, tooltip={_quoted(*box.details.splitlines())}{extra}];'
 
 
 def _quoted(*lines: str) -> str:

@@ -123,12 +123,12 @@ def _draw(out: list[str], axis: _Axis, columns: list[int], series: Series, numbe
     for x, y, point in spots:
         low, high = axis.at(point.low), axis.at(point.high)
         lanes = counted(point.lanes, 'lane')
-        said = f'{series.name}, {lanes}: {point.median:,.4g} ({point.low:,.4g} to {point.high:,.4g})'
-        said += ', other results than one lane' if point.wrong else ''
+        details = f'{series.name}, {lanes}: {point.median:,.4g} ({point.low:,.4g} to {point.high:,.4g})'
+        details += ', other results than one lane' if point.wrong else ''
         dot = f'<circle class="ck-c{color}" cx="{x:g}" cy="{y:g}" r="4"/>'
         dot += f'<circle class="ck-wrong" cx="{x:g}" cy="{y:g}" r="8"/>' if point.wrong else ''
         whisker = f'M{x:g} {low:g}V{high:g}M{x - 3:g} {low:g}h6M{x - 3:g} {high:g}h6'
-        out.append(f'<g><title>{_safe(said)}</title><path class="ck-line ck-l{color}" d="{whisker}"/>{dot}</g>')
+        out.append(f'<g><title>{_safe(details)}</title><path class="ck-line ck-l{color}" d="{whisker}"/>{dot}</g>')
 
 
 def _legend(out: list[str], series: list[Series]) -> float:

@@ -54,8 +54,8 @@ def _fault(recording: Recording) -> str:
     at = place_of(finding.at)
     source = '' if at is None else _source(at)
     line = f'<code>{escape(clean(f"{at.short}: {source}"))}</code>' if at is not None and source else ''
-    said = '\n'.join(clean(line) for line in str(finding.text).split('\n'))
-    return f'<div class="fault" role="alert">{escape(said)}{line}</div>\n'
+    message = '\n'.join(clean(line) for line in str(finding.text).split('\n'))
+    return f'<div class="fault" role="alert">{escape(message)}{line}</div>\n'
 
 
 def _source(at: Place) -> str:

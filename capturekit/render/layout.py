@@ -73,7 +73,7 @@ class Box:
         return [word for word in (self.kind, self.where) if word and word != self.short]
 
     @property
-    def told(self) -> str:
+    def details(self) -> str:
         """All that is known, in lines."""
         lines = [f'#{self.number} {self.name}', self.kind if self.place is None else f'{self.kind} at {self.place}']
         return '\n'.join(map(clean, lines + [f'{key}: {value}' for key, value in self.detail]))
@@ -252,11 +252,11 @@ def _at(at: list[Any] | None) -> str:
     return '' if place is None else f' at {place}'
 
 
-def _told(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, (list, tuple)):
-        text = ', '.join(map(_told, value[:64]))
+        text = ', '.join(map(_value_text, value[:64]))
     elif isinstance(value, dict):
-        text = ', '.join(f'{key} {_told(item)}' for key, item in list(value.items())[:64])
+        text = ', '.join(f'{key} {_value_text(item)}' for key, item in list(value.items())[:64])
     else:
         text = f'{value:,}' if isinstance(value, int) and not isinstance(value, bool) else str(value)
     return clean(text) if len(text) <= 400 else clean(text[:399]) + '…'
@@ -273,7 +273,7 @@ def _nodes(recording: Recording) -> Boxes:
     for number, node in enumerate(recording.graph):
         kind, name = clean(node.kind), clean(node.name or node.kind)
         short = short_name(node.name) if node.name else kind
-        detail = [(clean(key), _told(value)) for key, value in node.detail.items()]
+        detail = [(clean(key), _value_text(value)) for key, value in node.detail.items()]
         boxes.append(Box(number, node.lane, kind, name, short, place_of(node.at), detail))
     if recording.arrows:
         return boxes, list(recording.arrows), False

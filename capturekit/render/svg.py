@@ -249,8 +249,8 @@ def _towards(start: tuple[float, float], end: tuple[float, float], radius: float
 def _draw_box(out: list[str], picture: Picture, form: _Form, box: Box, x: float, middle: float) -> None:
     top = middle - form.height / 2
     size = f'x="{x:g}" y="{top:g}" width="{form.width}" height="{form.height}"'
-    said = [picture.marks[number].line for number in box.marks]
-    title = f'<title>{_safe_lines([*box.told.splitlines(), *said])}</title>'
+    remarks = [picture.marks[number].line for number in box.marks]
+    title = f'<title>{_safe_lines([*box.details.splitlines(), *remarks])}</title>'
     if form is _CELLS:
         dot = f'<circle class="ck-mark" cx="{x + form.width:g}" cy="{top:g}" r="2.5"/>' if box.marks else ''
         out.append(f'<g>{title}<rect class="ck-c{box.color}" {size} rx="1.5"/>{dot}</g>')
