@@ -101,7 +101,7 @@ def _behind(seen: Seen) -> list[set[int]]:
 
 
 def _same_but_for_order(old: Seen, new: Seen) -> bool:
-    """Whether both graphs have equally many of each node, told apart by what lies before and after it."""
+    """Whether both graphs have equally many of each kind of node, distinguished by the nodes before and after it."""
     known: dict[Any, int] = {}
     return Counter(_coloured(old, known)) == Counter(_coloured(new, known))
 

@@ -1,10 +1,10 @@
 """How CuPy's own kernels use their arguments: which they only read, whether wholly, and the size of the elements.
 
 CuPy declares the inputs of its elementwise and reduction kernels ``const``, as their kernel objects show, including
-those that a user has made. A node has the compiled function, by which an ``ElementwiseKernel`` is known for sure: CuPy
-remembers what each was made of, also when nobody holds the object any more. Of other kernels a node only has the name:
-the objects are found by that, and believed where the sizes of the node's arguments are what such an object passes. Held
-for CuPy 14.0 to 14.2 (``cupy/_core/_kernel.pyx``, ``_reduction.pyx``, ``_cub_reduction.pyx``, ``_util.pyx``).
+those that a user has made. A node has the compiled function, which identifies an ``ElementwiseKernel`` for sure: CuPy
+remembers what each was made from, also after the object is gone. For other kernels a node only has the name: objects
+are found by the name, and accepted if they would pass arguments of the sizes that the node's arguments have. Tested
+with CuPy 14.0 to 14.2 (``cupy/_core/_kernel.pyx``, ``_reduction.pyx``, ``_cub_reduction.pyx``, ``_util.pyx``).
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class _Result(ctypes.Structure):
 
 @dataclass
 class Change:
-    """A change of a definition's node: how to take it back, and what must live as long as the node."""
+    """A change of a definition's node: how to undo it, and what must live as long as the node."""
 
     undo: Callable[[], None]
     keep: Any = None

@@ -126,7 +126,7 @@ class Answering:
         if self._options.later:
             self.last.call = None
         for variant in [v for v in kind.variants if v.graph is not None and v.graph.closed]:
-            kind.variants.remove(variant)  # closed by somebody who got hold of its graph
+            kind.variants.remove(variant)  # the user's code has closed its graph
             variant.close()
         for fences in {v.fences for v in kind.variants if v.fences is not None}:
             fences.wait()

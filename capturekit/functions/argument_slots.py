@@ -1,7 +1,7 @@
-"""Arguments in, results out, inside the graph.
+"""Copies arguments into the graph and results out of it, by nodes of the graph itself.
 
 A graph works on addresses that were recorded; its caller's arrays lie elsewhere at each call. So the graph's first node
-fetches the arguments into memory of its own, and its last node stores the results. Both find the caller's addresses
+fetches the arguments into the graph's memory, and its last node stores the results. Both find the caller's addresses
 in a table in pinned memory, in which each of the last :data:`RING` launches has its own row: a call writes a few
 words there and launches one graph. Thread blocks that read host memory wait for each other (measured: about 0.4 us for
 each block, whatever it copies). So for large arrays a kernel of one block first copies the row to the device.

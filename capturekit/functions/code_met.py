@@ -19,7 +19,7 @@ from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_o
 from capturekit.model.kept_values import IsArray, Kept
 
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
-#: ``Py_TPFLAGS_IMMUTABLETYPE``: nobody can set an attribute of such a class, CuPy's own ``_ndarray_base`` among them.
+#: ``Py_TPFLAGS_IMMUTABLETYPE``: code can't set attributes of such a class; CuPy's ``_ndarray_base`` is one.
 _IMMUTABLE = 1 << 8
 
 
@@ -65,7 +65,7 @@ class CodeMet(Holders):
             if name not in start:
                 self._absent.setdefault(id(values), (values, set(), f'global {{}} of {file}'))[1].add(name)
                 self._builtin(own, name)
-        if code.co_filename != '<string>':  # where dataclasses compares with a constant of its own
+        if code.co_filename != '<string>':  # there, dataclasses compares with its own constant
             self._identity(names.identities, start, own, f'{code.co_name} of {file}')
         for name, level in names.imports:
             self._imported(frame, name, level)

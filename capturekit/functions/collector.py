@@ -39,7 +39,7 @@ def _held_young() -> dict[int, Any]:
 
 
 class Before:
-    """Tells which objects were there before ``with Before() as before:``, of those that the collector knows.
+    """Knows which of the collector's objects existed before ``with Before() as before:``.
 
     Objects begin in the collector's youngest generation and leave it when it collects. So only the few that are young
     at the beginning have to be kept in mind, and those that a collection finds young later were made in between. With

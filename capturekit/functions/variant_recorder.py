@@ -258,7 +258,7 @@ class VariantRecorder:
             if self.variant.environment is not None and not known_memory:
                 raise errors.UnsupportedCallError(
                     "A result in memory that is not the graph's",
-                    rule='It is no argument, and none of the arrays that the function is known to reach.',
+                    rule='It is neither an argument nor one of the arrays that the function is known to reach.',
                     remedy='Pass it as an argument.',
                 )
             return Result('kept', array=array)

@@ -60,7 +60,7 @@ def finish(watch: CodeMet, carries: bool = False) -> Environment:
     environment.too_much = isinstance(watch._failure, TooLong)
     environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()])
     environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
-    # Which containers are the same object tells who sees a change of one.
+    # If two places hold the same container, a change of it is visible in both.
     environment.by_identity = bool(watch._identities) or carried is not None
     _let_go(watch)
     return environment

@@ -1,7 +1,7 @@
 """A recorded graph, which can be launched, uploaded, examined and closed. It can replace a ``cupy.cuda.Graph``.
 
 CUDA C++ Programming Guide, "CUDA Graphs": a graph is a definition; an executable graph is launched, and never runs
-beside itself: a launch waits, on the device, for the one before. ``cudaGraph_t`` is not thread-safe, so calls on
+twice at once: a launch waits, on the device, for the one before. ``cudaGraph_t`` is not thread-safe, so calls on
 one graph take turns here.
 """
 

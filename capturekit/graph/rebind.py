@@ -20,7 +20,7 @@ from capturekit.graph.edit import Changeable, _At, _failure, _words
 from capturekit.launch.graph_memory import extent
 from capturekit.model.errors import CudaCallError
 
-#: Arguments of so many bytes may be a tensor map, which holds an address where nobody can read it (cuTensorMapEncode).
+#: Arguments of so many bytes may be a tensor map, which holds an address in an unknown place (cuTensorMapEncode).
 _MAP = 128
 _WORD = 8
 #: Words below this value are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
@@ -129,7 +129,7 @@ class Index:
                 return
             if word.slot.at.info.kind == 'kernel' and not own(word.slot.at):
                 at = _words(word.slot.at)
-                rule = f'{at} uses the address behind the old array, which may be the end of its work or another array.'
+                rule = f'{at} uses the address after the old array, which may be the end of its work or another array.'
                 raise _failure('Graph.rebind()', rule, _AGAIN)
 
     def move(self, moved: dict[int, int]) -> None:

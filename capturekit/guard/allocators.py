@@ -1,4 +1,4 @@
-"""Which allocator is in force during a capture: each thread's CuPy allocator follows its current stream."""
+"""The allocators during a capture: each thread's CuPy allocator follows its current stream."""
 
 from __future__ import annotations
 

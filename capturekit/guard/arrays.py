@@ -100,7 +100,7 @@ class Arrays:
     def _given_back(self, live: Live, array: Any, order: str, out: Any) -> Any:
         """Return the value that the rehearsal read here, and record a check of it, on which all later work depends."""
         assert live.parts.answers is not None
-        self.bodies.not_in_body(live, 'ndarray.get()', 'Read before the decision, or behind it.')
+        self.bodies.not_in_body(live, 'ndarray.get()', 'Read before the decision, or after it.')
         at = here()
         found = live.parts.answers.answer(array.shape, array.dtype, signature())
         if found is None:

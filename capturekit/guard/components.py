@@ -57,7 +57,7 @@ class Components:
     uploads: Uploads
     #: The same, where compiled code uploads them.
     compiled: CompiledUploads
-    #: Which allocator is in force.
+    #: Each thread's allocator.
     allocators: Allocators
     #: Streams of a graphed function's caller.
     callers: CallerStreams

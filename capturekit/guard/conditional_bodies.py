@@ -121,7 +121,7 @@ class Bodies:
     def enter_body(self, live: Live, decision: Decision, number: int, at: Place | None) -> None:
         """Continue the recording in a body of the node."""
         device = live.platform.device
-        decision.before = self._one_line(live, at)  # what was recorded on another lane since is told by this, too
+        decision.before = self._one_line(live, at)  # this shows work on other lanes since then, too
         self._nothing_between(live, decision, at)
         with self.state.inside():
             self._suspend(live, decision.graph)
@@ -143,7 +143,7 @@ class Bodies:
                 'Work between the branches of a decision',
                 location=at,
                 rule='It would run after all branches, also after those that the code has below it.',
-                remedy='Put it before the decision, behind it, or into a branch.',
+                remedy='Put it before the decision, after it, or into a branch.',
             )
 
     def _suspend(self, live: Live, graph: int) -> None:
@@ -216,7 +216,7 @@ class Bodies:
                     f'A {info.kind} node in the body of a conditional node',
                     location=at,
                     rule=f'A body holds {", ".join(sorted(_INSIDE))} nodes.',
-                    remedy='Do that before the decision, or behind it.',
+                    remedy='Do that before the decision, or after it.',
                     cuda_error=Code.cudaErrorNotSupported.name,
                 )
         return None

@@ -69,7 +69,7 @@ class HostCalls:
 
     def _between(self, live: Live, name: str, at: Place | None, original: Callable[..., Any], given: Any) -> Any:
         """End this part; run what has not run yet; make the call with these results; continue in a new part."""
-        self.bodies.not_in_body(live, f'{name}()', 'Call it before the decision, or behind it.')
+        self.bodies.not_in_body(live, f'{name}()', 'Call it before the decision, or after it.')
         before = self.parts.leave_lanes(live, at)
         plan = self.parts.plan_of(live)
         self.parts.end_part(live)

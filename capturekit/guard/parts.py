@@ -51,8 +51,8 @@ class Parts:
                 'A launch of more than one graph',
                 location=here(),
                 rule='The graph that this block records into is not launched by capturekit.',
-                remedy='Record this in a capture of its own: checked host reads, random numbers of the host, and calls '
-                'between two graphs need a launch of capturekit.',
+                remedy='Record this in another capture, without into=: checked host reads, random numbers of the host, '
+                'and calls between two graphs need a launch of capturekit.',
             )
         if live.parts.plan is None:
             live.parts.plan = Plan(live.platform)

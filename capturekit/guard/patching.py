@@ -72,7 +72,7 @@ def _imported(name: str) -> Any:
 
 
 def _namespace(holder: Any) -> dict[str, Any]:
-    """The dictionary behind an extension type."""
+    """The dictionary of an extension type's attributes."""
     found = gc.get_referents(holder.__dict__)[0]
     if not isinstance(found, dict):
         raise TypeError(f'the attributes of {holder!r} can not be reached')

@@ -109,7 +109,7 @@ class StreamWork:
     def _out_of_body(self, ptr: int) -> None:
         """Begin a new part before work that the body of a conditional node can't hold."""
         mine = self.state.mine()
-        self.bodies.not_in_body(mine, 'A host function', 'Launch it before the decision, or behind it.')
+        self.bodies.not_in_body(mine, 'A host function', 'Launch it before the decision, or after it.')
         if mine is not None and mine.parts.check_node and (not mine.strict or self.state.ledger.lane(ptr) is not None):
             with self.state.lock:
                 self.parts.cut_on_host(mine, here())

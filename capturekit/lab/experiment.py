@@ -390,7 +390,6 @@ def _check_free() -> None:
         raise errors.UnmatchedError(
             'ck.experiment()',
             location=here(),
-            rule='It runs the program eagerly and in captures of its own, and this thread has a capture or a rehearsal '
-            'open.',
+            rule='It runs the program eagerly and in new captures, but this thread has a capture or a rehearsal open.',
             remedy='Experiment outside of it.',
         )

@@ -154,7 +154,7 @@ class Experiment(Shown):
         return to_svg(self._head(), self._subtitle(), list(self._series()))
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the same with matplotlib, into ``axes`` or a figure of its own; return the axes.
+        """Draw the same with matplotlib, into ``axes`` or a new figure; return the axes.
 
         Raises:
             ImportError: matplotlib is not installed; :meth:`svg` does not need it.

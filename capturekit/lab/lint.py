@@ -261,7 +261,7 @@ def _free() -> None:
 
 
 def _name(error: CaptureError) -> str:
-    """The name of the rule behind an error, 'seam' for a call of that table, or the error's own name."""
+    """The name of an error's rule, 'seam' for a call that no capture can hold, or the error's own name."""
     if error.operation.removesuffix('()') in SEAMS:
         return 'seam'
     for rule in RULES.values():

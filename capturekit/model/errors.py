@@ -126,7 +126,7 @@ class HostReadError(CaptureError):
 
 
 class LegacyStreamError(CaptureError):
-    """The legacy default stream was used beside a capture (906, or silently missing from the graph)."""
+    """The legacy default stream was used during a capture (906, or its work would be missing from the graph)."""
 
 
 class EscapedWorkError(CaptureError):

@@ -5,7 +5,8 @@ in it. It answers two questions. *What would the driver answer to this call?* (:
 uses :mod:`capturekit.model.rules`.) *Which work comes before which?* Each lane counts segments: a new one begins when
 an event is recorded on it. A lane's clock holds, for every other lane, the last segment that lies wholly before the
 lane's next work; recording an event takes a copy of the clock, waiting for it merges the copy in. A lane is joined when
-the origin's clock has reached the last segment in which the lane worked. (The vector clocks of Fidge and Mattern, 1988.)
+the origin's clock has reached the last segment in which the lane worked. (These are the vector clocks of Fidge and
+Mattern, 1988.)
 
 ``at`` arguments are stored and returned unchanged. The ledger is not thread-safe: the caller holds a lock.
 """

@@ -99,7 +99,7 @@ class HeldArray(Held):
 
 
 class HeldSet(Held):
-    """A set, of which ``value`` is a copy in the same order; the keys of its members stand beside it."""
+    """A set, of which ``value`` is a copy in the same order; the keys of its members are stored with it."""
 
     __slots__ = ()
 

@@ -21,8 +21,8 @@ def assigned(branches: int, lanes: int | None, assign: Assignment) -> tuple[int,
     """Each branch's lane. A name gives ``min(branches, lanes)`` lanes, numbered from 0, and each at least one branch.
 
     Raises:
-        TypeError, ValueError: ``lanes`` is no positive whole number; ``assign`` is no name that there is, nor one
-            number below ``lanes`` for each branch.
+        TypeError, ValueError: ``lanes`` is not a positive whole number; ``assign`` is neither a known name nor a
+            sequence of one number below ``lanes`` for each branch.
     """
     if lanes is not None:
         check_lanes(lanes)

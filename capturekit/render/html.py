@@ -21,7 +21,7 @@ from capturekit.render.layout import Box, Picture, clean, lay_out, place_of
 
 @cache
 def _part(name: str) -> str:
-    """The text of a file beside this one: the page with places for the rest, its style, its script."""
+    """The text of a file in this folder: the page's template, its style or its script."""
     from importlib.resources import files  # which takes longer to import than all pictures together
 
     return files(__name__.rpartition('.')[0]).joinpath(name).read_text(encoding='utf-8')
@@ -68,7 +68,7 @@ def _source(at: Place) -> str:
 
 
 def to_frame(recording: Recording, height: int = 420) -> str:
-    """Make an HTML fragment that shows the page in a frame of its own, for a notebook."""
+    """Make an HTML fragment that shows the page in an iframe, for a notebook."""
     page = escape(to_html(recording), quote=True)
     return (
         f'<iframe title="capturekit recording" sandbox="allow-scripts" srcdoc="{page}" '
