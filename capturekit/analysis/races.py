@@ -152,7 +152,7 @@ class Races(Shown):
         if self.unknown:
             some = ', '.join(str(node) for node in self.unknown[:3])
             more = ', ...' if self.unknown[3:] else ''
-            lines.append(f'not looked into, {counted(len(self.unknown), "node")}: {some}{more}')
+            lines.append(f'not examined, {counted(len(self.unknown), "node")}: {some}{more}')
         return '\n'.join([*lines, *self.notes])
 
 

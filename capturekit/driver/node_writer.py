@@ -143,7 +143,7 @@ class Writer:
         return int(params.func or 0), found
 
     def aim(self, node: int) -> KernelAim:
-        """A kernel's node whose addresses are to be changed often."""
+        """A kernel node whose addresses are changed often."""
         params, _name, _layout = self._params(node)
         return KernelAim(self._cuda, node, params, self.arguments(node))
 
@@ -359,7 +359,7 @@ class Setting:
         return self._writer().arguments(node)
 
     def kernel_aim(self, g: int, node: int) -> KernelAim:
-        """A kernel's node whose addresses are to be changed often: in the definition and in executable graphs."""
+        """A kernel node whose addresses are changed often: in the definition and in executable graphs."""
         return self._writer().aim(node)
 
     def set_kernel(

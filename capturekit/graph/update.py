@@ -117,7 +117,7 @@ class Updatable(Changeable):
         return why, reasons(found, new.numbers.get(node))
 
     def _reordered(self, other: Updatable, old: Look, new: Look) -> list[GraphDifference]:
-        """Nodes whose lanes have another priority, which CUDA does not change where it is heeded."""
+        """Nodes whose lanes have another priority, which an update does not change if the graph uses it."""
         if not other.recording.by_priority:
             return []
         before, after = ({lane.number: lane.priority for lane in g.recording.lanes} for g in (self, other))

@@ -17,7 +17,7 @@ Program = Callable[[Parallel], Any]
 
 @dataclass(frozen=True)
 class Way:
-    """How a program is to be run."""
+    """One way to run a program."""
 
     captured: bool = False
     lanes: int = 1

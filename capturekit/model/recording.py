@@ -355,7 +355,7 @@ def sizes(recording: Recording) -> str:
     figures = [counted(nodes, 'node')]
     figures += [] if not edges and nodes > 1 and recording.outcome != 'good' else [counted(edges, 'edge')]
     figures += [counted(len(recording.lanes), 'lane'), counted(recording.memory_bytes, 'byte', ' of its own memory')]
-    return ', '.join(figures + (['priorities heeded'] if recording.by_priority else []))
+    return ', '.join(figures + (['priorities used'] if recording.by_priority else []))
 
 
 def place(data: list[Any] | None) -> str:
