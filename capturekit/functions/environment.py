@@ -95,7 +95,7 @@ class Environment:
         self._sequences: list[tuple[Any, Any]] = []
         self._numbers: list[tuple[Any, Any, bytes]] = []
         self._slow: list[WatchedValue] = []
-        #: Names in modules of CuPy, with their values, and with the wrappers that are there while the guard is installed.
+        #: Names in modules of CuPy, with their values, and with what replaces them while the guard is installed.
         self._inner: list[tuple[Any, list[str], list[Any], bool]] = []
         self._inner_now: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         self._inner_absent: list[tuple[Any, frozenset[str]]] = []

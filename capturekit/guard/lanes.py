@@ -39,7 +39,7 @@ class Lanes:
         live.memory.worked(lane)
         if live.memory.unforeseen(lane):
             text = (
-                f'lane {lane.number} got work by its handle after it had been joined, and no call of CuPy made it wait: '
+                f'lane {lane.number} got work by its handle after it was joined, and no call of CuPy made it wait: '
                 'memory dropped in between may have been handed out again. Fork it by Stream.wait_event()'
             )
             live.note('note', lane, text, here())
