@@ -3,7 +3,7 @@
 ``with ck.capture() as cap: ...`` records a block; ``cap.graph.launch()`` runs it. See README.md.
 """
 
-# first of all: an old Python is told so before it meets what it can't read
+# This comes first: an old Python has to get this message before it reads code that it can't parse.
 from capturekit.model import versions as versions
 
 # isort: split

@@ -116,13 +116,13 @@ class Concurrency(Shown):
 
     def to_json(self) -> dict[str, Any]:
         """The report as dictionaries and lists."""
-        told = asdict(self)
-        told['critical'] = [node.number for node in self.critical]
-        told['overlap_us'] = [[a, b, us] for (a, b), us in self.overlap_us.items()]
-        told['obstacles'] = [
+        data = asdict(self)
+        data['critical'] = [node.number for node in self.critical]
+        data['overlap_us'] = [[a, b, us] for (a, b), us in self.overlap_us.items()]
+        data['obstacles'] = [
             {**asdict(one), 'at': None if one.at is None else one.at.to_json()} for one in self.obstacles
         ]
-        return told
+        return data
 
     def _brief(self) -> str:
         lanes = counted(len(self.lanes), 'lane')

@@ -67,7 +67,7 @@ class Update:
     differences: tuple[GraphDifference, ...] = ()
 
 
-def told(node: Node) -> str:
+def label(node: Node) -> str:
     """A node in words."""
     name = f' {node.name}' if node.name else ''
     lane = '' if node.lane is None else f' on lane {node.lane}'
@@ -101,7 +101,7 @@ def _behind(seen: Seen) -> list[set[int]]:
 
 
 def _same_but_for_order(old: Seen, new: Seen) -> bool:
-    """Whether both graphs have equally many of each node, told apart by what lies before and after it."""
+    """Whether both graphs have equally many of each kind of node, distinguished by the nodes before and after it."""
     known: dict[Any, int] = {}
     return Counter(_coloured(old, known)) == Counter(_coloured(new, known))
 
@@ -142,7 +142,7 @@ def _order(old: Seen, new: Seen, before: list[set[int]], after: list[set[int]]) 
     )
     text = (
         f'the nodes and edges are the same, recorded in another order, and CUDA pairs nodes by their order: '
-        f'{told(new.nodes[first])} was {told(old.nodes[first])}'
+        f'{label(new.nodes[first])} was {label(old.nodes[first])}'
     )
     return GraphDifference('order', text, first, first)
 
@@ -150,7 +150,7 @@ def _order(old: Seen, new: Seen, before: list[set[int]], after: list[set[int]]) 
 def _edges(old: Seen, new: Seen, before: list[set[int]], after: list[set[int]]) -> Iterator[GraphDifference]:
     for number, (a, b) in enumerate(zip(before, after)):
         if a != b:
-            text = f'{told(new.nodes[number])} comes after {_numbers(sorted(b))}, and came after {_numbers(sorted(a))}'
+            text = f'{label(new.nodes[number])} comes after {_numbers(sorted(b))}, and came after {_numbers(sorted(a))}'
             yield GraphDifference('edges', text, number, number)
 
 
@@ -164,7 +164,7 @@ def edge_order(old: Seen, new: Seen) -> list[GraphDifference]:
         before = orders[0].get(number, [])
         if after != before and set(after) == set(before):
             text = (
-                f'{told(new.nodes[number])} comes after {_numbers(after)} in this order, and came after '
+                f'{label(new.nodes[number])} comes after {_numbers(after)} in this order, and came after '
                 f'{_numbers(before)}: CUDA pairs the nodes before it by that order'
             )
             return [GraphDifference('order', text, number, number)]
@@ -188,7 +188,7 @@ def priorities(
     for a, b in zip(old, new):
         had, has = before.get(a.lane or 0, 0), after.get(b.lane or 0, 0)
         if b.kind == 'kernel' and had != has:
-            text = f'{told(b)} has the priority {has}, and had {had}'
+            text = f'{label(b)} has the priority {has}, and had {had}'
             found.append(GraphDifference('priority', text, b.number, a.number))
     return found
 
@@ -221,21 +221,21 @@ def _span(old: Sequence[Node], new: Sequence[Node]) -> Iterator[GraphDifference]
     for a, b in zip(old, new):
         kind = 'kind' if a.kind != b.kind else 'function' if a.name != b.name else ''
         if kind:
-            yield GraphDifference(kind, f'{told(b)} was {told(a)}', b.number, a.number)
+            yield GraphDifference(kind, f'{label(b)} was {label(a)}', b.number, a.number)
     for a in old[len(new) :]:
-        yield GraphDifference('missing', f'{told(a)} is missing', None, a.number)
+        yield GraphDifference('missing', f'{label(a)} is missing', None, a.number)
     for b in new[len(old) :]:
-        yield GraphDifference('added', f'{told(b)} is new', b.number)
+        yield GraphDifference('added', f'{label(b)} is new', b.number)
 
 
 def _parameters(old: Sequence[Node], new: Sequence[Node]) -> Iterator[GraphDifference]:
     for a, b in zip(old, new):
         if a.name != b.name:
-            yield GraphDifference('function', f'{told(b)} was {told(a)}', b.number, a.number)
+            yield GraphDifference('function', f'{label(b)} was {label(a)}', b.number, a.number)
         changed = [name for name in {**a.detail, **b.detail} if a.detail.get(name) != b.detail.get(name)]
         if changed:
             words = (f'{name} {_value(name, a)} -> {_value(name, b)}' for name in changed)
-            yield GraphDifference('parameter', f'{told(b)}: {", ".join(words)}', b.number, a.number)
+            yield GraphDifference('parameter', f'{label(b)}: {", ".join(words)}', b.number, a.number)
 
 
 def _value(name: str, node: Node) -> str:

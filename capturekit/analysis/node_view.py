@@ -41,7 +41,7 @@ class Node:
         number: its place in the order of recording; ``graph.edges`` are pairs of these.
         kind: kernel, memcpy, memset, host, graph, empty, wait event, event record, semaphore signal, semaphore wait,
             mem alloc, mem free or conditional.
-        name: a kernel's name, as people write it.
+        name: a kernel's name, as in its source code.
         lane: the lane that it was recorded on. at: the line that recorded it. None where that is not known.
         detail: grid, block, shared (bytes) of a kernel; dst, src, value, bytes of copies and memsets.
         pointers: the addresses among its arguments that lie in memory that the graph has or keeps.

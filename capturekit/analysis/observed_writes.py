@@ -46,7 +46,7 @@ _DEVICE = (2, 3)
 
 
 class Observation:
-    """One observation of one graph, which is not launched meanwhile.
+    """One observation of one graph, which must not be launched during it.
 
     ``end`` returns the end of the memory block around an address, None where there is none. ``off`` are the numbers
     of nodes that are disabled, and stay so; ``also`` those of nodes to look at though others of the same kernel are.

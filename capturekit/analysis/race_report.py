@@ -69,7 +69,7 @@ def races_of(graph: Any, parts: list[Part], look: Look, observe: bool, frame: Fr
 def refusal(live: Live, made: Any, frame: FrameType | None) -> errors.RaceError | None:
     """The error for a capture that has ended well and whose graph has races; possible races become notes."""
     platform, spans = live.platform, [] if live.trace is None else live.trace.spans
-    # parts and bodies are captures of their own
+    # parts and bodies are separate captures
     if live.memory is None or all(len(one.lanes) < 2 for one in (live.capture, *live.parts.past)):
         return None
     parts = [Part(int(made.graph))] if live.parts.plan is None else live.parts.plan.parts

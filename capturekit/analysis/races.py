@@ -120,7 +120,7 @@ class Races(Shown):
         races: the findings.
         nodes: how many nodes were looked at.
         compared: pairs of nodes that touch the same bytes, one of them perhaps writing.
-        unknown: nodes whose accesses are not known: host functions, kernels that read tables of addresses.
+        unknown: the nodes whose accesses are not known: host functions, kernels that read tables of addresses.
         notes: further remarks.
     """
 
@@ -152,7 +152,7 @@ class Races(Shown):
         if self.unknown:
             some = ', '.join(str(node) for node in self.unknown[:3])
             more = ', ...' if self.unknown[3:] else ''
-            lines.append(f'not looked into, {counted(len(self.unknown), "node")}: {some}{more}')
+            lines.append(f'not examined, {counted(len(self.unknown), "node")}: {some}{more}')
         return '\n'.join([*lines, *self.notes])
 
 

@@ -174,7 +174,7 @@ def _names_of_arguments(fn: Callable[..., Any], count: int) -> list[str]:
 
 
 def changed(values: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-    """Other values for an input: random ones within the range of these; booleans flipped.
+    """Other values for an input: random ones within the range of these; booleans are flipped.
 
     Floats that are all equal vary around that number by half; whole numbers that are all equal stay. Elements that are
     not finite stay.
@@ -377,10 +377,10 @@ class _Trial:
             copies[key] = one.copy(order='K')
             copies[key][...] = self.cupy.asarray(content)
         try:
-            with self._sizes_told(), GUARD.rehearsing(self.platform, Rehearsal(), list(drawn)):
+            with self._noting_sizes(), GUARD.rehearsing(self.platform, Rehearsal(), list(drawn)):
                 result = self.fn(*_with(self.args, copies))
         except Exception as error:
-            if number == 0:  # on the inputs as they were: the function itself is at fault
+            if number == 0:  # the inputs are unchanged, so the function itself is wrong
                 raise
             self.report.stopped.append(f'round {number}: the eager run raised {error!r}')
             return None
@@ -407,7 +407,7 @@ class _Trial:
 
     # -- poison ---------------------------------------------------------------------------------------------------
 
-    def _sizes_told(self) -> Any:
+    def _noting_sizes(self) -> Any:
         """Note in this block the sizes of memory that are asked for: freed blocks of these sizes remain in the pool."""
         sizes = self.sizes
 

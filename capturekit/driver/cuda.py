@@ -1,8 +1,8 @@
 """Access to CUDA: CuPy and cuda-bindings, imported when a capture first needs them.
 
-:func:`current` gives the CuPy module in force and the device behind it: :class:`CudaDevice`, or the simulated one
-where the simulated CuPy is installed. Both have the same verbs and pass the same contract tests. Verbs take and
-return ints (handles), refuse with :class:`~capturekit.model.errors.CudaCallError`, and are safe from any thread.
+:func:`current` gives the imported CuPy module and its device: :class:`CudaDevice`, or the simulated one if the
+simulated CuPy is installed. Both have the same methods and pass the same contract tests. The methods take and return
+ints (handles), raise :class:`~capturekit.model.errors.CudaCallError`, and are safe from any thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _USE_NODE_PRIORITY = 8
 
 @dataclass(frozen=True)
 class Platform:
-    """The CuPy module in force, and its device."""
+    """The imported CuPy module, real or simulated, and its device."""
 
     cupy: Any
     device: Any
@@ -105,7 +105,7 @@ class StreamHandle:
 
 
 class CudaDevice(Accessing, Setting, Timing):
-    """CUDA by way of cuda-bindings; the verbs of :class:`capturekit.simulated.device.machine.SimulatedDevice`."""
+    """CUDA through cuda-bindings, with the methods of :class:`capturekit.simulated.device.machine.SimulatedDevice`."""
 
     def __init__(self, cupy: Any) -> None:
         try:
@@ -129,7 +129,7 @@ class CudaDevice(Accessing, Setting, Timing):
 
     @property
     def reader(self) -> Reader | None:
-        """Reads the parameters of nodes; None where the driver's library can't be reached."""
+        """The reader of nodes' parameters; None if the driver's library can't be reached."""
         if self._reader is None:
             try:
                 self._reader = Reader()
@@ -146,7 +146,7 @@ class CudaDevice(Accessing, Setting, Timing):
         return answer[1] if len(answer) == 2 else answer[1:]
 
     def _offered(self, name: str) -> Any:
-        """A function or type that not every cuda-bindings has.
+        """A function or type that only some versions of cuda-bindings have.
 
         Raises:
             CudaCallError: this one is too old: cudaErrorNotSupported.
@@ -248,7 +248,7 @@ class CudaDevice(Accessing, Setting, Timing):
         self._ask(self.rt.cudaDeviceSynchronize(), 'deviceSynchronize')
 
     def event_state(self, e: int) -> EventState:
-        """What an event stands for, found out without harm to any capture.
+        """Find out what an event stands for, without losing any capture.
 
         Timing an event against itself decides most cases. The others (never recorded, or made without timing) are
         decided by a wait in a temporary capture on a temporary stream.
@@ -280,7 +280,7 @@ class CudaDevice(Accessing, Setting, Timing):
         self._ask(self.rt.cudaStreamBeginCapture(s, self._modes[mode]), 'streamBeginCapture')
 
     def begin_capture_to(self, s: int, g: int, mode: Mode = Mode.RELAXED, after: Sequence[int] = ()) -> None:
-        """``cudaStreamBeginCaptureToGraph``: add to a graph, behind the nodes ``after``; to a body, say."""
+        """``cudaStreamBeginCaptureToGraph``: add to a graph, or to the body of a node, after the nodes ``after``."""
         begin = self._offered('cudaStreamBeginCaptureToGraph')
         rt = self.rt
         nodes = [rt.cudaGraphNode_t(n) for n in after] or None
@@ -289,10 +289,10 @@ class CudaDevice(Accessing, Setting, Timing):
         self._ask(answer, 'streamBeginCaptureToGraph')
 
     def set_dependencies(self, s: int, after: Sequence[int]) -> None:
-        """``cudaStreamUpdateCaptureDependencies``: what a captured stream's next node comes after."""
+        """``cudaStreamUpdateCaptureDependencies``: set the nodes that a captured stream's next node comes after."""
         rt = self.rt
         update = getattr(rt, 'cudaStreamUpdateCaptureDependencies_v2', rt.cudaStreamUpdateCaptureDependencies)
-        # cuda-bindings 13 has the form with edge data alone, cuda-bindings 12 both
+        # cuda-bindings 13 has only the form with edge data, cuda-bindings 12 has both
         edges = [rt.cudaGraphEdgeData() for _ in after] or None
         nodes = [rt.cudaGraphNode_t(n) for n in after] or None
         how = rt.cudaStreamUpdateCaptureDependenciesFlags.cudaStreamSetCaptureDependencies
@@ -381,7 +381,7 @@ class CudaDevice(Accessing, Setting, Timing):
         return int(self._ask(self.rt.cudaGraphCreate(0), 'graphCreate'))
 
     def condition_create(self, g: int, default: int = 0) -> int:
-        """``cudaGraphConditionalHandleCreate``: a value that each launch of ``g`` begins with the default."""
+        """``cudaGraphConditionalHandleCreate``: a condition that is set to the default at each launch of ``g``."""
         create = self._offered('cudaGraphConditionalHandleCreate')
         return int(self._ask(create(self.rt.cudaGraph_t(g), default, _ASSIGN_DEFAULT), 'graphConditionalHandleCreate'))
 

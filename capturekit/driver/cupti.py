@@ -5,17 +5,17 @@ the graph's node. The lanes stay unchanged, and a kernel's time is within about 
 code measures. It is not free either: launches take longer while it watches, and more so with more lanes. This file
 corrects nothing; that is done where the edges are known (:mod:`capturekit.graph.measure`).
 
-CUPTI is a wheel of its own (``nvidia-cuda-cupti``), which PyTorch brings along. It serves one profiler at a time, and
-where it can't be had :mod:`capturekit.driver.event_timing` puts events around the nodes. Of its records only those
-fields are read that have lain at the same offsets since CUDA 11.6.
+CUPTI is a separate wheel (``nvidia-cuda-cupti``), which PyTorch also installs. It serves one profiler at a time; if it
+is not available, :mod:`capturekit.driver.event_timing` puts events around the nodes. Only fields of its records are
+read that have had the same offsets since CUDA 11.6.
 
-As long as it is attached, all launches of the process take longer, even when nothing is recorded: measured on an H100,
-a graph of 320 nodes on 32 lanes 5 times as long. So it is attached for one measurement and detached after it, which
-must not happen while another thread uses the device: measuring beside one that launches hung. And an executable graph
-that was made or launched while it recorded must be gone by then: one that was launched later ended in
-``cudaErrorLaunchFailure``. So if Python has other threads, it is used only on request; if another graph was
-seen, it stays attached, and the times say so. Each time it is attached costs about half a megabyte of device
-memory, which does not come back.
+As long as it is attached, all launches of the process take longer, even when nothing is recorded: on an H100, a graph
+of 320 nodes on 32 lanes took 5 times as long. So it is attached for one measurement and detached after it. This must
+not happen while another thread uses the device: in a test, measuring hung while another thread launched. And an
+executable graph that was made or launched while CUPTI recorded must be destroyed before: one that was launched later
+ended in ``cudaErrorLaunchFailure``. So if Python has other threads, CUPTI is used only on request; if another graph was
+launched, it stays attached, and the times say so. Each time it is attached it takes about half a megabyte of device
+memory, which is not given back.
 CUPTI User's Guide: "CUPTI Activity API", "CUPTI Callback API", ``cuptiFinalize``.
 """
 
@@ -40,7 +40,7 @@ from capturekit.model.rules import Code
 #: ``CUpti_ActivityKind`` of each kind of record, and the offsets of start, end and node in it: kernels, copies,
 #: memsets, copies between devices, host functions.
 _RECORDS = {10: (16, 24, 144), 1: (16, 24, 64), 2: (16, 24, 64), 22: (16, 24, 72), 56: (40, 48, 24)}
-#: ``CUPTI_ACTIVITY_KIND_KERNEL``: how kernels are recorded where they were asked for one after the other.
+#: ``CUPTI_ACTIVITY_KIND_KERNEL``: the kind of record of kernels that were requested to run one after the other.
 _ALONE = 3
 #: Host functions are recorded by newer versions only.
 _HOST, _INVALID_KIND = 56, 14
@@ -48,7 +48,7 @@ _HOST, _INVALID_KIND = 56, 14
 _OTHERS = 39
 _RESOURCE, _CLONED = 3, 20
 _BUFFER = 1 << 20
-STAYS = 'Other graphs were launched meanwhile, so CUPTI stays attached, and launches take longer from now on.'
+STAYS = 'Other graphs were launched during it, so CUPTI stays attached, and launches take longer from now on.'
 
 
 class Untraceable(CudaCallError):
@@ -91,9 +91,9 @@ class Record:
 
 
 class Profiler:
-    """CUPTI in this process. One at a time uses it: :meth:`begin` waits for the others of this process.
+    """CUPTI in this process. One measurement at a time uses it: :meth:`begin` waits for others of this process.
 
-    CUPTI calls back on threads of its own and keeps what it was given, so this object lives as long as the process.
+    CUPTI calls back on its own threads and keeps the callbacks, so this object lives as long as the process.
     """
 
     def __init__(self, library: Any) -> None:
@@ -104,7 +104,7 @@ class Profiler:
         self._numbers: dict[int, int] = {}
         self._expected: frozenset[int] = frozenset()
         self._known: set[int] = set()
-        #: Whether somebody else's graph was made or launched since :meth:`begin`; CUPTI stays attached then.
+        #: Whether another graph was made or launched since :meth:`begin`; CUPTI then stays attached.
         self.strangers = False
         self._callbacks = _Requested(self._give), _Completed(self._take), _Called(self._note)
 
@@ -205,7 +205,7 @@ def profiler() -> Profiler | str:
     try:
         from cuda import pathfinder
     except ImportError:
-        return "CUPTI can't be looked for: cuda-pathfinder is not installed (cuda-bindings of 12.9 and newer bring it)"
+        return "CUPTI can't be found: cuda-pathfinder is not installed (cuda-bindings of 12.9 and newer bring it)"
     try:
         return Profiler(ctypes.CDLL(str(pathfinder.load_nvidia_dynamic_lib('cupti').abs_path)))
     except (RuntimeError, OSError):  # which all errors of cuda-pathfinder are, those of older ones, too
@@ -236,7 +236,7 @@ def traced(
             device.node_enable(copy, node, False)
         device.graph_upload(copy, s)
         watcher.watch(exit, 'host' in timed.values())
-        # what is destroyed must not be running: the graph's memory may be given back right after an interrupt
+        # a graph must not be destroyed while it runs, and its memory may be given back right after an interrupt
         exit.add(partial(device.stream_synchronize, s))
         watcher.taken()
         ran = []
@@ -244,9 +244,9 @@ def traced(
             for number in range(warmup + launches):
                 device.graph_launch(copy, s)
                 device.stream_synchronize(s)
-                told = watcher.taken()
+                stamps = watcher.taken()
                 if number >= warmup:
-                    ran.append(_spans(told, owners))
+                    ran.append(_spans(stamps, owners))
                 step()
     _gather(times, ran, timed)
     return times
@@ -265,7 +265,7 @@ def _owners(reader: Reader, watcher: Profiler, timed: Mapping[int, str]) -> dict
         inside = _inside(reader, node, kind)
         numbers = watcher.numbers(inside)
         if len(numbers) < len(inside):
-            raise Untraceable("CUPTI does not tell which records are this graph's")
+            raise Untraceable('CUPTI does not show which records belong to this graph')
         found.update(dict.fromkeys(numbers.values(), node))
     return found
 
@@ -294,7 +294,7 @@ def _spans(records: Iterable[Record], owners: Mapping[int, int]) -> dict[int, tu
 
 
 def _gather(times: Times, ran: Sequence[dict[int, tuple[int, int]] | None], timed: Mapping[int, str]) -> None:
-    """Put launches together of which all nodes were seen, in microseconds from the first start on."""
+    """Combine the launches in which all nodes were recorded, in microseconds from the first start."""
     seen = set().union(*(one for one in ran if one))
     whole = [one for one in ran if one is not None and len(one) == len(seen)]
     if timed and not (seen and whole):

@@ -1,10 +1,10 @@
 """How CuPy's own kernels use their arguments: which they only read, whether wholly, and the size of the elements.
 
 CuPy declares the inputs of its elementwise and reduction kernels ``const``, as their kernel objects show, including
-those that a user has made. A node has the compiled function, by which an ``ElementwiseKernel`` is known for sure: CuPy
-remembers what each was made of, also when nobody holds the object any more. Of other kernels a node only has the name:
-the objects are found by that, and believed where the sizes of the node's arguments are what such an object passes. Held
-for CuPy 14.0 to 14.2 (``cupy/_core/_kernel.pyx``, ``_reduction.pyx``, ``_cub_reduction.pyx``, ``_util.pyx``).
+those that a user has made. A node has the compiled function, which identifies an ``ElementwiseKernel`` for sure: CuPy
+remembers what each was made from, also after the object is gone. For other kernels a node only has the name: objects
+are found by the name, and accepted if they would pass arguments of the sizes that the node's arguments have. Tested
+with CuPy 14.0 to 14.2 (``cupy/_core/_kernel.pyx``, ``_reduction.pyx``, ``_cub_reduction.pyx``, ``_util.pyx``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 _PASS = re.compile(r'_pass[12]$')
-#: Code that makes a user's kernel touch only some elements.
+#: Code in a user's kernel because of which it may touch only some elements.
 _CHOICE = re.compile(r'\b(if|for|while|do|switch|goto|return|continue|break)\b')
 _WORD = 8
 #: Dtypes end in their size, or are these.
@@ -28,10 +28,10 @@ _SIZED = re.compile(r'^(bool|u?int\d+|float\d+|complex\d+)$')
 
 @dataclass(frozen=True)
 class Parameter:
-    """A kernel's parameter. ``itemsize`` is an element's, in bytes, 0 where it is not known.
+    """A kernel's parameter. ``itemsize`` is the size of an element in bytes, 0 if it is not known.
 
     ``reads_only`` is None where kernels of one name differ. ``memory`` is False for sizes and indices, which hold no
-    address. ``whole`` is False where it may be that not every element is touched.
+    address. ``whole`` is False if some elements may not be touched.
     """
 
     reads_only: bool | None
@@ -60,7 +60,7 @@ class Forms:
     def of(self, name: str, sizes: tuple[int, ...], function: int = 0) -> tuple[Parameter, ...]:
         """The parameters of the kernel of this name, whose node has arguments of so many bytes; () if not known.
 
-        ``function`` is the driver's handle of it, 0 where nobody has that.
+        ``function`` is the driver's handle of it, 0 if that is not known.
         """
         key = (name, sizes, function)
         if key not in self._of:
@@ -120,7 +120,7 @@ def _remembered() -> Iterable[tuple[int, _Compiled]]:
 
 
 def _memo(function: Any) -> list[tuple[tuple[Any, ...], Any]]:
-    """The memory of a memoized function of CuPy's, a closure variable that Cython hides."""
+    """The cache of a memoized CuPy function, a closure variable that Cython hides."""
     scopes = [one for one in gc.get_referents(function) if type(one).__module__ == 'cupy._util']
     memos = [one for scope in scopes for one in gc.get_referents(scope) if type(one) is dict]
     return [

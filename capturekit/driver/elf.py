@@ -1,6 +1,6 @@
 """Pointers inside loaded shared objects: where an extension module keeps the address of a function it calls.
 
-A Cython module that calls a function of another one copies its address at import into a variable of its own; a module
+A Cython module that calls a function of another one copies its address at import into one of its variables; a module
 linked to a library keeps the library's addresses in its jump table. Both lie in the module's writable segments and can
 be read, replaced and put back at any time, so that it doesn't matter when the module was imported. ELF only (Linux,
 64 bit); other systems raise :class:`LookupError`. System V ABI, "Program Loading and Dynamic Linking".

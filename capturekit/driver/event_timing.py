@@ -1,9 +1,9 @@
-"""The durations of a graph's nodes: a clone with events around each node is launched. This is the driver's side.
+"""Measures the durations of a graph's nodes: a clone of the graph, with events around each node, is launched.
 
-An event record node stamps the device's clock when all that it comes after has ended. In the clone each node that takes
-time lies between two of them, its *marks*. One mark comes before all others, one behind them all, and behind that one
-a row of marks with nothing in between: their distance is the cost of a mark. This file corrects nothing;
-that is done where the edges are known (:mod:`capturekit.graph.measure`).
+An event record node stamps the device's clock when all nodes before it have ended. In the clone, each node that takes
+time lies between two of them, its *marks*. One mark comes before all other nodes and one after them all. After that
+one comes a row of marks with nothing in between: the time between these is the cost of a mark. Times are not corrected
+here, but in :mod:`capturekit.graph.measure`, where the edges are known.
 
 CUDA Driver API, "Graph Management": ``cuGraphClone``, ``cuGraphNodeFindInClone``, ``cuGraphAddEventRecordNode``,
 ``cuGraphAddDependencies``, ``cuGraphRemoveDependencies``; "Event Management": ``cuEventElapsedTime``, whose resolution
@@ -26,13 +26,13 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.progress import progress
 from capturekit.model.rules import Code
 
-#: Kinds of nodes that take time. Of the others some only order work, and some wait for something outside of the graph.
+#: Kinds of nodes that take time. Other nodes only order work, or wait for something outside of the graph.
 TIMED = frozenset(('kernel', 'memcpy', 'memset', 'host', 'graph'))
-#: What comes after a node in the clone comes after: its end mark ('mark'), or the node itself ('node').
+#: Where the later nodes of the clone are attached: to a node's end mark ('mark'), or to the node itself ('node').
 #:
-#: Behind the mark a row of nodes stays a row, on one queue of the device, and nothing else starts before the end has
-#: been stamped; the price is two marks on the way from node to node. Behind the node there is one on the way, but every
-#: end mark is a branch of its own: the device gets as many branches as there are nodes, with a synchronisation between
+#: With 'mark', a row of nodes stays a row, on one queue of the device, and nothing else starts before the end has been
+#: stamped; but there are two marks between one node and the next. With 'node' there is one mark between them, but every
+#: end mark is a separate branch: the device gets as many branches as there are nodes, with a synchronisation between
 #: queues for each, and an end may be stamped late because the next node is being started.
 FOLLOWERS = 'mark'
 #: Pairs of marks with nothing between them, in each launch.
@@ -45,13 +45,13 @@ class Times:
 
     Attributes:
         source: 'measured', or 'modelled' by the simulated device.
-        plain: the time of each launch of the graph itself, one right behind the other.
-        marked: the time of each launch of the other graph, from its first mark to the one behind all nodes; or, as the
-            profiler saw it, from the first start to the last end.
+        plain: the time of each launch of the graph itself, in a row of launches.
+        marked: the time of each launch of the other graph, from its first mark to the one after all nodes; or, with the
+            profiler, from the first start to the last end.
         mark: from one mark to the next, with nothing between them; or from one event to the next on the stream.
-        nodes: by a node's handle in the graph that was asked about, for each launch of the other graph: its start mark
-            and its end mark, from the first mark on; or start and end, from the first start on.
-        between: how many marks there are on the way from the end mark of a node to the start mark of the next.
+        nodes: by a node's handle in the measured graph, for each launch of the other graph: the times of its start mark
+            and its end mark, counted from the first mark; or its start and end, counted from the first start.
+        between: how many marks there are between the end mark of a node and the start mark of the next.
         by: 'events', 'profiler' (:mod:`capturekit.driver.cupti`) or 'model'.
         note: a remark for the user on these times; or ''.
     """
@@ -105,7 +105,7 @@ class _Mark:
 
 @dataclass(frozen=True)
 class _Marked:
-    """The marks of a clone: the first, those around each node, the one behind all of them and those behind that."""
+    """The marks of a clone: the first, those around each node, then the one after all nodes and those after it."""
 
     first: _Mark
     around: dict[int, tuple[_Mark, _Mark]]
@@ -113,7 +113,7 @@ class _Marked:
 
 
 class Marker:
-    """Puts marks into graphs of the driver's. What it makes is given to ``exit``, to be destroyed."""
+    """Puts marks into the driver's graphs. ``exit`` destroys what it makes."""
 
     def __init__(self, reader: Reader, exit: Exit) -> None:
         self._reader = reader
@@ -271,9 +271,9 @@ def measured(
 
 
 def plain(device: Any, marker: Marker, exit: Exit, x: int, s: int, launches: int, warmup: int) -> Launched:
-    """Launches one right behind the other, and events with nothing between them.
+    """Make launches in a row, and then record events with nothing between them.
 
-    So the host's time is hidden behind the launch before, if that is longer.
+    In a row, the host's time for a launch is hidden by the launch before, if that takes longer.
     """
     events = [marker.event() for _ in range(warmup + launches + 1 + _PAIRS)]
     exit.add(partial(device.stream_synchronize, s))

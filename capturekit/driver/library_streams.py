@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _PACKAGE = 'cupy_backends.cuda.libs'
-#: CuPy's functions that start work and give the handle no stream (CuPy 14.0 to 14.2, `cupy_backends/cuda/libs/*.pyx`).
+#: CuPy's functions that start work without setting the handle's stream (CuPy 14.0 to 14.2, `cupy_backends/cuda/libs`).
 SILENT = {
     'cublas': ('zdotc',),
     'cusolver': ('cormqr', 'zormqr'),
@@ -31,7 +31,7 @@ _HANDLES = {'cublas': 'cublas_handle', 'cusolver': 'cusolver_handle', 'cusparse'
 
 
 class LibraryStreams:
-    """Gives CuPy's library handles their streams. Threads: each has handles of its own; any may call."""
+    """Gives CuPy's library handles their streams. Each thread has its own handles; any thread may call."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -41,7 +41,7 @@ class LibraryStreams:
         self._used: dict[int, set[tuple[str, int]]] = {}
 
     def install(self, cupy: Any) -> None:
-        """Give the silent functions the current stream from now on (counted)."""
+        """Give the functions in :data:`SILENT` the current stream from now on. Calls are counted."""
         with self._lock:
             self._holders += 1
             for name, functions in SILENT.items() if self._holders == 1 else ():
@@ -92,7 +92,7 @@ class LibraryStreams:
 
 
 def _current_device(cupy: Any) -> int | None:
-    """The number of this thread's device; None where there is none, and so no handle that could have been used."""
+    """The number of this thread's device; None if there is none, and so no handle that could have been used."""
     try:
         return int(cupy.cuda.runtime.getDevice())
     except cupy.cuda.runtime.CUDARuntimeError:

@@ -1,7 +1,7 @@
 """The memory that nodes touch: the bytes of a kernel's arrays, of a copy's ends and of a memset, and which are written.
 
-Two strided arrays may lie in one another and share no byte. Whether they do is asked of NumPy, which solves the
-equation exactly (``numpy.shares_memory``) and never reads the memory.
+Two strided arrays may overlap in memory and still share no byte. NumPy decides this exactly, by solving an equation
+(``numpy.shares_memory``), without reading the memory.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from capturekit.model.rules import Code
 #: Values below are sizes and numbers, not addresses of memory: CUDA's unified addresses lie higher.
 _LOWEST = 1 << 32
 _WORD = 8
-#: How long NumPy may look for a shared byte (its ``max_work``).
+#: How much work NumPy may do to find a shared byte (its ``max_work``).
 _WORK = 100_000
-#: CuPy's kernels that find what they read in a table of addresses.
+#: CuPy's kernels that read through a table of addresses.
 _TABLES = frozenset({'cupy_concatenate', 'cupy_concatenate_same_size', 'cupy_get_memory_ptrs'})
 #: Kinds of nodes that touch no memory.
 _IDLE = frozenset(
@@ -136,7 +136,7 @@ def _shares(a: Access, b: Access) -> bool | None:
 
 
 class _Fake:
-    """An array of NumPy's over memory that nobody reads."""
+    """A NumPy array over memory that is never read."""
 
     def __init__(self, access: Access) -> None:
         self.__array_interface__ = {

@@ -111,7 +111,7 @@ class NodeInfo:
 
 @dataclass
 class Kernel:
-    """One kernel of a graph's: its name, where its arguments lie, and the bytes of each node's."""
+    """One kernel of a graph: its name, the layout of its arguments, and their bytes in each node."""
 
     name: str
     layout: list[tuple[int, int]]
@@ -119,7 +119,7 @@ class Kernel:
     in_one_piece: bool = False
 
     def words(self) -> NDArray[np.uint64]:
-        """All aligned 8-byte words inside of all nodes' arguments, once each. They may be anything."""
+        """All aligned 8-byte words in all nodes' arguments, each once; not all of them are addresses."""
         size = len(self.nodes[0]) // 8 * 8
         flat = b''.join([node[:size] for node in self.nodes])
         first = self.layout[0][0]
@@ -296,9 +296,9 @@ class Reader:
         return NodeInfo(handle, 'graph', inner=inner.value or 0)
 
     def last_nodes(self) -> Callable[[int], int]:
-        """A function that tells a stream's last node: 0 where there is none; -1 in a lost capture, -2 in none.
+        """A function that returns a stream's last node: 0 if there is none; -1 in a lost capture, -2 in none.
 
-        Of several that new work would come after, as a join leaves them, it is one.
+        If new work would come after several nodes, as after a join, it returns one of them.
         """
         info, asked, stream, status, last, count = self._asking()
 
@@ -313,7 +313,7 @@ class Reader:
         return now
 
     def next_after(self) -> Callable[[int], tuple[int, ...]]:
-        """A function that tells the nodes a stream's next work comes after: (-1,) in a lost capture, (-2,) in none."""
+        """A function that returns the nodes before a stream's next work: (-1,) in a lost capture, (-2,) in none."""
         info, asked, stream, status, last, count = self._asking()
 
         def now(s: int) -> tuple[int, ...]:
@@ -327,7 +327,7 @@ class Reader:
         return now
 
     def _asking(self) -> tuple[Any, ...]:
-        """What asks for a stream's state in a capture, its arguments, the stream in them, and what they bring."""
+        """The driver's function for a stream's capture state, its arguments, the stream in them, and its results."""
         status, number, graph, count = ctypes.c_int(), ctypes.c_ulonglong(), ctypes.c_void_p(), ctypes.c_size_t()
         last, stream = ctypes.POINTER(ctypes.c_void_p)(), ctypes.c_void_p()
         brought = (status, number, graph, last, count)
@@ -358,7 +358,7 @@ def shortened(name: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def demangled(name: str) -> str:
-    """A C++ kernel's name as people write it; other names as they are. (Itanium C++ ABI, ``__cxa_demangle``.)"""
+    """A C++ kernel's name as in its source code; other names unchanged. (Itanium C++ ABI, ``__cxa_demangle``.)"""
     if not name.startswith('_Z'):
         return name
     try:

@@ -1,7 +1,7 @@
-"""Nodes given something else, in a definition and in the executable graph made of it; updates of whole graphs.
+"""Changes of nodes, in a definition and in the executable graph made from it; updates of whole graphs.
 
-The driver is called past cuda-bindings, whose answer to a refused update tells nothing. CUDA Driver API, "Graph
-Management": ``cuGraphKernelNodeSetParams``, ``cuGraphExecKernelNodeSetParams`` and their like, ``cuGraphExecUpdate``.
+The driver is called directly, because cuda-bindings does not pass on the reason for a refused update. CUDA Driver API,
+"Graph Management": ``cuGraphKernelNodeSetParams``, ``cuGraphExecKernelNodeSetParams`` ..., ``cuGraphExecUpdate``.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class _Result(ctypes.Structure):
 
 @dataclass
 class Change:
-    """A change of a definition's node: how to take it back, and what must live as long as the node."""
+    """A change of a definition's node: how to undo it, and what must live as long as the node."""
 
     undo: Callable[[], None]
     keep: Any = None
 
 
 class KernelAim:
-    """A kernel's node whose addresses are to be changed often: its parameters, with the arguments in memory of ours."""
+    """A kernel node whose addresses are changed often: its parameters, with the arguments in our own memory."""
 
     def __init__(self, cuda: Any, node: int, params: _Params, arguments: list[Argument]) -> None:
         self.arguments = arguments
@@ -143,7 +143,7 @@ class Writer:
         return int(params.func or 0), found
 
     def aim(self, node: int) -> KernelAim:
-        """A kernel's node whose addresses are to be changed often."""
+        """A kernel node whose addresses are changed often."""
         params, _name, _layout = self._params(node)
         return KernelAim(self._cuda, node, params, self.arguments(node))
 
@@ -305,7 +305,7 @@ def copy_end(copy: _Memcpy, side: str) -> int:
 
 
 def _types(name: str, layout: list[tuple[int, int]]) -> dict[int, tuple[str, bool]]:
-    """What the name of a kernel of CuPy's tells of its arguments: by number the dtype, and whether it is an array."""
+    """What the name of a CuPy kernel says about its arguments: by number, the dtype and whether it is an array."""
     known = name.startswith('cupy_') and '__' in name
     found: dict[int, tuple[str, bool]] = {}
     for number, word in enumerate(name.rpartition('__')[2].split('_') if known else ()):
@@ -359,7 +359,7 @@ class Setting:
         return self._writer().arguments(node)
 
     def kernel_aim(self, g: int, node: int) -> KernelAim:
-        """A kernel's node whose addresses are to be changed often: in the definition and in executable graphs."""
+        """A kernel node whose addresses are changed often: in the definition and in executable graphs."""
         return self._writer().aim(node)
 
     def set_kernel(

@@ -1,16 +1,16 @@
-"""CuPy's vendor libraries, let into captures.
+"""CuPy's vendor libraries are allowed in captures.
 
-CuPy's modules for cuBLAS, cuSOLVER, cuRAND and cuSPARSE refuse a capture: each asks, whenever it is given a stream,
-whether that stream is being captured, through a pointer that it copied at import. While captures of capturekit's own
-are open that pointer leads here, and the answer for their streams is no; everything else in CuPy still gets the true
-one. It doesn't matter when the modules were loaded, and closing the last capture puts every pointer back.
+CuPy's modules for cuBLAS, cuSOLVER, cuRAND and cuSPARSE refuse a capture: whenever such a module gets a stream, it asks
+whether the stream is being captured, through a function pointer that it copied at import. While a capture of capturekit
+is open, that pointer leads to a function here, which answers no for the capture's streams; the rest of CuPy still gets
+the true answer. It doesn't matter when the modules were loaded, and closing the last capture puts every pointer back.
 
-cuBLAS is given a workspace of the graph's own, one for each lane, each time CuPy sets its stream: without one it
-would record allocations, and two lanes would share one. (cuBLAS documentation, "CUDA Graphs support",
+cuBLAS gets a workspace from the graph's memory, one for each lane, each time CuPy sets its stream: without one it
+would record allocations, and two lanes would share a workspace. (cuBLAS documentation, "CUDA Graphs support",
 ``cublasSetWorkspace``.)
 
-Where pointers can't be found (not Linux), a module that is not loaded yet is imported with another export in place:
-then the order of imports matters, and :func:`Libraries.late` says which were loaded too early.
+If pointers can't be found (not on Linux), a module that is not loaded yet is imported with another function in its
+place: then the order of imports matters, and :func:`Libraries.late` says which modules were loaded too early.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ NAMES = ('cublas', 'cusolver', 'curand', 'cusparse')
 _PACKAGE = 'cupy_backends.cuda.libs'
 #: Whether pointers can be found in loaded objects, so that the order of imports doesn't matter.
 _FINDS = sys.platform.startswith('linux')
-#: What CuPy makes a CUBLASError of: ``CUBLAS_STATUS_ALLOC_FAILED``.
+#: ``CUBLAS_STATUS_ALLOC_FAILED``, of which CuPy makes a CUBLASError.
 _ALLOC_FAILED = 3
 _Answer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ssize_t, ctypes.c_int)
 _SetStream = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class Libraries:
-    """The libraries of the CuPy in force, opened for captures and closed again.
+    """The libraries of the imported CuPy, opened for captures and closed again.
 
     ``hides(stream)``: whether a stream belongs to a capture in which libraries may record.
     ``workspace(stream)``: address and bytes for cuBLAS on a stream, or None.
@@ -74,7 +74,7 @@ class Libraries:
         return 0
 
     def _answer_to_c(self, name: str, asked: Callable[[int], Any], stream: int) -> int:
-        """No exception gets through C: a stream that can't be asked counts as captured, so that CuPy refuses it."""
+        """Answer a call from C, which can't pass exceptions on: a stream that can't be asked counts as captured."""
         try:
             return self._answer(name, asked, stream)
         except Exception:
@@ -141,12 +141,12 @@ class Libraries:
 
 
 def _answer_of(name: str, asked: Callable[[int], Any], answer: Callable[..., int]) -> Any:
-    """The function in C that a library's module asks instead."""
+    """The C function that a library's module calls instead."""
     return _Answer(lambda stream, _skip: answer(name, asked, stream))
 
 
 def _bound(runtime: Any, name: str, answer: Any) -> Any:
-    """Import a library's module so that it takes ``answer`` for the export; one that is loaded keeps what it has."""
+    """Import a library's module so that it copies ``answer`` as its pointer; a loaded module keeps its own."""
     exports = runtime.__pyx_capi__
     before = exports['streamIsCapturing']
     make = ctypes.pythonapi.PyCapsule_New

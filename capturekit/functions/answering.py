@@ -1,4 +1,4 @@
-"""How one call of a graphed function is answered, by the state of what fits it.
+"""How one call of a graphed function is answered, by the state of the variant that fits it.
 
 ====================  ====================================================  ==============================
 state                 what it means                                         what the call does
@@ -48,18 +48,18 @@ from capturekit.model.source_line import Place
 from capturekit.model.sparse import packed
 from capturekit.model.value_changes import shape_of_change, snapshot
 
-#: Calls in a row that did not fit what was recorded, after which a kind of call stays eager.
+#: After so many calls in a row that fitted no recorded variant, a kind of call stays eager.
 PATIENCE = 8
-#: Runs in a row that could not be recorded for the same reason, after which a kind of call stays eager.
+#: After so many runs in a row that could not be recorded for the same reason, a kind of call stays eager.
 HOPE = 3
-#: Host reads up to which the device decides whether to go on: a launch of many conditional nodes costs more.
+#: Up to so many host reads, the device checks them. With more, the host does: many conditional nodes cost more.
 CHAIN = 16
-#: Calls by the host between graphs up to which pieces are likely to be worth it.
+#: Up to so many calls of the host between graphs, recording in pieces is likely to be worth it.
 FEW_SEAMS = 4
 
 
 class _Busy(threading.local):
-    """Whether this thread is in a graphed function already: inner ones are then part of the outer one's work."""
+    """Whether this thread is already in a graphed function: inner ones are then part of the outer one's work."""
 
     depth = 0
 
@@ -68,14 +68,14 @@ BUSY = _Busy()
 
 
 class _Last(threading.local):
-    """The last call of a thread that was launched before its checks were known."""
+    """The last call of a thread that returned before its checks were done."""
 
     call: Call | None = None
 
 
 @dataclass
 class WatchedRun:
-    """An eager run that was watched: what it read, why it can't be recorded ('' if nothing says so), its result."""
+    """A watched eager run: what it read, why it can't be recorded ('' if it can), and its result."""
 
     environment: Environment | None
     rehearsal: Rehearsal
@@ -84,27 +84,27 @@ class WatchedRun:
 
     @property
     def whole(self) -> Any:
-        """The result, and what the run has left in Python's state where launches do that again."""
+        """The result, and the changes of Python state that launches repeat."""
         carried = None if self.environment is None else self.environment.carried
         return self.result if carried is None else (self.result, carried.after())
 
 
 class Answering:
-    """What a graphed function does with its calls. ``said`` are the reasons that people were told."""
+    """Answers the calls of a graphed function. ``logged`` are the reasons that were already logged."""
 
     def __init__(self, fn: Callable[..., Any], options: Options) -> None:
         self._fn = fn
         self._options = options
         self._recordings = 0
-        self.said: set[str] = set()
+        self.logged: set[str] = set()
         self.last = _Last()
-        #: A call that may yet turn out to have failed, and has to be undone then before the next.
+        #: A call whose checks are not done: if one fails, the call has to be undone before the next one.
         self.pending: Call | None = None
         self._beside = Beside(fn, options.check)
 
     @property
     def name(self) -> str:
-        """The function's name, for people."""
+        """The function's name, for messages."""
         return str(getattr(self._fn, '__qualname__', repr(self._fn)))
 
     def answer(self, given: Given) -> Any:
@@ -113,15 +113,15 @@ class Answering:
             with given.kind.lock:
                 self._make_ready(given)
                 state, variant = self._chosen(given)
-                deed = _DEEDS[state]
+                method = _METHODS[state]
                 if variant is not None and state != 'eager':
                     given = given.beginning_with(variant.carried)
-                if deed is not None:
-                    return deed(self, given, variant)
+                if method is not None:
+                    return method(self, given, variant)
             return self._fn(*given.args, **given.kwargs)
 
     def _make_ready(self, given: Given) -> None:
-        """Settle what calls before left open; what somebody has closed goes; the host waits where the function does."""
+        """Finish earlier calls, drop variants whose graph was closed, and wait on the host if the function does."""
         kind = given.kind
         if self.pending is not None:
             self.pending.holds()
@@ -129,7 +129,7 @@ class Answering:
         if self._options.later:
             self.last.call = None
         for variant in [v for v in kind.variants if v.graph is not None and v.graph.closed]:
-            kind.variants.remove(variant)  # closed by somebody who got hold of its graph
+            kind.variants.remove(variant)  # the user's code has closed its graph
             variant.close()
         for fences in {v.fences for v in kind.variants if v.fences is not None}:
             fences.wait()
@@ -155,7 +155,7 @@ class Answering:
         return 'new', None
 
     def _overlapping(self, kind: Kind, reason: str) -> tuple[str, None]:
-        kind.aside = reason
+        kind.why_eager = reason
         self.say(reason)
         return 'overlapping', None
 
@@ -187,7 +187,7 @@ class Answering:
                     return self._record(given, other)
                 variant = other
                 tried.append(other)
-            except Exception as error:  # a call between two parts raised: so does the eager run, as if only it had run
+            except Exception as error:  # a call between two parts raised, and the eager run will raise the same
                 LOG.info('%s: %r; this call runs eagerly', self.name, error)
                 count('fallbacks')
                 variant.restore()
@@ -210,7 +210,7 @@ class Answering:
             self.pending = call if variant.backups else None
 
     def _compare(self, given: Given, variant: Variant, due: Any, result: Any) -> bool:
-        """Run eagerly beside a launch, and compare. False where numbers are not read as the function does."""
+        """Compare a launch with an eager run. False if the graph does not read numbers as the function does."""
         BUSY.depth += 1
         try:
             due.compare(result)
@@ -230,7 +230,7 @@ class Answering:
     def _take_over(
         self, given: Given, variant: Variant, error: errors.AssumptionError, drawn: list[Feed] | None = None
     ) -> Any:
-        """An assumption failed: nothing has happened as far as the caller can see, and the eager run answers."""
+        """Run eagerly after an assumption failed; the caller sees no effect of the launch that was stopped."""
         kind = given.kind
         variant.restore(error)
         kind.misses += 1
@@ -251,7 +251,7 @@ class Answering:
     # -- the eager run that is watched ------------------------------------------------------------------------
 
     def _rehearse(self, given: Given, _none: Variant | None, drawn: list[Feed] | None = None) -> Any:
-        """Run eagerly, and see what a launch would not do again."""
+        """Run eagerly, and find out what a launch would not repeat."""
         kind = given.kind
         if kind.variants and kind.variants[0].state == 'eager' and drawn is not None:
             return self._again(given, drawn)
@@ -281,7 +281,7 @@ class Answering:
         return self._keep(given, WatchedRun(environment, rehearsal, reason or '', result), fitted)
 
     def _watch(self, given: Given) -> Watch | None:
-        """What follows the run; None where the caller promises that nothing but the arguments counts."""
+        """What watches the run; None with ``pure=True``, the promise that nothing but the arguments counts."""
         if self._options.pure:
             return None
         begun = TURNS.mark()
@@ -295,7 +295,7 @@ class Answering:
         )  # fmt: skip
 
     def _keep(self, given: Given, run: WatchedRun, fitted: list[Variant]) -> Any:
-        """Keep the way that a run went as a variant, unless one of those that fitted before it is of that way."""
+        """Keep the branches that a run took as a variant, unless one of the fitting variants took the same."""
         kind, held = given.kind, None
         if not run.reason:
             try:
@@ -322,7 +322,7 @@ class Answering:
 
     @staticmethod
     def _costs_too_much(kind: Kind, reason: str) -> bool:
-        """Whether runs were followed in vain for long enough, or as often as one could hope for another end."""
+        """Whether following runs of this kind has taken too long, or has ended for the same reason too often."""
         return kind.repeats(reason) >= HOPE or (kind.strange >= HOPE and kind.followed > LONGEST)
 
     @staticmethod
@@ -344,14 +344,14 @@ class Answering:
     # -- recording --------------------------------------------------------------------------------------------
 
     def _record(self, given: Given, variant: Variant) -> Any:
-        """Record, where no other thread can meet what is put into Python's state for that; else run eagerly."""
+        """Record if no other thread can see the arrays that recording puts into Python state; else run eagerly."""
         if given.state is None:
             return self._record_here(given, variant)
         with TURNS.alone() as alone:
             return self._record_here(given, variant) if alone else self._again(given, [])
 
     def _record_here(self, given: Given, variant: Variant) -> Any:
-        """Record, and answer this call by it; what can't be recorded runs eagerly, now and from now on."""
+        """Record, and answer this call by the recording. A call that can't be recorded is eager from now on."""
         drawn: list[Feed] = []
         reason = ''
         for gates in ('device', 'host') if len(variant.assumptions) <= CHAIN else ('host',):
@@ -396,15 +396,15 @@ class Answering:
         return self._again(given, drawn)
 
     def _recorded(self, variant: Variant, seconds: float) -> None:
-        """The first recording of a function is a capture like any other; those after it are counted, and told."""
+        """Count and log a recording after the first one of a function, which is logged as a capture."""
         self._recordings += 1
         if self._recordings > 1:
             count('rerecordings', seconds)
             LOG.info(
                 '%s: recorded anew (recording %d) in %.2f ms: %r', self.name, self._recordings, seconds * 1e3, variant
             )
-        if len(variant.seams) > FEW_SEAMS and 'seams' not in self.said:
-            self.said.add('seams')
+        if len(variant.seams) > FEW_SEAMS and 'seams' not in self.logged:
+            self.logged.add('seams')
             where = ', '.join(dict.fromkeys(f'{seam.name} at {seam.at}' for seam in variant.seams))
             LOG.warning(
                 '%s: %d calls that no capture can hold stand between its graphs (%s). Each waits for the device: '
@@ -413,7 +413,7 @@ class Answering:
             )  # fmt: skip
 
     def _again(self, given: Given, drawn: list[Feed]) -> Any:
-        """Run eagerly, with the numbers that a launch or a recording which came to nothing has drawn already."""
+        """Run eagerly, with the random numbers that a failed launch or recording has already drawn."""
         BUSY.depth += 1
         try:
             with GUARD.rehearsing(given.platform, Rehearsal(), drawn):
@@ -423,16 +423,16 @@ class Answering:
 
     def say(self, reason: str) -> None:
         """Say once why calls run eagerly."""
-        kind = re.sub(r'\d+', '#', reason)  # the same with other numbers is nothing new
-        if kind not in self.said:
-            self.said.add(kind)
+        kind = re.sub(r'\d+', '#', reason)  # the same reason with other numbers is not logged again
+        if kind not in self.logged:
+            self.logged.add(kind)
             code = getattr(self._fn, '__code__', None)
             at = '' if code is None else f' ({Place(code.co_filename, code.co_firstlineno, "").short})'
             LOG.warning('%s%s runs eagerly: %s', self.name, at, reason)
 
 
 def _finished(given: Given, result: Any) -> Any:
-    """The answer to a call; where it changes Python's state, that has changed now."""
+    """The result of a call, after making its changes of Python state."""
     if given.state is None:
         return result
     answer, after = result
@@ -441,10 +441,10 @@ def _finished(given: Given, result: Any) -> Any:
 
 
 def _is_forgiven(kind: Kind, written: str | None) -> bool:
-    """Whether a run that changed something is not held against the kind of call.
+    """Whether a run that changed something may be tried again.
 
-    What is filled at first use is full the next time; and an object that the run made may lie where one lay that has
-    died since. Seen once more, it is no chance.
+    A cache that is filled at first use is full the next time, and an object that the run made may have the address of
+    one that has died since. If it happens again, it is not by chance.
     """
     if written is None or kind.sure or kind.forgiven >= PATIENCE:
         kind.sure = written is not None
@@ -454,8 +454,8 @@ def _is_forgiven(kind: Kind, written: str | None) -> bool:
     return True
 
 
-#: What is done in each state. None: the function is called, by many threads at once if they like.
-_DEEDS: dict[str, Callable[[Answering, Given, Any], Any] | None] = {
+#: The method for each state. None: the function is simply called, also by many threads at once.
+_METHODS: dict[str, Callable[[Answering, Given, Any], Any] | None] = {
     'new': Answering._rehearse,
     'rehearsed': Answering._record,
     'recorded': Answering._launch,

@@ -1,12 +1,12 @@
-"""Arguments in, results out, inside the graph.
+"""Copies arguments into the graph and results out of it, by nodes of the graph itself.
 
 A graph works on addresses that were recorded; its caller's arrays lie elsewhere at each call. So the graph's first node
-fetches the arguments into memory of its own, and its last node stores the results. Both find the caller's addresses
-in a table in pinned memory, of which each of the last :data:`RING` launches has a row of its own: a call writes a few
-words there and launches one graph. Many readers of the host's memory wait for each other (measured: about 0.4 us for
-each block, whatever it copies), so that for large arrays a kernel of one block first brings the row to the device.
+fetches the arguments into the graph's memory, and its last node stores the results. Both find the caller's addresses
+in a table in pinned memory, in which each of the last :data:`RING` launches has its own row: a call writes a few
+words there and launches one graph. Thread blocks that read host memory wait for each other (measured: about 0.4 us for
+each block, whatever it copies). So for large arrays a kernel of one block first copies the row to the device.
 
-An argument is stored back where the work has changed it, and only there. Only elements are copied, never what lies
+Only the elements of an argument that the work has changed are stored back. Only elements are copied, never the bytes
 between them. CUDA C++ Programming Guide, "Page-Locked Host Memory, Mapped Memory".
 """
 
@@ -28,10 +28,10 @@ from capturekit.launch.graph_memory import GraphMemory, extent
 RING = 64
 #: CuPy's kernels take arrays of up to 25 axes.
 _DIMENSIONS = 32
-#: Where a descriptor's parts begin; the numbers of a view's elements and whether to compare follow the strides.
+#: Where a descriptor's parts begin; the number of elements and the flag for comparing follow the strides.
 _SHAPE, _STRIDES, _SIZE, _DIFFERING, _WORDS = 5, 5 + _DIMENSIONS, 5 + 2 * _DIMENSIONS, 6 + 2 * _DIMENSIONS, 72
 _THREADS, _BLOCKS = 256, 512
-#: Where the row of the launch begins in the state, once it is on the device; and up to how many blocks do without.
+#: Where the launch's row begins in the state on the device; and up to how many blocks read the host's row instead.
 _ROW, _DIRECT = 4, 8
 
 #: A descriptor's words: 0 the table's column, 1 the address in the graph's memory, 2 bytes in one piece or 0, 3 bytes
@@ -135,7 +135,7 @@ extern "C" __global__ void capturekit_store(
 
 
 def descriptor(column: int, array: Any, differing: bool) -> list[int]:
-    """The words that describe an array of the graph's to the kernels."""
+    """The words that describe an array of the graph to the kernels."""
     low, high = extent(array)
     dense = array.size * array.itemsize == high - low
     if array.ndim > _DIMENSIONS:
@@ -156,7 +156,7 @@ def from_low(array: Any) -> int:
 
 
 class Ports:
-    """The table of one graph. ``upload`` puts NumPy arrays on the device at once, for as long as the graph lives."""
+    """The table of one graph. ``upload`` copies a NumPy array to the device at once and keeps it with the graph."""
 
     def __init__(
         self, platform: Platform, memory: GraphMemory, upload: Callable[[NDArray[Any]], Any], columns: int
@@ -196,18 +196,18 @@ class Ports:
         )  # fmt: skip
 
     def _bring(self, grid: tuple[int, int], following: int) -> None:
-        """Before a kernel of many blocks: the row of this launch, or of the following, comes to the device, once."""
+        """Before a kernel of many blocks, record once that this launch's row (or the next) is copied to the device."""
         if not self._brought and grid[0] * grid[1] > _DIRECT:
             table, _begun = self._addresses()
             self._kernels[2]((1,), (64,), (table, np.uint64(self.columns), self.state, np.uint64(following)))
             self._brought = True
 
     def refill(self) -> None:
-        """What was brought to the device lacks addresses that were not known yet: who reads on brings it anew."""
+        """Copy the row again before the next kernel: the copy lacks addresses that were not known yet."""
         self._brought = False
 
     def store(self, places: Sequence[tuple[int, Any, bool]]) -> None:
-        """Record that results are stored: (column, array of the graph's, only where it differs)."""
+        """Record that results are stored. Each place is (column, array of the graph, whether only where it differs)."""
         rows = [descriptor(*place) for place in places if place[1].size]
         if rows:
             table, _begun = self._addresses()
@@ -230,7 +230,7 @@ class Ports:
         return write
 
     def free(self, launch: int, synchronize: Callable[[], Any]) -> None:
-        """Wait until the row of a launch can be written: the one :data:`RING` before has ended."""
+        """Wait until the row of a launch can be written: the launch :data:`RING` before it has ended."""
         deadline = time.perf_counter() + 0.002
         while self.begun[0] < launch - RING + 1:
             if time.perf_counter() > deadline:

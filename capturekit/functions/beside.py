@@ -1,7 +1,7 @@
-"""``check=``: an eager run beside a launch, on copies of its arguments, and the two compared.
+"""``check=``: a launch is compared with an eager run on copies of its arguments.
 
-The launch answers. What the eager run changes outside of its arguments is put back, and it is given the random numbers
-that the launch drew, so that a call that is checked does what any other call does, and takes longer.
+The call returns the result of the launch. What the eager run changes outside of its arguments is put back, and it gets
+the random numbers that the launch drew. So a call that is checked does what any other call does, and takes longer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from capturekit.model.pytree import take_apart
 from capturekit.model.source_line import Place, here
 from capturekit.model.sparse import packed
 
-#: How far numbers may lie apart, by the bytes of a real one, as a part of the largest: sums are taken in other orders.
+#: By the bytes of a real number: how far numbers may differ, relative to the largest. Sums may add in another order.
 TOLERANCES = {2: 1e-2, 4: 1e-4, 8: 1e-9}
 
 _BROKEN = 'The function depends on more than its arguments, or changes more: pass that too, or leave pure=True out.'
@@ -31,21 +31,21 @@ _FAULT = 'This is a fault of capturekit: please report it. Further calls of this
 
 
 class Beside:
-    """Which launches of a function are checked: every ``every``-th of a variant, none where that is 0."""
+    """Which launches of a function are checked: every ``every``-th of a variant, or none if that is 0."""
 
     def __init__(self, fn: Callable[..., Any], every: int) -> None:
         self._fn = fn
         self.every = every
 
     def due(self, variant: Variant, given: Any) -> Comparison | None:
-        """What the coming launch is compared with; None where it is not checked."""
+        """The comparison for the coming launch; None if it is not checked."""
         if not variant.untried and (not self.every or (variant.launches + 1) % self.every):
             return None
         return Comparison(self._fn, variant, given)
 
 
 class Comparison:
-    """One launch and the eager run beside it. Made before the launch, it keeps what both begin with."""
+    """One launch and the eager run that it is compared with; made before the launch, it copies what both begin with."""
 
     def __init__(self, fn: Callable[..., Any], variant: Variant, given: Any) -> None:
         self._fn = fn
@@ -59,7 +59,7 @@ class Comparison:
         self._before = self._copies(given.leaves)
 
     def compare(self, result: Any) -> None:
-        """Run eagerly and compare. Raises CheckError; the arguments and what is outside are then as before the call."""
+        """Run eagerly and compare. If it raises CheckError, arguments and outside memory are as before the call."""
         self._wait()
         launched = self._found(result, self._given.leaves)
         outside = [block.copy() for block in self._memory]
@@ -73,7 +73,7 @@ class Comparison:
                 outside
             )
         except Exception as error:
-            self._fail(f'The eager run beside it raised {error!r}', error)
+            self._fail(f'The eager run that it was compared with raised {error!r}', error)
         finally:
             self._put(self._memory, outside)
             self._wait()
@@ -94,7 +94,7 @@ class Comparison:
         name = getattr(self._fn, '__qualname__', repr(self._fn))
         pure = self._variant.environment is None
         raise errors.CheckError(
-            f'A launch of {name}{at} that is not what the function does',
+            f'A launch of {name}{at} gave another result than the function',
             location=here(),
             rule=f'{difference}.',
             remedy=_BROKEN if pure else _FAULT,
@@ -106,7 +106,7 @@ class Comparison:
         self._cupy.cuda.runtime.deviceSynchronize()
 
     def _outside(self) -> list[Any]:
-        """The memory that the launch may work on besides the arguments and its own, in bytes."""
+        """The memory outside of the graph and the arguments that the launch may change, as arrays of bytes."""
         variant, graph = self._variant, self._variant.graph
         assert graph is not None
         plan = variant.plan
@@ -120,7 +120,7 @@ class Comparison:
         return [whole_block(self._cupy, data) for data in blocks.values()]
 
     def _copies(self, leaves: Sequence[Any]) -> list[Any]:
-        """The same arrays in other memory, lying to each other as they do."""
+        """Copies of the arrays. Arrays that share memory share it in the same way in the copies."""
         made: dict[int, Any] = {}
         for low, high, members in spans(list(enumerate(leaves))):
             first = members[0][1]
@@ -135,10 +135,10 @@ class Comparison:
         for array, before in zip(arrays, kept):
             same_array(array)[...] = before
 
-    # What both left
+    # What both have changed
 
     def _found(self, result: Any, leaves: Sequence[Any]) -> tuple[list[tuple[str, Any]], Any]:
-        """Arrays on the host, with names: those of the result, then the arguments; and what else the result holds."""
+        """The arrays of the result and then of the arguments, on the host, with names; and the rest of the result."""
         arrays, form = take_apart(packed(result), self._given.is_array, opaque, name='the result')
         named = [(f'result array {number}' if number else 'the result', array) for number, array in enumerate(arrays)]
         named += [(f'array {number} of the arguments', array) for number, array in enumerate(leaves, 1)]
@@ -153,7 +153,7 @@ class Comparison:
 
 
 def difference_between(launched: tuple[list[Any], Any], eager: tuple[list[Any], Any], exact: bool = False) -> str:
-    """The first difference, in words; '' if there is none. ``exact``: in a single bit."""
+    """The first difference, in words; '' if there is none. ``exact``: also a difference of a single bit counts."""
     if launched[1] != eager[1]:
         return 'What the result holds besides arrays is something else in the eager run'
     for (name, mine), (_name, theirs) in zip(launched[0], eager[0]):

@@ -1,4 +1,4 @@
-"""What a graphed function is to Python: bound, copied and pickled as the function that it stands for."""
+"""How Python treats a graphed function: it is bound, copied and pickled like the function that it wraps."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 
 def function_of(given: Any) -> Any:
-    """The function in what was given: a static method's or a class method's own."""
+    """The function itself, also if a static method or a class method was given."""
     return given.__func__ if isinstance(given, (staticmethod, classmethod)) else given
 
 
 class AsFunction:
-    """What lies over a function, and is to Python as the function is. ``_given`` may be a static or class method."""
+    """A wrapper that Python treats like the function inside it. ``_given`` may be a static or class method."""
 
     _given: Any
     __wrapped__: Any
@@ -58,7 +58,7 @@ class AsFunction:
 
 
 def lazy(fn: Any) -> str | None:
-    """Why a call of the function does nothing yet: it is a generator's, or a coroutine's. None for others."""
+    """Why a call of the function does nothing yet (it makes a generator or a coroutine); None for other functions."""
     while isinstance(fn, types.MethodType):
         fn = fn.__func__
     if inspect.iscoroutinefunction(fn):

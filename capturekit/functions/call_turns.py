@@ -1,4 +1,4 @@
-"""Which threads are in a graphed function, so that none meets Python's state while it holds a recording's arrays."""
+"""Which threads are in a graphed function, so that none sees Python state while that holds a recording's arrays."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 
 class CallTurns:
-    """Counts calls; a recording that needs to be alone is made only where no other thread is in a call, and holds up
-    those that begin one."""
+    """Counts calls. A recording that must be alone is made only if no other thread is in a call, and calls that begin
+    during it wait."""
 
     def __init__(self) -> None:
-        #: Held by a recording that is alone. Whoever begins a call passes through it.
+        #: A recording that must be alone holds this lock; each call takes it for a moment when it begins.
         self._gate = threading.Lock()
         self._counting = threading.Lock()
         self._inside = 0
@@ -20,7 +20,7 @@ class CallTurns:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """A call, in this thread."""
+        """Count a call of this thread for the block."""
         with self._gate, self._counting:
             self._inside += 1
             self._begun += 1
@@ -31,13 +31,13 @@ class CallTurns:
                 self._inside -= 1
 
     def mark(self) -> int | None:
-        """What tells later whether a call of another thread has begun since; None while there is one. In a call."""
+        """Within a call: a number that changes when another thread begins a call; None while one is in a call."""
         with self._counting:
             return self._begun if self._inside == 1 else None
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
-        """In a call: False if other threads are in calls; else True, and no other begins one until the end."""
+        """Within a call: yield False if other threads are in calls; else True, and others wait until the block ends."""
         if not self._gate.acquire(blocking=False):
             yield False
             return

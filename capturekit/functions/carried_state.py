@@ -1,4 +1,4 @@
-"""State of Python's that a graphed function changes at each call: every launch makes the same changes again.
+"""Python state that a graphed function changes at each call, and that every launch changes again.
 
 An array that an attribute, a global or an item held before a call is brought to the graph like an argument, and what
 the function put in its place comes back like a result. Numbers and texts are put there again; a counter is counted on.
@@ -32,7 +32,7 @@ class CarriedPlace:
         return self.entry.where(''.join(f'[{key!r}]' for key in self.path))
 
     def read(self) -> Any:
-        """What is there now; MISSING if there is no such place any more."""
+        """The value that is there now; MISSING if the place does not exist any more."""
         value = self.entry.read()
         for key in self.path:
             if type(value) is not dict and type(value) is not list:
@@ -63,35 +63,35 @@ class CarriedPlace:
             dictionary(entry.holder)[entry.key] = value
 
     def arrays(self, array: type) -> list[Any] | None:
-        """The arrays that a call begins with here; None where a launch can't begin with what is there."""
+        """The arrays that are here when a call begins; None if a launch can't begin with this value."""
         raise NotImplementedError
 
     def before(self) -> Any:
-        """What :meth:`end` has to know to make all as it is now."""
+        """What :meth:`end` needs to restore the present value."""
         return self.read()
 
     def begin(self, left: Iterator[Any]) -> None:
-        """Put arrays of another memory there, for a run."""
+        """Put arrays in other memory there, for a run."""
 
     def is_as_recorded(self, before: Any) -> bool:
-        """Whether a run that has come to its end did here what the eager run did."""
+        """Whether a run that has ended made the same change here as the eager run."""
         return True
 
     def end(self, before: Any) -> None:
-        """Make all as it was when :meth:`before` was asked."""
+        """Restore the value that was there when :meth:`before` was called."""
         self.put(before)
 
     def after(self) -> Any:
-        """What a run has put there."""
+        """The value that a run has put there."""
         raise NotImplementedError
 
     def change(self, value: Any) -> None:
-        """Change the place as a run does; ``value`` is what :meth:`after` told, with arrays of a launch in it."""
+        """Change the place as a run does; ``value`` is what :meth:`after` returned, with the arrays of a launch."""
         raise NotImplementedError
 
 
 class StoredPlace(CarriedPlace):
-    """A place that gets another value. Arrays that it holds before are brought to the graph, others are compared."""
+    """A place that gets another value. Arrays that it holds before are copied to the graph, other values compared."""
 
     def __init__(self, entry: WatchedValue, path: tuple[Any, ...]) -> None:
         super().__init__(entry, path)
@@ -100,7 +100,7 @@ class StoredPlace(CarriedPlace):
         self.forms: list[Any] | None = None
 
     def expect(self, value: Any, array: type) -> list[Any]:
-        """Bring the arrays of this value to the graph, and those that are there at later calls. Returns them."""
+        """Treat the arrays in this value, here and at later calls, as arguments of the graph. Returns them."""
         arrays, self.form = take_apart(value, lambda one: type(one) is array)
         self.forms = [_form_of(one) for one in arrays]
         return arrays
@@ -126,7 +126,7 @@ class StoredPlace(CarriedPlace):
 
 
 class Counter(CarriedPlace):
-    """A whole number with which nothing is done but to add ``delta`` to it."""
+    """A whole number that the function only adds ``delta`` to."""
 
     def __init__(self, entry: WatchedValue, delta: int) -> None:
         super().__init__(entry, ())
@@ -146,11 +146,11 @@ class Counter(CarriedPlace):
 
 
 class GrowingList(CarriedPlace):
-    """A list with which nothing is done but to append ``count`` items to it."""
+    """A list that the function only appends ``count`` items to."""
 
     def __init__(self, entry: WatchedValue, grown: list[Any], count: int) -> None:
         super().__init__(entry, ())
-        #: This list: of another one it is not known who else holds it.
+        #: The list object. Another one is refused, because it is not known who else holds it.
         self.grown = grown
         self.count = count
 
@@ -188,7 +188,7 @@ class CarriedState:
         self._array = array
 
     def unfit(self) -> str | None:
-        """Say which place holds something that a launch can't begin with; None if none does."""
+        """Say which place holds a value that a launch can't begin with; None if there is none."""
         place = next((one for one in self.places if one.arrays(self._array) is None), None)
         return None if place is None else f'{place.where()} holds another kind of value than when recorded'
 
@@ -197,12 +197,12 @@ class CarriedState:
         return {id(place.grown) for place in self.places if isinstance(place, GrowingList)}
 
     def arrays(self) -> list[Any]:
-        """The arrays that a call begins with, which the places hold now."""
+        """The arrays that the places hold now, when a call begins."""
         return [one for place in self.places for one in place.arrays(self._array) or ()]
 
     @contextmanager
     def holding(self, arrays: Sequence[Any]) -> Iterator[None]:
-        """Put other arrays into the places for a run of the function; afterwards all places hold what they held."""
+        """Put other arrays into the places for a run of the function; afterwards restore all places."""
         left, before = iter(arrays), [(place, place.before()) for place in self.places]
         try:
             for place in self.places:
@@ -212,7 +212,7 @@ class CarriedState:
                 if not place.is_as_recorded(value):
                     raise errors.UnsupportedCallError(
                         f'The change of {place.where()}',
-                        rule='It is another one than in the eager run.',
+                        rule='It differs from the change in the eager run.',
                         remedy='Let it depend on the arguments alone.',
                     )
         finally:
@@ -224,13 +224,13 @@ class CarriedState:
         return tuple([place.after() for place in self.places])
 
     def change(self, values: Sequence[Any]) -> None:
-        """Change all places as the run did; ``values`` is what :meth:`after` told, with arrays of a launch in it."""
+        """Change all places as the run did; ``values`` is what :meth:`after` returned, with the arrays of a launch."""
         with _CHANGING:
             for place, value in zip(self.places, values):
                 place.change(value)
 
 
-#: Threads change places one after the other.
+#: Held while places are changed, so that threads do so one after the other.
 _CHANGING = threading.Lock()
 
 

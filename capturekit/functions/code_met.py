@@ -1,4 +1,4 @@
-"""The code that a run met, and what of it is watched: globals, builtins, imports, functions and their closures."""
+"""The code that ran, and what it names that is watched: globals, builtins, imports, functions and their closures."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_o
 from capturekit.model.kept_values import IsArray, Kept
 
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
-#: ``Py_TPFLAGS_IMMUTABLETYPE``: nobody can set an attribute of such a class, CuPy's own ``_ndarray_base`` among them.
+#: ``Py_TPFLAGS_IMMUTABLETYPE``: code can't set attributes of such a class; CuPy's ``_ndarray_base`` is one.
 _IMMUTABLE = 1 << 8
 
 
 class CodeMet(Holders):
-    """What a run met: the objects, and the code that ran."""
+    """The objects that a run used, and the code that ran."""
 
     def __init__(self, is_array: IsArray, skip: Callable[[str], bool], array: type | None = None) -> None:
         super().__init__(is_array, skip)
@@ -53,7 +53,7 @@ class CodeMet(Holders):
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
 
     def _collect(self, frame: FrameType, code: CodeType) -> None:
-        """Watch what code met for the first time names."""
+        """Watch what a code object names when it runs for the first time."""
         names = names_of(code)
         values = frame.f_globals
         if id(values) not in self._globals:
@@ -70,7 +70,7 @@ class CodeMet(Holders):
             if name not in start:
                 self._absent.setdefault(id(values), (values, set(), f'global {{}} of {file}'))[1].add(name)
                 self._builtin(own, name)
-        if code.co_filename != '<string>':  # where dataclasses compares with a constant of its own
+        if code.co_filename != '<string>':  # there, dataclasses compares with its own constant
             self._identity(names.identities, start, own, f'{code.co_name} of {file}')
         for name, level in names.imports:
             self._imported(frame, name, level)
@@ -84,7 +84,7 @@ class CodeMet(Holders):
         self._settle()
 
     def _inside_cupy(self, frame: FrameType, code: CodeType) -> None:
-        """Keep the functions, classes and modules that CuPy's own code names: somebody may replace them."""
+        """Keep the functions, classes and modules that CuPy's own code names: the user may replace them."""
         todo, behind = [frame.f_globals], GUARD.installation.behind
         for values in todo:
             known = self._inner.setdefault(id(values), (values, {}))[1]
@@ -207,11 +207,11 @@ def read_cell(cell: CellType) -> Any:
 
 
 def _is_made_again(code: CodeType) -> bool:
-    """Whether several functions may have this code, as those have that a function makes; nothing tells which runs."""
+    """Whether several functions may have this code, as inner functions do: it is then unknown which of them runs."""
     return bool(code.co_flags & CO_NESTED) or code.co_name == '<lambda>'
 
 
 def _runs(function: FunctionType, variables: Any) -> bool:
-    """True if a frame whose variables these are can be a call of the function: its closure holds the same."""
+    """True if a frame with these variables can be a call of the function: its closure has the same values."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or ())
     return all(read_cell(cell) is variables.get(name, MISSING) for name, cell in cells)

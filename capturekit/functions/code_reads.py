@@ -1,6 +1,6 @@
-"""What code can read, seen in its instructions: names of globals and attributes, modules it imports, what it can't say.
+"""What code can read, by its instructions: names of globals and attributes, imported modules, and what is unknown.
 
-Nothing is run for it. Where the instructions leave open which attribute is read, all of them count as read.
+Nothing is run for this. If the instructions do not show which attribute is read, all of them count as read.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _GLOBALS_MADE = frozenset({'STORE_GLOBAL', 'DELETE_GLOBAL'})
 _GLOBALS_READ = frozenset({'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS'})
 _LOCALS_MADE = frozenset({'STORE_NAME', 'DELETE_NAME'})
 READERS = frozenset('getattr setattr hasattr delattr'.split())
-#: Names of what reads an attribute whose name is a string.
+#: The names of functions that read an attribute by a string.
 _BY_STRING = frozenset('getattr setattr hasattr delattr attrgetter methodcaller __getattribute__ __setattr__'.split())
-#: Names of what reads all attributes.
+#: The names of functions that read all attributes.
 _ALL = frozenset('vars __dict__ __get__'.split())
-#: Methods that take an attribute's name, with how many arguments each has as a function; and what is made of names.
+#: Methods that take an attribute's name, with their number of arguments as a function; and what is made from names.
 _BY_NAME = {'__getattribute__': 2, '__setattr__': 3, '__delattr__': 2}
 _MADE_BY_NAMES = ('attrgetter', 'methodcaller')
 _VARIABLES = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW', 'LOAD_DEREF', 'LOAD_CLASSDEREF')
@@ -37,13 +37,12 @@ class NameGiven(NamedTuple):
 
 
 class CodeNames(NamedTuple):
-    """What a code object and those nested in it name.
+    """The names that a code object and those nested in it use.
 
-    ``identities``: the globals that something is compared with by ``is``, each with the names of the attributes that
-    lead on from it, None for what is neither global nor constant; ``imports``: modules imported in it, with the level;
-    ``unknown``: what is not understood, in words, or ''; ``sites``: the calls of ``getattr`` and its like, by the id of
-    their code object and the offset of the call in it. Where one of them is called and is not
-    here, it reads any attribute.
+    ``identities``: the globals that are compared by ``is``, each with the chain of attribute names after it, or None
+    for a value that is neither global nor constant; ``imports``: modules imported in it, with the level of the import;
+    ``unknown``: what is not understood, in words, or ''; ``sites``: the calls of ``getattr``, ``setattr``, ``hasattr``
+    and ``delattr`` whose names can be found, by the id of their code object and the offset of the call in it.
     """
 
     read: frozenset[str]
@@ -91,7 +90,7 @@ class _Names:
             if name in READERS and instruction.opname in _GLOBALS_READ:
                 self._called(code, instructions, number)
             self._named(instructions, number, name, line)
-        unsaid = set(code.co_names) - met  # in the code, but dis doesn't say how
+        unsaid = set(code.co_names) - met  # dis does not show how the code uses these names
         self.read |= unsaid
         self.attributes |= unsaid
         self.everything |= not _ALL.isdisjoint(code.co_names)
@@ -117,7 +116,7 @@ class _Names:
                 self._unknown(f'attribute {name}', line)
 
     def _called(self, code: CodeType, instructions: list[dis.Instruction], number: int) -> None:
-        """Note where ``getattr`` or its like, which is loaded there, is called, and what holds the attribute's name."""
+        """Note where ``getattr`` or its like, which is loaded there, is called, and where the name comes from."""
         call, name = _name_given(instructions, number)
         if call is None:
             self.everything = True
@@ -201,12 +200,12 @@ def _name_given(
         if before == top + 1 and depth == top + 2:
             name = instruction if _is_a_name(instruction) else None
         elif name is None or (depth < top + 3 and 'JUMP' not in kind) or _may_change(name, kind):
-            name = None  # it is reckoned from others, or may be another by now
+            name = None  # it is computed, or the variable may have changed
     return None, None
 
 
 def _may_change(name: dis.Instruction, kind: str) -> bool:
-    """Whether an instruction between that which loads the name and the call may put another one into its variable."""
+    """Whether an instruction between the loading of the name and the call may change its variable."""
     if name.opname.startswith('LOAD_FAST'):
         return 'STORE_' in kind or 'DELETE_' in kind
     return name.opname != 'LOAD_CONST' and kind != 'LOAD_CONST' and kind not in _VARIABLES
@@ -220,7 +219,7 @@ def _is_a_name(instruction: dis.Instruction) -> bool:
 
 
 def _by_constants(instructions: list[dis.Instruction], number: int, name: str) -> bool:
-    """True if what takes names of attributes is called at once, and is given texts in the code for names."""
+    """True if a function that takes attribute names is called at once, with constant strings."""
     given: list[dis.Instruction] = []
     for instruction in instructions[number + 1 :]:
         if instruction.opname.startswith('CALL'):

@@ -1,4 +1,4 @@
-"""What the garbage collector knows: the objects that are there, the functions that have some code."""
+"""Questions to the garbage collector: which objects exist, and which functions have some code."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from itertools import chain, compress, islice, repeat, starmap, tee
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-# What the collector lists may be a tuple that another thread is just making, and that thread fails if somebody else
-# holds it; a frame that is held keeps all of its variables when it ends. So neither is ever held where threads can
-# switch: each of these works in one call into C.
+# The collector's list may have a tuple that another thread is just making, and that thread fails if other code holds
+# it; a frame that is held keeps all of its variables when it ends. So neither is ever held where threads can switch:
+# each of these functions works in one call into C.
 
 _NEVER_HELD = frozenset(map(id, (tuple, FrameType)))
-#: The objects that were made since the collector last looked.
+#: The objects that were made since the last collection.
 _YOUNG = (0,)
 
 
@@ -24,7 +24,7 @@ def _young() -> Iterator[Any]:
 
 
 def _held_young() -> dict[int, Any]:
-    """The young objects by id; without frames and tuples, whose attributes nobody watches.
+    """The young objects by id, without frames and tuples, whose attributes are never watched.
 
     The collector's list is gone through twice, side by side: for the objects and for their types. (What ``tee`` keeps
     would be in the list, and hold it.) The last two of the outer chain have nothing to add and let go of the list.
@@ -39,7 +39,7 @@ def _held_young() -> dict[int, Any]:
 
 
 class Before:
-    """Tells which objects were there before ``with Before() as before:``, of those that the collector knows.
+    """Knows which of the collector's objects existed before ``with Before() as before:``.
 
     Objects begin in the collector's youngest generation and leave it when it collects. So only the few that are young
     at the beginning have to be kept in mind, and those that a collection finds young later were made in between. With
@@ -61,7 +61,7 @@ class Before:
         self._since.clear()
 
     def made(self, value: object) -> None:
-        """Take note that an object was made in between."""
+        """Note that an object was made in between."""
         self._since.add(id(value))
 
     def had(self, value: object) -> bool:

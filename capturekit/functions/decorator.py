@@ -1,10 +1,10 @@
 """``@graphed``: a function of CuPy code, run eagerly once, then recorded, then launched.
 
-The first call of a kind runs eagerly, and is the rehearsal: it answers, and shows which host values the function reads.
-The second is recorded, with arguments in the graph's own memory, and launched; further ones only launch. What a launch
-would not do again is either compared at each call (the values of globals, of closures, of attributes and of arguments
-that are not arrays), changed again (state that the function itself changes), checked on the device (host reads), or
-reason enough to stay eager, which is always right.
+The first call of a kind runs eagerly. It returns its result, and shows which host values the function reads (it is the
+*rehearsal*). The second call is recorded, with arguments in the graph's own memory, and launched; later ones are only
+launched. A launch repeats no Python code. So at each call the values of globals, closures, attributes and of arguments
+that are not arrays are compared; Python state that the function changes is changed again; host reads are checked on the
+device. A function that does anything else stays eager, which is always right.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     @property
     def variants(self) -> list[Variant]:
-        """What has been rehearsed and recorded so far, by kind of call, the last used first."""
+        """What has been rehearsed and recorded so far: the variants of each kind of call, the last used kind first."""
         with self._lock:
             return [variant for kind in reversed(self._kinds.values()) for variant in kind.variants]
 
@@ -66,11 +66,11 @@ class Graphed(AsFunction, Generic[P, R_co]):
         return self._answering.last.call
 
     def clear(self) -> None:
-        """Forget everything recorded, and give its memory back. Waits for the device."""
+        """Drop all variants and give their memory back. Waits for the device."""
         with self._lock:
             kinds, self._kinds, self._used = self._kinds, OrderedDict(), None
             self._answering.pending = None
-            self._answering.said.clear()
+            self._answering.logged.clear()
         for kind in kinds.values():
             with kind.lock:
                 for variant in kind.variants:
@@ -88,10 +88,12 @@ class Graphed(AsFunction, Generic[P, R_co]):
         return super().__get__(instance, owner)
 
     def explain(self, file: Any = None) -> None:
-        """Print, for each kind of call: its state, what is compared, why it is eager and what would change that."""
+        """Print, for each kind of call: its state, what is compared, why it is eager and what would change that.
+
+        ``file``: where to print, as for :func:`print`; None: standard output."""
         with self._lock:
             kinds = dict(self._kinds)
-        print(explanation(self._answering.name, kinds, self._newness.said, self.numbers), file=file)
+        print(explanation(self._answering.name, kinds, self._newness.warning, self.numbers), file=file)
 
     def __repr__(self) -> str:
         return f'<graphed {self.__wrapped__!r}, {counted(len(self.variants), "variant")}>'
@@ -106,7 +108,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if platform is None or platform.simulated or GUARD.lives:
             platform = self._current()
         array = platform.cupy.ndarray
-        alone = not kwargs and all_are(array, args)  # the quick way to say the same
+        alone = not kwargs and all_are(array, args)  # the usual case, which is quick
         found: Any = (args, len(args), None) if alone else self._taken_apart(platform.cupy, args, kwargs)
         if found is None:
             return fn(*args, **kwargs)  # type: ignore[no-any-return]
@@ -137,7 +139,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
     def _is_quick(
         self, kind: Kind, first: Variant, leaves: Any, pointers: list[int], numbers: CallNumbers | None
     ) -> bool:
-        """Whether a launch answers with nothing before it and nothing behind it; the call is counted then."""
+        """Whether the call needs a launch and nothing else; if so, it is counted."""
         graph = first.graph
         if not apart(pointers, kind.reach, first.outside) or graph is None or graph.closed or self._options.check:
             return False
@@ -157,7 +159,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         return True
 
     def _taken_apart(self, cupy: Any, args: Any, kwargs: Any) -> tuple[list[Any], Any, CallNumbers | None] | None:
-        """The arrays in the arguments, their form, and numbers that are no part of it; None where it can't be told."""
+        """The arrays in the arguments, the form of the rest, and numbers kept out of that form; None if unknown."""
         array, met = cupy.ndarray, set[int]()
         numbers = self.numbers.apart(args, kwargs) if self.numbers.positions else None
         if numbers is not None:
@@ -175,14 +177,14 @@ class Graphed(AsFunction, Generic[P, R_co]):
         return leaves if numbers is None else [*leaves, room(cupy)], form, numbers
 
     def _reaches(self, met: set[int]) -> bool:
-        """Whether what was recorded reaches one of these containers otherwise than as an argument."""
+        """Whether a recording reaches one of these containers by another way than as an argument."""
         with self._lock:
             kinds = list(self._kinds.values())
         environments = [v.environment for kind in kinds for v in list(kind.variants) if v.state != 'eager']
         return any(found is not None and not found.reached.isdisjoint(met) for found in environments)
 
     def _touch(self, key: Any, kind: Kind) -> None:
-        """This kind is the last used."""
+        """Note that this kind was used last."""
         with self._lock:
             if key in self._kinds:
                 self._kinds.move_to_end(key)
@@ -196,13 +198,13 @@ class Graphed(AsFunction, Generic[P, R_co]):
         return platform
 
     def _passing(self, args: Any, kwargs: Any) -> bool:
-        """Whether a new kind of call is one of many that never come back: such are not watched."""
+        """Whether a new kind of call is one of many that do not come again: such calls are not watched."""
         with self._lock:
             self.numbers.seen(args, kwargs)
         words = self._newness.seen(args, kwargs, self.numbers.reason)
         if words:
             self._answering.say(words)
-        return self._newness.said != ''
+        return self._newness.warning != ''
 
     def _new_kind(self, key: Any, leaves: list[Any], alike: tuple[Any, ...] = ()) -> Kind:
         with self._lock:
@@ -257,36 +259,39 @@ def graphed(
 ) -> Any:
     """Make a function of CuPy code launch a recorded graph of itself: ``@ck.graphed``.
 
-    The first call of a kind runs eagerly, the second is recorded, later ones are launched. Arguments may hold arrays
-    anywhere in nested containers; what is no array is compared by value, objects of one's own by identity (their
-    attributes that the function uses are watched). Arrays changed in place are the caller's own; results are new arrays
-    at each call. Host reads are checked at every launch: where one gives another value, that call runs eagerly. What
-    can't be recorded runs eagerly, and a warning to the logger ``capturekit`` says once why. Python state that the
-    function changes is changed again by each launch: arrays, numbers and texts put in attributes, globals, variables of
-    closures and items of containers; counters; lists that are appended to. A launch does not print or write files.
+    The first call of a kind runs eagerly, the second is recorded, later ones are launched. Two calls are of one kind if
+    their arrays agree in shape, dtype, strides and device and the other arguments are equal. Arguments may hold arrays
+    anywhere in nested containers; the values of arguments that are not arrays are compared, objects of your classes by
+    identity (the attributes that the function uses are watched). A function that changes an argument in place changes
+    the caller's array; results are new arrays at each call. Host reads are checked at every launch: if one gives
+    another value, that call runs eagerly. What can't be recorded runs eagerly, and the logger ``capturekit`` says once
+    why, as a warning. Each launch repeats the changes of Python state that the function makes: arrays, numbers and
+    texts put in attributes, globals, variables of closures and items of containers; counters; lists that are appended
+    to. A launch does not print or write files.
 
     Args:
         fn: the function; methods work.
-        strict: True: what can't be recorded raises UnsupportedCallError instead of running eagerly.
+        strict: True: a call that can't be recorded raises UnsupportedCallError instead of running eagerly.
         checks: 'now' waits for the checks of host reads before returning (functions without host reads never wait);
-            'later' returns at once, and ``fn.last.holds()`` tells whether the result is right.
+            'later' returns at once, and ``fn.last.holds()`` says afterwards whether the result is right.
         pieces: whether calls that no capture can hold (svd, eigh ...) are made by the host between graphs.
-        limit: how many kinds of calls, and variants of each, are kept; the least recently used go first.
-        pool: a ``cupy.cuda.MemoryPool`` that the graphs' memory is taken from, instead of one for each graph. What
-            a graph takes stays its own until it is closed: one pool saves no memory, it limits and counts it.
-        pure: True: you promise that nothing but the arguments counts (what arrays hold, shapes, dtypes, the values of
+        limit: how many kinds of calls, and variants of each, are kept; the least recently used are dropped first.
+        pool: a ``cupy.cuda.MemoryPool`` that the graphs' memory is taken from, instead of one for each graph. A graph
+            keeps what it takes until it is closed: one pool saves no memory, but limits and counts it.
+        pure: True: you promise that nothing but the arguments counts (contents, shapes and dtypes of arrays, values of
             the others), as for ``jax.jit``. Nothing else is watched or compared, and calls are as fast as they can be.
-            An array that the function reaches otherwise is used where it lay while recording, with what it holds.
-        check: True, or a number n: beside every launch, or every n-th of a variant, the function also runs eagerly, on
-            copies of the arrays among the arguments, and the two are compared. 0 and False: the environment variable
-            CAPTUREKIT_CHECK says n, when the function is decorated. Whole numbers have to be equal, others nearly so.
+            An array that is not an argument is used at the address that it had while recording, with whatever is there.
+        check: True, or a number n: with every launch, or every n-th of a variant, the function also runs eagerly, on
+            copies of the arrays among the arguments, and the results are compared. 0 and False: the environment
+            variable CAPTUREKIT_CHECK gives n, when the function is decorated. Whole numbers have to be equal, floating
+            point numbers may differ by rounding.
 
     Raises:
-        TypeError, ValueError: an argument is none of these.
-        CheckError: from a call that is checked: the launch gave something else than the eager run. Arrays are then as
-            before the call, and further calls of that kind run eagerly.
+        TypeError, ValueError: an argument is not as described.
+        CheckError: from a call that is checked: the launch gave another result than the eager run. Arrays are then as
+            before the call, and later calls of that kind run eagerly.
 
-    Threads: calls of one kind take turns. Streams: launched on CuPy's current stream.
+    Threads: calls from several threads take turns. Streams: a call is launched on CuPy's current stream.
     """
     asked: dict[str, Any] = {
         'strict': strict, 'checks': checks, 'pieces': pieces, 'limit': limit, 'pool': pool, 'pure': pure,

@@ -1,7 +1,7 @@
-"""What a function read from Python besides its arrays, and whether it is as it was.
+"""The Python values that a function read, apart from its arrays, and whether they are unchanged.
 
-:class:`Environment` is made by :class:`capturekit.functions.watch.Watch` from one run. It compares identities first,
-and by value only what is another object. No code of the user's is called for it.
+:class:`capturekit.functions.watch.Watch` makes an :class:`Environment` from one run. It compares identities first, and
+compares by value only what is another object. It calls no code of the user.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _GET = operator.itemgetter.__call__
 
 
 _Rows = list[tuple[Any, Any, Any]]
-#: What is looked at first: entries of dictionaries, names not in them, cells, slots, and what takes longer.
+#: The order of comparison: entries of dictionaries, names missing there, cells, slots, then what takes longer.
 _Laid = tuple[_Rows, list[tuple[Any, str]], list[tuple[CellType, Any]], _Rows, list[WatchedValue]]
 
 
 class Environment:
-    """What a run read besides its arguments. Holds on to all of it."""
+    """All that a run read besides its arguments. It keeps these objects alive."""
 
-    #: Whether the function may work beyond the elements of an array: a copy of it is too little then.
+    #: Whether the function may use memory outside of an array's elements, so that a copy of the array is not enough.
     far = False
-    #: Whether code asks if two objects are the same: one that is equal is another then.
+    #: Whether code compares identities: an equal object then counts as a change.
     by_identity = False
-    #: Whether it is not known to its end, as following the run took too long.
+    #: Whether it is incomplete, because following the run took too long.
     too_much = False
 
     def __init__(
@@ -60,22 +60,22 @@ class Environment:
         carried: CarriedState | None = None,
     ) -> None:
         self.entries = entries
-        #: What is in it but can't be compared, in sentences.
+        #: The values in it that can't be compared, in sentences.
         self.unwatchable = unwatchable
         self._objects = objects
         self._arrays = arrays
-        #: Dictionaries, and names that were looked for and are not in them; classes, and the bases that they had.
+        #: Dictionaries with the names that code did not find in them; classes with the bases that they had.
         self._missing: list[tuple[Any, frozenset[str], str]] = []
         self._unfound = missing or []
         #: Objects all of whose attributes count, and their names in order; arrays, and their shapes and strides.
         self._names = names or []
         self._forms = forms or []
         self._bases = bases or []
-        #: The containers that were reached, by id: an argument that is one of them is another kind of call.
+        #: The containers that the run reached, by id: a call with one of them as an argument is of another kind.
         self.reached: set[int] = set()
         #: The containers among the arguments that are compared by value, by id.
         self.own: dict[int, Any] = {}
-        #: What the run changes in a way that launches do again, or None.
+        #: The changes that the run makes and that launches repeat, or None.
         self.carried = carried
         self._written = written
         self._empty()
@@ -86,7 +86,7 @@ class Environment:
             self._slow.extend(entries)
 
     def _empty(self) -> None:
-        """Nothing is laid out yet."""
+        """Forget the prepared tables."""
         self._rows: _Rows = []
         self._absent: list[tuple[Any, str]] = []
         self._cells: list[tuple[CellType, Any]] = []
@@ -95,7 +95,7 @@ class Environment:
         self._sequences: list[tuple[Any, Any]] = []
         self._numbers: list[tuple[Any, Any, bytes]] = []
         self._slow: list[WatchedValue] = []
-        #: Names in modules of CuPy's, with what they were, and with what is there while the guard is in place.
+        #: Names in modules of CuPy, with their values, and with what replaces them while the guard is installed.
         self._inner: list[tuple[Any, list[str], list[Any], bool]] = []
         self._inner_now: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         self._inner_absent: list[tuple[Any, frozenset[str]]] = []
@@ -103,13 +103,13 @@ class Environment:
         self._more = False
 
     def keep_inner(self, found: Iterable[tuple[Any, dict[str, Any], bool]]) -> None:
-        """Compare what is CuPy's, too: modules' and classes' dictionaries, what was in them, whether that was all."""
+        """Compare CuPy's own names, too: (dictionary of a module or class, its values, whether these are all)."""
         self._inner = [(values, list(names), list(names.values()), whole) for values, names, whole in found]
         self._lay_inner()
         self._more = self._more or bool(self._inner)
 
     def _lay_inner(self) -> None:
-        """Lay out what of CuPy's is compared at each call, for a comparison that runs in C from end to end."""
+        """Prepare the comparison of CuPy's own names so that it runs entirely in C at each call."""
         laid: list[tuple[Any, list[tuple[str, Any]]]] = []
         self._inner_absent = []
         for values, names, _, _ in self._inner:
@@ -127,7 +127,7 @@ class Environment:
         self._inner_sizes = [(values, len(values)) for values, _, _, whole in self._inner if whole]
 
     def _another(self) -> str | None:
-        """What of CuPy's is another one; looked at through what the guard has put in place."""
+        """The first of CuPy's own names that has changed; the guard's wrappers count as what they replace."""
         behind = GUARD.installation.behind
         for values, names, before, whole in self._inner:
             now = {
@@ -143,11 +143,11 @@ class Environment:
         return None
 
     def arrays(self) -> list[Any]:
-        """The arrays in it, which are held by identity."""
+        """The arrays in it, which are compared by identity."""
         return list(self._arrays)
 
     def written(self) -> str | None:
-        """Say what the run itself changed of what is watched, or what can't be watched; None if nothing."""
+        """Say which watched value the run itself changed, or what can't be watched; None if there is nothing."""
         return self._written
 
     def changed(self) -> str | None:
@@ -172,7 +172,7 @@ class Environment:
         return self._compare()
 
     def _same(self) -> bool:
-        """The part of ``changed`` that is not needed for globals, functions and plain values."""
+        """The part of ``changed`` for all other values than globals, functions and plain values."""
         for value, cls, get, attributes in self._objects:
             if type(value) is not cls or get(value) is not attributes:
                 return False
@@ -210,7 +210,7 @@ class Environment:
         return all(self._difference(entry) is None for entry in self._slow)
 
     def _cupy_same(self) -> bool:
-        """The part of ``changed`` that is about what CuPy's own code calls."""
+        """The part of ``changed`` for the names that CuPy's own code uses."""
         getters, mappings, before = self._inner_now
         if not all(map(_is, chain.from_iterable(map(_GET, getters, mappings)), before)):
             return False
@@ -219,7 +219,7 @@ class Environment:
         return all(len(mapping) == size for mapping, size in self._inner_sizes)
 
     def _difference(self, entry: WatchedValue) -> ValueDifference | None:
-        """Compare one thing by its rules."""
+        """Compare one watched value by the rules for its kind."""
         value = entry.read()
         found = difference(entry.kept, value)
         if found is None and self.by_identity and _replaced(entry.kept, value, set()):
@@ -227,7 +227,7 @@ class Environment:
         return found
 
     def _compare(self) -> str | None:
-        """Compare everything by its rules. Values that are others and equal are the ones to look for next time."""
+        """Compare everything by its rules. Equal values that are other objects replace the kept ones."""
         for value, cls, get, attributes in self._objects:
             if type(value) is not cls:
                 return f'an object that was {_a(cls)} is {_a(type(value))}'
@@ -263,7 +263,7 @@ class Environment:
         return None
 
     def _prepare(self) -> None:
-        """Lay out what ``changed`` looks at first: identities."""
+        """Prepare the tables of identities, which ``changed`` compares first."""
         self._missing = [(get(value), names, where) for get, value, names, where in self._unfound]
         self._lay_inner()
         laid: _Laid = ([], [], [], [], [])
@@ -278,7 +278,7 @@ class Environment:
             value = entry.read()
             _note_containers(entry.kept, value, reached)
             if self.carried is not None and difference(entry.kept, value) is not None:
-                slow.append(entry)  # the run has just changed it, and a call that begins like the run has not yet come
+                slow.append(entry)  # the run has changed it, and no call has begun with the old value since
                 continue
             if entry.kind == 'variable' and value is not MISSING:
                 cells.append((entry.holder, value))
@@ -313,7 +313,7 @@ class Environment:
 
 
 def _replaced(kept: Kept, value: Any, seen: set[tuple[int, int]]) -> bool:
-    """Whether an equal value is, or holds, another object than the one that was kept. Tuples have no identity here."""
+    """Whether an equal value is, or holds, another object than the one that was kept. Tuples are not compared so."""
     if kept.kind in ('plain', 'same', 'method', 'big', 'carried') or (id(kept), id(value)) in seen:
         return False
     seen.add((id(kept), id(value)))
@@ -335,7 +335,7 @@ def _note_containers(kept: Kept, value: Any, reached: set[int]) -> None:
 
 
 class _Insides:
-    """Containers in watched values, laid out for a fast comparison of what they hold."""
+    """Containers in watched values, prepared for a fast comparison of their items."""
 
     def __init__(self) -> None:
         self.sequences: list[tuple[Any, Any]] = []
@@ -343,7 +343,7 @@ class _Insides:
         self.seen: set[int] = set()
 
     def add(self, kept: Kept, value: Any) -> bool:
-        """False if a fast comparison can't tell."""
+        """Add a container; False if it can't be compared fast."""
         if kept.kind in ('plain', 'same') or id(value) in self.seen:
             return True
         if kept.kind == 'method':

@@ -1,4 +1,4 @@
-"""Why calls of a graphed function are what they are, in words for its user."""
+"""The text of ``fn.explain()``: why calls of a graphed function are eager or launched."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from capturekit.functions.number_arguments import NumberArguments
 from capturekit.functions.variant import Variant
 from capturekit.model.counted import counted
 
-#: Kinds of calls in a row that were new, beyond as many as are kept, after which it is said that they are so.
+#: After so many new kinds of calls in a row, more than are kept, the user is warned of it.
 _MANY = 8
-#: Of what is compared so many are named.
+#: How many of the compared values are named.
 _NAMED = 12
 _REMEDIES = (
     ('the function changes', 'Return the new value, and let the caller store it.'),
@@ -31,7 +31,7 @@ _REMEDIES = (
 
 
 class Newness:
-    """Whether nearly each call of a function is of a kind that never came before, and by what."""
+    """Whether nearly each call of a function is of a new kind, and which argument makes it new."""
 
     def __init__(self, fn: Callable[..., Any], limit: int) -> None:
         self._fn = fn
@@ -40,10 +40,10 @@ class Newness:
         self._last: dict[str, Any] = {}
         self._changing: set[str] = set()
         self.came_back = 0
-        self.said = ''
+        self.warning = ''
 
     def seen(self, args: Any, kwargs: Any, why: str = '') -> str:
-        """A call of a new kind: return what is to be said of it, once; else an empty string.
+        """Note a call of a new kind; return the warning that is due, or ''.
 
         ``why``: why numbers can't be read from the device's memory instead.
         """
@@ -51,18 +51,18 @@ class Newness:
         now = self._named(args, kwargs)
         self._changing |= {name for name, text in now.items() if name in self._last and self._last[name] != text}
         self._last = now
-        if self.said or self._new - self.came_back < self._patience:
+        if self.warning or self._new - self.came_back < self._patience:
             return ''
         names = ', '.join(sorted(self._changing)) or 'an argument'
-        self.said = (
+        self.warning = (
             f'nearly each call is of a new kind, and none comes back: {names} is another one at nearly each call. '
             'Pass it as an array (cp.asarray(value)), of the same shape and dtype each time'
             + (f'. Its graph could not read it as a number: {why}' if why else '')
         )
-        return self.said
+        return self.warning
 
     def _named(self, args: Any, kwargs: Any) -> dict[str, Any]:
-        """The arguments by name, in words that tell one from another."""
+        """The arguments by name, each with a value that differs between kinds of calls."""
         try:
             given = inspect.signature(self._fn).bind(*args, **kwargs).arguments
         except (TypeError, ValueError):
@@ -71,7 +71,7 @@ class Newness:
 
 
 def _word(value: Any) -> Any:
-    """Something that is different for values of different kinds of calls, without the user's code."""
+    """A value that differs for arguments of different kinds of calls; it is found without calling the user's code."""
     if type(value) in (int, float, complex, str, bool, bytes, type(None)):
         return repr(value)
     if hasattr(type(value), '__cuda_array_interface__'):
@@ -98,9 +98,9 @@ def explanation(name: str, kinds: Mapping[Any, Kind], newness: str, numbers: Num
             lines.append('    seen once: it runs eagerly and is watched when it comes back')
         for variant in kind.variants:
             lines += [f'    {line}' for line in _of(variant)]
-        if kind.aside:
-            lines.append(f'    calls ran eagerly because {kind.aside}')
-            lines.append(f'    what would change that: {_remedy(kind.aside)}')
+        if kind.why_eager:
+            lines.append(f'    calls ran eagerly because {kind.why_eager}')
+            lines.append(f'    what would change that: {_remedy(kind.why_eager)}')
     return '\n'.join(lines)
 
 
@@ -110,7 +110,7 @@ def _arguments(key: Any) -> str:
 
 
 def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
-    """What order things are named in: functions and their parts come late, what is CuPy's last; of both are many."""
+    """The sort key for names: functions and their parts come late, CuPy's names last, since there are many of both."""
     words, of_cupy = entry
     part = words.startswith('__') or ' of function' in words
     return of_cupy, part and not words.startswith(('variable ', 'global ')), words
@@ -118,7 +118,7 @@ def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
 
 def _remedy(reason: str) -> str:
     found = next((words for start, words in _REMEDIES if reason.startswith(start)), '')
-    return found or 'what the sentence before says, or that line left outside.'
+    return found or 'remove what the sentence before names, or move that line out of the function.'
 
 
 def _of(variant: Variant) -> list[str]:
@@ -130,8 +130,8 @@ def _of(variant: Variant) -> list[str]:
         lines.append(f'what would change that: {_remedy(variant.reason)}')
         return lines
     environment = variant.environment
-    told = set() if environment is None else {(one.where(), one.kind == 'of CuPy') for one in environment.entries}
-    entries = [words for words, _ in sorted(told, key=_last)]
+    compared = set() if environment is None else {(one.where(), one.kind == 'of CuPy') for one in environment.entries}
+    entries = [words for words, _ in sorted(compared, key=_last)]
     lines.append(f'compared at each call: shapes, dtypes and values of the arguments, and {len(entries)} others')
     lines += [f'  {entry}' for entry in entries[:_NAMED]] + ['  ...'] * (len(entries) > _NAMED)
     if variant.carried is not None:

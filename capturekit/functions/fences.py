@@ -1,8 +1,8 @@
-"""What a launch owes to its caller's streams: the order that the eager call would have made.
+"""The order between a launch and the caller's streams, as the eager call would have made it.
 
-The graph runs on one stream. Where the function also works on streams of its caller's, or waits for them, the launch
-comes after all that these were given before, and what they are given later comes after the launch: more than the eager
-call orders, never less. Where the function waits on the host, so does the launch.
+The graph runs on one stream. If the function also works on other streams of its caller, or waits for them, the launch
+comes after all earlier work on these, and their later work comes after the launch. This orders more than the eager
+call, never less. If the function waits on the host, so does the launch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from capturekit.model.ledger import LEGACY_HANDLES
 
 
 class Fences:
-    """The streams around a variant's launches, and the calls that it fits by the stream that is current."""
+    """The streams that a variant's launches are ordered with, and the current streams that the variant fits."""
 
     def __init__(self, platform: Platform, caller: Caller) -> None:
         self._platform = platform
@@ -29,7 +29,7 @@ class Fences:
 
     @staticmethod
     def needed(caller: Caller) -> bool:
-        """Whether launches owe anything, or fit some calls only."""
+        """Whether launches have to be ordered with other streams, or fit some calls only."""
         tied = caller.named or caller.implicit or bool(caller.conditions)
         return bool(caller.outside or caller.waits or caller.everywhere or tied)
 
@@ -50,7 +50,7 @@ class Fences:
         return all(holds() for holds in caller.conditions)
 
     def wait(self) -> None:
-        """The host waits, where the function does: before anything is compared that other streams may be filling."""
+        """Let the host wait if the function does, before anything is compared that other streams may be writing."""
         if self._caller.everywhere:
             for device in {int(self._platform.cupy.cuda.Device().id), *(one for one, _ptr, _s in self._streams)}:
                 with self._platform.cupy.cuda.Device(device):
@@ -61,7 +61,7 @@ class Fences:
                     stream.synchronize()
 
     def around(self, go: Callable[[], Any]) -> Any:
-        """Make a launch in the order that it owes."""
+        """Make a launch, ordered with the streams around it."""
         current = self._platform.cupy.cuda.get_current_stream()
         self.open(current)
         try:
@@ -74,7 +74,7 @@ class Fences:
         return result
 
     def open(self, current: Any) -> None:
-        """What the current stream is given from now on comes after all that the others were given."""
+        """Order later work of the current stream after all earlier work of the others."""
         for event, (device, _ptr, stream) in zip(self._events, self._streams):
             with GUARD.on(device, self._platform):
                 event.record(stream)
@@ -82,7 +82,7 @@ class Fences:
                 current.wait_event(event)
 
     def close(self, current: Any = None) -> None:
-        """What the streams are given from now on comes after all that the current one was given."""
+        """Order later work of the other streams after all earlier work of the current one."""
         if self._behind is None:
             return
         with GUARD.inside():
@@ -92,13 +92,13 @@ class Fences:
                 stream.wait_event(self._behind)
 
     def words(self) -> str:
-        """What a launch does besides, for people."""
+        """What a launch does for this order, in words."""
         parts = [f'ordered with {len(self._streams)} streams of the caller'] if self._streams else []
         parts += ['the host waits for it'] if self._waits else []
         parts += ['fits one current stream only'] if self._caller.named else []
         return f'a launch in its order: {", ".join(parts) or "compared with what the function reads of CuPy"}'
 
-    def home(self, block: Any) -> Any:
-        """The caller's stream on which the function makes a result, so that its memory is that stream's; or None."""
+    def stream_for_result(self, block: Any) -> Any:
+        """The caller's stream on which the function allocates a result, and on which launches do so too; or None."""
         ptr = self._caller.homes.get(int(block.data.mem.ptr))
         return next((stream for _device, one, stream in self._streams if one and one == ptr), None)

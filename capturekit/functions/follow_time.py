@@ -1,13 +1,13 @@
-"""How long following one run takes, apart from the run itself, and the end of patience.
+"""The time that following one run takes, apart from the run itself, and its limit.
 
-It is the processor's time that counts, so that a busy machine leaves no more functions eager than an idle one.
+The time is that of the processor, so that a busy machine leaves no more functions eager than an idle one.
 """
 
 from __future__ import annotations
 
 import time
 
-#: Seconds that following one run may take in all.
+#: How many seconds following one run may take in all.
 LONGEST = 1.0
 
 
@@ -19,19 +19,19 @@ class FollowTime:
     """The time that the steps of following a run take."""
 
     def __init__(self) -> None:
-        #: Seconds so far.
+        #: The seconds that all steps so far have taken.
         self.spent = 0.0
         self._since = time.thread_time()
 
     def begin(self) -> None:
-        """A step begins."""
+        """Note that a step begins."""
         self._since = time.thread_time()
 
     def end(self) -> None:
-        """A step ends."""
+        """Note that a step ends."""
         self.spent += time.thread_time() - self._since
 
-    def must_go_on(self) -> None:
-        """In a step: raise TooLong where all of them have taken longer than they may."""
+    def check_limit(self) -> None:
+        """Raise TooLong, within a step, if all steps together have taken longer than they may."""
         if self.spent + time.thread_time() - self._since > LONGEST:
             raise TooLong

@@ -16,7 +16,7 @@ from capturekit.model.sparse import unpacked
 
 @dataclass
 class Given:
-    """One call: its arguments, the arrays in them, all that is not arrays, and the kind that it is of."""
+    """One call: its arguments, the arrays in them, all other values in them, and its kind."""
 
     platform: Platform
     kind: Kind
@@ -25,12 +25,12 @@ class Given:
     leaves: list[Any]
     form: Any
     numbers: CallNumbers | None = None
-    #: What the function changes in Python's state; its arrays stand behind the ``own`` ones of the arguments.
+    #: The Python state that the function changes; its arrays come after the ``own`` arrays of the arguments.
     state: CarriedState | None = None
     own: int = 0
 
     def beginning_with(self, state: CarriedState | None) -> Given:
-        """The same call, with the arrays that its state holds now behind those of the arguments."""
+        """The same call, with the arrays that the state holds now added after those of the arguments."""
         if state is None and self.state is None:
             return self
         rooms = 0 if self.numbers is None else 1
@@ -41,18 +41,18 @@ class Given:
 
     @property
     def held(self) -> list[Any]:
-        """The arrays that its state holds."""
+        """The arrays that the state holds."""
         return [] if self.state is None else self.leaves[self.own : len(self.leaves) - (self.numbers is not None)]
 
     def call(self, fn: Callable[..., Any], args: Any, kwargs: Any, leaves: Sequence[Any]) -> Any:
-        """Call a function with these of ``leaves`` in the places of its state: its result, and what is there then."""
+        """Call a function while its state holds these ``leaves``; return its result, and the state after it."""
         if self.state is None:
             return fn(*args, **kwargs)
         with self.state.holding(leaves[self.own : len(leaves) - (self.numbers is not None)]):
             return fn(*args, **kwargs), self.state.after()
 
     def arguments(self, leaves: Sequence[Any], numbers: Sequence[Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """The arguments of the call with other arrays in them, and with other things in the places of its numbers."""
+        """The arguments of the call with other arrays, and with other objects in the place of its numbers."""
         if self.state is not None:
             leaves = leaves[: self.own]
         elif self.numbers is not None:

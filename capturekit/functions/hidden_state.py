@@ -1,4 +1,4 @@
-"""The state that files and generators of random numbers have, beside attributes and contents."""
+"""The state of files and random number generators that is not in attributes or contents."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import numpy as np
 from capturekit.model.kept_values import Kept
 from capturekit.model.value_changes import difference
 
-#: Files whose position is asked: what these types answer comes from Python's own code.
+#: The types of files whose position is asked, since only Python's own code answers for them.
 FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO, io.BytesIO, io.StringIO)
-#: Names by which code reads the state of a generator, and draws nothing.
+#: Names through which code reads the state of a generator without drawing.
 STATE_NAMES = frozenset('getstate get_state state seed_seq bit_generator __getstate__ __reduce__ __reduce_ex__'.split())
 
 
@@ -35,13 +35,13 @@ def state_of(value: Any) -> Any:
 
 
 def is_in_state(value: Any, kept: Kept) -> bool:
-    """True if a generator or file is in the state that was kept."""
+    """True if a generator or file is still in the kept state."""
     return difference(kept, state_of(value)) is None
 
 
 def random_types() -> tuple[type, ...]:
     """The classes of generators of random numbers on the host."""
-    # numpy.random is an import of its own, which `import capturekit` need not pay for.
+    # numpy.random is imported late, so that `import capturekit` does not take longer for it
     return (random.Random, np.random.RandomState, np.random.Generator, np.random.BitGenerator)
 
 

@@ -1,4 +1,4 @@
-"""The objects that a run met, and what of them is watched: attributes by the names that code uses, or all of them."""
+"""The objects that a run used, and which of their attributes are watched: those that code names, or all."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from capturekit.functions.hidden_state import FILES, is_in_state, random_types, 
 from capturekit.functions.settings import Setting, setting_for
 from capturekit.functions.sights import (
     in_package,
-    is_at_home,
     is_cupys,
+    is_in_its_module,
     is_logger,
     is_visible,
     is_whole,
@@ -54,10 +54,10 @@ _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
 
 class Holder(NamedTuple):
-    """An object whose attributes are watched, and what they were at first sight.
+    """An object whose attributes are watched, and their values when the run first used it.
 
-    ``kind``: 'object', 'class', 'module', 'function'. ``owned``: it is the user's, and code of the user's names what is
-    read of it. ``whole``: all of its attributes are watched. ``missing``: names that were looked for and not there.
+    ``kind``: 'object', 'class', 'module', 'function'. ``owned``: it belongs to the user, whose code names all that is
+    read of it. ``whole``: all of its attributes are watched. ``missing``: names that code looked for and did not find.
     """
 
     value: Any
@@ -72,7 +72,7 @@ class Holder(NamedTuple):
 
 
 class Holders:
-    """What a run met. :class:`capturekit.functions.watch.Watch` tells it which names code uses."""
+    """The objects that a run used. :class:`capturekit.functions.watch.Watch` adds the names that code uses."""
 
     def __init__(self, is_array: IsArray, skip: Callable[[str], bool]) -> None:
         self._is_array = is_array
@@ -96,16 +96,16 @@ class Holders:
         self._kept = 0
         self._at = ''
         self._far = False
-        #: Names that were looked for in classes.
+        #: The names that code looks up in classes.
         self._sought: dict[tuple[int, str], type] = {}
         self._time = FollowTime()
-        #: Whether the run met a lock: what it changes is then ordered with what other threads change.
+        #: Whether the run used a lock: its changes are then ordered with those of other threads.
         self._waits = False
-        #: Settings that no code has been met for, as they were when the run began.
+        #: The settings, as they were when the run began, that no code so far depends on.
         self._settings: dict[str, Setting] = {}
-        #: What CuPy's own code names in its modules, and what code names in CuPy's classes: by module or class.
+        #: By module or class: the names that CuPy's code uses in its modules, and that any code uses in CuPy's classes.
         self._inner: dict[int, tuple[Any, dict[str, Any]]] = {}
-        #: Of which of these nothing may come, either.
+        #: Those of them in which no new name may appear, either.
         self._complete: set[int] = set()
 
     def _know(self, function: FunctionType) -> None:
@@ -134,11 +134,11 @@ class Holders:
         return entry
 
     def _watch_state(self, name: str, get: Callable[[], Any]) -> None:
-        """Watch what a function answers: a setting of a library's."""
+        """Watch what a function returns: a setting of a library."""
         self._watch('state', get, name, get(), ('', ''), None, get)
 
     def _meet(self, value: Any) -> None:
-        """Note an object that is kept by identity: it may have attributes, or a state of its own."""
+        """Note an object that is kept by identity: it may have attributes, or hidden state."""
         cls = type(value)
         if id(value) in self._holders:
             return
@@ -162,7 +162,7 @@ class Holders:
             self._pending.append(value)
 
     def _has_state(self, value: Any, cls: type) -> bool:
-        """Watch what is not in attributes. True if that is all there is to a value."""
+        """Watch state that is not in attributes. True if a value has no other state."""
         if cls is types.MethodType:
             self._meet(value.__func__)
             self._keep_also(value.__self__)
@@ -203,9 +203,9 @@ class Holders:
         self._also.append((value, self._at))
 
     def _settle(self) -> None:
-        """Watch the attributes of the objects met."""
+        """Watch the attributes of the objects that were noted."""
         while self._pending or self._also or self._asks_all or self._asked_names:
-            self._time.must_go_on()
+            self._time.check_limit()
             if self._asked_names:
                 asked, self._asked_names = self._asked_names, set()
                 self._name(asked, asked, False)
@@ -272,7 +272,7 @@ class Holders:
             self._search_class(cls, name)
 
     def _name(self, names: Iterable[str], strings: Iterable[str], everything: bool) -> None:
-        """Watch attributes that were not named before, of all objects met so far."""
+        """Watch attributes that were not named before, of all objects noted so far."""
         new = set(names) - self._attributes
         asked = set(strings) - self._strings
         self._attributes |= new
@@ -281,13 +281,13 @@ class Holders:
         self._everything |= everything
         if new or asked or again:
             for holder in list(self._holders.values()):
-                self._time.must_go_on()
+                self._time.check_limit()
                 self._attributes_of(holder, new | asked, again)
 
     # Attributes
 
     def _attributes_of(self, holder: Holder, names: Iterable[str], at_first: bool) -> None:
-        """Watch attributes of these names; ``at_first``: and all that count whatever code names."""
+        """Watch the attributes with these names; ``at_first``: also those that count without being named."""
         chosen = set(names) | (self._unnamed(holder) if at_first else set())
         if holder.kind == 'class':
             for name in sorted(chosen):
@@ -331,7 +331,7 @@ class Holders:
         if holder.kind == 'object' and (not found or holder.owned):
             self._search_class(holder.cls, name)
         if holder.kind == 'module' and not found and name != '__getattr__':
-            self._attribute_of(holder, '__getattr__')  # what a module answers for names that it has not
+            self._attribute_of(holder, '__getattr__')  # a module calls it for names that it does not have
 
     def _attribute(self, holder: Holder, name: str, value: Any) -> None:
         if holder.kind == 'module' and not holder.owned:
@@ -355,7 +355,7 @@ class Holders:
         self._watch(kind, holder.value, name, value, where, dictionary(holder.value), get)
 
     def _is_data(self, value: Any) -> bool:
-        """True for what code of a library reads of an object of its own, and what may be replaced there."""
+        """True for an attribute that a library's code reads from its own object, and that the user may replace."""
         cls = type(value)
         base: Any = tuple if issubclass(cls, tuple) else list if issubclass(cls, list) else None
         parts = [value] if base is None else itertools.islice(base.__iter__(value), _PARTS)
@@ -397,7 +397,7 @@ class Holders:
             self._watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
 
     def _inside_of(self, cls: type, names: Iterable[str]) -> None:
-        """Keep what a class of CuPy's, made by a class statement, has under these names; None for what it has not."""
+        """Keep what a Python class of CuPy has under these names; None for a name that it does not have."""
         if in_package(cls) and made_by_class_statement(cls):
             members = dictionary_of_class(cls)
             known = self._inner.setdefault(id(cls), (members, {}))[1]
@@ -405,7 +405,7 @@ class Holders:
                 value = GUARD.installation.behind(members.get(name))
                 known.setdefault(name, None if value is MISSING else value)
 
-    # Whose is it
+    # Who owns a module or class
 
     def _is_foreign_module(self, module: ModuleType) -> bool:
         members = _MODULE_DICT(module)
@@ -418,19 +418,19 @@ class Holders:
     def _is_foreign_class(self, cls: type) -> bool:
         if not made_by_class_statement(cls):
             return True
-        return self._foreign_name(home(cls), None) and (in_package(cls) or is_at_home(cls))
+        return self._foreign_name(home(cls), None) and (in_package(cls) or is_in_its_module(cls))
 
     def _of_arrays(self) -> str | None:
-        """A name of an attribute that only arrays have, and that tells where they lie."""
+        """The name of an attribute that only arrays have and that gives their address; or None."""
         for name in sorted(self._attributes & (OF_ARRAYS | OF_DEVICES)):
             if not any(key == name for _, _, key in self._entries):
                 return name
         return None
 
 
-#: What Python's own code reads of a member of an enumeration for ``value`` and ``name``.
+#: What the standard library reads from a member of an enumeration for ``value`` and ``name``.
 _OF_MEMBERS = frozenset({'_value_', '_name_'})
-#: Of a tuple or list, how many are asked what they are.
+#: How many items of a tuple or list are examined.
 _PARTS = 100
 
 
@@ -439,7 +439,7 @@ def _public(cls: type) -> list[str]:
 
 
 def _value_of(variable: contextvars.ContextVar[Any]) -> Any:
-    """What a context variable gives, by its own default where it is not set."""
+    """The value of a context variable, or its own default if it is not set."""
     try:
         return variable.get()
     except LookupError:
@@ -462,7 +462,7 @@ _READ_ALL = (getattr, setattr, hasattr, delattr, vars, dir)
 
 
 def _is_iterator(cls: type) -> bool:
-    """True for iterators written in C, which have a place that nothing tells."""
+    """True for iterators written in C, whose position can't be read."""
     for base in bases_of(cls):
         if '__next__' in dictionary_of_class(base):
             return type(dictionary_of_class(base)['__next__']) is types.WrapperDescriptorType
@@ -470,7 +470,7 @@ def _is_iterator(cls: type) -> bool:
 
 
 def never(value: object) -> bool:
-    """Nothing is an array."""
+    """Return False: no value is an array."""
     return False
 
 
@@ -486,5 +486,5 @@ def read_attribute(dictionary: Callable[[Any], dict[str, Any]], value: object, n
 
 
 def read_unguarded(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:
-    """The same, and what stands behind it where the guard has put something in its place."""
+    """The same; if the guard has put a wrapper there, what the wrapper replaced."""
     return GUARD.installation.behind(dictionary(value).get(name, MISSING))

@@ -1,4 +1,4 @@
-"""Kinds of calls: told by shapes, dtypes, values and how arguments share memory; and which variant fits a call."""
+"""Kinds of calls, which differ in shapes, dtypes, values and shared memory; and which variant fits a call."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from capturekit.model.host_reads import Rehearsal
 
 
 class Kind:
-    """Calls of one kind: same shapes, dtypes, strides, and values of what is no array.
+    """Calls of one kind: they agree in shapes, dtypes, strides, and the values of arguments that are not arrays.
 
-    ``reach``: for each array the bytes from its first element down to its lowest and up to its end.
+    ``reach``: for each array, how many bytes it extends below and above the address of its first element.
     """
 
     def __init__(self, leaves: list[Any], shared: tuple[Any, ...] = ()) -> None:
         self.reach = [(low - leaf.data.ptr, high - leaf.data.ptr) for leaf in leaves for low, high in (extent(leaf),)]
         self.variants: list[Variant] = []
-        #: How the arguments share memory; () where they do not.
+        #: How the arguments share memory; () if they do not.
         self.shared = shared
-        #: Calls of this kind, while many others have come and gone.
+        #: The number of calls of this kind, counted while most other kinds come only once.
         self.calls = 0
-        #: Calls in a row that no launch answered: because a check failed, because nothing fitted.
+        #: How many calls in a row no launch could answer: because a check failed, and because no variant fitted.
         self.misses = self.strange = 0
-        #: Seconds for which runs were followed since the last launch; the last one's reason, and how often it came.
+        #: The seconds spent on following runs since the last launch; the last run's reason, and how often it came.
         self.followed = 0.0
         self.reason = ''
         self.repeated = 0
-        #: Whether the last run that was watched changed something; and how many such runs were not held against it.
+        #: Whether the last watched run changed something; and how many such runs were forgiven (tried again).
         self.sure = False
         self.forgiven = 0
-        #: Why calls that a variant fits ran eagerly all the same; '' where none did.
-        self.aside = ''
+        #: Why calls ran eagerly although a variant fits them; '' if none did.
+        self.why_eager = ''
         self.lock = threading.RLock()
 
     def repeats(self, reason: str) -> int:
-        """How many runs in a row could not be recorded for this reason; one with other numbers is the same."""
+        """Return how many runs in a row could not be recorded for this reason. Numbers in it are not compared."""
         alike = re.sub(r'\d+', '#', reason)
         self.repeated = self.repeated + 1 if alike == self.reason else 1
         self.reason = alike
@@ -54,14 +54,14 @@ class Kind:
         self.variants[:] = [variant]
 
     def drop_beyond(self, limit: int) -> None:
-        """Close the variants beyond so many, the least recently used ones."""
+        """Close the least recently used variants if there are more than ``limit``."""
         for old in self.variants[limit:]:
             old.close()
         del self.variants[limit:]
 
 
 def all_are(array: type, args: tuple[Any, ...]) -> bool:
-    """Whether all arguments are arrays, and no two the same object."""
+    """Whether all arguments are arrays, and no two of them are the same object."""
     for one in args:
         if type(one) is not array:
             return False
@@ -75,7 +75,7 @@ def to_front(kind: Kind, variant: Variant) -> None:
 
 
 def fitting(kind: Kind, tried: list[Variant], error: errors.AssumptionError) -> Variant | None:
-    """Another variant that assumes what the failed launch found, and all that held before."""
+    """Another variant, which assumes the value that the failed launch found and all values that held before it."""
     found = tried[-1].drawn()
     if error.index is None or error.actual is None or found or tried[-1].plan is None:
         return None
@@ -94,7 +94,7 @@ def fitting(kind: Kind, tried: list[Variant], error: errors.AssumptionError) -> 
 
 
 def same_way(variant: Variant, rehearsal: Rehearsal) -> bool:
-    """Whether a variant that fits was made from a run that read the same values in the same places."""
+    """Whether a fitting variant was made from a run that read the same values at the same lines."""
     if variant.state not in ('rehearsed', 'recorded', 'pieces') or len(variant.assumptions) != len(rehearsal.reads):
         return False
     pairs = zip(variant.assumptions, rehearsal.reads)
@@ -102,7 +102,7 @@ def same_way(variant: Variant, rehearsal: Rehearsal) -> bool:
 
 
 def fitting_now(kind: Kind, stream: int) -> list[Variant]:
-    """The variants that a call on this stream could be answered by, as everything is now."""
+    """The variants that could answer a call on this stream now."""
     return [
         variant
         for variant in kind.variants
@@ -114,8 +114,8 @@ def fits_here(kind: Kind, variant: Variant, stream: int) -> bool:
     """Whether a variant is for calls on the stream that is current."""
     if variant.fences is not None:
         return variant.fences.fits()
-    told = any(other.fences is not None for other in kind.variants)
-    return not (told and variant.state == 'rehearsed' and variant.rehearsed_on != stream)
+    fenced = any(other.fences is not None for other in kind.variants)
+    return not (fenced and variant.state == 'rehearsed' and variant.rehearsed_on != stream)
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -123,9 +123,10 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def apart(pointers: list[int], reach: list[tuple[int, int]], outside: list[tuple[int, int]]) -> bool:
-    """False while arguments share memory, or lie on arrays that the function reaches otherwise (their extents, sorted).
+    """False if arguments share memory with each other or with ``outside``, the sorted extents of arrays that the
+    function uses without getting them as arguments.
 
-    Which do is not part of a call's kind, so that such calls run eagerly.
+    Which arrays share memory is not part of a call's kind, so that such calls run eagerly.
     """
     if not outside:
         if len(pointers) < 2:
@@ -142,9 +143,9 @@ def apart(pointers: list[int], reach: list[tuple[int, int]], outside: list[tuple
 
 
 def shared(pointers: list[int], reach: list[tuple[int, int]]) -> tuple[Any, ...]:
-    """How arrays share memory: for each that does, its number, that of the first it meets, and how far it lies from it.
+    """How arrays share memory: for each that does, its number, the first array that it shares with, and the distance.
 
-    Two calls with the same answer are alike; () where no array shares any.
+    Two calls with the same answer are alike; () if no array shares memory.
     """
     spans = sorted((p + low, p + high, n) for n, (p, (low, high)) in enumerate(zip(pointers, reach)) if low != high)
     found: list[tuple[int, int, int]] = []
@@ -159,7 +160,7 @@ def shared(pointers: list[int], reach: list[tuple[int, int]]) -> tuple[Any, ...]
 
 
 def clear_of(pointers: list[int], reach: list[tuple[int, int]], outside: list[tuple[int, int]]) -> bool:
-    """Whether no array lies on one of these extents, which are sorted."""
+    """Whether no array overlaps one of these extents, which are sorted."""
     spans = [(p + low, p + high) for p, (low, high) in zip(pointers, reach) if low != high]
     return all(
         outside[found - 1][1] <= low if (found := bisect_left(outside, (high,))) else True for low, high in spans

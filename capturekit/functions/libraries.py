@@ -1,4 +1,4 @@
-"""Whose code a file holds: the user's, a library's that is understood as a whole, or Python's own."""
+"""Whether a file holds the user's code, a library that is understood as a whole, or Python's standard library."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _is_library(filename: str) -> bool:
 
 
 def python_module(filename: str) -> str:
-    """The name of the module of Python's own that a file holds; '' for other files."""
+    """The name of the standard module that a file holds; '' for other files."""
     found = _modules.get(filename)
     if found is None:
         found = _modules[filename] = _python_module(filename)
@@ -55,7 +55,7 @@ def _python_module(filename: str) -> str:
 
 
 def is_library_frame(frame: FrameType, skip: Callable[[str], bool]) -> bool:
-    """True if a frame's code is not the user's; what was made from a text, as dataclasses are, is its module's."""
+    """True if a frame's code is not the user's. Code made from a string, as by dataclasses, belongs to its module."""
     name = frame.f_code.co_filename
     if skip(name):
         return True
@@ -64,9 +64,9 @@ def is_library_frame(frame: FrameType, skip: Callable[[str], bool]) -> bool:
 
 
 def asked_by_user(frame: FrameType | None, skip: Callable[[str], bool]) -> bool:
-    """True if the frame, or the one that it works for through Python's own code, is the user's.
+    """True if the frame, or the one that called it through Python's standard library, is the user's.
 
-    False where a library that is understood as a whole stands between: what it asks for is known by its own row.
+    False if a library that is understood as a whole comes between: its own row in the table says what it reads.
     """
     while frame is not None:
         name = frame.f_code.co_filename
@@ -80,7 +80,7 @@ def asked_by_user(frame: FrameType | None, skip: Callable[[str], bool]) -> bool:
 
 
 def is_followed(filename: str, function: str) -> bool:
-    """True for code of Python's own that does nothing but what can be seen of it."""
+    """True for code of the standard library that can be followed like the user's."""
     module = python_module(filename)
     only = FOLLOWED.get(module, FOLLOWED.get(module.partition('.')[0]))
     return only is not None and (not only or function in only)

@@ -1,9 +1,9 @@
-"""Numbers among the arguments that are others at nearly each call: their graph reads them from the device's memory.
+"""Number arguments that change at nearly each call: the graph reads them from the device's memory.
 
-A number is a part of the kind of a call, as an axis or a count has to be. Where one argument has made some new kinds,
-the function is recorded with a :class:`Number` in its place, if its code does nothing with it but arithmetic
-(:mod:`capturekit.functions.number_uses`). What is computed from it in Python is computed again for each call; where it
-meets an array, the kernel reads it from a place of the graph's. It tells nobody its value.
+Normally a number is a part of the kind of a call, as an axis or a count has to be. If one argument has made several new
+kinds, the function is recorded with a :class:`Number` in its place, provided that its code does nothing with it but
+arithmetic (:mod:`capturekit.functions.number_uses`). What Python computes from it is computed again for each call; a
+kernel that combines it with an array reads it from the graph's memory. Code can't read the value of a :class:`Number`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from capturekit.functions.number_uses import NotArithmetic, NumberUses
 from capturekit.model import errors
 from capturekit.model.source_line import here, is_ours
 
-#: Types of numbers that an argument may have, exactly. Those of NumPy compute by settings of NumPy's.
+#: The exact types that such an argument may have. NumPy's numbers are left out: they depend on NumPy's settings.
 TYPES = (float, int)
 #: New values of an argument, each a new kind of call, after which it is taken for a number that changes.
 FEW = 3
-#: So many numbers may meet arrays in one function; each has eight bytes of the place. So many may be computed.
+#: How many numbers may meet arrays in one function (each takes eight bytes), and how many may be computed from others.
 ROOM, STEPS = 32, 256
 _WIDTH = 8
-#: Integers beyond are rounded once more on their way to a shorter float than CuPy rounds them.
+#: Larger integers would be rounded twice on their way to a shorter float, which CuPy does once.
 _EXACT = 1 << 53
 #: How a number of a dtype is packed, eight bytes each. Half precision is left out: packing may round it twice.
 _CODES = {
@@ -42,7 +42,7 @@ Position = int | str
 
 
 class Unfit(Exception):
-    """A call's numbers are not such as the recorded graph can read: the call runs eagerly."""
+    """The recorded graph can't read a call's numbers: the call runs eagerly."""
 
 
 class NumberArguments:
@@ -50,14 +50,14 @@ class NumberArguments:
 
     def __init__(self) -> None:
         self.positions: tuple[Position, ...] = ()
-        #: Why numbers are parts of the kind all the same; '' where nothing has shown that they must be.
+        #: Why numbers stay parts of the kind; '' if nothing has shown that they must.
         self.reason = ''
         self._last: dict[Position, Any] = {}
         self._changes: Counter[Position] = Counter()
         self._refused: set[Position] = set()
 
     def seen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A call made a new kind."""
+        """Note the arguments of a call that made a new kind."""
         given: list[tuple[Position, Any]] = [*enumerate(args), *kwargs.items()]
         for position, value in given:
             if type(value) not in TYPES:
@@ -69,7 +69,7 @@ class NumberArguments:
         self.positions = tuple(sorted(found, key=str))
 
     def apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallNumbers | None:
-        """The numbers of a call that are no part of its kind; None where there are none."""
+        """The numbers of a call that are not part of its kind; None if there are none."""
         found: list[tuple[Position, Any]] = []
         for position in self.positions:
             if isinstance(position, int):
@@ -81,14 +81,14 @@ class NumberArguments:
         return CallNumbers(self, *zip(*found)) if found else None
 
     def refuse(self, positions: Sequence[Position], reason: str) -> None:
-        """These are parts of the kind again, for good."""
+        """Make these arguments parts of the kind again, for good."""
         self._refused.update(positions)
         self.positions = tuple(one for one in self.positions if one not in self._refused)
         self.reason = self.reason or reason
 
 
 class Mark:
-    """Stands for a number in the form of a call."""
+    """The placeholder for a number in the form of a call."""
 
     def __init__(self, kind: type) -> None:
         self.kind = kind
@@ -101,7 +101,7 @@ _MARKS = {kind: Mark(kind) for kind in TYPES}
 
 
 class CallNumbers(NamedTuple):
-    """The numbers of one call: whose they are, where they stand, and their values."""
+    """The numbers of one call: whose they are, their positions, and their values."""
 
     of: NumberArguments
     positions: tuple[Position, ...]
@@ -114,7 +114,7 @@ class CallNumbers(NamedTuple):
     def replaced(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], by: Sequence[Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments, with other things in the places of the numbers."""
+        """The arguments, with other objects in the place of the numbers."""
         new, named = list(args), dict(kwargs)
         for position, thing in zip(self.positions, by):
             if isinstance(position, int):
@@ -125,16 +125,16 @@ class CallNumbers(NamedTuple):
 
 
 def room(cupy: Any) -> Any:
-    """The array that brings the numbers of one call to the device."""
+    """The array in which the numbers of one call go to the device."""
     return cupy.ndarray((ROOM * _WIDTH,), 'u1')
 
 
 class NumberSlots:
-    """What of its numbers a recorded graph reads, in order, and from where.
+    """The numbers that a recorded graph reads, in order, and where it reads them.
 
     ``place`` is the graph's copy of what :func:`room` makes; ``values`` are the numbers of the call that is recorded,
-    and ``names`` the parameters of ``fn`` that have them. Raises UnsupportedCallError where the code of ``fn`` does
-    anything else with them than to compute.
+    and ``names`` the parameters of ``fn`` that have them. Raises UnsupportedCallError if the code of ``fn`` does
+    anything with them but arithmetic.
     """
 
     def __init__(self, cupy: Any, place: Any, fn: Any, names: Sequence[str], values: _Values) -> None:
@@ -142,7 +142,7 @@ class NumberSlots:
         self._place = place
         self._uses = uses_of(fn, names)
         self._code: CodeType = fn.__code__
-        #: What each number is computed of: an operator and the numbers of its operands; what comes first is given.
+        #: How each number is computed: an operator and the indices of its operands. The first entries are arguments.
         self._program: list[tuple[Callable[..., Any], tuple[int, ...]]] = []
         self._kinds: list[type] = [type(value) for value in values]
         self._numbers: dict[Any, Number] = {}
@@ -152,7 +152,7 @@ class NumberSlots:
         self.numbers = [Number(self, index, value) for index, value in enumerate(values)]
 
     def constant(self, value: Any) -> Number:
-        """A number that is no argument: every call computes with the same."""
+        """A number that is not an argument: every call computes with the same value."""
         return self._add(_same, (), value, (type(value), value if type(value) is int else struct.pack('d', value)))
 
     def computed(self, plain: Callable[..., Any], operands: tuple[Number, ...]) -> Number:
@@ -182,7 +182,7 @@ class NumberSlots:
         return found
 
     def standing(self) -> int:
-        """The instruction of the function that computes at present. Raises where anybody else does."""
+        """The instruction of the function that computes at present. Raises if other code computes."""
         frame: Any = sys._getframe(2)
         while frame is not None and is_ours(frame.f_code.co_filename):
             frame = frame.f_back
@@ -192,7 +192,7 @@ class NumberSlots:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """For the block, count as refused what code of other classes makes of an operator that takes a number."""
+        """For the block, note as a refusal that another class's operator method takes a number."""
         if sys.getprofile() is not None:
             raise unfollowed('a profiler is on')
 
@@ -245,7 +245,7 @@ class NumberSlots:
         target.data.copy_from_host_async(host.ctypes.data, host.nbytes, self.cupy.cuda.get_current_stream())
 
     def ended(self) -> None:
-        """The recording has ended: nobody computes with its numbers any more."""
+        """Note that the recording has ended: its numbers refuse to compute from now on."""
         self.numbers.clear()
         self._numbers.clear()
         self._arrays.clear()
@@ -266,7 +266,7 @@ def uses_of(fn: Any, names: Sequence[str]) -> NumberUses:
 
 
 def names_of_positions(fn: Any, positions: Sequence[Position]) -> list[str]:
-    """The parameters that positional and named arguments are bound to; an empty text where there is none."""
+    """The parameters that positional and named arguments are bound to; '' if there is none."""
     code = getattr(fn, '__code__', None)
     if code is None:
         return ['' for _ in positions]
@@ -287,7 +287,7 @@ def _is_beyond(value: int) -> bool:
 
 
 def unfollowed(how: str) -> errors.UnsupportedCallError:
-    """The refusal of a number with which something happens that launches can't do again."""
+    """The refusal of a number that the function uses in a way that launches can't repeat."""
     return errors.UnsupportedCallError(
         f'A number among the arguments can not be followed: {how}',
         location=here(),
@@ -304,7 +304,7 @@ def _asks(what: str) -> Callable[..., Any]:
 
 
 def _binary(name: str, ufunc: str, swapped: bool = False) -> Callable[[Number, Any], Any]:
-    """An operator: with an array it is CuPy's, with a number Python's own, once more at each call."""
+    """An operator. With an array it is CuPy's; with a number it is Python's, and is computed again at each call."""
     plain: Callable[[Any, Any], Any] = getattr(operator, name)
 
     def operate(self: Number, other: Any) -> Any:
@@ -342,10 +342,10 @@ _UFUNCS = frozenset(
 
 
 class Number:
-    """A number whose value nobody is told: operators go on with it, on the host and on the device."""
+    """A number whose value can't be read: only operators use it, on the host and on the device."""
 
     __slots__ = ('_index', '_now', '_of')
-    #: NumPy, and CuPy's operators, leave the operation to the methods here.
+    #: This makes NumPy and CuPy's operators leave the operation to the methods of this class.
     __array_ufunc__ = None
 
     def __init__(self, of: NumberSlots, index: int, now: Any) -> None:
@@ -357,7 +357,7 @@ class Number:
         raise unfollowed(f'its attribute {name} is read')
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        """CuPy's hook: an operator of Python's leads to a kernel that is called with this number."""
+        """CuPy calls this hook when a Python operator leads to a kernel with this number as an argument."""
         cupy = self._of.cupy
         self._of.standing()
         name = getattr(kernel, 'name', '').removeprefix('cupy_')

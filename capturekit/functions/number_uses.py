@@ -1,9 +1,9 @@
-"""What the code of a function does with a number: arithmetic, and nothing else, or it is not understood.
+"""Find out whether the code of a function does nothing with a number but arithmetic.
 
-A value is followed from the instruction that puts it on Python's stack to the one that takes it. Between the two only
-instructions may stand of which it is known how much they take and put; the last one has to be an operator, or store the
-value in a local variable, whose uses are then followed, too. So a number reaches no function, no container and no
-result, nobody asks for its type, its attributes or its identity, and no branch depends on it.
+A value is followed from the instruction that puts it on Python's stack to the one that takes it. All instructions
+between the two must have a known effect on the stack; the last one has to be an operator, or store the value in a local
+variable, whose uses are then followed, too. So a number reaches no function, no container and no result, no code asks
+for its type, its attributes or its identity, and no branch depends on it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import dis
 import sys
 from types import FunctionType
 
-#: Opcodes before Python 3.11 that are operators, and the operators of BINARY_OP since then.
+#: The opcodes that are operators before Python 3.11, and the operators of BINARY_OP since then.
 _OLD = ('ADD', 'SUBTRACT', 'MULTIPLY', 'TRUE_DIVIDE', 'FLOOR_DIVIDE', 'MODULO', 'POWER')
 _OPERATORS = {'+', '-', '*', '/', '//', '%', '**'}
 _TAKING = {f'{kind}_{name}' for kind in ('BINARY', 'INPLACE') for name in _OLD} | {'UNARY_NEGATIVE', 'COMPARE_OP'}
@@ -20,7 +20,7 @@ _LOADS = {'LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW'}
 _TWO_LOADS = {'LOAD_FAST_LOAD_FAST', 'LOAD_FAST_BORROW_LOAD_FAST_BORROW'}
 _NOTHING = {'RESUME', 'NOP', 'CACHE', 'EXTENDED_ARG', 'KW_NAMES', 'PUSH_NULL', 'NOT_TAKEN'}
 _PUTTING = _NOTHING | _LOADS | _TWO_LOADS | {'LOAD_CONST', 'LOAD_SMALL_INT', 'LOAD_GLOBAL', 'LOAD_DEREF', 'LOAD_NAME'}
-#: How many values an instruction takes from the stack; with an argument n, so many more where the pair says so.
+#: How many values an instruction takes from the stack: a fixed number, and a number for each unit of its argument.
 _TAKES = {
     'LOAD_ATTR': (1, 0), 'LOAD_METHOD': (1, 0), 'UNARY_NEGATIVE': (1, 0), 'BINARY_OP': (2, 0), 'COMPARE_OP': (2, 0),
     'BINARY_SUBSCR': (2, 0), 'BINARY_SLICE': (3, 0), 'BUILD_SLICE': (0, 1), 'BUILD_TUPLE': (0, 1), 'BUILD_LIST': (0, 1),
@@ -29,7 +29,7 @@ _TAKES = {
     'BINARY_MATRIX_MULTIPLY': (2, 0), 'STORE_FAST': (1, 0), 'STORE_FAST_LOAD_FAST': (1, 0),
     'STORE_FAST_STORE_FAST': (2, 0), **{name: (2, 0) for name in _TAKING if name[-4:] != 'TIVE'},
 }  # fmt: skip
-#: Names by which code reaches its own local variables otherwise.
+#: Names through which code reaches its own local variables by other means.
 _OPENING = {
     'locals', 'vars', 'eval', 'exec', 'dir', '_getframe', 'currentframe', 'stack', 'f_locals', 'f_back', 'tb_frame',
     'gi_frame',
@@ -38,7 +38,7 @@ _OPENERS = (locals, vars, eval, exec, dir, sys._getframe)
 
 
 class NotArithmetic(Exception):
-    """A use of a number that is not understood; the text says which."""
+    """A number is used in a way that is not understood; the text says which."""
 
 
 class NumberUses:
@@ -121,7 +121,7 @@ class NumberUses:
 
 
 def _must_be_plain(fn: FunctionType, opcodes: set[str]) -> None:
-    """Raise where a function handles exceptions, which numbers may raise that it would not meet, or opens its frame."""
+    """Raise if a function handles exceptions, which it would then get from a Number, or reads its own frame."""
     code = fn.__code__
     if getattr(code, 'co_exceptiontable', b'') or opcodes & {'SETUP_FINALLY', 'SETUP_WITH'}:
         raise NotArithmetic('the function has a try, a with or a comprehension')

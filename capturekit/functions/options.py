@@ -1,4 +1,4 @@
-"""What a graphed function was asked for."""
+"""The options of a graphed function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Options(NamedTuple):
 
 
 def options_of(given: dict[str, Any]) -> Options:
-    """The options, tried. Raises TypeError or ValueError where one is of another type, or out of its bounds."""
+    """Check the options and return them. Raises TypeError or ValueError for a wrong type or a value out of bounds."""
     found = Options(**given)
     if found.checks not in ('now', 'later'):
         raise ValueError(f"checks must be 'now' or 'later', got {found.checks!r}")
@@ -46,7 +46,7 @@ def options_of(given: dict[str, Any]) -> Options:
 
 
 def _everywhere() -> int:
-    """What the environment asks of all graphed functions."""
+    """The number in CAPTUREKIT_CHECK, which holds for all graphed functions."""
     text = os.environ.get('CAPTUREKIT_CHECK', '')
     if not text:
         return 0

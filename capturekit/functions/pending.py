@@ -9,7 +9,7 @@ from capturekit.model import errors
 
 
 class Call:
-    """A call answered by a launch whose checks nobody has waited for (``checks='later'``)."""
+    """A call that returned before the checks of its launch were done (``checks='later'``)."""
 
     def __init__(self, variant: Variant, launch: int, stream: Any) -> None:
         self._variant = variant
@@ -20,7 +20,7 @@ class Call:
         variant.unsettled.add(self)
 
     def settle(self) -> None:
-        """Wait for the checks of this call. Raises AssumptionError: one failed, and the results hold nothing."""
+        """Wait for the checks of this call. Raises AssumptionError if one failed: its results are not valid."""
         plan = self._variant.plan
         if not self._settled and plan is not None and plan.checks is not None:
             made = len(plan.checks.made)

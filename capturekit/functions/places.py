@@ -1,4 +1,4 @@
-"""Arrays that share memory, and arrays like others."""
+"""Arrays that share memory, and new arrays of the same layout as others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def has_strides_of_a_new_array(array: Any) -> bool:
 
 
 def whole_extent(array: Any) -> tuple[int, int]:
-    """First address and end of the memory that an array lies in, its own elements and all others."""
+    """First address and end of the memory block that an array lies in."""
     low, high = extent(array)
     memory = array.data.mem
     return min(low, int(memory.ptr)), max(high, int(memory.ptr) + int(memory.size))
@@ -63,7 +63,7 @@ def same_array(array: Any) -> Any:
 
 
 def places_of(leaves: Sequence[Any], memory: Any) -> list[Any]:
-    """An array of the graph's for each argument; those that share memory do so there, too."""
+    """An array in the graph's memory for each argument. Arguments that share memory share it there in the same way."""
     found: dict[int, Any] = {}
     for low, high, members in spans(list(enumerate(leaves))):
         base = memory.grow(max(high - low, 1))

@@ -1,4 +1,4 @@
-"""What a run showed that no launch would do again, and that nothing else has refused."""
+"""Checks after a recording: things that the function did, that no launch would repeat and that the guard let pass."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from capturekit.model.sparse import packed
 
 _LEFT = 'The next call would find it as a launch leaves it, not as the eager call does'
 
-#: Arguments are looked into so many levels deep for arrays of the host's.
+#: How many levels deep arguments are searched for NumPy arrays.
 _DEPTH = 9
 _WITHOUT_ARRAYS = (str, bytes, int, float, type, ModuleType)
 
 
 def handles_of(cupy: Any) -> tuple[type, ...]:
-    """The classes of streams and events, which stand for something of the driver's."""
+    """The classes of streams and events, which stand for objects of the driver."""
     return (cupy.cuda.stream._BaseStream, cupy.cuda.Event)
 
 
 def only_arrays(cupy: Any) -> Any:
-    """The function that tells arrays in a result, and refuses streams and events with a TypeError."""
+    """A function that recognises arrays in a result, and refuses streams and events with a TypeError."""
     array, handles = cupy.ndarray, handles_of(cupy)
 
     def is_array(value: Any) -> bool:
@@ -42,7 +42,7 @@ def only_arrays(cupy: Any) -> Any:
 
 
 def host_arrays(value: Any) -> list[Any]:
-    """The arrays of the host's whose memory arguments hold, in containers and objects; modules are not looked into."""
+    """The NumPy arrays in arguments, also in containers and objects, but not in modules."""
     found: list[Any] = []
     seen: dict[int, Any] = {}
     level = [value]
@@ -62,7 +62,7 @@ def host_arrays(value: Any) -> list[Any]:
 
 
 def values_of(result: Any, cupy: Any) -> Any:
-    """All of a result that is no array, comparable; None where it can't be told."""
+    """The part of a result that is not arrays, in a form that can be compared; None if that can't be made."""
     try:
         return take_apart(packed(result), only_arrays(cupy), lambda _value: False, name='the result')[1]
     except TypeError:
@@ -70,31 +70,31 @@ def values_of(result: Any, cupy: Any) -> Any:
 
 
 def must_be_same(then: Any, result: Any, cupy: Any) -> None:
-    """Raise where what a result holds besides arrays is not what it held in the eager run."""
+    """Raise if the values in a result that are not arrays differ from those in the eager run."""
     if then is not None and values_of(result, cupy) != then:
         raise errors.UnsupportedCallError(
             'The result',
-            rule='It holds another value than after the eager run, besides its arrays: an address, a time, an id.',
+            rule='A value in it that is not an array differs from the eager run: an address, a time, an id.',
             remedy='Return what depends on the arguments alone.',
         )
 
 
 def must_not_refuse(live: Live, made: int) -> None:
-    """Raise where the function has caught a refusal: what it did then is not what it does eagerly."""
+    """Raise if the function has caught a refusal, because it then did something else than it does eagerly."""
     if errors.MADE.count == made:
         return
     what = live.refused[-1] if live.refused else None
     at = f' ({what.at[0]}:{what.at[1]})' if what is not None and what.at else ''
     raise errors.UnsupportedCallError(
-        'A call that the function catches the refusal of',
-        rule=f'Something in it can not be recorded{at}, and it went on after an exception that the eager run has not.'
+        'A function that catches the refusal of a call',
+        rule=f'The call can not be recorded{at}, and the function goes on after an exception that eager runs lack.'
         + (f' It was {what.text}' if what is not None else ''),
         remedy='Do that outside of the function.',
     )
 
 
 def must_reach_known_arrays(live: Live, known: list[Any]) -> None:
-    """Raise where a launch that may be stopped half way works on arrays that nobody puts back then."""
+    """Raise if a launch that a check may stop half way changes arrays that can't be put back then."""
     plan, memory, device = live.parts.plan, live.memory, live.platform.device
     if plan is None or memory is None or (plan.checks is None and not plan.seams):
         return
@@ -103,14 +103,14 @@ def must_reach_known_arrays(live: Live, known: list[Any]) -> None:
     blocks = {int(array.data.mem.ptr) for array in known}
     if any(int(data.mem.ptr) not in blocks for data in arrays_at(words, memory, live.platform.cupy.ndarray)):
         raise errors.UnsupportedCallError(
-            'Host reads, beside arrays that are reached in a way that is not followed',
-            rule='A launch that a check stops has changed them already, and the eager run that takes over would again.',
+            'Host reads in a function that reaches arrays in a way that is not followed',
+            rule='A launch that a check stops has changed them already, and the eager run would change them again.',
             remedy='Pass these arrays as arguments; or read after the last change.',
         )
 
 
 def must_leave_nothing(live: Live) -> None:
-    """Raise where the function leaves something of the recording behind: a current stream or device, a handle."""
+    """Raise if the function leaves another stream or device current, or keeps a stream or event that it made."""
     caller, cupy = live.caller, live.platform.cupy
     assert caller is not None
     if cupy.cuda.get_current_stream().ptr != live.origin.ptr or GUARD.state.current_device() != live.home:

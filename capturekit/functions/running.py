@@ -1,4 +1,4 @@
-"""The functions that answer calls of a recorded variant, with all they need bound to them: they are called often."""
+"""The functions that answer calls of a recorded variant; being called often, they have all that they need bound."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from capturekit.guard import GUARD
 from capturekit.model import errors
 from capturekit.model.source_line import here
 
-#: A launch may write its row in the table when the launch this many before it has begun.
+#: A launch may write its row in the table once the launch so many before it has begun.
 _AHEAD = RING - 1
 
 
@@ -21,8 +21,9 @@ _AHEAD = RING - 1
 class Result:
     """Where one array of a result comes from at each call.
 
-    ``of``: 'own' (an argument, or a view of it, number ``source``), 'new' (block number ``source``) or 'kept' (the
-    array itself, from outside of the function). ``offset`` is in bytes from the source's first element or block start.
+    ``of``: 'own' (argument number ``source``, or a view of it), 'new' (block number ``source``) or 'kept' (the same
+    array from outside of the function each time). ``offset`` is in bytes from the source's first element or the
+    block's start.
     """
 
     of: str
@@ -33,9 +34,9 @@ class Result:
 
 
 def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], Any]:
-    """The function that answers a call with the arrays of its arguments, and whether it waits for its checks.
+    """Return the function that answers a call, given the arrays of its arguments and whether to wait for its checks.
 
-    It is also told to the variant, as ``quick`` where a launch is all that a call needs. ``recorder`` is the
+    If a call needs nothing but a launch, the variant also gets a faster one, ``quick``. ``recorder`` is the
     :class:`capturekit.functions.variant_recorder.VariantRecorder`, which imports this file.
     """
     variant, plan = recorder.variant, graph._plan
@@ -78,7 +79,7 @@ def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], An
 
 
 def _quick(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Callable[..., Any]:
-    """The answer to a call by one launch, with nothing before it and nothing behind it."""
+    """Return the function for calls that need one launch and nothing else."""
     ports, variant, (ins, outs) = recorder.ports, recorder.variant, offsets
     write = ports.writer(len(recorder.places) + len(recorder.blocks))
     begun, free, launch = ports.begun, ports.free, graph.launch
@@ -111,7 +112,7 @@ def _quick(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
 
 
 def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Callable[..., None]:
-    """The launch with the addresses of arguments and results, in the lock and with all parts."""
+    """Return the function that launches all parts with the addresses of arguments and results, holding the lock."""
     ports, variant, plan, (ins, outs) = recorder.ports, recorder.variant, graph._plan, offsets
     write = ports.writer(len(recorder.places) + len(recorder.blocks))
     free, launch, lock = ports.free, graph.launch, variant.lock
@@ -144,7 +145,7 @@ def _by_calls_alone(_stream: Any = None) -> None:
 
 
 def _simple(cupy: Any, results: list[Result], blocks: list[Any], form: Any) -> Callable[[], Any] | None:
-    """How to make the result where it is one new array in C order; None where it is anything else."""
+    """A function that makes the result if that is one new array in C order; None for other results."""
     if len(results) != 1 or results[0].of != 'new' or not results[0].whole or form != 0:
         return None
     block = blocks[0]

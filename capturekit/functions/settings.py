@@ -1,4 +1,4 @@
-"""Settings of libraries that decide what arithmetic does: each with what shows that a function may depend on it."""
+"""Settings of libraries that change what arithmetic does, and how to see that a function may depend on one."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from capturekit.functions.understood import home
 
 DECIMALS, ERRORS = 'the context of decimal numbers', "NumPy's handling of errors"
 ROUTINES = "CuPy's accelerators and compute types"
-#: Complex numbers go with their parts.
+#: A complex number depends on the same settings as its parts.
 _PRODUCTS = [np.dtype(name) for name in ('float16', 'float32', 'float64')]
 
 
 class Setting(NamedTuple):
-    """What a setting was when a run began: ``get`` tells what it is now, and told ``value`` then."""
+    """A setting when a run began: ``get`` returns what it is now, and returned ``value`` then."""
 
     get: Callable[[], Any]
     value: Any
 
 
 def routines_now() -> Setting | None:
-    """Which libraries CuPy's routines use, and the types that it computes products in; None where there is no CuPy."""
+    """Which libraries CuPy's routines use, and the types that it computes products in; None if there is no CuPy."""
     core: Any = sys.modules.get('cupy._core')
     return None if core is None else Setting(functools.partial(_routines_are, core, _routines(core)), True)
 
@@ -71,7 +71,7 @@ def _decimals() -> tuple[Any, ...]:
 
 
 def _errors() -> Setting:
-    """What NumPy does at a division by zero and the like; ``np.geterr`` would take 8 us at each call."""
+    """What NumPy does at a division by zero and the like. (``np.geterr`` would take 8 us at each call.)"""
     umath: Any = getattr(np, '_core', None) or np.core
     variable = getattr(umath.umath, '_extobj_contextvar', None)
     if variable is None:

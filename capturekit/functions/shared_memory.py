@@ -13,7 +13,7 @@ from capturekit.launch.graph_memory import extent
 
 
 def shared_by(given: Given, variant: Variant, state: Sequence[Any]) -> str:
-    """Say which arrays of a call share memory in a way that a recording can't follow; '' where none do."""
+    """Say which arrays of a call share memory in a way that a recording can't follow; '' if none do."""
     arrays = () if variant.environment is None else variant.environment.arrays()
     empty = [one for one in arrays if not one.size]
     if any(leaf is one for leaf in given.leaves for one in empty):
@@ -30,7 +30,7 @@ def shared_by(given: Given, variant: Variant, state: Sequence[Any]) -> str:
 
 
 def share_memory(arrays: Sequence[Any], others: Sequence[Any], outside: Sequence[tuple[int, int]]) -> bool:
-    """Whether one of these arrays lies on another of them, on one of the others or on one of these extents."""
+    """Whether one of ``arrays`` overlaps another one, one of ``others`` or one of the extents ``outside``."""
     met = [*map(id, arrays), *map(id, others)]
     if len({*met}) < len({*met[len(arrays) :]}) + len(arrays):
         return True  # without elements, too

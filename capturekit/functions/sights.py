@@ -1,4 +1,4 @@
-"""How much of an object can be seen, told by its type: what is not seen can't be compared."""
+"""How much of an object's state can be read, by its type: what can't be read can't be compared."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _HARMLESS = frozenset({'typing', 'abc', 'collections.abc', 'enum', 'builtins', '
 
 
 def in_package(cls: type) -> bool:
-    """True for classes of the packages that are understood as a whole, but NumPy's and SciPy's written in Python."""
+    """True for classes of packages that are understood as a whole, except Python classes of NumPy and SciPy."""
     top = home(cls).partition('.')[0]
     if top in ('numpy', 'scipy'):
         return False
     return top in PACKAGES
 
 
-def is_at_home(cls: type) -> bool:
-    """True if the module that a class says it is of has it, under its name: others say so of the user's classes."""
+def is_in_its_module(cls: type) -> bool:
+    """True if a class really is in the module that it names, under its name: a user's class may name another module."""
     found: Any = sys.modules.get(home(cls))
     for part in str(_QUALIFIED(cls)).split('.'):
         inside = vars(found) if type(found) is types.ModuleType else dictionary_of_class(found) if found else {}
@@ -47,7 +47,7 @@ def is_at_home(cls: type) -> bool:
 
 
 def is_visible(value: Any) -> bool:
-    """True if all that a value's state consists of can be read from it: attributes, contents; or it has none."""
+    """True if the whole state of a value can be read (attributes and contents), or it has none."""
     cls = type(value)
     if issubclass(cls, CONSTANT) or contents_of(value) is not None or issubclass(type(cls), enum.EnumMeta):
         return True
@@ -64,7 +64,7 @@ def is_visible(value: Any) -> bool:
 
 
 def is_whole(cls: type) -> bool:
-    """True if code that is not the user's reads the attributes of a class's instances: names in code say too little."""
+    """True if code other than the user's reads the attributes of a class's instances, so that all attributes count."""
     return issubclass(cls, types.SimpleNamespace) or any(
         base is not object
         and made_by_class_statement(base)
@@ -76,7 +76,7 @@ def is_whole(cls: type) -> bool:
 
 
 def is_pythons(module: str) -> bool:
-    """True for the name of a module that comes with Python, or of NumPy's or SciPy's."""
+    """True for the name of a module of Python, NumPy or SciPy."""
     return module.partition('.')[0] in sys.stdlib_module_names or module.partition('.')[0] in ('numpy', 'scipy')
 
 
@@ -88,7 +88,7 @@ def is_logger(cls: type) -> bool:
 
 
 def logger_state(value: Any) -> tuple[Any, ...]:
-    """What of a logger decides which messages it passes on."""
+    """The settings of a logger that decide which messages it passes on."""
     found: list[Any] = []
     at = value
     while at is not None:
@@ -111,7 +111,7 @@ def named_in(value: Any, name: str) -> Any:
 
 
 def is_itself(value: Any) -> bool:
-    """True for values of which there is one only: a recording is given no other object in their place."""
+    """True for singletons, in whose place a recording gets no other object."""
     cls = type(value)
     if issubclass(type(cls), enum.EnumMeta) or value is None or value is ... or value is NotImplemented:
         return True
@@ -122,7 +122,7 @@ def is_itself(value: Any) -> bool:
 
 
 def reaches_far(value: Any) -> bool:
-    """True for kernels, and classes of kernels, that may work beyond the elements of the arrays they are given."""
+    """True for kernels, and classes of kernels, that may use memory outside of the elements of their arrays."""
     cls = value if issubclass(type(value), type) else type(value)
     if not in_package(cls):
         return False
@@ -132,6 +132,6 @@ def reaches_far(value: Any) -> bool:
 
 
 def is_cupys(module: object) -> bool:
-    """True for the name of a module of CuPy's, or of its stand-in's."""
+    """True for the name of a module of CuPy or of the simulated CuPy."""
     top = module.partition('.')[0] if type(module) is str else ''
     return top in ('cupy', 'cupyx') or top.startswith('_capturekit_simulated')

@@ -1,9 +1,9 @@
-"""What a run changed in Python's state, and whether every launch can make the same change again.
+"""What a run changed in Python state, and whether every launch can make the same change again.
 
-A change is understood where a place (an attribute, a global, a variable of a closure, an item of a dict or a list in
-one of these) gets an array, a number, a text, or a tuple of such. What the place held before is compared at each call
-like all that the function reads. There are three exceptions: arrays, which the graph is given like arguments; whole
-numbers that the function does nothing with but count; and lists that it does nothing with but append to.
+A change is understood if a place (an attribute, a global, a variable of a closure, an item of a dict or a list in one
+of these) gets an array, a number, a text, or a tuple of such. The value before is compared at each call, like all that
+the function reads. There are three exceptions: arrays, which the graph gets like arguments; whole numbers that the
+function only counts with; and lists that it only appends to.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from capturekit.model.source_line import is_ours
 from capturekit.model.value_changes import difference
 
 _KINDS = ('attribute', 'slot', 'global', 'variable')
-#: By these names code reads what it does not name.
+#: The names of functions and attributes through which code reads values that it does not name.
 _OPENING = frozenset(
     'locals vars globals eval exec dir _getframe currentframe f_locals f_globals gc ctypes inspect '
     'pickle attrgetter methodcaller cell_contents __dict__ __getattribute__ __get__ __getstate__ '
@@ -41,20 +41,20 @@ _SWAPS = {('SWAP', 2), ('ROT_TWO', None)}
 _LOADS = frozenset(
     'LOAD_CONST LOAD_SMALL_INT LOAD_FAST LOAD_FAST_BORROW LOAD_FAST_CHECK LOAD_DEREF LOAD_GLOBAL LOAD_NAME'.split()
 )
-#: Attributes by which libraries ask any object what it is.
+#: Attributes that libraries look up in any object to find out its type.
 _ASKED_FOR = frozenset({'data', 'dtype', 'flags', 'itemsize', 'nbytes', 'ndim', 'shape', 'size', 'strides', 'T'})
 
 
-#: Tells which instructions use a value in a way that is understood, if the one of this number begins that.
+#: A function of (instructions, number): the instructions of an understood use that begins with this one, or none.
 _Use = Callable[[list[dis.Instruction], int], set[int]]
 
 
 class NotUnderstood(Exception):
-    """A change that no launch can make again."""
+    """No launch can make this change again."""
 
 
 class _Change(NamedTuple):
-    """One value that changed: where it is kept (a part of ``inside``, or all of it), and what is there now."""
+    """One value that changed: where it is kept (in ``inside``, or the watched value itself), and its value now."""
 
     path: tuple[Any, ...]
     inside: Kept | None
@@ -64,17 +64,17 @@ class _Change(NamedTuple):
 
 
 class StateChanges:
-    """The changes of one run, collected value by value; ``carried`` is what launches make again of them."""
+    """The changes of one run, collected value by value; ``carried`` returns those that launches make again."""
 
     def __init__(self, watch: CodeMet) -> None:
         self._watch = watch
         self._array = watch._array
         self._found: dict[tuple[int, Any], tuple[CarriedPlace, _Change]] = {}
-        #: Tuples that were put in places: an equal one would be there after a launch.
+        #: The tuples that the run put in places. After a launch there is an equal tuple instead of the same one.
         self._tuples: list[Any] = []
 
     def add(self, entry: WatchedValue, value: Any) -> bool:
-        """Take a watched value that differs now. False where that can't be understood."""
+        """Add a watched value that has changed. False if the change is not understood."""
         if entry.kind not in _KINDS or self._array is None:
             return False
         try:
@@ -83,21 +83,21 @@ class StateChanges:
                 if place not in self._found:
                     self._found[place] = self._place(entry, change), change
                     self._put(change.now)
-                elif change.inside is None:  # two names for one place: each would be changed
+                elif change.inside is None:  # two names lead to one place, which would be changed twice
                     raise NotUnderstood
         except NotUnderstood:
             return False
         return True
 
     def _put(self, value: Any) -> None:
-        """Note the tuples in a value. One that is in two places would be two after a launch."""
+        """Note the tuples in a value. A tuple that is in two places would be two tuples after a launch."""
         for one in _tuples_in(value):
             if any(one is other for other in self._tuples):
                 raise NotUnderstood
             self._tuples.append(one)
 
     def carried(self) -> CarriedState | None:
-        """What launches have to do again. The values before it are not compared any more, where that is not needed."""
+        """The changes that launches repeat. Earlier values are not compared any more if that is not needed."""
         if not self._found or self._array is None:
             return None
         began: list[Any] = []
@@ -143,13 +143,13 @@ class StateChanges:
     # -- counters and lists that grow -------------------------------------------------------------------------
 
     def _counts(self, entry: WatchedValue) -> bool:
-        """Whether a whole number has only got amounts that do not depend on it."""
+        """Whether all that happens to a whole number is that amounts are added which do not depend on it."""
         codes = self._watch._codes.values()
-        reflected = any(code.co_name in ('__radd__', '__rsub__') for code, _ in codes)  # these see the number
+        reflected = any(code.co_name in ('__radd__', '__rsub__') for code, _ in codes)  # these methods see the number
         return not reflected and self._is_only(entry, counting)
 
     def _is_only(self, entry: WatchedValue, use: _Use) -> bool:
-        """Whether all that ran uses values of this name in one way only."""
+        """Whether all code that ran uses values of this name in this way only."""
         watch, name = self._watch, entry.key
         if watch._everything or name in _ASKED_FOR or name.startswith('__') or name in watch._strings:
             return False
@@ -171,7 +171,7 @@ class StateChanges:
         return only_used(code, name, use)
 
     def _only_grows(self, entry: WatchedValue, kept: Kept, now: list[Any]) -> bool:
-        """Whether a list has got items that launches can append, and nothing else is done with it."""
+        """Whether a list has only got new items, which launches can append, and is used in no other way."""
         count = len(kept.parts)
         if kept is not entry.kept or not self._is_only(entry, appending):
             return False
@@ -182,12 +182,12 @@ class StateChanges:
 
 
 def _opens(entry: WatchedValue) -> bool:
-    """Whether a watched value reads what code does not name. What ``getattr`` reads is known, under its own name."""
+    """Whether a value reads attributes that code does not name. ``getattr`` is followed under its own name."""
     return any(entry.value is opener for opener in _OPENERS) or (entry.value is getattr and entry.key != 'getattr')
 
 
 def _holds(values: list[Kept], kept: Kept) -> bool:
-    """Whether one of these values is, or holds, a value that is kept."""
+    """Whether one of these values is, or holds, the kept value."""
     todo, seen = list(values), set[int]()
     while todo:
         one = todo.pop()
@@ -200,7 +200,7 @@ def _holds(values: list[Kept], kept: Kept) -> bool:
 
 
 def _location(entry: WatchedValue) -> tuple[int, Any]:
-    """Where a watched value lies: two entries may lead to one place."""
+    """The identity of a watched value's place: two entries may lead to one place."""
     if entry.kind == 'variable':
         return id(entry.holder), ''
     if entry.kind == 'slot':
@@ -213,14 +213,14 @@ def _tuples_in(value: Any) -> list[Any]:
 
 
 def _is_pythons_all_through(cls: type) -> bool:
-    """Whether a class and all of its bases were made by class statements."""
+    """Whether a class and all of its bases are Python classes."""
     return all(base is object or made_by_class_statement(base) for base in bases_of(cls))
 
 
 def _changes(
     kept: Kept, value: Any, path: tuple[Any, ...], inside: Kept | None = None, number: int = 0
 ) -> Iterator[_Change]:
-    """The values that changed in a watched value, each as deep as it can be named. Raises NotUnderstood."""
+    """The values that changed inside a watched value, each by its full path. Raises NotUnderstood."""
     if difference(kept, value) is None:
         return
     if value is not kept.value or type(value) not in (dict, list):
@@ -245,7 +245,7 @@ def _changes(
 
 
 def only_used(code: CodeType, name: str, use: _Use) -> bool:
-    """Whether a code object names this only where ``use`` tells so, and in no text."""
+    """Whether a code object uses this name only in the way of ``use``, and in no string."""
     if not _OPENING.isdisjoint(code.co_names):
         return False
     word = re.compile(rf'(?<!\w){re.escape(name)}(?!\w)')

@@ -1,7 +1,7 @@
-"""What is understood: a table of what functions written in C read, of types whose state can be seen, of instructions.
+"""Tables of what is understood: what functions written in C read, types whose state can be seen, and instructions.
 
-What a function of the user's does is recorded only if all of it is in here. Whatever is missing makes calls eager,
-never wrong. The rows are data: the tests go through Python's modules and say which functions are on no list.
+A call is recorded only if everything that the function does is listed here. Whatever is missing makes calls eager,
+never wrong. The rows are data: the tests go through Python's modules and list the functions that are in no table.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def _set(names: str) -> frozenset[str]:
 
 ALL = frozenset({'*'})
 
-#: Packages that are understood as a whole: what their functions read is their arguments, or is guarded elsewhere.
+#: Packages that are understood as a whole: their functions read only their arguments, or what the guard watches.
 PACKAGES = _set('cupy cupyx cupy_backends capturekit numpy scipy cuda')
 
-#: Functions of those that read something else, by package and name: files, settings, their own seed.
+#: Functions in these packages that read something else, by package and name: files, settings, their own seed.
 OUTSIDE = {
     'numpy': _set(
         'load loadtxt genfromtxt fromfile fromregex memmap geterr geterrcall seterr seterrcall getbufsize setbufsize '
@@ -41,7 +41,7 @@ for _package in ('cupy', 'cupyx', 'cupy_backends'):
 
 _PATHS = _set('fspath _path_splitroot_ex _path_splitroot _path_normpath')
 
-#: Functions in modules of Python's that read their arguments only.
+#: Functions in Python's modules that read only their arguments.
 FUNCTIONS: dict[str, frozenset[str]] = {
     'builtins': _set(
         'abs all any ascii bin callable chr divmod format hash hex isinstance issubclass iter len max min next oct ord '
@@ -57,11 +57,11 @@ FUNCTIONS: dict[str, frozenset[str]] = {
     'sys': _set('exc_info exception intern getsizeof'), '_typing': ALL, '_tokenize': ALL, '_codecs': ALL,
 }  # fmt: skip
 
-#: Those of them that read attributes by names of their own choosing.
+#: Those of them that read attributes by names that are passed to them.
 BY_NAME = _set('getattr hasattr setattr delattr vars dir')
 
 _CONTAINER = (list, tuple, dict, set, frozenset, str, bytes, bytearray, int, float, complex, bool, range, slice)
-#: Methods written in C, by their class: of what is not named, all but those after the minus sign.
+#: Methods written in C, by their class: the understood ones, or ALL, and the exceptions from these.
 METHODS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     **{f'builtins.{cls.__name__}': (ALL, _set('')) for cls in _CONTAINER},
     'builtins.object': (ALL, _set('')),
@@ -88,13 +88,13 @@ METHODS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     '_thread.lock': (_set('acquire release __enter__ __exit__'), _set('')),
     '_thread.RLock': (_set('acquire release __enter__ __exit__'), _set('')),
 }
-#: Methods that read attributes whose names lie in a text or are given.
+#: Methods that read attributes whose names are in a string or are passed.
 METHODS_BY_NAME = _set(
     'str.format str.format_map object.__getattribute__ object.__setattr__ object.__delattr__ object.__reduce_ex__ '
     'object.__reduce__ object.__dir__ object.__getstate__'
 )
 
-#: Modules of Python's own whose code is followed: what it calls in C is looked up, too. Named: only those functions.
+#: Standard modules whose code is followed, including its calls of C functions. If functions are named, only those.
 FOLLOWED: dict[str, frozenset[str]] = {
     **{
         name: frozenset()
@@ -123,28 +123,28 @@ FOLLOWED: dict[str, frozenset[str]] = {
     'importlib._bootstrap': _set('_handle_fromlist parent'),
     'configparser': frozenset(),
 }  # fmt: skip
-#: Those that tell objects by their addresses, and nothing else by them.
+#: Modules that use the addresses of objects, but only to tell one object from another.
 BY_ADDRESS = _set('copy reprlib json.encoder pprint')
-#: Those whose insides are not the user's doing: told as a whole by what they are.
+#: Modules whose internals are not affected by the user's code, and are skipped as a whole.
 WHOLE = _set('logging warnings traceback abc _abc _py_abc enum linecache _weakrefset tokenize __future__')
 
-#: Attributes through which code reaches what nobody watches, or addresses, which are others at each call.
+#: Attributes through which code reaches unwatched values, or addresses, which differ at each call.
 OUT_OF_SIGHT = _set(
     '__globals__ __builtins__ __closure__ cell_contents __subclasses__ gi_frame cr_frame ag_frame tb_frame f_back '
     'f_locals f_globals f_builtins __weakref__ gi_yieldfrom device_ptr __cuda_array_interface__ __dlpack__ toDlpack '
     '__array_interface__'
 )
-#: The same where no object of the user's has an attribute of that name: they are arrays' own then.
+#: The same, unless an object of the user has an attribute of that name: otherwise only arrays have it.
 OF_ARRAYS = _set('ptr owndata base')
-#: And those of CuPy's classes written in C that tell something which changes by itself.
+#: Attributes of CuPy's classes written in C whose values change without the user's code.
 OF_DEVICES = _set('mem_info')
 
-#: Names of what may work beyond the elements of an array that it is given: by an address of its own, or in a kernel.
+#: Names of functions and attributes that may use memory outside of an array's elements: by its address or in a kernel.
 FAR = _set(
     'data mem as_strided MemoryPointer UnownedMemory RawKernel RawModule ElementwiseKernel ReductionKernel rawkernel '
     'get_function'
 )
-#: Types of kernels that may do so; of the others with parameters, only those that have one marked `raw`.
+#: Types of kernels that may always do so; other kernels only if a parameter is marked `raw`.
 FAR_KERNELS = _set('RawKernel Function _JitRawKernel RawModule')
 KERNELS = _set('ElementwiseKernel ReductionKernel')
 
@@ -161,14 +161,14 @@ _SLOT = (
 #: Names that Python itself looks up in classes, without any code naming them.
 SPECIAL = frozenset(f'__{name}__' for name in _SLOT.split())
 
-#: Types whose instances can't be changed, or whose change is nothing that a function can read.
+#: Types whose instances can't change, or change only in ways that a function can't read.
 CONSTANT: tuple[Any, ...] = (
     types.FunctionType, types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType,
     types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType, types.ModuleType, type,
     np.ufunc, np.dtype, types.GenericAlias, types.UnionType, types.CodeType, type(np.dot), property, staticmethod,
     classmethod, types.MethodType, types.TracebackType,
 )  # fmt: skip
-#: The same by module and name: what Python names nowhere, or what may not be there.
+#: The same by module and name, for types that have no name in Python or may be missing.
 CONSTANT_NAMES = _set(
     '_thread.lock _thread.RLock re.Pattern builtins.object _cython_function_or_method cython_function_or_method '
     'builtins.NotImplementedType datetime.timezone datetime.time datetime.datetime operator.itemgetter _struct.Struct '
@@ -236,7 +236,7 @@ def owner_of(function: Any) -> str:
 
 
 def reads(function: Any) -> str | None:
-    """What a function written in C reads: 'arguments', 'names' (attributes by name); None: it is not understood."""
+    """What a function written in C reads: 'arguments', or 'names' (attributes by name); None if that is not known."""
     name = function.__name__
     owner = owner_of(function)
     top, _, rest = owner.partition('.')

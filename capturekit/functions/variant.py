@@ -1,4 +1,4 @@
-"""One recorded way of a function: made once, launched for every call that it fits."""
+"""One recorded way through a function: made once, launched for every call that it fits."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from capturekit.model.host_reads import Read, Rehearsal
 
 
 class Variant:
-    """One way of a function: for these shapes and values, in this environment, on these assumptions.
+    """One way through a function: for certain shapes and values, Python state and values that the host reads.
 
     Attributes:
         state: 'rehearsed' (ran eagerly once), 'recorded' (one graph), 'pieces' (graphs with calls by the host between
             them), 'eager' (can't be recorded, see ``reason``) or 'closed'.
-        reason: why it is eager, in words; else ''.
+        reason: why it is eager, in words; '' if it is not.
         calls: how many calls it has answered. launches: how many of them with a graph.
         seams: the calls made by the host at every launch, each with its line and what it costs.
-        assumptions: the host reads that it took for given: value and line.
+        assumptions: the host reads whose values it assumes: value and line.
         graph: the :class:`~capturekit.graph.executable.Graph`, or None.
-        aims: the numbers of the arguments that are not copied: nodes are aimed at them.
+        aims: the numbers of the arguments that are not copied: the graph's nodes use their addresses.
     """
 
     def __init__(self, environment: Environment | None, rehearsal: Rehearsal, reason: str = '') -> None:
         self.state = 'eager' if reason else 'rehearsed'
-        #: It is for calls whose arrays share memory in a way that a recording can't follow.
+        #: Whether it is for calls whose arrays share memory in a way that a recording can't follow.
         self.shares = False
         self.reason = reason
         self.calls = 0
@@ -55,31 +55,31 @@ class Variant:
         self.run: Callable[[Sequence[Any], bool], Any] | None = None
         self.quick: Callable[[Sequence[Any], Sequence[int]], Any] | None = None
         self.backups: list[Backup] = []
-        #: Extents of the arrays that the function reaches otherwise than as arguments, sorted, none in another.
+        #: Extents of the arrays that the function uses and that are not arguments: sorted, without overlaps.
         self.outside: list[tuple[int, int]] = []
-        #: The function may work beyond the elements of an array, so that none may be a part of another one.
+        #: Whether the function may use memory outside of an array's elements, so that no argument may be a slice.
         self.far = environment is not None and environment.far
         reached = [a for a in (environment.arrays() if environment else ()) if a.size]
         for low, high in sorted(whole_extent(a) if self.far else extent(a) for a in reached):
             if self.outside and low < self.outside[-1][1]:
                 low, high = self.outside[-1][0], max(high, self.outside.pop()[1])
             self.outside.append((low, high))
-        #: What a result of the rehearsal held by identity; and all of it that was no array.
+        #: The objects in the rehearsal's result that are compared by identity; and all of it that was not an array.
         self.held: list[Any] = []
         self.values: Any = None
         #: The stream that was current at the rehearsal.
         self.rehearsed_on = 0
-        #: What a launch owes to its caller's streams; None where that is nothing.
+        #: How launches are ordered with the caller's streams; None if they need no order.
         self.fences: Fences | None = None
-        #: What the graph reads of numbers among the arguments; and launches that are still to be compared for it.
+        #: The number arguments that the graph reads; and how many launches are still to be compared because of them.
         self.slots: NumberSlots | None = None
         self.untried = 0
-        #: Calls that were answered before their checks.
+        #: Calls that returned before their checks were done.
         self.unsettled: weakref.WeakSet[Any] = weakref.WeakSet()
 
     @property
     def carried(self) -> CarriedState | None:
-        """What the function changes in Python's state, and each launch does again."""
+        """The changes of Python state that the function makes, and that each launch makes again."""
         return None if self.environment is None else self.environment.carried
 
     @property
@@ -91,12 +91,12 @@ class Variant:
         return [] if self.plan is None else self.plan.seams
 
     def give_up(self, reason: str) -> None:
-        """It can't be recorded."""
+        """Note that it can't be recorded, and why."""
         self.close()
         self.state, self.reason = 'eager', reason
 
     def close(self) -> None:
-        """Give the graph and its memory back. Calls whose checks nobody has waited for yet are told their verdicts."""
+        """Give the graph and its memory back, after calls whose checks were not awaited have got their outcome."""
         for call in list(self.unsettled):
             call.holds()
         graph, self.graph, self.run, self.quick = self.graph, None, None, None
@@ -106,22 +106,22 @@ class Variant:
             graph.close()
 
     def restore(self, error: errors.AssumptionError | None = None) -> None:
-        """Put back what the last launch, which was stopped, has written outside of its own memory."""
+        """Put back what the last launch wrote outside of its own memory before a check stopped it."""
         if self.plan is not None:
             self.plan.put_back(self.backups, None if error is None else error.index)
             if self.fences is not None:
                 self.fences.close()
 
     def drawn(self) -> list[Feed]:
-        """What the last launch was given by generators on the host."""
+        """The numbers that generators on the host drew for the last launch."""
         return [] if self.plan is None else self.plan.drawn()
 
     def __repr__(self) -> str:
         more = f': {self.reason}' if self.reason else ''
-        told = [counted(self.calls, 'call'), counted(self.launches, 'launch')]
-        told += [counted(len(self.assumptions), 'assumption')] if self.assumptions else []
-        told += [counted(len(self.seams), 'seam')] if self.seams else []
-        return f'<{self.state} variant, {", ".join(told)}{" ".join(more.split())}>'
+        words = [counted(self.calls, 'call'), counted(self.launches, 'launch')]
+        words += [counted(len(self.assumptions), 'assumption')] if self.assumptions else []
+        words += [counted(len(self.seams), 'seam')] if self.seams else []
+        return f'<{self.state} variant, {", ".join(words)}{" ".join(more.split())}>'
 
     def __str__(self) -> str:
         lines = [repr(self)[1:-1]]
@@ -135,7 +135,7 @@ class Variant:
 
 
 def opaque(value: Any) -> bool:
-    """True for objects that a call is told by identity: people's own, whose attributes the environment watches."""
+    """True for objects that are compared by identity: those of the user's classes, whose attributes are watched."""
     cls = type(value)
     if issubclass(cls, tuple) or (issubclass(cls, np.ndarray) and cls is np.ndarray):
         return False

@@ -33,18 +33,17 @@ from capturekit.model.rules import Mode
 from capturekit.model.sparse import packed, unpacked
 from capturekit.recorder.capture import Capture
 
-#: Arguments of so many bytes are not copied: the graph's nodes are aimed at them. (Measured on an H100: aiming takes
-#: some 50 us and 10 for each node; fetching and comparing 64 MB takes 110.)
+#: Arguments of so many bytes are not copied: the graph's nodes are changed to use their addresses. (On an H100 that
+#: takes some 50 us and 10 us for each node; fetching and comparing 64 MB takes 110 us.)
 AIMED_BYTES = 64 << 20
-#: So many launches with numbers in memory are compared with eager runs: a use that the analysis misread would show.
+#: So many launches with numbers in memory are compared with eager runs, in case the analysis misread a use.
 _TRIED = 2
 
 
 class VariantRecorder:
     """Records one variant: the arguments are fetched, the function's work follows, the results are stored.
 
-    Large arguments are not fetched: the nodes use the caller's memory, and are aimed at other arrays when a call brings
-    some.
+    Large arguments are not fetched: the nodes use the caller's memory, and are changed when a call brings other arrays.
     """
 
     def __init__(
@@ -61,16 +60,16 @@ class VariantRecorder:
         self.form: Any = None
         self.ports: Ports | None = None
         self.drawn: list[Feed] = []
-        #: The arrays that nodes are aimed at, by argument.
+        #: The caller's arrays that nodes use, by argument.
         self.aims: dict[int, Any] = {}
         self.caller: Caller | None = None
         self.slots: NumberSlots | None = None
         self.aim = aim and not variant.assumptions and not variant.rehearsal.seams
 
     def record(self, given: Any, pieces: bool) -> Any:
-        """Record with the arguments of a call, and answer it; where it has numbers, that is left to a launch.
+        """Record with the arguments of a call, and return its result; a call with numbers is then answered by a launch.
 
-        What can't be recorded raises.
+        Raises if the function can't be recorded.
         """
         cupy = self.platform.cupy
         stream = cupy.cuda.get_current_stream()
@@ -110,10 +109,10 @@ class VariantRecorder:
             raise
 
     def _wait_for_others(self) -> None:
-        """Where parts of the call run while it is recorded, they run after all that anybody has begun.
+        """Wait for the device if parts of the call run while it is recorded, so that they come after earlier work.
 
-        And where CuPy has copied from the host, it asks the events behind its copies before the next: none may be left
-        that has not happened, as a recording can't ask.
+        Wait also if CuPy has copied from the host: before the next such copy CuPy asks the events of earlier ones,
+        which a capture forbids. So all of them must have happened before.
         """
         cuda, rehearsal = self.platform.cupy.cuda, self.variant.rehearsal
         if rehearsal.seams or rehearsal.records_events:
@@ -122,7 +121,7 @@ class VariantRecorder:
             cuda.alloc_pinned_memory(1)  # which drops the events that have happened
 
     def _must_follow_numbers(self) -> None:
-        """Raise where numbers can't be read from a place of the graph's."""
+        """Raise if the graph can't read numbers from its memory."""
         if self.variant.rehearsal.seams:
             raise errors.UnsupportedCallError(
                 'A number that changes from call to call',
@@ -171,7 +170,7 @@ class VariantRecorder:
         return [same_array(leaf) if i in self.aims else next(made) for i, leaf in enumerate(leaves)]
 
     def _can_aim(self, graph: Graph) -> bool:
-        """Find all addresses in the graph; False where some may be hidden."""
+        """Find all addresses in the graph's nodes; False if some may be hidden."""
         if graph._plan is not None or not graph._only_cupys():
             return False
         try:
@@ -259,14 +258,14 @@ class VariantRecorder:
             if self.variant.environment is not None and not known_memory:
                 raise errors.UnsupportedCallError(
                     "A result in memory that is not the graph's",
-                    rule='It is no argument, and none of the arrays that the function is known to reach.',
+                    rule='It is neither an argument nor one of the arrays that the function is known to reach.',
                     remedy='Pass it as an argument.',
                 )
             return Result('kept', array=array)
         return Result('new')
 
     def _first_call(self, graph: Graph, live: Live, leaves: Sequence[Any], stream: Any) -> Any:
-        """Make the variant ready, and finish the call that it was recorded with."""
+        """Finish the variant, and the call with which it was recorded."""
         variant = self.variant
         variant.graph, variant.backups = graph, live.host_calls.backups
         variant.slots, variant.untried = self.slots, _TRIED if self.slots is not None else 0
@@ -299,15 +298,15 @@ class VariantRecorder:
         return self._answer(leaves, results)
 
     def _take_back(self, live: Live, stream: Any) -> None:
-        """The recording failed after parts of it ran: what they wrote outside is put back."""
+        """Put back what parts of a failed recording wrote outside of the graph's memory while it was made."""
         assert live.parts.plan is not None
         with stream:
             live.parts.plan.put_back(live.host_calls.backups, None)
-        self.platform.cupy.cuda.runtime.deviceSynchronize()  # streams of the caller's may be next
+        self.platform.cupy.cuda.runtime.deviceSynchronize()  # other streams of the caller may read this next
 
     def _allocate(self) -> list[Any]:
         fences = self.variant.fences
-        return [self._like(block, None if fences is None else fences.home(block)) for block in self.blocks]
+        return [self._like(block, None if fences is None else fences.stream_for_result(block)) for block in self.blocks]
 
     def _like(self, block: Any, stream: Any) -> Any:
         if stream is None:

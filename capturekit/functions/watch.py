@@ -1,10 +1,10 @@
-"""One eager run, followed: the code that ran, the functions written in C that it called, what it can have read.
+"""Follows one eager run: the code that ran, the functions written in C that it called, and what it can have read.
 
-:class:`Watch` keeps what the code that ran can have read, as it was when the run began. No code of the user's is called
-for it: neither ``__eq__`` nor ``__getattr__`` nor properties.
+:class:`Watch` keeps all values that the code can have read, as they were when the run began. It calls no code of the
+user: neither ``__eq__`` nor ``__getattr__`` nor properties.
 
-Objects are told from those that the run made by what the garbage collector knew when the run began: all of that was
-there before. It is held until the run ends, so that nothing new can get the address of something old.
+Objects that existed before the run are distinguished from those that it made by the garbage collector's list when the
+run began. They are held until the run ends, so that no new object can get the address of an old one.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
 _SEARCHED = 1_000
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
-#: Under it are all finders and loaders, and the modules that they run.
+#: The frame under which all finders and loaders run, and the modules that they load.
 _IMPORT = sys.modules['_frozen_importlib']._find_and_load.__code__
 
-#: Modules of locks, and of what is made with them.
+#: The modules that define locks, or classes that use them.
 _OF_THREADS = frozenset({'threading', 'queue', 'concurrent', 'multiprocessing', 'asyncio'})
 
 _own_folder = os.path.dirname(os.path.abspath(__file__))
@@ -55,12 +55,12 @@ class Watch(CodeMet):
     """Follow one run of ``fn`` in this thread: ``with Watch(fn, is_array=...) as watch: fn(x)``.
 
     Arguments:
-        is_array: tells arrays, which are compared by identity.
-        skip: tells files whose code is not followed.
-        ignore: tells objects that are compared by the caller: as arguments, their attributes are not watched.
-        arguments: what ``fn`` is called with: what is in there and is not compared by the caller is watched.
-        array: the class of arrays, whose methods somebody may replace.
-        carries: tells at the end of the run whether launches can make changes of Python's state again.
+        is_array: returns True for arrays, which are compared by identity.
+        skip: returns True for files whose code is not followed.
+        ignore: returns True for objects that the caller compares: as arguments, their attributes are not watched.
+        arguments: what ``fn`` is called with. Values in it that the caller does not compare are watched.
+        array: the class of arrays, whose methods the user may replace.
+        carries: returns, at the end of the run, whether launches can repeat changes of Python state.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Watch(CodeMet):
         self._carries = carries
         self._environment: Environment | None = None
         self._previous: Any = None
-        #: The frame of Python's own that imports a module, while it does.
+        #: The frame of Python's import system while a module is imported.
         self._importing: FrameType | None = None
         self._calls: set[Any] = set()
 
     @property
     def environment(self) -> Environment:
-        """What was read.
+        """All that was read.
 
         Raises:
             RuntimeError: the block has not ended, or ended with an exception.
@@ -148,7 +148,7 @@ class Watch(CodeMet):
             if callable(self._previous):
                 sys.setprofile(self._previous)
             elif hasattr(self._previous, 'enable'):
-                self._previous.enable()  # cProfile before Python 3.12: not a function, and not to be set as one
+                self._previous.enable()  # cProfile before Python 3.12 is not a function and can't be set as one
         elif self._failure is None:
             self._unwatchable.append('the function set a profile function: what it ran afterwards is not known')
         try:
@@ -177,7 +177,7 @@ class Watch(CodeMet):
             self._failure = error
 
     def _while_importing(self, importing: FrameType, frame: FrameType, event: str) -> None:
-        """What finds, loads and runs a module runs once, also eagerly: what it reads is read in no later call."""
+        """Skip the code that finds, loads and runs a module: it runs once, so no later call reads what it reads."""
         if event == 'return' and frame is importing:
             self._importing = None
             name = frame.f_locals.get('name')
@@ -190,10 +190,10 @@ class Watch(CodeMet):
         if asked_by_user(importing.f_back, self._skip):
             self._doubt(importing.f_back, f'imports {frame.f_globals.get("__name__")} for the first time')
 
-    # What is called
+    # Calls
 
     def _called_in_c(self, frame: FrameType, function: Any) -> None:
-        """Look up a function written in C that the user's code calls, itself or through Python's own code."""
+        """Look up a function written in C that the user's code calls, directly or through the standard library."""
         code = frame.f_code
         known = self._codes.get(id(code))
         if known is not None and known[1] and not python_module(code.co_filename):
@@ -218,7 +218,7 @@ class Watch(CodeMet):
             self._settle()
 
     def _asked(self, frame: FrameType) -> None:
-        """The user's code, or Python's own for it, calls ``getattr`` or its like: watch the attribute it asks for."""
+        """Watch the attribute that code of the user, or of Python itself for it, asks ``getattr`` or its like for."""
         code = frame.f_code
         if self._everything or code.co_filename.startswith(_own_folder):
             return
@@ -236,15 +236,15 @@ class Watch(CodeMet):
             self._name((name,), (name,), False)
             self._settle()
 
-    def _doubt(self, frame: FrameType | None, deed: str) -> None:
-        """Something is not understood: say what, and at which line of the user's."""
+    def _doubt(self, frame: FrameType | None, action: str) -> None:
+        """Note that something is not understood: what it is, and the user's line."""
         while frame is not None and is_library_frame(frame, self._skip):
             frame = frame.f_back
         at = '' if frame is None else f' at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}'
-        self._unwatchable.append(f'the function {deed}{at}: what that reads is not known')
+        self._unwatchable.append(f'the function {action}{at}: what that reads is not known')
 
     def _library(self, frame: FrameType) -> None:
-        """Code of a library is entered: it may be of a kind that reads more than can be seen."""
+        """Note that code of a library is entered, which may read more than can be seen."""
         code = frame.f_code
         module = python_module(code.co_filename)
         name = code.co_name
@@ -322,7 +322,7 @@ class Watch(CodeMet):
         self._settle()
 
     def _met(self, frame: FrameType, code: CodeType) -> tuple[CodeType, bool]:
-        """Code runs for the first time: watch what it names, if it is the user's."""
+        """Note that code runs for the first time; if it is the user's, watch what it names."""
         foreign = code.co_filename.startswith(_own_folder) or is_library_frame(frame, self._skip)
         foreign = foreign or code.co_name == '<module>'
         known = self._codes[id(code)] = (code, foreign)
@@ -337,7 +337,7 @@ class Watch(CodeMet):
     # Arguments
 
     def _keep_arguments(self) -> None:
-        """Watch what is in the arguments, at any depth, and is not compared by value."""
+        """Watch the values in the arguments, at any depth, that are not compared by value."""
         todo = [(self._given, 'an argument')]
         while todo:
             value, name = todo.pop()
@@ -368,7 +368,7 @@ class Watch(CodeMet):
                 todo += [(part, name) for part in parts]
 
     def _by_value(self, value: Any) -> bool:
-        """True for what the caller compares by value: containers, instances of dataclasses, NumPy's arrays."""
+        """True for values that the caller compares by value: containers, dataclass instances, NumPy arrays."""
         assert self._ignore is not None
         cls = type(value)
         if among(cls, _PLAIN):

@@ -1,4 +1,4 @@
-"""One thing that is watched while a function runs, and compared at later calls."""
+"""One value that is watched while a function runs, and compared at later calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from capturekit.model.kept_values import Kept
 
 
 class WatchedValue:
-    """One thing that is watched.
+    """One value that is watched.
 
     Attributes:
         kind: 'global', 'variable' (a closure's), 'attribute', 'slot', 'class attribute', 'function', 'of CuPy' ...
@@ -41,7 +41,7 @@ class WatchedValue:
         return f'<{self.where()}>'
 
     def where(self, path: str = '') -> str:
-        """The thing in words: ``global cfg["lr"] of train.py``."""
+        """The value's place in words: ``global cfg["lr"] of train.py``."""
         before, after = self._where
         return f'{before} {self.key}{path}{after}'.lstrip()
 

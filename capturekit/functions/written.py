@@ -1,4 +1,4 @@
-"""The end of a run that was watched: what it changed itself of what is watched, and what is left to compare."""
+"""The end of a watched run: which watched values it changed itself, and what later calls compare."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from capturekit.model.value_changes import ValueDifference, difference
 
 
 def finish(watch: CodeMet, carries: bool = False) -> Environment:
-    """Make the environment of a run that has ended; the watch is empty then.
+    """Make the environment of a run that has ended, and empty the watch.
 
-    ``carries``: whether launches can make changes of Python's state again.
+    ``carries``: whether launches can repeat changes of Python state.
     """
     changes = StateChanges(watch)
     written = _written(watch, changes if carries else None)
@@ -60,14 +60,14 @@ def finish(watch: CodeMet, carries: bool = False) -> Environment:
     environment.too_much = isinstance(watch._failure, TooLong)
     environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()])
     environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
-    # Which containers are the same object tells who sees a change of one.
+    # If two places hold the same container, a change of it is visible in both.
     environment.by_identity = bool(watch._identities) or carried is not None
     _let_go(watch)
     return environment
 
 
 def _objects_of(watch: CodeMet) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
-    """The objects whose class and attributes count, as they are; and names that were looked for and are not there."""
+    """The objects whose class and attributes count, as they are; and names that code looked for and did not find."""
     watched = {id(entry.holder) for entry in watch._entries.values()}
     objects: list[tuple[Any, type, Any, Any]] = []
     missing: list[Any] = [
@@ -87,7 +87,7 @@ def _objects_of(watch: CodeMet) -> tuple[list[tuple[Any, type, Any, Any]], list[
 
 
 def _arrays_of(watch: CodeMet, carried: CarriedState | None) -> list[Any]:
-    """The arrays that the run reached, but for those that launches are given by what is carried along."""
+    """The arrays that the run reached, without those that carried state passes to launches as arguments."""
     if carried is None:
         return list(watch._keeper.arrays.values())
     found: dict[int, Any] = {}
@@ -115,7 +115,7 @@ def _itself(value: Any) -> Any:
 
 
 def given_back(environment: Environment, result: Any) -> str | None:
-    """Say which container in a result is not the run's own: a recording would give back a copy."""
+    """Say which container in a result the run did not make itself: a recording would return a copy of it."""
     todo, seen = [result], set()
     placed = [] if environment.carried is None else environment.carried.tuples
     while todo:
@@ -141,7 +141,7 @@ def _no_dictionary(value: object) -> None:
 
 
 def _all_names(watch: CodeMet) -> list[tuple[Any, Any, list[str]]]:
-    """Of objects, modules and classes all of whose attributes count: how to list their names, and what these were."""
+    """For objects, modules and classes all of whose attributes count: how to list their names, and the list."""
     names: list[tuple[Any, Any, list[str]]] = []
     for holder in watch._holders.values():
         get = holder.layout.dictionary
@@ -158,7 +158,7 @@ def _all_names(watch: CodeMet) -> list[tuple[Any, Any, list[str]]]:
 
 
 def _not_pythons(names: Any) -> list[str]:
-    """Names but for those that Python puts there itself: at a first warning, or a first copy."""
+    """The names without those that Python itself adds at a first warning or a first copy."""
     return [name for name in names if not name.startswith('__')]
 
 
@@ -171,13 +171,13 @@ def _names_in_class(cls: type) -> list[str]:
 
 
 def _aliases(watch: CodeMet) -> None:
-    """Containers among the arguments are made anew for a recording: nothing else may lead to them."""
+    """Refuse containers among the arguments that are also reached in another way: a recording gets copies of them."""
     for key, value in watch._own.items():
         if issubclass(type(value), (tuple, frozenset, slice)) and not is_dataclass(type(value)):
             continue
         if key in watch._keeper.memory or key in watch._holders:
             watch._unwatchable.append(f'{a(type(value))} is an argument and is reached in another way, too')
-    if watch._identities and len(watch._own) > 3:  # beside how they are passed
+    if watch._identities and len(watch._own) > 3:  # three of them only pass the arguments
         watch._unwatchable.append(f'{watch._identities} asks whether two objects are the same')
 
 
@@ -193,11 +193,11 @@ def _written(watch: CodeMet, changes: StateChanges | None) -> str | None:
             return f'the function makes the shape of an array {array.shape} that was {form[0]}'
     for entry in watch._entries.values():
         if entry.kind == 'draws':
-            continue  # told below
+            continue  # reported below
         value = entry.read()
         found = difference(entry.kept, value)
         if found is not None and (changes is None or not changes.add(entry, value)):
-            return _deed(entry, value, found)
+            return _change_in_words(entry, value, found)
     for (_, name), (values, file) in watch._made.items():
         if name in values:
             return f'the function creates global {name} of {file}'
@@ -214,7 +214,7 @@ def _written(watch: CodeMet, changes: StateChanges | None) -> str | None:
 
 
 def _drawn(watch: CodeMet) -> str | None:
-    """What the run took from generators, files and random numbers on the host."""
+    """Say what the run took from generators, files or random number generators on the host."""
     if watch._resumed is not None:
         return f'the function advances a generator: {watch._resumed}'
     for name, kept in watch._randomness.items():
@@ -229,7 +229,7 @@ def _drawn(watch: CodeMet) -> str | None:
 
 
 def _new_attribute(watch: CodeMet, holder: Holder) -> str | None:
-    """An attribute that the run made. Of modules, and of objects that aren't the user's, one that is named."""
+    """An attribute that the run made; in modules and in objects that are not the user's, only one that code names."""
     layout = holder.layout
     now = set(layout.dictionary(holder.value)) if layout.dictionary is not None else set()
     new = now - holder.start.keys()
@@ -243,8 +243,8 @@ def _new_attribute(watch: CodeMet, holder: Holder) -> str | None:
     return min(new, default=None)
 
 
-def _deed(entry: WatchedValue, value: Any, found: ValueDifference) -> str:
-    """What the function did to something that is watched."""
+def _change_in_words(entry: WatchedValue, value: Any, found: ValueDifference) -> str:
+    """Say what the function did to a watched value."""
     if entry.value is MISSING:
         return f'the function creates {entry.where()}'
     if value is MISSING:

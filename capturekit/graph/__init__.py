@@ -1,1 +1,1 @@
-"""The executable graph: launched, updated, edited, aimed at other arrays, measured."""
+"""The executable graph: launched, updated, edited, pointed at other arrays, measured."""

@@ -1,4 +1,4 @@
-"""A graph changed after its recording, node by node.
+"""Changes of single nodes of a graph after its recording.
 
 Launches run the executable graph, and ``graph.nodes`` reads the definition. Each change is made in both, so that
 ``graph.nodes`` shows what the next launch runs. CUDA C++ Programming Guide, "Updating Instantiated Graphs",
@@ -38,7 +38,7 @@ _AGAIN = 'Record again, and let the graph take that over: `graph.update(other)`.
 
 
 class Lent:
-    """Memory and host functions of a graph that is part of another; given back with that one's memory."""
+    """Memory and host functions of a graph that is embedded in another; given back with the other graph's memory."""
 
     def __init__(self, memory: GraphMemory, made: Any) -> None:
         self._lease = memory.hold()
@@ -102,19 +102,19 @@ class Changeable:
         shared: int | None = None,
         args: Mapping[int, Any] | None = None,
     ) -> None:
-        """Give a kernel's node another grid, block, shared memory or arguments (``cudaGraphExecKernelNodeSetParams``).
+        """Give a kernel node another grid, block, shared memory or arguments (``cudaGraphExecKernelNodeSetParams``).
 
         Args:
-            node: one of ``graph.nodes``, or its number. What is not named stays.
-            grid, block: one to three positive numbers. shared: bytes of dynamic shared memory.
-            args: by the argument's number, an array, a NumPy scalar, or a number of Python's where the kernel is one of
-                CuPy's own. An array of CuPy's kernels must have as many elements, one after the other, of the same
-                dtype. The graph keeps the arrays.
+            node: one of ``graph.nodes``, or its number. Parameters that are left out stay.
+            grid, block: one to three positive whole numbers. shared: bytes of dynamic shared memory.
+            args: new arguments by number, counted from 0: a CuPy array or a NumPy scalar, or a Python number if CuPy
+                made the kernel. For a kernel that CuPy made, an array must be contiguous, with as many elements of the
+                same dtype as before. The graph keeps the arrays.
 
         Raises:
             UpdateError: CUDA refuses, or the node can not be changed. TypeError, ValueError, IndexError: an argument
-            does not fit. ClosedError: the graph is closed. Then nothing has changed. Launches under way are not
-            touched; the next ones do what was set.
+            does not fit. ClosedError: the graph is closed. If it raises, nothing has changed. Launches that have begun
+            are not affected; later ones do what was set.
         """
         with self._changing('Graph.set_kernel()', node, 'kernel') as at:
             detail = at.info.detail
@@ -135,7 +135,7 @@ class Changeable:
             self._apply(at, change, [value for value in (args or {}).values() if self._is_array(value)])
 
     def set_memcpy(self, node: Node | int, *, dst: Any = None, src: Any = None, nbytes: int | None = None) -> None:
-        """Give a copy's node other ends or another size (``cudaGraphExecMemcpyNodeSetParams1D``).
+        """Give a copy node another source, destination or size (``cudaGraphExecMemcpyNodeSetParams1D``).
 
         Args:
             node: one of ``graph.nodes``, or its number. What is not named stays.
@@ -154,12 +154,12 @@ class Changeable:
     def set_memset(
         self, node: Node | int, *, dst: Any = None, value: int | None = None, nbytes: int | None = None
     ) -> None:
-        """Give a memset's node another address, value or size (``cudaGraphExecMemsetNodeSetParams``).
+        """Give a memset node another address, value or size (``cudaGraphExecMemsetNodeSetParams``).
 
         Args:
             node: one of ``graph.nodes``, or its number. What is not named stays.
-            dst: a CuPy array, C-contiguous, which the graph keeps; or an address of device memory.
-            value: what each element of the memset becomes (a byte's, as CuPy records them).
+            dst: a C-contiguous CuPy array, which the graph keeps; or an address of device memory.
+            value: the new value of each element of the memset (a byte in those that CuPy records).
             nbytes: bytes to set. CUDA may refuse another size than before.
 
         Raises as :meth:`set_kernel`.
@@ -173,8 +173,8 @@ class Changeable:
             self._apply(at, lambda: self._device.set_memset(self._made.graph, at.handle, to, now, size), [dst])
 
     def set_host(self, node: Node | int, fn: Callable[[Any], Any], arg: Any = None) -> None:
-        """Let a host node call ``fn(arg)`` (``cudaGraphExecHostNodeSetParams``): in a thread of CUDA's, which must not
-        call CUDA. Both are kept by the graph. Raises as :meth:`set_kernel`."""
+        """Let a host node call ``fn(arg)`` (``cudaGraphExecHostNodeSetParams``). CUDA calls it in its own thread, where
+        it must not call CUDA. The graph keeps both. Raises as :meth:`set_kernel`."""
         if not callable(fn):
             raise TypeError(f'set_host() takes a function, got {type(fn).__name__}')
         with self._changing('Graph.set_host()', node, 'host') as at:
@@ -182,7 +182,7 @@ class Changeable:
             self._apply(at, lambda: self._device.set_host(self._made.graph, at.handle, call), [])
 
     def set_event(self, node: Node | int, event: Any) -> None:
-        """Let an event's node record, or wait for, another CuPy event, which the graph keeps
+        """Let an event node record, or wait for, another CuPy event, which the graph keeps
         (``cudaGraphExecEventRecordNodeSetEvent``, ``cudaGraphExecEventWaitNodeSetEvent``). Raises as
         :meth:`set_kernel`."""
         ptr = getattr(event, 'ptr', None)
@@ -192,11 +192,11 @@ class Changeable:
             self._apply(at, lambda: self._device.set_event(self._made.graph, at.handle, ptr), [event])
 
     def set_child(self, node: Node | int, other: Changeable) -> None:
-        """Let a child graph's node run what ``other`` runs now (``cudaGraphExecChildGraphNodeSetParams``).
+        """Let a child graph node run what ``other`` runs now (``cudaGraphExecChildGraphNodeSetParams``).
 
-        ``other`` must have the same nodes and edges, in the same order, as what the node runs so far. It stays as it
-        is and may be closed: what its nodes use is kept by this graph. Priorities of its lanes count only where this
-        graph heeds those of its own. Raises as :meth:`set_kernel`.
+        ``other`` must have the same nodes and edges, in the same order, as the present child graph. It stays as it is
+        and may be closed: this graph keeps what the nodes use. Priorities of its lanes count only if this graph uses
+        those of its own lanes. Raises as :meth:`set_kernel`.
         """
         if not isinstance(other, Changeable):
             raise TypeError(f'set_child() takes another capturekit.Graph, got {type(other).__name__}')
@@ -235,11 +235,11 @@ class Changeable:
         with self._changing('Graph.enabled()', node) as at:
             return at.number not in self._names.off
 
-    # -- the ways in --------------------------------------------------------------------------------------------
+    # -- checks and locks ---------------------------------------------------------------------------------------
 
     @contextmanager
     def _relaxed(self) -> Iterator[None]:
-        """The graph's device, and a thread mode in which no open capture is hurt."""
+        """Make the graph's device current, in a capture mode in which the calls lose no open capture."""
         old = self._device.exchange_thread_mode(Mode.RELAXED)
         try:
             with self._inside(), current().cupy.cuda.Device(self.device_id):
@@ -294,7 +294,7 @@ class Changeable:
         return _At(call, number, handle, self._names.sources[number], info)
 
     def _name(self) -> None:
-        """Find out the handles of the nodes, by number.
+        """Look up the handles of the nodes, by number.
 
         After an update CUDA does not report which node replaced which (two lanes that were recorded in the other order
         are paired by their kinds). So the executable graph is instantiated anew, once, from the definition.
@@ -311,7 +311,7 @@ class Changeable:
         self._names.sources.update(numbers)
 
     def _aim(self) -> None:
-        """Let launches use the present executable graph."""
+        """Bind ``launch`` to the present executable graph."""
         launch, x, now = self._device.graph_launch, self._made.graphExec, self._current
         self._shut(lambda: launch(x, now().ptr))
 

@@ -1,7 +1,7 @@
 """A recorded graph, which can be launched, uploaded, examined and closed. It can replace a ``cupy.cuda.Graph``.
 
 CUDA C++ Programming Guide, "CUDA Graphs": a graph is a definition; an executable graph is launched, and never runs
-beside itself: a launch waits, on the device, for the one before. ``cudaGraph_t`` is not thread-safe, so calls on
+twice at once: a launch waits, on the device, for the one before. ``cudaGraph_t`` is not thread-safe, so calls on
 one graph take turns here.
 """
 
@@ -49,8 +49,8 @@ for what they wait for.
 
 Raises:
     ClosedError: the graph was closed.
-    AssumptionError: a value assumed while recording is another one now; what follows it has not run.
-    TypeError: ``stream`` is no stream. ValueError: it is of another device.
+    AssumptionError: a value that was assumed while recording is different now; nothing after it has run.
+    TypeError: ``stream`` is not a stream. ValueError: it belongs to another device.
     UnsupportedCallError: the stream is being captured (900).
     EscapedWorkError, LegacyStreamError: this thread has a capture open, and the stream is not in it.
 """
@@ -88,10 +88,10 @@ class Graph(Rebindable, Measurable, Updatable):
         '_plan': None,
         '_shut': None,
         '_topology': None,
-        'counted': 'how many of its launches ck.statistics(reset=True) has told already',
+        'counted': 'how many of its launches ck.statistics(reset=True) has already reported',
         'device_id': 'the device the graph lives on',
         'launch': _LAUNCH,
-        'recording': 'the story of its capture',
+        'recording': 'the Recording of its capture',
     }
 
     _before: Callable[[bool, int], None]
@@ -130,7 +130,7 @@ class Graph(Rebindable, Measurable, Updatable):
         inside: Callable[[], AbstractContextManager[None]],
         plan: Plan | None = None,
     ) -> Graph:
-        """Make a graph of what a capture recorded, which is launched by ``launch``, or step by step by ``plan``.
+        """Make a graph from what a capture recorded. ``launch`` launches it, or ``plan`` does so step by step.
 
         ``lease`` holds what the graph needs, and is handed over to it.
         """
@@ -159,9 +159,9 @@ class Graph(Rebindable, Measurable, Updatable):
         return self
 
     def _launcher(self, launch: Callable[[], None]) -> tuple[Callable[..., None], Callable[..., None]]:
-        """The function behind ``graph.launch``, with all it needs bound to it, because it is called very often; and the
-        function that shuts it. It must not keep the graph alive. A lock is only taken where there is another thread:
-        it would cost an eighth of a launch."""
+        """Return the function behind ``graph.launch`` and one that shuts it. All that the first needs is bound to it,
+        because it is called very often, but it must not keep the graph alive. It takes a lock only if there is another
+        thread, because a lock would cost an eighth of a launch."""
         captures, threads = self._topology.captures, _thread._count
         graph = weakref.ref(self)
         launches = 0
@@ -169,12 +169,12 @@ class Graph(Rebindable, Measurable, Updatable):
         def fast(stream: Any = None) -> None:
             nonlocal launches
             if stream is not None or captures or threads():
-                elsewhere(stream)
+                on_stream(stream)
                 return
             launch()
             launches += 1
 
-        def elsewhere(stream: Any) -> None:
+        def on_stream(stream: Any) -> None:
             found = graph()
             if found is None:
                 raise _closed('Graph.launch()')
@@ -240,7 +240,7 @@ class Graph(Rebindable, Measurable, Updatable):
         return stream_handle(stream)
 
     def upload(self, stream: Any = None) -> None:
-        """Put the graph on the device ahead of its first launch (``cudaGraphUpload``). Errors as :meth:`launch`."""
+        """Put the graph on the device before its first launch (``cudaGraphUpload``). Raises as :meth:`launch`."""
         ptr = self._current().ptr if stream is None else self._checked(stream)
         if self._topology.captures:
             self._before(True, ptr)
@@ -253,11 +253,11 @@ class Graph(Rebindable, Measurable, Updatable):
                 self._device.graph_upload(executable, ptr)
 
     def constants(self) -> list[dict[str, Any]]:
-        """What came from the host and is the same at every launch.
+        """List the values that came from the host and are the same at every launch.
 
         Uploaded arrays with ``'kind': 'upload'``, ``'at'`` (file, line, function) and ``'nbytes'``; scalar arguments of
-        CuPy's kernels with ``'kind': 'scalar'``, ``'kernel'``, ``'argument'``, ``'dtype'`` and ``'value'``. Reads the
-        nodes, so it takes some microseconds for each. Raises ClosedError on a closed graph.
+        CuPy's kernels with ``'kind': 'scalar'``, ``'kernel'``, ``'argument'``, ``'dtype'`` and ``'value'``. Reading the
+        nodes takes some microseconds for each. Raises ClosedError on a closed graph.
         """
         with self._lock:
             if self._made is None:
@@ -273,19 +273,21 @@ class Graph(Rebindable, Measurable, Updatable):
 
     @property
     def nodes(self) -> list[Node]:
-        """Every node, in the order of recording: kind, name, line, lane, arguments. Asks the driver each time.
+        """Every node, in the order of recording: kind, name, line, lane, arguments.
 
-        Some microseconds for each node. Raises ClosedError on a closed graph.
+        Each access asks the driver, which takes some microseconds for each node. Raises ClosedError on a closed graph.
         """
         return self._look('Graph.nodes').nodes
 
     @property
     def edges(self) -> list[tuple[int, int]]:
-        """Pairs (from, to) of nodes' numbers. Raises ClosedError on a closed graph."""
+        """The edges, as pairs (from, to) of nodes' numbers. Raises ClosedError on a closed graph."""
         return self._look('Graph.edges').edges
 
     def describe(self) -> Recording:
-        """Write all nodes and edges into ``recording``, for saving and drawing, and return it. Errors as ``nodes``."""
+        """Write all nodes and edges into ``recording``, for saving and drawing, and return it.
+
+        Raises ClosedError on a closed graph."""
         fill(self.recording, self._look('Graph.describe()'))
         return self.recording
 
@@ -313,46 +315,47 @@ class Graph(Rebindable, Measurable, Updatable):
                 reads. Those that are changed in place are compared, too.
             outputs: the arrays that ``fn`` returned while it was recorded and that the graph writes, in the same order,
                 shapes and dtypes. Leave it out if ``fn`` only changes arguments in place.
-            values: contents for the arrays among ``args`` in their order, once a round, where random ones will not do.
-                None: random ones in the range of the present contents, as :func:`capturekit.analysis.verify.changed`
-                makes them.
+            values: for each round, the contents of the arrays among ``args``, in their order. None: random contents
+                in the range of the present ones, made by :func:`capturekit.analysis.verify.changed`.
             rounds: how many rounds with other contents, after one with the present contents.
-            rtol, atol: what counts as equal, as in ``numpy.allclose``. None: the root of the dtype's precision, and
-                that times the largest element. Whole numbers and booleans must be the same.
+            rtol, atol: what counts as equal, as in ``numpy.allclose``. None: the square root of the dtype's precision,
+                and for ``atol`` that times the largest element. Whole numbers and booleans must be the same.
 
         Raises:
-            TypeError, ValueError: an argument is none of these; ``fn`` returns other arrays than ``outputs``.
+            TypeError, ValueError: an argument is not as described; ``fn`` returns other arrays than ``outputs``.
             ClosedError: the graph was closed. UnmatchedError: this thread has a capture open.
-            UnsupportedCallError: the graph of a ``@graphed`` function, which calls alone launch.
+            UnsupportedCallError: the graph belongs to a ``@graphed`` function, and only calls of that may launch it.
             Whatever ``fn`` raises on the inputs as they are.
 
-        On CuPy's current stream; waits for it. Threads: nobody else may use the graph or the arrays meanwhile.
+        It works on CuPy's current stream and waits for it. Threads: no other thread may use the graph or the arrays
+        during the call.
         """
         return verify(self, fn, args, outputs, values, rounds, rtol, atol, sys._getframe(1))
 
     def races(self, *, observe: bool = False) -> Races:
         """Find nodes that touch the same memory, at least one of them writing, with no path between them.
 
-        ``print(graph.races())`` names for each both nodes with their lines, the memory and the edge that is missing. It
-        is certain where both are kernels of CuPy's, copies or memsets, whose arguments show what they read and write,
-        to the byte; possible where only a kernel's author or a library knows, and where elements are chosen as the
-        kernel runs: ``raw`` arguments, ``where=``, an ``if`` in an elementwise kernel. Memory that is reached through
-        textures and tables of addresses is not seen. Disabled nodes touch nothing. Some 20 microseconds for each node.
+        ``print(graph.races())`` names, for each race, both nodes with their lines, the memory and the missing edge. A
+        race is certain if both nodes are CuPy's kernels, copies or memsets, whose arguments show to the byte what they
+        read and write. It is possible if only a kernel's author or a library knows that, or if elements are chosen as
+        the kernel runs: ``raw`` arguments, ``where=``, an ``if`` in an elementwise kernel. Memory that is reached
+        through textures and tables of addresses is not seen. Disabled nodes touch nothing. The search takes some
+        20 microseconds for each node.
 
         Args:
-            observe: find out which nodes write, by running such kernels alone, once each, after all that comes before
-                them: memory that changes was written; memory that does not, while other memory does, is taken as
-                only read, and listed in the report's ``notes``. What nodes write on the device is put back, from a copy
-                as large; on the host it is not. Most is seen before the first launch, before there are results. On the
-                simulated device the two orders of each pair are run as well, and ``race.order`` is the one that gives a
-                different result.
+            observe: whether to find out which nodes write, by running such kernels alone, once each, after all nodes
+                before them. Memory that changes was written. Memory that does not change, while other memory does, is
+                taken as only read, and listed in the report's ``notes``. Device memory is put back from a copy of the
+                same size; host memory is not. This finds most before the first launch, when memory holds no results
+                yet. On the simulated device the two orders of each pair are run as well, and ``race.order`` is the one
+                that gives a different result.
 
         Raises:
             TypeError: ``observe`` is not a bool. ClosedError: the graph was closed.
-            UnmatchedError: ``observe``, and this thread has a capture open.
+            UnmatchedError: ``observe`` is True, and this thread has a capture open.
 
-        With ``observe``, on CuPy's current stream, and waits for it; launches on others have ended. Threads: nobody
-        else may use the arrays meanwhile.
+        With ``observe`` it works on CuPy's current stream and waits for it; launches on other streams must have ended.
+        Threads: no other thread may use the arrays during the call.
         """
         frame = sys._getframe(1)
         check(observe, frame)
@@ -363,16 +366,17 @@ class Graph(Rebindable, Measurable, Updatable):
                 return races_of(self, self._parts(), self._look_in(), observe, frame)
 
     def concurrency(self, timeline: Timeline | None = None) -> Concurrency:
-        """Tell whether lanes overlap, how much they could, and what is in the way: ``print(graph.concurrency())``.
+        """Report whether lanes overlap, how much they could, and what hinders them: ``print(graph.concurrency())``.
 
         Args:
             timeline: from :meth:`measure`. None: the one in ``recording.timeline``, else it is measured now, which
                 launches the graph.
 
         Raises:
-            TypeError, ValueError: ``timeline`` is not one, or belongs to another graph. What :meth:`measure` raises.
+            TypeError, ValueError: ``timeline`` is not a Timeline, or belongs to another graph. What :meth:`measure`
+            raises, if it has to measure.
 
-        Threads: calls take turns. Some milliseconds for each hundred nodes.
+        Threads: calls take turns. A call takes some milliseconds for each hundred nodes.
         """
         if timeline is not None and not isinstance(timeline, Timeline):
             raise TypeError(f'timeline comes from graph.measure(), got {type(timeline).__name__}')
@@ -382,14 +386,15 @@ class Graph(Rebindable, Measurable, Updatable):
             with self._relaxed():
                 look = self._look_in()
                 if len(look.nodes) != len(found.nodes):
-                    told = f'{counted(len(found.nodes), "node")}, and the graph has {len(look.nodes)}'
-                    raise ValueError(f'the timeline is of another graph: it has {told}')
+                    size = f'{counted(len(found.nodes), "node")}, and the graph has {len(look.nodes)}'
+                    raise ValueError(f'the timeline is of another graph: it has {size}')
                 return study(self, self._parts()[0], look, found)
 
     def show(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Show it with all its nodes: in a notebook as a page, on a terminal as text; or write it to a file.
+        """Show the graph with all its nodes: in a notebook as a page, on a terminal as text; or write it to a file.
 
-        As :meth:`Recording.show <capturekit.Recording.show>`; of a closed graph it shows what is known.
+        ``path`` is that of :meth:`Recording.show <capturekit.Recording.show>`. For a closed graph it shows what the
+        recording has.
         """
         self._shown().show(path)
 
@@ -424,7 +429,7 @@ class Graph(Rebindable, Measurable, Updatable):
             return ''.join(str(self._device.graph_dot(part, flags)) for part in parts)
 
     def _lend(self, memory: GraphMemory) -> None:
-        """Another graph holds a copy of this one: what its nodes use lives as long as that one's memory."""
+        """Let ``memory``, another graph's, keep what this graph's nodes use: that graph holds a copy of this one."""
         with self._lock:
             if self._made is None:
                 raise _closed('Capture.embed()')
@@ -450,7 +455,7 @@ class Graph(Rebindable, Measurable, Updatable):
 
     @property
     def launches(self) -> int:
-        """How often it was launched so far, by hand or by calls of a ``@graphed`` function."""
+        """How often the graph was launched so far, by :meth:`launch` or by calls of a ``@graphed`` function."""
         return self._counted() + self._by_name + (0 if self._plan is None else self._plan.launches)
 
     @property

@@ -61,26 +61,25 @@ class Measurable(Changeable):
         :meth:`describe`, so that the recording can be drawn and saved with it. Start and end of each node are medians,
         with what the measuring itself costs taken off. ``timeline.by`` says how they were measured:
 
-        - 'profiler': NVIDIA's CUPTI watched (``pip install nvidia-cuda-cupti``; PyTorch brings it). Start and end are
-          within 2 us or 3 % of what kernels see themselves, whichever is more; on a lane that the rest does not wait
-          for, each node before adds up to 0.3 us; with 32 lanes of short kernels single starts were 11 us off. CUPTI
-          keeps about half a megabyte of device memory each time. A graph of several devices can be measured by it only:
-          its clock is one for all (on two H200, nodes behind each other never seemed to overlap).
-        - 'events': a copy of the graph with an event before and behind each node. The duration of a node includes two
+        - 'profiler': NVIDIA's CUPTI timed the nodes (``pip install nvidia-cuda-cupti``; PyTorch brings it). Start and
+          end are within 2 us or 3 % of what kernels measure themselves, whichever is more. On a lane that the rest does
+          not wait for, each earlier node adds up to 0.3 us; with 32 lanes of short kernels single starts were 11 us
+          off. CUPTI keeps about half a megabyte of device memory each time. Only CUPTI can measure a graph of several
+          devices, because it has one clock for all (on two H200, nodes in a row never seemed to overlap).
+        - 'events': a copy of the graph with an event before and after each node. The duration of a node includes two
           to three microseconds for starting and ending it, and lanes of many short nodes look less parallel than they
           are.
         - 'model': the simulated device computes the times. ``timeline.source`` says, too, that nothing was measured.
 
-        The graph runs ``2 * (launches + warmup) + 1`` times: once as by :meth:`launch`, then by itself, then as it is
-        timed. Arrays that it changes in place are changed that often, and more often where the profiler fails
-        meanwhile, which the note says. By events, edges that let a kernel begin before another one ends are treated as
-        ordinary edges.
+        The graph runs ``2 * (launches + warmup) + 1`` times: once as by :meth:`launch`, then without timing its nodes,
+        then with. Arrays that it changes in place are changed that often, or more often if the profiler fails, which
+        the note says. For 'events', edges that let a kernel begin before another one ends become ordinary edges.
 
         Args:
             launches: the number of launches of each kind that the medians are taken of. warmup: how many come first.
-            by: 'profiler' or 'events': use only this one. None: the profiler where it is available and there are no
-                other threads; otherwise ``timeline.note`` says why not. Asking for it beside other threads (a notebook
-                has some) is safe while none of them uses the device: CUPTI may not be detached then.
+            by: 'profiler' or 'events': use only this one. None: the profiler if it is available and there are no other
+                threads, else events; ``timeline.note`` then says why. With other threads (a notebook has some),
+                'profiler' is safe as long as none of them uses the device: CUPTI must not be detached while one does.
 
         Raises:
             TypeError, ValueError: ``launches`` is not a whole number of 1 or more, ``warmup`` not one of 0 or more, or
@@ -91,9 +90,9 @@ class Measurable(Changeable):
                 ClosedError: it is closed. What :meth:`launch` raises, as the graph of a ``@graphed`` function does.
                 Then nothing has been measured, and the recording is as it was.
 
-        On CuPy's current stream, for which it waits. Takes some microseconds for each node and launch, besides the
-        launches. Threads: other calls on the graph wait meanwhile, and other measurements by the profiler; what else
-        runs on the device makes times longer. Do not call it while another profiler that uses CUPTI is active,
+        It works on CuPy's current stream and waits for it. It takes some microseconds for each node and launch, besides
+        the launches. Threads: other calls on the graph, and other measurements by the profiler, wait for it; other work
+        on the device makes times longer. Do not call it while another profiler that uses CUPTI is active,
         such as ``torch.profiler``: CUPTI serves one at a time. CUDA Driver API, "Graph Management"; CUPTI User's Guide.
         """
         counts = _positive('launches', launches, 1), _positive('warmup', warmup, 0)
@@ -280,10 +279,10 @@ def _without_marks(raw: Mapping[int, _Stamps], before: Mapping[int, set[int]], i
     found: _Spans = {}
     zeros = np.zeros(len(next(iter(raw.values()), ())))
     for number, earlier in before.items():
-        told = [ends[a] for a in earlier]
-        # the start mark of a first node comes behind a mark, too, wherever those of the others come
-        ended = _latest([raw_end for raw_end, _end in told]) if told else zeros + (inside - between)
-        start = _latest([end for _raw_end, end in told]) if told else zeros
+        ends_before = [ends[a] for a in earlier]
+        # the start mark of a first node comes after a mark, too, wherever those of the others come
+        ended = _latest([raw_end for raw_end, _end in ends_before]) if ends_before else zeros + (inside - between)
+        start = _latest([end for _raw_end, end in ends_before]) if ends_before else zeros
         if number in raw:
             starts, stops = raw[number].T
             start = start + np.maximum(starts - ended - between, 0)

@@ -1,4 +1,4 @@
-"""Graphs aimed at other arrays: nodes that read or write the old memory use the new, and nothing is copied.
+"""``graph.rebind()``: nodes that read or write an old array use a new one instead, and nothing is copied.
 
 CUDA C++ Programming Guide, "Individual Node Update".
 """
@@ -20,10 +20,10 @@ from capturekit.graph.edit import Changeable, _At, _failure, _words
 from capturekit.launch.graph_memory import extent
 from capturekit.model.errors import CudaCallError
 
-#: Arguments of so many bytes may be a tensor map, which holds an address where nobody can read it (cuTensorMapEncode).
+#: Arguments of so many bytes may be a tensor map, which holds an address in an unknown place (cuTensorMapEncode).
 _MAP = 128
 _WORD = 8
-#: Words below are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
+#: Words below this value are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
 _LOWEST = 1 << 32
 _OURS = ('cupy_', 'capturekit_')
 _AGAIN = 'Copy into the old array instead, or record again with the new one.'
@@ -122,18 +122,18 @@ class Index:
         return found < len(self.inside) and self.inside[found] < high
 
     def no_end_at(self, high: int) -> None:
-        """Refuse the address just behind an array in a kernel that is not CuPy's: it may be where its work ends."""
+        """Refuse an address just after an array in a kernel that CuPy did not make: it may mark the end of its work."""
         first = bisect_left(self.words, high, key=_address)
         for word in self.words[first:]:
             if word.address > high:
                 return
             if word.slot.at.info.kind == 'kernel' and not own(word.slot.at):
                 at = _words(word.slot.at)
-                rule = f'{at} uses the address behind the old array, which may be the end of its work or another array.'
+                rule = f'{at} uses the address after the old array, which may be the end of its work or another array.'
                 raise _failure('Graph.rebind()', rule, _AGAIN)
 
     def move(self, moved: dict[int, int]) -> None:
-        """Words, by their place in the list, have other addresses."""
+        """Note the new addresses of words, by the words' places in the list."""
         for number, address in moved.items():
             self.words[number] = replace(self.words[number], address=address)
         self.words.sort(key=_address)
@@ -144,7 +144,7 @@ def _address(word: _Word) -> int:
 
 
 def own(at: _At) -> bool:
-    """True for the kernels that CuPy makes, and ours, whose arguments are known."""
+    """True for the kernels of CuPy and capturekit, whose arguments are known."""
     return at.info.name.startswith(_OURS)
 
 
@@ -158,13 +158,13 @@ class Rebindable(Changeable):
     def rebind(self, *pairs: tuple[Any, Any]) -> int:
         """Let every node that reads or writes the first array of a pair use the second; return how many were changed.
 
-        ``graph.rebind((x, new_x), (y, new_y))``. This concerns views as well: an address in the old array's memory
-        becomes the one at the same offset in the new array. Both arrays have the same shape, dtype and strides, on the
-        graph's device. Two arrays may change places. The graph keeps the new ones, and drops those that an earlier call
-        had put in their place. Either all of it is done or nothing; launches under way are not affected. The first call
-        reads all nodes; after that each takes some microseconds for each node that is changed. In a kernel of your own,
-        an argument that could be an address inside the array is taken for one; in other kernels' structures, so is any
-        word.
+        ``graph.rebind((x, new_x), (y, new_y))``. Views are replaced as well: an address in the old array's memory
+        becomes the one at the same offset in the new array. Both arrays must have the same shape, dtype and strides,
+        and lie on the graph's device. Two arrays may change places. The graph keeps the new arrays, and drops those
+        that an earlier call had put in their place. Either all nodes are changed or none; launches that have begun are
+        not affected. The first call reads all nodes; later calls take some microseconds for each node that is changed.
+        In a kernel of your own, an argument that could be an address inside the array is taken for one; in other
+        kernels' structures, so is any word.
 
         Raises:
             TypeError: the arguments are not pairs of arrays. ValueError: they do not fit, no node uses an old one, or
@@ -209,11 +209,11 @@ class Rebindable(Changeable):
         return _Move(low, high, extent(new)[0])
 
     def _apply(self, at: _At, change: Callable[[], Change], arrays: list[Any]) -> None:
-        self._index = None  # a node is given something else
+        self._index = None  # the node's addresses change
         super()._apply(at, change, arrays)
 
     def set_child(self, node: Node | int, other: Changeable) -> None:
-        self._index = None  # other addresses lie in it from now on
+        self._index = None  # the child graph has other addresses
         super().set_child(node, other)
 
     def _only_cupys(self) -> bool:
@@ -221,7 +221,7 @@ class Rebindable(Changeable):
         infos = self._device.node_infos(self._made.graph)
         return all(info.kind != 'kernel' or info.name.startswith(_OURS) for info in infos)
 
-    # -- what there is ------------------------------------------------------------------------------------------
+    # -- the addresses in the nodes -----------------------------------------------------------------------------
 
     def _indexed(self) -> Index:
         if not self._names.handles:
@@ -324,7 +324,7 @@ def _addresses(given: Argument, at: _At, own: bool) -> Iterable[tuple[int, int, 
 
 
 def _reach(data: bytes) -> int:
-    """Bytes from the first element of an array to the end of its last, where its structure tells: strides in it."""
+    """Bytes from an array's first element to the end of its last, where its structure has the strides."""
     words = struct.unpack(f'{len(data) // _WORD}q', data[: len(data) // _WORD * _WORD])
     ndim, odd = divmod(len(words) - 2, 2)
     if odd or ndim < 1:

@@ -1,4 +1,4 @@
-"""A graph taken over by another recording as a whole, in place where CUDA can, and copied.
+"""``graph.update()`` and ``graph.clone()``: a whole graph replaced by another recording, or copied.
 
 CUDA C++ Programming Guide, "Updating Instantiated Graphs", "Whole Graph Update".
 """
@@ -47,17 +47,17 @@ class Updatable(Changeable):
         __slots__ = ()  # the subclass has them all
 
     def update(self, other: Updatable, *, instantiate: bool = False) -> Update:
-        """Take over what ``other`` does, from the next launch on, in place: ``cudaGraphExecUpdate``.
+        """Let the next launches do what ``other`` does, by updating this graph in place (``cudaGraphExecUpdate``).
 
-        CUDA does so where ``other`` has as many nodes of the same kinds with the same edges, recorded in the same
-        order, and both heed the same priorities or none; kernels may be others, and nearly all parameters. ``other`` is
-        used up: it is closed, and what it holds (memory, arrays, host functions, its recording) is this graph's. What
-        this graph held is given back; arrays that still lie in there keep their memory. That waits for launches under
-        way where there is memory to give back.
+        CUDA can do so if ``other`` has as many nodes of the same kinds with the same edges, recorded in the same order,
+        and if both use the priorities of their lanes or neither does; kernels and nearly all parameters may differ.
+        ``other`` is closed, and what it held (memory, arrays, host functions, its recording) belongs to this graph.
+        What this graph held before is given back; arrays that still lie there keep their memory. If there is memory to
+        give back, the call waits for launches that have begun.
 
         Args:
             other: another recording, of the same device.
-            instantiate: where CUDA refuses, take another executable graph instead of raising.
+            instantiate: True: if CUDA refuses, make a new executable graph instead of raising.
 
         Returns an :class:`Update`: ``how`` ('updated' or 'instantiated'), ``why``, ``seconds``, ``differences`` (up to
         1,000 nodes).
@@ -117,7 +117,7 @@ class Updatable(Changeable):
         return why, reasons(found, new.numbers.get(node))
 
     def _reordered(self, other: Updatable, old: Look, new: Look) -> list[GraphDifference]:
-        """Nodes whose lanes have another priority, which CUDA does not change where it is heeded."""
+        """Nodes whose lanes have another priority, which an update does not change if the graph uses it."""
         if not other.recording.by_priority:
             return []
         before, after = ({lane.number: lane.priority for lane in g.recording.lanes} for g in (self, other))
@@ -148,11 +148,11 @@ class Updatable(Changeable):
             self._switch(self._at('Graph.update()', number), False)
 
     def clone(self) -> Self:
-        """Return a copy: a second executable graph of the same nodes (``cudaGraphClone``), to be changed by itself.
+        """Return a copy: a second executable graph of the same nodes (``cudaGraphClone``), which can be changed alone.
 
-        Both use the same memory: the same arrays are read and written, so that launches of both must be ordered, by one
-        stream or an event, unless a change lets one of them write only to other memory. The memory
-        is given back when both are closed. Nodes that are disabled here are so in the copy.
+        Both read and write the same arrays. So you must order the launches of both, by one stream or an event, unless a
+        change lets one of them write only to other memory. The memory is given back when both are closed. Nodes that
+        are disabled here are disabled in the copy.
 
         Raises:
             UpdateError: the graph has conditional nodes, which CUDA does not copy, or is launched in several parts.

@@ -1,19 +1,20 @@
-"""What becomes of a call that reaches CuPy while a capture is open: refused, given another meaning, or let through.
+"""What happens to a call that reaches CuPy while a capture is open: it is refused, adapted, or let through.
 
-Every entry point that is guarded has a row in :mod:`capturekit.guard.entry_points`, which names a component and its
-method, the *verb*. The ledger says what the driver would answer. What would cost the capture, or be silently left out
-of the graph, raises before the driver is asked; with ``strict=False`` what has an equal meaning inside a graph is given
-it, and noted. Then CuPy's original runs, and the ledger follows. Patches are process-wide, judgement is per thread and
-per stream: a thread without a capture goes on as always, except that calls which would cost somebody's capture wait
-until it is closed.
+Every guarded entry point has a row in :mod:`capturekit.guard.entry_points`, which names a component and its method, the
+*verb*. The *ledger* (:mod:`capturekit.model.ledger`), which knows what is in which capture, says what the driver would
+answer. A call that would lose the capture, or be silently left out of the graph, raises before the driver is called;
+with ``strict=False`` it is *adapted*: replaced by its equivalent in a graph, if there is one, and noted. Then CuPy's
+original runs, and the ledger is updated. Wrappers are process-wide, decisions are made for each thread and stream: a
+thread without a capture is not affected, except that calls which would lose another thread's capture wait until that
+is closed.
 
-Streams that are not in the capture but are made current inside it are *held*: put into a capture of their own that is
-thrown away, so that work sent to them neither runs nor goes missing unseen. It is reported when the stream is left, and
-an allocation for such work is refused at its own line.
+Streams that are not in the capture but are made current inside it are *held*: they are captured into a graph that is
+thrown away, so that work sent to them neither runs nor is missed. Such work is reported when the stream is left, and
+an allocation for it is refused at its own line.
 
-How it is cut: :mod:`capturekit.guard.state` is what all share. Each kind of call has a component, made of those that it
-calls (:mod:`capturekit.guard.components`). A thread that is linted has a table of its own, with other components in the
-place of some (:mod:`capturekit.guard.lint_guard`).
+:mod:`capturekit.guard.state` is what all components share. Each kind of call has a component, made from those that it
+calls (:mod:`capturekit.guard.components`). A thread that is linted has its own table, in which some components are
+replaced (:mod:`capturekit.guard.lint_guard`).
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ __all__ = ['GUARD', 'HEARD', 'Guard', 'Live', 'Shadow', 'close_recording', 'new_
 
 
 class Guard(Components):
-    """The guard, whole: one for the process, :data:`GUARD`. The components, and the doors that others use most."""
+    """All components, and the methods that other packages use most. The process has one guard: :data:`GUARD`."""
 
     def install(self, platform: Platform) -> None:
-        """Put the wrappers in place (counted)."""
+        """Put the wrappers in place. Calls are counted: each needs its :meth:`uninstall`."""
         state = self.state
         with state.lock:
             if state.lives and state.platform.cupy is not platform.cupy:
@@ -63,7 +64,7 @@ class Guard(Components):
                     raise
 
     def uninstall(self) -> None:
-        """Take the wrappers away again (counted); the last time what was known of events is forgotten, too."""
+        """Undo one :meth:`install`; the last one removes the wrappers and forgets all events."""
         with self.state.lock:
             try:
                 self.installation.uninstall()
@@ -72,13 +73,13 @@ class Guard(Components):
                     self.libraries.close()
                 if not self.installation.installed:
                     for live in list(self.state.lives.values()):
-                        self.gone(live)  # begun by hand and never ended: nobody is left to hear of its end
+                        self.gone(live)  # begun by hand and never ended: without wrappers its end would not be noticed
                     self.state.ledger.marks.clear()
                     self.state.ledger.outside.clear()
 
     @contextmanager
     def rehearsing(self, platform: Platform, rehearsal: Rehearsal, drawn: list[Feed] | None = None) -> Iterator[None]:
-        """Keep what this thread's host reads give, for a block; draw anew only what is not ``drawn`` already."""
+        """For a block, remember the values that this thread reads on the host; use the numbers in ``drawn`` again."""
         me, state = threading.get_ident(), self.state
         if state.mine() is not None:
             raise errors.UnmatchedError(
@@ -103,23 +104,23 @@ class Guard(Components):
             self.uninstall()
 
     def has_refused(self, error: CaptureError) -> None:
-        """Remember that a verb has raised."""
+        """Note that a verb has raised."""
         self.verdicts.has_refused(error)
 
     def gone(self, live: Live) -> None:
-        """Forget a capture that is over."""
+        """Forget a capture that has ended."""
         self.captures.gone(live)
 
-    # -- the shared state, as others see it ----------------------------------------------------------------------
+    # -- the shared state, for other packages --------------------------------------------------------------------
 
     @property
     def installation(self) -> Installation:
-        """The wrappers, and what they stand for."""
+        """The wrappers, and what they replaced."""
         return self.state.installation
 
     @property
     def lock(self) -> threading.RLock:
-        """Held while anything of the guard's is changed."""
+        """The lock that is held while the guard's state is changed."""
         return self.state.lock
 
     @property
@@ -138,7 +139,7 @@ class Guard(Components):
         return self.state.platform
 
     def mine(self) -> Live | None:
-        """The capture opened last by this thread."""
+        """The open capture that this thread opened last, or None."""
         return self.state.mine()
 
     def occupied(self) -> bool:
@@ -146,15 +147,15 @@ class Guard(Components):
         return self.state.occupied()
 
     def inside(self) -> AbstractContextManager[None]:
-        """Calls made in the block are the guard's own: wrappers let them through."""
+        """Let wrappers pass all calls of this thread in the block, because they are the guard's own."""
         return self.state.inside()
 
     def on(self, device: int, platform: Platform | None = None) -> AbstractContextManager[None]:
-        """Another device for a while, for calls of the guard's own."""
+        """Make a device current for a block, for the guard's own calls."""
         return self.state.on(device, platform)
 
     def own(self, entry: str, *args: Any, **kwargs: Any) -> Any:
-        """Call CuPy's original of an entry point, past the wrappers."""
+        """Call CuPy's original function of an entry point, without the wrapper."""
         return self.state.own(entry, *args, **kwargs)
 
 
@@ -163,7 +164,8 @@ GUARD = assemble(Guard, State())
 
 @contextmanager
 def watch() -> Iterator[None]:
-    """Keep the guard in force for a block, so that captures begun by hand (``begin_capture``) are guarded, too."""
+    """Keep the guard installed for a block, so that captures begun by hand (by the script's own ``begin_capture``) are
+    guarded, too."""
     GUARD.install(current())
     try:
         yield

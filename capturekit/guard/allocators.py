@@ -1,4 +1,4 @@
-"""Where memory comes from while a capture is open: each thread's CuPy allocator follows its current stream."""
+"""The allocators during a capture: each thread's CuPy allocator follows its current stream."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from capturekit.model.rules import RULES, VARIANTS, Operation
 from capturekit.model.source_line import called, here
 
 _O = Operation
-#: Functions that allocate and launch nothing: an allocation from them is no work.
+#: Functions that only allocate and launch no work.
 ALLOCATE_ONLY = frozenset({'empty', 'empty_like'})
 
 
 class Allocators:
-    """Where memory comes from while a capture is open: each thread's CuPy allocator follows its current stream."""
+    """Sets each thread's CuPy allocator to the one for its current stream while a capture is open."""
 
     def __init__(self, state: State, verdicts: Verdicts, compiled: CompiledUploads) -> None:
         self.state = state
         self.verdicts = verdicts
         self.compiled = compiled
-        #: By thread: the allocator that it had before one of the guard's; and the threads that have a user's own.
+        #: By thread: the allocator that it had before the guard's; and the threads with an allocator of the user.
         self.kept: dict[int, Any] = {}
         self.foreign: set[int] = set()
 
     def refresh(self) -> None:
-        """Point this thread's allocator at where its current stream's work must allocate.
+        """Set this thread's allocator to the one for work on its current stream.
 
-        Inside a ``using_allocator`` of the user's it stays theirs.
+        Inside a ``using_allocator`` block of the user, the user's allocator stays.
         """
         me = threading.get_ident()
         if me in self.foreign:
@@ -50,7 +50,7 @@ class Allocators:
             if live.memory is not None:
                 wanted = self.compiled.seen(live.memory.allocator(lane))
                 if live.caller is not None:
-                    wanted = self._homed(live.caller, lane.stream, wanted)
+                    wanted = self._noting_stream(live.caller, lane.stream, wanted)
                 wanted = self._followed(live, lane.device, wanted) if live.devices.before else _Ours(wanted)
                 if live.thread != me:
                     wanted = self._for_another_thread(live, wanted)
@@ -66,7 +66,7 @@ class Allocators:
             set_allocator(self.kept.pop(me))
 
     @staticmethod
-    def _homed(caller: Caller, stream: int, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
+    def _noting_stream(caller: Caller, stream: int, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
         """Remember the stream on which memory was allocated, because each launch allocates the results there."""
 
         def malloc(size: int) -> Any:
@@ -77,12 +77,12 @@ class Allocators:
         return malloc
 
     def _followed(self, live: Live, device: int, allocator: Callable[[int], Any]) -> _Ours:
-        """Return the allocator for a lane where there are other devices: CuPy switches to them by itself."""
+        """Return the allocator for a lane if there are other devices, to which CuPy may switch by itself."""
         current = self.state.platform.cupy.cuda.runtime.getDevice
         return _Ours(lambda size: allocator(size) if current() == device else self.refuse_other_device(current()))
 
     def refuse_other_device(self, device: int) -> NoReturn:
-        """Refuse work that CuPy would do on another device, where nothing orders it with the current lane."""
+        """Refuse work that CuPy would do on another device, because nothing orders it with the current lane."""
         with self.state.lock:
             stream = self.state.platform.cupy.cuda.get_current_stream()
             verdict = self.verdicts.judge(Operation.WORK, stream=stream.ptr)
@@ -121,7 +121,7 @@ class Allocators:
                 return self.refresh()
             raise _own_memory('using_allocator()')
         if allocator is None or isinstance(allocator, _Ours) or allocator == mine.memory.pool.malloc:
-            # the end of a `using_allocator`: what it brings back may be out of date by now
+            # at the end of a `using_allocator` block, the allocator that it restores may be out of date
             self.foreign.discard(me)
             return self.refresh()
         self.foreign.add(me)
@@ -143,7 +143,7 @@ class Allocators:
         return original(*args)
 
     def pool_malloc(self, call: str, original: Callable[..., Any], pool: Any, size: int) -> Any:
-        """Refuse a pool of a graphed function's own, which would hand the memory to others while launches write it."""
+        """Refuse a pool that a graphed function uses itself: it would give away memory that launches still write."""
         mine = self.state.mine()
         if mine is not None and mine.caller is not None and mine.memory is not None and not mine.memory.uses(pool):
             raise _own_memory(call)
@@ -167,7 +167,7 @@ class Allocators:
         return self.verdicts.carry_out(verdict, call, None, lambda: original(pool, *args, **kwargs))
 
     def _malloc_outside(self, live: Live, size: int) -> Any:
-        """Allocate while the current stream is outside of the capture. This is refused unless no work will follow."""
+        """Allocate while the current stream is outside of the capture; refused, unless the caller only allocates."""
         if called() in ALLOCATE_ONLY:
             with self.state.inside():
                 return live.graph_memory.grow(size)
@@ -176,7 +176,7 @@ class Allocators:
             verdict = self.verdicts.judge(_O.WORK, stream=stream.ptr)
             device = self.state.placeholders.get(stream.ptr)
             if device is not None:
-                # a placeholder is no stream of the user's: the message names the device
+                # the user does not know the placeholder, so the message names the device
                 self.verdicts.refuse(verdict, f'Work on device {device}', None, VARIANTS['work-on-another-device'])
             self.verdicts.refuse(verdict, 'Work', stream.ptr, RULES['escaped-work'])
 
@@ -192,7 +192,7 @@ def _own_memory(call: str) -> errors.UnsupportedCallError:
 
 
 class _Ours:
-    """An allocator of the guard's own making, which its type tells from a user's."""
+    """An allocator of the guard; its type distinguishes it from a user's."""
 
     __slots__ = ('malloc',)
 

@@ -1,4 +1,4 @@
-"""Values going between host and device: reads refused, constants uploaded at once, past the capture."""
+"""Values that go between host and device: host reads are refused, constants are uploaded at once."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from capturekit.model.rules import RULES, Code, Operation
 from capturekit.model.source_line import here
 
 _O = Operation
-#: CuPy joins more arrays than this with one kernel, if they have fewer bytes each on the average
+#: CuPy concatenates more arrays than this with one kernel, if they have fewer bytes each on average
 #: (``_concatenate`` in ``cupy/_core/_routines_manipulation.pyx``, 14.0 to 14.2).
 _JOINED, _SMALL = 8, 2 << 20
 
 
 class Arrays:
-    """Values going between host and device: reads refused, constants uploaded at once, past the capture."""
+    """Refuses host reads, and uploads constants at once."""
 
     def __init__(
         self,
@@ -98,9 +98,9 @@ class Arrays:
                 self.outside.hold_again()
 
     def _given_back(self, live: Live, array: Any, order: str, out: Any) -> Any:
-        """Return what the rehearsal read here, and record a check of it. What follows runs only if the check holds."""
+        """Return the value that the rehearsal read here, and record a check of it, on which all later work depends."""
         assert live.parts.answers is not None
-        self.bodies.not_in_body(live, 'ndarray.get()', 'Read before the decision, or behind it.')
+        self.bodies.not_in_body(live, 'ndarray.get()', 'Read before the decision, or after it.')
         at = here()
         found = live.parts.answers.answer(array.shape, array.dtype, signature())
         if found is None:
@@ -127,7 +127,7 @@ class Arrays:
 
     @staticmethod
     def _in_graph(live: Live, array: Any) -> bool:
-        """True when the array lies in memory that the open capture allocated, so that nothing has computed it yet."""
+        """True if the array lies in memory that the open capture allocated, so that nothing has computed it yet."""
         return live.memory is not None and live.memory.owns(array.data.mem)
 
     def array_set(self, original: Callable[..., Any], array: Any, arr: Any, stream: Any = None) -> Any:
@@ -150,7 +150,7 @@ class Arrays:
         return original(array, arr, stream)
 
     def array_from(self, original: Callable[..., Any], obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Make an array from values of the host, which are uploaded at once and kept with the graph."""
+        """Make an array from values of the host. They are uploaded at once, and the graph keeps them."""
         mine = self.state.mine()
         if mine is None or mine.memory is None or isinstance(obj, self.state.platform.cupy.ndarray):
             return original(obj, *args, **kwargs)
@@ -168,15 +168,15 @@ class Arrays:
             array = self.constant(mine, lambda: original(obj, *args, **kwargs), 'cupy.array()')
             if mine.parts.answers is None:
                 return array
-        return array.copy(order='K')  # the work may change it, and every launch is to start from what was uploaded
+        return array.copy(order='K')  # the work may change it, but every launch must start from the upload
 
     def arrays_joined(
         self, original: Callable[..., Any], tup: Any, axis: int, out: Any = None, dtype: Any = None,
         casting: str = 'same_kind',
     ) -> Any:  # fmt: skip
-        """Join arrays.
+        """Concatenate arrays.
 
-        Of many small ones CuPy copies the addresses from the host for one kernel, which no graph can hold.
+        For many small ones CuPy copies their addresses from the host for one kernel, which no graph can hold.
         """
         mine = self.state.mine()
         arrays = list(tup) if isinstance(tup, (list, tuple)) else tup
@@ -198,7 +198,7 @@ class Arrays:
         return original(arrays, axis, out, dtype, casting)
 
     def constant(self, live: Live, make: Callable[[], Any], call: str) -> Any:
-        """Upload a host value on a stream of its own and wait for it. Its memory stays taken as long as the graph."""
+        """Upload a host value on a separate stream and wait for it. The graph keeps its memory."""
         array = self.uploads.upload_made_by(live, make)
         lane = self.lanes.current_lane(live)
         text = f'{call}: {array.dtype} {array.shape} uploaded while recording, the same at every launch'
@@ -214,17 +214,17 @@ class Arrays:
         if (mine is not None and mine.memory is not None) or threading.get_ident() in self.state.rehearsals:
             mask = self._whole_mask(array, key)
             if mask is not None and (one := self._one_value(array, value)) is not None:
-                # CuPy counts the mask on the host even where one value goes to all that it selects.
+                # CuPy counts the mask on the host even if one value is assigned to all selected elements.
                 cupy = self.state.platform.cupy
                 wide = mask.reshape(mask.shape + (1,) * (array.ndim - mask.ndim))
                 cupy.copyto(array, one, where=cupy.broadcast_to(wide, array.shape))
-                if mine is None:  # counting would have waited, and what other devices do next may rely on that
+                if mine is None:  # counting would have waited for the device, which work on other devices may rely on
                     self.state.own('cupy.cuda.runtime.streamSynchronize', cupy.cuda.get_current_stream().ptr)
                 return None
         return original(array, key if mine is None else self._index(mine, key), value)
 
     def _whole_mask(self, array: Any, key: Any) -> Any:
-        """Return the mask, if an index is one mask on the device that fits the array's first axes; else None."""
+        """Return the mask if an index is a single mask on the device that fits the array's first axes; else None."""
         if isinstance(key, tuple) and len(key) == 1:
             key = key[0]
         if not isinstance(key, self.state.platform.cupy.ndarray) or key.dtype.kind != 'b' or not key.ndim:
@@ -232,16 +232,16 @@ class Arrays:
         return key if key.shape == array.shape[: key.ndim] and array.dtype.fields is None else None
 
     def _one_value(self, array: Any, value: Any) -> Any:
-        """Return a value that goes to every element as an array without axes, of the array's dtype; else None."""
+        """Return a single value as an array without axes, of the array's dtype; None if it is not a single value."""
         if array.dtype.kind != 'c' and numpy.dtype(getattr(value, 'dtype', type(value))).kind in 'cO':
             return None
         if _is_scalar(value):
             try:
                 host = numpy.array(value, array.dtype)
             except (TypeError, ValueError, OverflowError):
-                return None  # as CuPy does it, which refuses it where the mask selects anything
+                return None  # CuPy raises for it if the mask selects anything
             one = self.state.platform.cupy.empty((), array.dtype)
-            one.fill(host)  # as CuPy does it, for which -0.0 is 0
+            one.fill(host)  # as CuPy does, which treats -0.0 as 0
             return one
         if isinstance(value, self.state.platform.cupy.ndarray) and value.ndim == 0:
             return value.astype(array.dtype)  # a copy: it may be an element of the array
@@ -269,7 +269,7 @@ class Arrays:
 
 
 def _by_table(arrays: list[Any], dtype: Any, kind: Any) -> bool:
-    """Return whether CuPy joins these with one kernel that finds them by a table of addresses."""
+    """Whether CuPy concatenates these with one kernel that reads a table of their addresses."""
     if len(arrays) <= _JOINED or not all(isinstance(one, kind) and one.dtype == dtype for one in arrays):
         return False
     return sum(int(one.nbytes) for one in arrays) < _SMALL * len(arrays)
@@ -303,7 +303,7 @@ def _is_scalar(obj: Any) -> bool:
 
 
 def _holds_arrays(obj: Any, kind: type) -> bool:
-    """True when a nested list holds arrays of the device."""
+    """True if a nested list holds arrays of the device."""
     if isinstance(obj, (list, tuple)):
         return any(_holds_arrays(part, kind) for part in obj)
     return isinstance(obj, kind) or hasattr(obj, '__cuda_array_interface__')

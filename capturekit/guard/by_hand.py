@@ -1,12 +1,13 @@
-"""Captures that a script begins by hand: what is current beside them, what CuPy allocates, and words without a `cap`.
+"""Captures begun *by hand*, by the script's own ``begin_capture``: which stream is current, and what CuPy allocates.
 
 ``stream.begin_capture()`` makes nothing current. ``y = x + 1`` on the next line, without ``with stream:`` around it,
-goes to whatever stream was current before: it runs at once and is missing from the graph; beside a blocking stream the
-legacy one loses the capture. So what is current then is kept out: a stream is held, as others from outside are, and
-a placeholder takes the place of the legacy one. Calls that name the placeholder mean the legacy stream.
+goes to the stream that was current before: it runs at once and is missing from the graph. If the captured stream is a
+blocking one, work on the legacy stream loses the capture. So the current stream is *kept out*: it is held, like other
+streams from outside, or replaced by a placeholder if it is the legacy one. Calls that name the placeholder mean the
+legacy stream.
 
-A capture whose mode keeps allocations away loses itself when CuPy's pool asks the device for more; the pool tells hooks
-before it asks.
+If the mode of a capture forbids allocations, the capture is lost when CuPy's pool asks the device for more memory. The
+pool calls its hooks before it asks, so that such an allocation can be refused.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _ALLOCATED = 'Begin the capture with `stream.begin_capture()`, which is relaxed,
 
 
 class ByHand:
-    """Captures that a script begins by hand: what is current beside them, and what CuPy allocates."""
+    """Watches the current stream and CuPy's allocations during captures that a script begins by hand."""
 
     def __init__(self, state: State, verdicts: Verdicts, outside: OutsideStreams, placeholders: Placeholders) -> None:
         self.state = state
@@ -40,7 +41,7 @@ class ByHand:
         self.placeholders = placeholders
 
     def keep_out(self, live: Live) -> None:
-        """Keep the stream out that is current in this thread, after a capture was begun by hand on another one."""
+        """Keep out this thread's current stream, after a capture was begun by hand on another stream."""
         live.pool_hook = _hook(self, self.state.platform.cupy, live)
         live.pool_hook.__enter__()
         stream = self.state.platform.cupy.cuda.get_current_stream()
@@ -50,7 +51,7 @@ class ByHand:
             self.outside.hold(live, stream)
 
     def kept_out(self, live: Live) -> CaptureError | None:
-        """Return the error for work that was sent to streams which a capture begun by hand has kept out, at its end."""
+        """At the end of a capture begun by hand, return the error for work on the streams that it has kept out."""
         found = live.outside.escaped if isinstance(live.outside.escaped, CaptureError) else None
         live.outside.escaped = None
         for ptr in list(live.outside.held):
@@ -61,7 +62,7 @@ class ByHand:
         return found
 
     def let_go(self, live: Live) -> None:
-        """Free what a capture begun by hand has kept out, just before its end."""
+        """Release the streams that a capture begun by hand has kept out, just before it ends."""
         if live.memory is not None:
             return
         mine = live.thread == threading.get_ident()
@@ -90,7 +91,7 @@ class ByHand:
             self.placeholders.put(mine, mine.capture.origin)
 
     def pool_asked(self, live: Live) -> None:
-        """Hear that the pool is asked for memory. Work will follow, unless the caller only wants an empty array."""
+        """Note an allocation from the pool. Work will follow, unless the caller only makes an empty array."""
         stream = self.state.platform.cupy.cuda.get_current_stream()
         if self.state.installation.inside.depth or stream.ptr not in live.outside.held or called() in ALLOCATE_ONLY:
             return
@@ -100,7 +101,7 @@ class ByHand:
             self._refused_to_pool(self.verdicts.refusal(verdict, 'Work', of, rule))
 
     def pool_grows(self, live: Live) -> None:
-        """Hear that the pool is about to ask the device for memory."""
+        """Judge the pool's request for device memory, before it is made."""
         if (
             self.state.installation.inside.depth
             or live.capture.mode is Mode.RELAXED
@@ -120,7 +121,7 @@ class ByHand:
 
 
 def _hook(by_hand: ByHand, cupy: Any, live: Live) -> Any:
-    """Return a hook of CuPy's that hears of the allocations in this thread."""
+    """Return a CuPy memory hook that notes the allocations of this thread."""
 
     def malloc_preprocess(_hook: Any, **_facts: Any) -> None:
         by_hand.pool_asked(live)

@@ -1,9 +1,9 @@
-"""Streams of the caller's in a graphed function's recording: kept in the order in which CUDA has them in an eager call.
+"""The caller's streams in a graphed function's recording are ordered as CUDA orders them in an eager call.
 
-CUDA orders the null stream with all blocking streams of its device, without events: work on the one comes after all
-earlier work of the others, and before their later work. Inside a capture nothing does that, so that the edges are made
-here, whenever another stream gets its turn. The placeholder of another device's null stream is ordered with the
-null stream of this one, too: copies between the two are so in eager code.
+CUDA orders the null stream with all blocking streams of its device, without events: its work comes after all earlier
+work of these, and before their later work. In a capture CUDA does not do this, so the edges are made here, whenever
+another stream gets work. The placeholder of another device's null stream is ordered with the null stream of this
+device, too, as copies between the two devices are in eager code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OF_THE_CALLER = 'A launch works on one stream, and orders those of its caller a
 
 
 class CallerStreams:
-    """Streams of the caller's in a graphed function's recording, kept in CUDA's order."""
+    """Keeps the caller's streams in a graphed function's recording in CUDA's order."""
 
     def __init__(self, state: State, verdicts: Verdicts, lanes: Lanes) -> None:
         self.state = state
@@ -39,7 +39,7 @@ class CallerStreams:
         return answer
 
     def current_stream(self, original: Callable[..., Any], *args: Any) -> Any:
-        """Answer a graphed function that asks for the current stream: it gets its caller's stream."""
+        """Return the caller's stream to a graphed function that asks for the current stream."""
         found = original(*args)
         mine = self.state.mine()
         if mine is None or mine.caller is None or found.ptr != mine.origin.ptr or _is_ours(_asking(3)):
@@ -48,7 +48,7 @@ class CallerStreams:
         return mine.caller.stream
 
     def stream_hash(self, original: Callable[..., Any], stream: Any) -> Any:
-        """Hash a stream by its true handle."""
+        """Hash a stream by its real handle."""
         with self.state.inside():
             return original(stream)
 
@@ -63,9 +63,9 @@ class CallerStreams:
             return original(one, two)
 
     def is_callers(self, live: Live | None, ptr: int, call: str) -> bool:
-        """Return whether a handle is that of the stream which was current at the call, and for which the origin stands.
+        """Whether a handle is that of the stream that was current at the call, which the origin replaces.
 
-        Raises UnsupportedCallError for the null stream where another one was current.
+        Raises UnsupportedCallError for the null stream if another stream was current.
         """
         if live is None or live.caller is None:
             return False
@@ -84,7 +84,7 @@ class CallerStreams:
         return bool(self.state.platform.cupy.cuda.get_current_stream().ptr == live.origin.ptr)
 
     def not_recorded(self, call: str, ptr: int | None, rule: str, remedy: str = '') -> errors.CaptureError:
-        """The error for what a launch of one graph would not do as the eager call does it."""
+        """The error for a call whose effect a launch would not have."""
         return errors.UnsupportedCallError(
             call,
             stream=ptr,
@@ -95,14 +95,14 @@ class CallerStreams:
         )
 
     def own_event(self, live: Live | None, call: str, event: int) -> None:
-        """Raise unless the function has made this event."""
+        """Raise unless the function itself has made this event."""
         if live is not None and live.caller is not None and event not in live.caller.events:
             raise self.not_recorded(
                 call, None, 'The event was made outside of the function', 'Make the event in the function.'
             )
 
     def in_order(self, live: Live, lane: Lane | None = None) -> None:
-        """Order a lane, by default the current one, after the lanes that CUDA would have its next work wait for."""
+        """Order a lane (by default the current one) after the lanes that its next work would wait for in eager code."""
         if live.caller is None:
             return
         lane = lane or self.lanes.current_lane(live)
@@ -111,7 +111,7 @@ class CallerStreams:
             self.lanes.wait_on(live, lane, self.lanes.record_on(live, other, at), at)
 
     def implied(self, live: Live, lane: Lane) -> list[Lane]:
-        """Return the lanes whose work so far comes before the next work of a lane without any event."""
+        """The lanes whose work so far CUDA would order before the next work of a lane, without any event."""
         assert live.caller is not None
         null = self._null_lane(live, lane.device)
         lanes = live.capture.lanes
@@ -127,7 +127,7 @@ class CallerStreams:
         return lane.blocking and lane.device == null.device
 
     def _null_lane(self, live: Live, device: int) -> Lane | None:
-        """Return the lane that stands for the null stream of a device."""
+        """The lane that replaces the null stream of a device."""
         assert live.caller is not None
         if device == live.home:
             return live.capture.origin if live.caller.legacy else None
@@ -135,17 +135,17 @@ class CallerStreams:
         return None if placeholder is None else live.lane_of(placeholder)
 
     def unordered(self, live: Live, lane: Lane) -> bool:
-        """Return whether CUDA orders a lane with others by itself.
+        """Whether CUDA orders a lane with others without events.
 
-        Nobody could follow that for work given to its handle.
+        For work that is given to the lane's handle, this order could not be followed.
         """
         return live.caller is not None and bool(self.implied(live, lane))
 
 
 class UnseenHandle(int):
-    """The handle of the recording's stream, for calls of the driver, instead of that which was current at the call.
+    """The handle of the recording's stream, in place of the stream that was current at the call.
 
-    What compares it, or writes it down, would not see the number that the eager run sees.
+    It can be passed to the driver. Comparing or printing it is refused, because the eager run has another number.
     """
 
     def __eq__(self, other: object) -> bool:
@@ -175,7 +175,7 @@ class UnseenHandle(int):
 
 
 def _asking(depth: int = 2) -> str:
-    """Return the name of the module that makes the present call. A verb of the guard needs one more frame."""
+    """The name of the module that makes the present call. A verb of the guard needs one more frame."""
     return str(sys._getframe(depth).f_globals.get('__name__', ''))
 
 

@@ -1,4 +1,4 @@
-"""Captures begin and end: who hears of it, and in which order."""
+"""Captures begin and end, and other components are notified in order."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from capturekit.model.rules import CaptureStatus
 
 
 class Captures:
-    """Captures begin and end: who hears of it, and in which order.
+    """Notes that captures begin and end, and notifies other components.
 
-    ``before_end`` and ``after_end`` are filled where the components are put together. Of each capture that is over,
-    those in the first list are told while the guard still knows it, and those in the second when it does not any more.
+    ``before_end`` and ``after_end`` are filled where the components are assembled. When a capture has ended, functions
+    in the first list are called while the guard still knows it, those in the second after the guard has forgotten it.
     """
 
     def __init__(self, state: State) -> None:
@@ -25,7 +25,7 @@ class Captures:
         self.after_end: list[Callable[[Live], None]] = []
 
     def opened(self, live: Live) -> None:
-        """Know a capture that has begun."""
+        """Note a capture that has begun."""
         with self.state.lock:
             self.state.lives[live.capture] = live
             self.state.threads.setdefault(live.thread, []).append(live)
@@ -42,7 +42,7 @@ class Captures:
         with (
             self.state.inside(),
             suppress(CudaCallError),
-        ):  # a lost capture's nodes can't be read: what is known will do
+        ):  # the nodes of a lost capture can't be read
             info = device.capture_info(live.origin.ptr)
             if info.status is CaptureStatus.ACTIVE:
                 order = device.graph_nodes(info.graph)[live.parts.numbered.get(info.graph, 0) :]
@@ -50,7 +50,7 @@ class Captures:
         live.trace.finish(order)
 
     def gone(self, live: Live) -> None:
-        """Forget a capture that is over. Threads that wait for its end go on."""
+        """Forget a capture that has ended. Threads that wait for its end continue."""
         with self.state.lock:
             try:
                 for tell in self.before_end:

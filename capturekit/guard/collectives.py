@@ -1,8 +1,8 @@
-"""NCCL's collectives, by ``cupy.cuda.nccl``: each goes to a stream that the call names, or at the end of its group.
+"""NCCL's collectives, through ``cupy.cuda.nccl``: each runs on a stream that the call names, when its group ends.
 
-NCCL records what it is given on a captured stream as a kernel, between two nodes that keep collectives of one
-communicator in order. The communicators belong to the graph from then on: CUDA's and NCCL's books hold them as long as
-one of its executables lives, and ``ncclCommDestroy`` waits for that without end.
+NCCL records a collective on a captured stream as a kernel, between two nodes that keep the collectives of one
+communicator in order. From then on the graph uses the communicators: CUDA and NCCL hold them as long as an executable
+graph lives, and ``ncclCommDestroy`` waits forever for that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from capturekit.model.ledger import Lane
 from capturekit.model.rules import Operation
 from capturekit.model.source_line import here
 
-#: Where the addresses are among the arguments of each collective: those before the first count.
+#: How many addresses each collective takes: its arguments before the first count.
 _ADDRESSES = {'bcast': 1, 'send': 1, 'recv': 1}
 
 
@@ -71,14 +71,14 @@ class Collectives:
         if live.trace is None:
             return
         device = self.state.platform.device
-        with self.state.lock, self.state.inside(), suppress(CudaCallError):  # a lost capture is told of later
+        with self.state.lock, self.state.inside(), suppress(CudaCallError):  # a lost capture is reported later
             graph = device.capture_info(live.origin.ptr).graph
             live.collectives.nodes_before = device.graph_node_count(graph)
 
     def _attributed(self, live: Live, streams: list[int]) -> None:
         """Find out which lane made which of the new nodes.
 
-        NCCL makes those of all ranks together, some beside the lanes.
+        NCCL makes those of all ranks together, some of them on streams that are not lanes.
         """
         if live.trace is None:
             return
@@ -94,7 +94,7 @@ class Collectives:
             live.trace.belong((node, owner.get(node, streams[0])) for node in new)
 
     def _one_device(self, call: str, comm: Any, ptr: int) -> None:
-        """A communicator works on streams of its own device: NCCL fails on others, with the capture half made."""
+        """Refuse a stream that is not on the communicator's device: NCCL would fail with half of the work captured."""
         lane = self.state.ledger.lane(ptr)
         if lane is None:
             return
@@ -117,7 +117,7 @@ class Collectives:
         return answer
 
     def group_ended(self, original: Callable[..., Any]) -> Any:
-        """End a group, which records what it was given."""
+        """End a group, which records its collectives."""
         try:
             return original()
         finally:
@@ -154,20 +154,20 @@ class Collectives:
         raise errors.UnsupportedCallError(
             call,
             location=here(),
-            rule='Making or ending a communicator waits for the devices, and is no work that a graph could hold.',
+            rule='Making or ending a communicator waits for the devices, and a graph can not hold it.',
             remedy='Make communicators before the block. End them after `cap.graph.close()`: NCCL waits for graphs '
             'that hold them.',
         )
 
     def open_group(self, live: Live) -> errors.CaptureError | None:
-        """Return the error that says that a group was left open at the end of a capture; else None."""
+        """The error for a group that is open at the end of a capture, or None."""
         if not live.collectives.grouped:
             return None
         live.collectives.grouped.clear()
         return errors.UnsupportedCallError(
             'A group of NCCL was left open',
             location=here(),
-            rule='NCCL begins what a group was given when the group ends, and the block has ended before it: the '
+            rule='NCCL starts the collectives of a group when the group ends, and the block has ended before that: the '
             'collectives would run at once, and be missing from the graph.',
             remedy='Call `nccl.groupEnd()` in the block.',
         )

@@ -1,9 +1,9 @@
-"""Values of the host that CuPy's compiled code brings to the device, as ``x.repeat([1, 2])`` and ``x.take(list)`` do.
+"""Values of the host that CuPy's compiled code uploads, as in ``x.repeat([1, 2])`` and ``x.take(list)``.
 
-No call of Python's is made there that could be replaced. But compiled code makes a new array by its shape first, and
-its memory comes from the guard's allocator: it hands out pointers of a class of its own, whose copies from the host
-compiled code looks up, as Cython does for every method that a Python class may override. All other memory has CuPy's
-own pointers: CUB's reductions pass theirs to a kernel, and CuPy takes only its own class there.
+This code makes no Python call that could be wrapped. But it first makes a new array by its shape, with memory from the
+guard's allocator. That returns pointers of a subclass with its own method for copies from the host, and Cython calls
+methods that a Python class overrides. All other memory has CuPy's own pointers: CUB's reductions pass theirs to a
+kernel, and CuPy accepts only its own class there.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from capturekit.model.source_line import here, is_ours
 _DEVICE_TO_DEVICE = 3
 #: ``cudaMemoryTypeDevice`` of ``cudaPointerAttributes``.
 _ON_DEVICE = 2
-#: Device memory has addresses of this range, and a table of addresses begins with some.
+#: Device memory has addresses in this range; a table of addresses begins with such values.
 _ADDRESSES, _LOOKED_AT = (1 << 32, 1 << 48), 16
 
 
 class _Thread(threading.local):
-    """The last new array of a thread, and what compiled code asks for after a copy."""
+    """The last new array of a thread, and the event that compiled code records after a copy."""
 
     #: Whether an array is being made by its shape.
     making = False
-    #: Its address, and the instruction of the user's that was running.
+    #: Its address, and the instruction of the user's code that was running.
     new: tuple[int, tuple[int, int]] | None = None
     #: The instruction whose copy has been made, the stream that it was meant for, and an event that has happened.
     copied: tuple[tuple[int, int], int, Any] | None = None
-    #: That event, when compiled code has it.
+    #: That event, once compiled code has it.
     given: Any = None
 
 
 class CompiledUploads:
-    """Values that compiled code uploads: put on the device at once, and copied from there by every launch."""
+    """Takes over uploads by compiled code: values go to the device at once, and every launch copies them from there."""
 
     def __init__(self, state: State, lanes: Lanes, uploads: Uploads) -> None:
         self.state = state
@@ -78,7 +78,7 @@ class CompiledUploads:
             thread.making = False
 
     def upload(self, pointer: Any, host: Any, size: int, stream: Any) -> bool:
-        """Take a copy aside that compiled code makes into a new array. False for any other copy."""
+        """Take over a copy that compiled code makes into a new array. False for any other copy."""
         new, live = self._thread.new, self.state.mine()
         self._thread.new = None
         if live is None or live.memory is None or self.state.installation.inside.depth or stream is None or not size:
@@ -101,7 +101,7 @@ class CompiledUploads:
         return True
 
     def event_of_copy(self, stream: int) -> Any:
-        """The event that compiled code records behind its copy, to know when its buffer is free: it has happened."""
+        """An event that has happened, for the one that compiled code records after its copy to know when it is done."""
         copied, self._thread.copied = self._thread.copied, None
         if copied is not None and copied[:2] == (_instruction(), stream):
             self._thread.given = copied[2]
@@ -112,14 +112,14 @@ class CompiledUploads:
         return None
 
     def has_happened(self, event: Any) -> bool:
-        """Whether this is the event that compiled code was given behind its copy: nobody has to ask the driver."""
+        """Whether this is the event that compiled code got after its copy, so that the driver need not be asked."""
         if event is not self._thread.given or event is None:
             return False
         self._thread.given = None
         return True
 
     def _holds_addresses(self, address: int, size: int) -> bool:
-        """Whether the values are addresses of device memory, which no graph may read past everybody who keeps it."""
+        """Whether the values are addresses of device memory, which the graph would use without keeping it."""
         words = numpy.frombuffer(ctypes.string_at(address, size - size % 8), numpy.uint64)
         low, high = _ADDRESSES
         found = words[(words > low) & (words < high)][:_LOOKED_AT]
@@ -129,7 +129,7 @@ class CompiledUploads:
 
 
 def _pointers_of(base: Any, uploads: CompiledUploads) -> Any:
-    """The class of pointers whose copies from the host are seen, also from compiled code."""
+    """The class of pointers whose copies from the host are noticed, also in compiled code."""
 
     class Pointer(base):  # type: ignore[misc]
         """A pointer to a graph's memory."""
@@ -146,7 +146,7 @@ def _pointers_of(base: Any, uploads: CompiledUploads) -> Any:
 
 
 def _instruction() -> tuple[int, int]:
-    """The frame, and the instruction in it, that has called compiled code."""
+    """The frame, and the instruction in it, that called compiled code."""
     frame: Any = sys._getframe(1)
     while frame is not None and is_ours(frame.f_code.co_filename):
         frame = frame.f_back

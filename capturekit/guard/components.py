@@ -1,7 +1,7 @@
 """The guard's components, and how they are put together.
 
-A component is made of those above it that it calls, and of nothing else: each can be made, and tried, alone. What goes
-the other way, a component that has to be told something by one above it, stands at the end of :func:`assemble`.
+A component is made from the components above it that it calls, and from nothing else, so that each can be made and
+tested alone. Calls in the other direction are connected at the end of :func:`assemble`.
 """
 
 from __future__ import annotations
@@ -47,39 +47,39 @@ class Components:
     """The components by their names: each verb in the table of entry points is a method of one of them."""
 
     state: State
-    #: What a call would cost; refusing it, making it wait, carrying it out.
+    #: Decides on calls: refuses them, makes them wait, or makes them.
     verdicts: Verdicts
     #: Captures begin and end.
     captures: Captures
     #: Streams become lanes.
     lanes: Lanes
-    #: Values of the host, put on the device at once.
+    #: Uploads of values of the host.
     uploads: Uploads
     #: The same, where compiled code uploads them.
     compiled: CompiledUploads
-    #: Where memory comes from.
+    #: Each thread's allocator.
     allocators: Allocators
     #: Streams of a graphed function's caller.
     callers: CallerStreams
-    #: What was not joined at the end.
+    #: Lanes that are not joined at the end.
     joins: Joins
     #: A capture that is cut in parts.
     parts: Parts
     #: Bodies of conditional nodes.
     bodies: Bodies
-    #: Streams that are current and not in the capture.
+    #: Streams that are current but not in the capture.
     outside: OutsideStreams
-    #: Streams in the place of the legacy one.
+    #: The guard's streams in the place of legacy streams.
     placeholders: Placeholders
     #: Streams become current.
     streams: StreamSwitches
     #: Devices become current.
     devices: DeviceSwitches
-    #: What is current beside a capture that was begun by hand.
+    #: The current stream during a capture that was begun by hand.
     by_hand: ByHand
     #: Work on a stream that the call names.
     work: StreamWork
-    #: What is asked of a stream.
+    #: Properties of streams that code reads.
     properties: StreamProperties
     #: Copies and memsets.
     copies: Copies
@@ -107,7 +107,7 @@ class Components:
     manual: ManualCaptures
 
 
-#: What each component is made by, and of which others: those of the same names, above it in this table.
+#: How each component is made, and from which others: those of the same names, above it in this table.
 MADE_OF: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     'verdicts': (Verdicts, ('state',)),
     'captures': (Captures, ('state',)),
@@ -158,12 +158,12 @@ _Table = TypeVar('_Table', bound=Components)
 def assemble(
     table: Callable[..., _Table], state: State, instead: dict[str, Callable[..., Any]] | None = None
 ) -> _Table:
-    """Make all components and put them into a table. Those in ``instead`` are made by what stands there."""
+    """Make all components and put them into ``table``. ``instead`` has other functions to make some of them."""
     made: dict[str, Any] = {'state': state}
     for name, (kind, others) in MADE_OF.items():
         made[name] = (instead or {}).get(name, kind)(*(made[other] for other in others))
     components = table(**made)
-    # what a component is told by those that stand on it
+    # calls of components below
     components.captures.before_end.append(components.by_hand.let_go)
     components.captures.after_end.append(components.by_hand.keep_out_again)
     return components

@@ -1,7 +1,8 @@
 """Conditional nodes in an open capture: work that the device decides about at every launch.
 
-All lanes are joined, a kernel sets the condition, and the node stands behind it. Its bodies are recorded one after the
-other: the driver's capture on the origin ends, begins again into the body, ends there, and goes on behind the node.
+All lanes are joined, and a kernel that sets the condition comes before the node. The bodies of the node are recorded
+one after the other: the driver's capture on the origin ends, begins again into the body, ends there, and continues
+after the node.
 CUDA C++ Programming Guide, "Conditional Graph Nodes".
 """
 
@@ -24,7 +25,7 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from capturekit.model.source_line import Place, here
 
-#: What a body can hold.
+#: The kinds of nodes that a body can hold.
 _INSIDE = frozenset({'kernel', 'memcpy', 'memset', 'empty', 'graph', 'conditional'})
 
 
@@ -54,7 +55,7 @@ class Bodies:
         self.parts = parts
 
     def decide(self, live: Live, decision: Decision, count: int) -> None:
-        """Record what sets the condition, and the node with ``count`` empty bodies."""
+        """Record the kernel that sets the condition, and the node with ``count`` empty bodies."""
         device = live.platform.device
         if self.parts.device_count(live) > 1:
             raise decided_here(f'A decision on the device: {decision.decides}')
@@ -105,22 +106,22 @@ class Bodies:
         return self.parts.leave_lanes(live, at, 'A decision while lanes are open', _JOINED)
 
     def _back_on(self, live: Live, before: Any, node: int) -> None:
-        """Let the stream that was current go on behind the node, which comes after all of its work."""
+        """Make the former stream current again, with its later work after the node."""
         if before.ptr != live.origin.ptr and live.lane_of(before) is not None:
             before.wait_event(live.origin.record())
             with self.state.inside():
                 live.platform.device.set_dependencies(before.ptr, [node])
 
     def _number(self, live: Live, graph: int) -> None:
-        """Number the nodes that a graph has so far, before another graph goes on."""
+        """Number the nodes that a graph has so far, before recording continues in another graph."""
         if live.trace is not None:
             live.poll()
             live.trace.next_part(self.parts.order_of(live, graph))
 
     def enter_body(self, live: Live, decision: Decision, number: int, at: Place | None) -> None:
-        """Go on in a body of the node."""
+        """Continue the recording in a body of the node."""
         device = live.platform.device
-        decision.before = self._one_line(live, at)  # what was recorded on another lane since is told by this, too
+        decision.before = self._one_line(live, at)  # this shows work on other lanes since then, too
         self._nothing_between(live, decision, at)
         with self.state.inside():
             self._suspend(live, decision.graph)
@@ -142,11 +143,11 @@ class Bodies:
                 'Work between the branches of a decision',
                 location=at,
                 rule='It would run after all branches, also after those that the code has below it.',
-                remedy='Put it before the decision, behind it, or into a branch.',
+                remedy='Put it before the decision, after it, or into a branch.',
             )
 
     def _suspend(self, live: Live, graph: int) -> None:
-        """End the driver's capture; the graph will go on behind the node."""
+        """End the driver's capture; the graph will continue after the node."""
         self._number(live, graph)
         live.platform.device.end_capture(live.origin.ptr)
         with self.state.lock:
@@ -154,9 +155,9 @@ class Bodies:
             self.state.ledger.end(live.capture)
 
     def leave_body(self, live: Live, decision: Decision, at: Place | None, *, failed: bool) -> None:
-        """End a body, and go on behind the node.
+        """End a body, and continue after the node.
 
-        What the body can't hold is raised after that, so that the capture goes on.
+        An error about the body's nodes is raised after that, so that the capture stays good.
         """
         device = live.platform.device
         fault: BaseException | None = None
@@ -194,7 +195,7 @@ class Bodies:
     def _end_body(self, live: Live, body: int) -> None:
         """End the driver's capture into a body; a lost one is thrown away."""
         device = live.platform.device
-        with suppress(CudaCallError):  # the body of a lost capture: its loss is what will be told
+        with suppress(CudaCallError):  # the capture is lost, and that will be reported
             self._number(live, body)
             live.recording.node_count += device.graph_node_count(body)
             live.recording.edge_count += device.graph_edge_count(body)
@@ -215,13 +216,13 @@ class Bodies:
                     f'A {info.kind} node in the body of a conditional node',
                     location=at,
                     rule=f'A body holds {", ".join(sorted(_INSIDE))} nodes.',
-                    remedy='Do that before the decision, or behind it.',
+                    remedy='Do that before the decision, or after it.',
                     cuda_error=Code.cudaErrorNotSupported.name,
                 )
         return None
 
     def not_in_body(self, live: Live | None, what: str, remedy: str) -> None:
-        """Refuse what the body of a decision can't hold."""
+        """Raise an error if the body of a decision is being recorded, because it can't hold this."""
         if live is not None and live.decisions.open:
             decision = live.decisions.open[-1]
             raise errors.UnsupportedCallError(
@@ -262,7 +263,7 @@ def _endless(live: Live, decision: Decision, body: int) -> errors.CaptureError |
 
 
 def _touched(live: Live, body: int) -> Iterator[Touched]:
-    """Yield what the nodes of a body and of the bodies in it touch, except for the kernels that ask the conditions."""
+    """Yield the accesses of all nodes of a body and of nested bodies, except of the kernels that read conditions."""
     accesses = live.platform.device.graph_accesses(body)
     for info in live.platform.device.node_infos(body):
         if info.handle in live.decisions.bodies:
@@ -275,7 +276,7 @@ def _touched(live: Live, body: int) -> Iterator[Touched]:
 def _may_write(access: Access, condition: Access) -> bool:
     if access.writes is False:
         return False
-    if not access.itemsize:  # an address, and nobody knows how far it goes from there
+    if not access.itemsize:  # only an address is known, not how many bytes are used
         return access.address <= condition.address
     return overlap(access, condition) is not False
 

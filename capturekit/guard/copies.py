@@ -15,7 +15,7 @@ from capturekit.model.rules import RULES, Operation
 from capturekit.model.source_line import here
 
 _O = Operation
-#: ``cudaMemcpyKind`` of copies between host and device: what is recorded of them is the host's address.
+#: ``cudaMemcpyKind`` of copies between host and device: such a copy records the address of the host memory.
 _WITH_THE_HOST = {1: 'what lies at its address of the host by then', 2: 'to its address of the host'}
 
 
@@ -68,7 +68,7 @@ class Copies:
         return self.work.on_stream(_O.WORK, call, stream.ptr, lambda: original(pointer, *args, **kwargs))
 
     def _refuse_host_copy(self, call: str, ptr: int) -> None:
-        """Refuse a copy between host and device with the line and the reason, which CuPy does not name."""
+        """Refuse a copy between host and device, with the line and the reason, which CuPy's error lacks."""
         rules = {
             'copy_to_host_async': 'host-read',
             'copy_from_host_async': 'host-write',

@@ -1,9 +1,9 @@
-"""Devices becoming current: with each device comes the stream that is current there.
+"""Devices becoming current, each with its own current stream.
 
-CuPy's current stream is another one on each device. ``with cp.cuda.Device(1):`` in a capture on device 0 leads, unless
-a lane of device 1 is current there, to the legacy stream of device 1, whose work would run at once and be missing from
-the graph. Nothing is wrong yet: the next line may enter a lane. So a placeholder takes the place of the legacy stream:
-held, as streams from outside are; in adapting mode a lane, forked from what was current before.
+CuPy has a current stream for each device. ``with cp.cuda.Device(1):`` in a capture on device 0 makes the legacy stream
+of device 1 current, unless a lane is current there. Work on it would run at once and be missing from the graph. That is
+not yet an error: the next line may enter a lane. So a placeholder replaces the legacy stream. It is held, like streams
+from outside; with ``strict=False`` it is a lane, forked from the lane that was current before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from capturekit.model.source_line import here
 
 
 class DeviceSwitches:
-    """Devices becoming current: with each device comes the stream that is current there."""
+    """Follows which device is current, and with it which stream."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class DeviceSwitches:
 
     @staticmethod
     def _found_there(live: Live, escaped: CaptureError, exc: tuple[Any, ...]) -> None:
-        """Raise an error, unless the block has an exception of its own; then keep it for the end of the capture."""
+        """Raise an error; if the block has raised an exception itself, keep the error for the end of the capture."""
         if not exc or exc[0] is None:
             try:
                 raise escaped
@@ -93,7 +93,7 @@ class DeviceSwitches:
         live.outside.escaped = escaped
 
     def _land(self, live: Live, parent: Lane) -> None:
-        """Take up the stream that is current on the device that has just become so."""
+        """Note the stream that is current on the device that has just become current."""
         stream = self.state.platform.cupy.cuda.get_current_stream()
         lane = self.state.ledger.lane(stream.ptr)
         if stream.ptr in LEGACY_HANDLES:
@@ -114,9 +114,9 @@ class DeviceSwitches:
         self.allocators.refresh()
 
     def _depart(self, live: Live, device: int) -> CaptureError | None:
-        """Take the placeholder of a device away that is no longer current.
+        """Remove the placeholder of a device that is no longer current.
 
-        Return the error for work that was found there.
+        Return the error for work that was found on it.
         """
         stream = self.state.platform.cupy.cuda.get_current_stream(device)
         if device not in live.devices.placeholders:
@@ -137,9 +137,9 @@ class DeviceSwitches:
         return found or escaped
 
     def restore(self, live: Live) -> None:
-        """Make the origin's device current at the end of the block, and on the others the streams that were so before.
+        """At the end of the block, make the origin's device current, and on the other devices their former streams.
 
-        Every step is tried. Where one fails, the next call tries them again; once all were done, it does nothing.
+        Every step is tried. If one fails, the next call tries all again; after all succeeded, it does nothing.
         """
         with self.state.lock:
             if not live.devices.before or live.devices.restored:
@@ -171,7 +171,7 @@ class DeviceSwitches:
                 self.state.own('cupy.cuda.stream._BaseStream.use', stream)
 
     def copied_to(self, original: Callable[..., Any], dst: Any, src: Any, *args: Any, **kwargs: Any) -> Any:
-        """Refuse a ``copyto`` to another device that is no copy of bytes, because CuPy would compute there."""
+        """Refuse a ``copyto`` to another device that is not a copy of bytes, because CuPy would run a kernel there."""
         mine = self.state.mine()
         if (
             mine is not None

@@ -1,6 +1,6 @@
-"""What a graphed function does besides CuPy's work: threads, the host's memory, settings.
+"""What a graphed function does besides work on the GPU: it starts threads, writes host memory, changes settings.
 
-A launch does none of it again. In the eager run it is kept in mind, so that the function stays eager; where it first
+A launch repeats none of it. If it happens in the eager run, it is noted, and the function stays eager; if it first
 happens while recording, it is refused.
 """
 
@@ -19,7 +19,7 @@ from capturekit.model.source_line import here
 
 
 class Effects:
-    """What a graphed function does besides CuPy's work."""
+    """Notes or refuses what a graphed function does besides work on the GPU."""
 
     def __init__(self, state: State, callers: CallerStreams, arrays: Arrays) -> None:
         self.state = state
@@ -55,7 +55,7 @@ class Effects:
         return self.arrays.array_get(original, array, stream, order, out, blocking)
 
     def _fills(self, out: Any) -> None:
-        """Refuse to fill an array of the caller's, because a launch would not fill it again."""
+        """Refuse to fill a NumPy array of the caller, because a launch would not fill it again."""
         mine, rehearsal = self.state.mine(), self.state.rehearsals.get(threading.get_ident())
         if mine is not None and mine.caller is not None:
             if any(root_of(out) is one for one in mine.caller.filled):

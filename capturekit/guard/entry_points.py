@@ -1,8 +1,8 @@
 """The places where Python code enters CuPy, as a table.
 
 Each row names a holder (a module or class by its dotted name), an attribute, and a verb: a component of the guard and
-its method, ``component.method``, which is given the original and the call's arguments.
-:mod:`capturekit.guard.patching` puts wrappers in these places, and takes them away again.
+its method, ``component.method``, which is called with the original and the call's arguments.
+:mod:`capturekit.guard.patching` puts wrappers in these places, and removes them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 _STREAM = 'cupy.cuda.stream._BaseStream'
 _EVENT = 'cupy.cuda.stream.Event'
 #: ``from cupy.cuda import runtime`` gives the backend's module, ``import cupy.cuda.runtime`` a copy of its
-#: names, which is only guarded where somebody has imported it.
+#: names, which is only guarded if the program has imported it.
 RUNTIME = 'cupy.cuda.runtime'
 _BACKEND = 'cupy_backends.cuda.api.runtime'
-#: Verbs shared by many entries are given the call's name first.
+#: Verbs that are shared by many entries get the call's name as their first argument.
 _GIVEN_THEIR_NAME = (
     'seam',
     'curand_draw',
@@ -37,11 +37,11 @@ class Entry:
     """One entry point: ``kind`` is method, property, function, attribute (of instances), maker (a class's ``__new__``)
     or (of a C type) sealed.
 
-    ``code`` is a Python function whose code is replaced, so that it is met by whatever name it was imported; where
-    its code is shared by others or keeps variables (the stand-in), it is replaced by name like any function.
+    ``code`` is a Python function whose code is replaced, so that it is wrapped under every name that it was imported
+    by; if its code is shared by others or has a closure (the simulated CuPy), it is replaced by name like any function.
 
-    ``also``: a second holder of the same thing, where that is a different object. ``loaded``: a module that is not
-    imported for our sake; without it the entry is left out.
+    ``also``: a second holder of the same function, if that is a different object. ``loaded``: a module that capturekit
+    does not import itself; if the program has not imported it, the entry is left out.
     """
 
     holder: str
@@ -54,7 +54,7 @@ class Entry:
 
     @property
     def named(self) -> bool:
-        """Whether the verb is given the call's name first, since it stands for several entries."""
+        """Whether the verb gets the call's name first, because several entries share it."""
         return self.method.startswith(_GIVEN_THEIR_NAME)
 
     @property
@@ -78,7 +78,7 @@ def _nccl(verb: str, *names: str) -> tuple[Entry, ...]:
     return tuple(Entry(holder, name, verb, 'sealed', optional=True, loaded=NCCL) for name in names)
 
 
-#: Functions of CuPy's that no capture can hold, by the names that people call them; see
+#: The functions of CuPy that no capture can hold, by the names under which they are called; see
 #: :mod:`capturekit.guard.host_calls`.
 SEAMS = (
     'cupy.linalg.svd',

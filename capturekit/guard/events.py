@@ -1,4 +1,4 @@
-"""Events recorded and waited for: existing fork and join code, followed as it stands."""
+"""Recording events and waiting for them: existing fork and join code is followed without changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _O = Operation
 
 
 class Events:
-    """Events recorded and waited for: existing fork and join code, followed as it stands."""
+    """Follows events that are recorded and waited for."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Events:
         mine = self.state.mine()
         if mine is not None and mine.caller is not None:
             raise self.callers.not_recorded(
-                'cupy.cuda.runtime.eventCreate()', None, 'Nobody sees how long this event is kept'
+                'cupy.cuda.runtime.eventCreate()', None, 'capturekit can not know how long this event is used'
             )
         ptr = original(*args)
         with self.state.lock:
@@ -114,7 +114,7 @@ class Events:
         return answer
 
     def _turn_of(self, live: Live | None, ptr: int | None = None) -> None:
-        """Order a stream, or the current one, after the lanes that CUDA would have it wait for."""
+        """Order a stream (by default the current one) after the lanes that it would wait for in eager code."""
         lane = None if live is None or ptr is None else self.state.ledger.lane(ptr)
         if live is not None and (ptr is None or (lane is not None and lane.capture is live.capture)):
             self.callers.in_order(live, lane)
@@ -146,7 +146,7 @@ class Events:
         if lane is None:
             return
         live = self.state.live_of(lane)
-        live.events.append(event)  # a handle must not be given to a new event while the capture knows it
+        live.events.append(event)  # kept, so that no new event gets its handle while the capture knows it
         lane.last_use = at
         with self.state.inside():
             lane.nodes = self.state.platform.device.capture_info(ptr).dependencies
@@ -195,7 +195,7 @@ class Events:
                 assert mine is not None
                 if self.lanes.is_outside(ptr):
                     self.lanes.adapt_fork(mine, stream or self.lanes.wrapped(ptr), here(), mine.capture.origin)
-                return  # a cut lies between: what the event stands for comes before all that is recorded now
+                return  # the event's work is in an earlier part, so it comes before all that is recorded now
             verdict = self.verdicts.judge(_O.WAIT_EVENT, stream=ptr, event=event)
             blocking, device = False, 0
             forks = verdict.allowed and self.state.ledger.lane(ptr) is None and event in self.state.ledger.marks

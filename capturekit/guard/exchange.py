@@ -1,4 +1,4 @@
-"""Arrays handed over by other libraries, and to them."""
+"""Arrays exchanged with other libraries, in both directions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EXCHANGE = replace(
 
 
 class _Exchanging(threading.local):
-    """Whether the array of another library that this thread is making needs no wait."""
+    """Whether this thread is converting an array of another library for which CuPy need not wait."""
 
     settled = False
 
@@ -37,7 +37,7 @@ _EXCHANGING = _Exchanging()
 
 
 class Exchange:
-    """Arrays handed over by other libraries, and to them."""
+    """Judges the exchange of arrays with other libraries."""
 
     def __init__(
         self, state: State, verdicts: Verdicts, lanes: Lanes, outside: OutsideStreams, placeholders: Placeholders
@@ -49,7 +49,7 @@ class Exchange:
         self.placeholders = placeholders
 
     def exchanged(self, live: Live, obj: Any) -> Any:
-        """Return an array of another library without the stream that CuPy would wait for on the host."""
+        """Return an array of another library without its stream, for which CuPy would wait on the host."""
         interface = dict(obj.__cuda_array_interface__)
         named = interface.get('stream')
         if named is None:
@@ -64,7 +64,7 @@ class Exchange:
             if stream == named and stream not in live.outside.held:
                 return obj
             self.outside.release(stream)
-            self.state.own('cupy.cuda.runtime.streamSynchronize', stream)  # as CuPy would, where nothing is in its way
+            self.state.own('cupy.cuda.runtime.streamSynchronize', stream)  # as CuPy would outside of captures
             self.outside.hold_again()
         elif lane is not (here_lane := self.lanes.current_lane(live)):
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=stream)
@@ -79,9 +79,9 @@ class Exchange:
     def memory_of_another(
         self, original: Callable[..., Any], ptr: int, size: int, owner: Any, device_id: int = -1
     ) -> Any:
-        """Make an array of memory that another library holds. Next, CuPy waits for the stream that is named there.
+        """Make an array of memory that another library holds. CuPy's next call waits for the stream that it names.
 
-        Operands of compiled functions come by here as well: ``a + obj``.
+        This is also called for operands of compiled functions: ``a + obj``.
         """
         _EXCHANGING.settled = False
         settled = self._settled(owner)
@@ -90,7 +90,7 @@ class Exchange:
         return memory
 
     def _settled(self, owner: Any) -> bool:
-        """Return whether the stream that an array names is ordered already, so that CuPy need not wait for it."""
+        """Whether the stream that an array names is ordered already, so that CuPy need not wait for it."""
         kind = (self.state.platform.cupy.ndarray, WithoutStream)
         interface = None if isinstance(owner, kind) else getattr(owner, '__cuda_array_interface__', None)
         if not interface or interface.get('stream') is None:
@@ -108,7 +108,7 @@ class Exchange:
             return False
 
     def exchange_waits(self, original: bool) -> bool:
-        """Whether CuPy is to wait for the stream of the array that it is making."""
+        """Whether CuPy has to wait for the stream of the array that it is making."""
         settled, _EXCHANGING.settled = _EXCHANGING.settled, False
         return original and not settled
 

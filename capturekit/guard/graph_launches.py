@@ -28,7 +28,7 @@ class GraphLaunches:
         return self.work.on_stream(_O.GRAPH_UPLOAD, 'Graph.upload()', ptr, lambda: original(graph, stream))
 
     def launching(self, upload: bool, ptr: int) -> None:
-        """A graph of capturekit's own is about to be launched or uploaded on a stream."""
+        """Judge the launch or upload of a capturekit graph on a stream, before it is made."""
         shadow = self.state.installation.inside.shadow
         if shadow is not None and self.state.mine() is None:
             shadow.launching(upload, ptr)
@@ -37,7 +37,7 @@ class GraphLaunches:
         self.work.on_stream(operation, call, ptr, lambda: None)
 
     def plain_launch(self, graph: Any) -> Callable[[], None]:
-        """CuPy's own launch of a graph, past the wrappers, bound."""
+        """CuPy's own launch of a graph, without the wrapper, as a bound method."""
         bound: Callable[[], None] = self.state.installation.originals['cupy.cuda.graph.Graph.launch'].__get__(graph)
         return bound
 

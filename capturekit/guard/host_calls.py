@@ -1,7 +1,8 @@
 """Calls that no capture can hold: refused by name before they start, or made by the host between two parts.
 
-The table :data:`SEAMS` names them. Each loses a capture (it waits for the stream, or allocates, inside a library), or
-computes on the host, from work that has not run, what it does next; a test on the GPU keeps the table honest.
+The table :data:`SEAMS` names them (a *seam* is such a call between two parts). Each would lose the capture, because a
+library waits for the stream or allocates inside, or decides on the host by values that are not computed yet. A test on
+a GPU checks the table.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from capturekit.model.sparse import matrices, packed, unpacked
 
 
 class HostCalls:
-    """Calls that no capture can hold: refused by name before they start, or made by the host between two parts."""
+    """Refuses calls that no capture can hold, by name and before they start, or makes them between two parts."""
 
     def __init__(
         self,
@@ -67,8 +68,8 @@ class HostCalls:
         return self._between(live, name, at, original, (args, kwargs))
 
     def _between(self, live: Live, name: str, at: Place | None, original: Callable[..., Any], given: Any) -> Any:
-        """End this part; run what has not run yet; make the call on what that computed; go on in a new part."""
-        self.bodies.not_in_body(live, f'{name}()', 'Call it before the decision, or behind it.')
+        """End this part; run what has not run yet; make the call with these results; continue in a new part."""
+        self.bodies.not_in_body(live, f'{name}()', 'Call it before the decision, or after it.')
         before = self.parts.leave_lanes(live, at)
         plan = self.parts.plan_of(live)
         self.parts.end_part(live)
@@ -95,7 +96,7 @@ class HostCalls:
 
     @staticmethod
     def _keep_outside(live: Live, steps: list[Part | Seam], given: Any) -> None:
-        """Keep a copy of what these steps, and a call with these arguments, may change outside of the graph."""
+        """Copy the memory outside of the graph that these steps, and a call with these arguments, may change."""
         outside = live.host_calls.outside
         assert outside is not None
         outside.keep([graph for step in steps if isinstance(step, Part) for graph in step.graphs if graph])
@@ -104,10 +105,10 @@ class HostCalls:
     def _joint(
         self, live: Live, name: str, at: Place | None, original: Callable[..., Any], given: Any
     ) -> tuple[Any, Seam]:
-        """Make the call for the first time. Its results get places of the graph's own, which later calls fill again.
+        """Make the call for the first time. Its results get arrays in the graph's memory, which later calls fill again.
 
-        Results are what it returns and the arrays that it, or the code after it, puts into sparse matrices among its
-        arguments: later calls get matrices of their own, made of what these held at first.
+        Results are what it returns, and the arrays that it, or the code after it, puts into sparse matrices among its
+        arguments: later calls get new matrices, made from what these matrices held at first.
         """
         cupy, memory = live.platform.cupy, live.graph_memory
         args, kwargs = given
@@ -152,12 +153,12 @@ class HostCalls:
 
 
 def _parts(value: Any, array: type) -> tuple[list[Any], Any]:
-    """Return the arrays in a call's result, each once, and the rest of it in a form that can be compared."""
+    """Return the arrays in a call's result, each once, and the rest of the result in a form that can be compared."""
     return take_apart(packed(value), lambda part: isinstance(part, array), lambda part: not isinstance(part, tuple))
 
 
 def _with(value: Any, places: dict[int, Any]) -> Any:
-    """Return a packed result with other arrays in it. What is neither container nor array stays the same object."""
+    """Return a packed result with other arrays in it. Objects that are neither containers nor arrays stay the same."""
     if id(value) in places:
         return places[id(value)]
     if type(value) in (tuple, list):
@@ -170,7 +171,7 @@ def _with(value: Any, places: dict[int, Any]) -> Any:
 
 
 class _Outside:
-    """While the host works between two parts, this thread has no capture, and its own allocator."""
+    """A block between two parts, in which this thread has no capture and its former allocator."""
 
     def __init__(self, state: State, allocators: Allocators, live: Live) -> None:
         self._state = state

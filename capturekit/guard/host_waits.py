@@ -128,7 +128,7 @@ class HostWaits:
         return self._device_wait('cupy.cuda.runtime.deviceSynchronize()', original)
 
     def declared_synchronize(self, original: Callable[..., Any]) -> Any:
-        """Judge a wait for the device that CuPy makes from C code, which passes no other entry."""
+        """Judge a wait for the device that CuPy makes from C code, which no other entry point sees."""
         return self._device_wait('Device.synchronize()', original)
 
     def _device_wait(self, call: str, go: Callable[[], Any], device: int | None = None) -> Any:
@@ -136,7 +136,7 @@ class HostWaits:
         with self.state.lock:
             mine = self.verdicts.start()
             if mine is not None and device in mine.devices.placeholders:
-                # the placeholder there is no lane, and must not be in the way
+                # the placeholder there is not a lane, so it must not count as one
                 self.outside.release(mine.devices.placeholders[device][0].ptr)
             verdict = self._judged_wait(device)
             if mine is not None and mine.caller is not None:
@@ -154,7 +154,7 @@ class HostWaits:
     def _judged_wait(self, device: int) -> Verdict:
         """Return the verdict on a wait for a device.
 
-        A capture with a placeholder there counts as if it had a lane there.
+        A capture with a placeholder on the device counts as if it had a lane there.
         """
         others = [one for one in self._with_placeholder_on(device) if device not in one.capture.devices]
         return self.verdicts.judge(_O.DEVICE_SYNCHRONIZE, device=None if others else device)
@@ -193,7 +193,7 @@ class HostWaits:
                 and operation is _O.EVENT_SYNCHRONIZE
                 and self.parts.is_past(mine, mark)
             ):
-                return None  # a cut lies between: what the event stands for comes before all that is recorded now
+                return None  # the event's work is in an earlier part, so it comes before all that is recorded now
             if mark is None and mine is None:
                 verdict = self.state.ledger.judge(operation, thread=threading.get_ident(), event=ptr)
             else:

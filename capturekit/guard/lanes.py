@@ -1,4 +1,4 @@
-"""Streams becoming lanes, and the joins and forks that adapting mode makes on its own."""
+"""Streams become lanes; joins and forks that ``strict=False`` adds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from capturekit.model.source_line import Place, here
 
 
 class Lanes:
-    """Streams becoming lanes, and the joins and forks that adapting mode makes on its own."""
+    """Makes streams lanes, and makes the joins and forks that ``strict=False`` adds."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -27,20 +27,20 @@ class Lanes:
         return live.lane_of(stream) or live.capture.origin
 
     def lane_number(self, stream: int) -> int | None:
-        """The number of the lane that a stream is; None where it is outside."""
+        """The number of the lane that a stream is, or None if it is not a lane."""
         lane = self.state.ledger.lane(stream)
         return None if lane is None else lane.number
 
     def was_used(self, lane: Lane) -> None:
-        """Find work that a lane was given by its handle, before an event closes the lane's segment."""
+        """Find work that a lane got through its handle, before an event ends the lane's segment."""
         live = self.state.lives.get(lane.capture)
         if live is None or live.memory is None or lane.current:
             return
         live.memory.worked(lane)
         if live.memory.unforeseen(lane):
             text = (
-                f'lane {lane.number} was given work by its handle after it had been joined, and waited by none of '
-                "CuPy's calls: memory dropped meanwhile may have been handed out again. Fork it by Stream.wait_event()"
+                f'lane {lane.number} got work by its handle after it was joined, and no call of CuPy made it wait: '
+                'memory dropped in between may have been handed out again. Fork it by Stream.wait_event()'
             )
             live.note('note', lane, text, here())
 
@@ -50,7 +50,7 @@ class Lanes:
             live.memory.rests(lane)
 
     def device_of(self, stream: Any) -> int:
-        """The number of the device that a stream belongs to. Asked of a captured one, CUDA would lose the capture."""
+        """The number of a stream's device. Asking CUDA about a captured stream would lose the capture."""
         lane = self.state.ledger.lane(stream.ptr)
         if lane is not None:
             return lane.device
@@ -58,7 +58,7 @@ class Lanes:
         if known >= 0:
             return known
         if self.state.platform.cupy.cuda.runtime.getDeviceCount() > 1 and stream.ptr > PER_THREAD_HANDLE:
-            with self.state.inside(), suppress(CudaCallError):  # cuda-bindings that can't tell
+            with self.state.inside(), suppress(CudaCallError):  # this cuda-bindings is too old to ask
                 return int(self.state.platform.device.stream_device(stream.ptr))
         return self.state.current_device()
 
@@ -67,7 +67,7 @@ class Lanes:
         return bool(self.state.platform.cupy.cuda.get_current_stream(lane.device).ptr == lane.stream)
 
     def record_on(self, live: Live, lane: Lane, at: Place | None) -> Any:
-        """Record a new event on a lane, for joins of the guard's own. Events belong to the device of their stream."""
+        """Record a new event on a lane, for the guard's own joins. The event belongs to the device of the lane."""
         with self.state.on(lane.device):
             event = self.state.platform.cupy.cuda.Event(disable_timing=True)
             live.streams[lane.stream].record(event)
@@ -84,7 +84,7 @@ class Lanes:
         self.rests(lane)
 
     def wrapped(self, ptr: int) -> Any:
-        """Return a CuPy stream for a handle that came without one."""
+        """Return a CuPy stream for a bare handle."""
         return self.state.platform.cupy.cuda.Stream.from_external(_Handle(ptr))
 
     def entered(self, live: Live, lane: Lane, stream: Any, at: Place | None) -> None:
@@ -96,7 +96,7 @@ class Lanes:
         _note_callers_stream(live, lane, stream)
         with self.state.inside():
             lane.nodes = self.state.platform.device.capture_info(ptr).dependencies
-            with suppress(CudaCallError):  # a lost capture: its loss is what will be told
+            with suppress(CudaCallError):  # the capture is lost, and that will be reported
                 lane.priority = self.state.platform.device.stream_priority(ptr)
         if getattr(stream, '_graph_host_funcargs', None) is None:
             stream._graph_host_funcargs = []  # CuPy sets it on origins alone, and launch_host_func needs it
@@ -108,7 +108,7 @@ class Lanes:
             self.wait_on(live, lane, live.awaited_event, at)
 
     def adapt_fork(self, live: Live, stream: Any, at: Place | None, parent: Lane | None = None) -> None:
-        """Fork a stream that never entered the capture from the current lane, in adapting mode."""
+        """With ``strict=False``: fork a stream that never entered the capture from the current lane."""
         parent = parent or self.current_lane(live)
         device = self.device_of(stream)
         with self.state.inside():
@@ -121,11 +121,11 @@ class Lanes:
             live.note('adapted', lane, f'stream {stream.ptr:#x} was forked from lane {parent.number}', at)
 
     def make_current(self, live: Live, ptr: int, *, anew: bool = True, here: bool = True) -> None:
-        """Note that a stream is CuPy's current one. This is the one place that tells all who keep it in mind.
+        """Note that a stream is CuPy's current one, in all places that need to know.
 
-        They are the ledger, which counts how often a lane is current (not where ``anew`` is False: it is counted
-        already), the memory of the lane's graph, and the trace of the lines of ``live`` (not where ``here`` is False:
-        the stream is current on a device that is not). What was recorded before is to be polled first.
+        These are the ledger, which counts how often a lane is current (not if ``anew`` is False: it is counted
+        already), the memory of the lane's graph, and the line trace of ``live`` (not if ``here`` is False: the stream's
+        device is not current). Call :meth:`State.poll` before, so that earlier nodes go to the previous stream.
         """
         lane = self.state.ledger.lane(ptr)
         owner = None if lane is None else self.state.lives.get(lane.capture)
@@ -141,12 +141,12 @@ class Lanes:
         lane = self.state.ledger.lane(stream.ptr)
         if lane is not None and lane.capture in self.state.lives:
             lane.used = True
-            lane.current = max(lane.current - 1, 0)  # it may have been current here since before it was a lane
+            lane.current = max(lane.current - 1, 0)  # it may have become current before it was a lane
             self.rests(lane)
 
 
 class _Handle:
-    """A bare handle, in the form of the stream protocol."""
+    """An object of CUDA's stream protocol around a bare handle."""
 
     def __init__(self, ptr: int) -> None:
         self.ptr = ptr
@@ -156,7 +156,7 @@ class _Handle:
 
 
 def _note_callers_stream(live: Live, lane: Lane, stream: Any) -> None:
-    """Note a stream of the caller's that has become a lane, so that launches are ordered with it."""
+    """Note a stream of the caller that has become a lane, so that launches are ordered with it."""
     caller = live.caller
     if caller is None or lane.stream in caller.streams or any(s.ptr == lane.stream for s in live.recorder.lane_streams):
         return

@@ -1,11 +1,11 @@
 """Which line of the user's code made which nodes, and between which two lines a capture was lost.
 
-While a capture is open, the lines of the user's code in its thread are followed. Whenever one ends, the driver is asked
-for the last node of the current stream: if it is another than before, the line made nodes. Which ones is found out when
-the capture ends and the nodes' order can be read. (To count the nodes meanwhile takes the longer the more there are:
-85 us at 10,000 on an H100, while a stream's last node takes 0.4 us.) Python 3.12 and later tell by ``sys.monitoring``
-(PEP 669), which leaves debuggers and coverage tools alone. Before, ``sys.settrace`` does, where nobody else traces;
-else only the calls that the guard sees are known.
+While a capture is open, the lines of the user's code in its thread are followed. Whenever a line ends, the driver is
+asked for the last node of the current stream: if it has changed, the line made nodes. Which nodes these are is found
+out when the capture ends and the order of the nodes can be read. (Counting nodes during the capture would take longer
+and longer: 85 us at 10,000 nodes on an H100, while asking for a stream's last node takes 0.4 us.) Python 3.12 and later
+report lines by ``sys.monitoring`` (PEP 669), which does not disturb debuggers and coverage tools. Older ones do by
+``sys.settrace``, if no other tool uses it; otherwise only the calls that the guard sees are known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import Span, Step
 from capturekit.model.source_line import Place, is_foreign_frame
 
-#: What is answered instead of a stream's last node: the capture is no longer good; the stream is in none.
+#: The values in place of a stream's last node: the capture is lost; the stream is in no capture.
 LOST, OUTSIDE = -1, -2
 #: None before Python 3.12.
 _monitoring: Any = getattr(sys, 'monitoring', None)
@@ -30,7 +30,7 @@ _TOOL = 'capturekit'
 _thread = threading.get_ident
 
 
-#: A line, as it is cheapest to keep.
+#: A line, in the form that is cheapest to keep.
 _Line = Place | tuple[CodeType, int] | None
 
 
@@ -42,13 +42,13 @@ def _place(line: _Line) -> Place | None:
 
 
 def _same(one: _Line, other: _Line) -> bool:
-    if isinstance(one, tuple) and isinstance(other, tuple):  # to compare code takes long
+    if isinstance(one, tuple) and isinstance(other, tuple):  # comparing code objects is slow
         return one[0] is other[0] and one[1] == other[1]
     return one == other
 
 
 def _at(line: _Line, known: dict[tuple[int, int], list[Any] | None]) -> list[Any] | None:
-    """A line as recordings have it, made once each."""
+    """A line in the form of recordings; each is made once."""
     key = (id(line[0]), line[1]) if isinstance(line, tuple) else (0, 0)
     if key not in known:
         place = _place(line)
@@ -59,9 +59,9 @@ def _at(line: _Line, known: dict[tuple[int, int], list[Any] | None]) -> list[Any
 class Trace:
     """The lines of one capture.
 
-    ``last`` tells a stream's last node: its handle, 0 where there is none yet, :data:`LOST` or :data:`OUTSIDE`.
-    ``lane`` tells a stream's lane. ``stream`` is the one that is current, at first the origin; whoever makes another
-    one current says so, after :meth:`poll`.
+    ``last`` returns a stream's last node: its handle, 0 if there is none yet, :data:`LOST` or :data:`OUTSIDE`.
+    ``lane`` returns a stream's lane. ``stream`` is the current stream, at first the origin; code that makes another
+    stream current calls :meth:`poll` and then sets it.
     """
 
     def __init__(
@@ -92,16 +92,16 @@ class Trace:
 
     @property
     def lost(self) -> Place | None:
-        """The first line after which it was not; None while it is, and where no line is known."""
+        """The first line after which the capture was lost; None while it is good, or if no line is known."""
         return _place(self._lost)
 
     def touch(self, stream: int) -> None:
-        """A stream that is not current may get work by name."""
+        """Note that a stream that is not current may get work, because a call names it."""
         if stream != self.stream:
             self._others.add(stream)
 
     def poll(self) -> None:
-        """What is new is the current line's."""
+        """Attribute new nodes to the current line."""
         try:
             tail = self._last(self.stream)
             if tail != self._seen:
@@ -109,27 +109,27 @@ class Trace:
             while self._others:
                 stream = self._others.pop()
                 self._mark(self._last(stream), stream)
-        except CudaCallError:  # this runs between lines of the user's code, which must not meet it: ask no more
+        except CudaCallError:  # it must not reach the user's code, between whose lines this runs
             self._deaf = True
             self._ask_no_more()
 
     def taken(self, stream: int) -> Place | None:
-        """A stream of another capture, which is thrown away: the first line that made nodes there, if it was seen."""
+        """The first line that made nodes on a held stream, if it was seen; the nodes themselves are thrown away."""
         self.poll()
         found = None
         for i, (tail, other, line) in enumerate(self._marks):
             if other == stream and tail > 0:
                 found = found or _place(line)
-                self._marks[i] = -1, other, line  # its handle may be that of a node to come
+                self._marks[i] = -1, other, line  # a later node may get its handle
         return found
 
     def last_work(self, stream: int, lane: int) -> Place | None:
-        """The last line that made nodes on a stream, and, of the parts that are over, on that lane."""
+        """The last line that made nodes on a stream, or, in earlier parts of the capture, on that lane."""
         self.poll()
         seen: set[int] = set()
         found: _Line = None
         for tail, other, line in self._marks:
-            if tail > 0 and tail not in seen:  # a stream that becomes current again shows its old node again
+            if tail > 0 and tail not in seen:  # a stream that becomes current again still has its old last node
                 seen.add(tail)
                 found = line if other == stream else found
         if found is not None:
@@ -137,12 +137,12 @@ class Trace:
         return next((Place.from_json(span.at) for span in reversed(self.spans) if span.lane == lane), None)
 
     def belong(self, nodes: Iterable[tuple[int, int]]) -> None:
-        """Nodes of the current line, each with its stream, in the order in which they were made."""
+        """Attribute nodes to the current line; each comes with its stream, in the order in which they were made."""
         for node, stream in nodes:
             self._mark(node, stream)
 
     def note(self, step: Step) -> None:
-        """Lanes are ordered here: say in the step, at the end, how many nodes there were before it."""
+        """Note a step that orders lanes: at the end it gets the number of nodes that were made before it."""
         self.poll()
         self._noted.append((step, len(self._marks)))
 
@@ -160,23 +160,23 @@ class Trace:
             self._was_lost, self._lost = True, self._now
 
     def _ends_here(self, tail: int, stream: int) -> bool:
-        """Whether what a stream tells is that the capture is lost; streams from outside are in other ones."""
+        """Whether a stream's state means that the capture is lost; streams from outside are in other captures."""
         if tail == LOST:
             return stream == self._origin or self._lane(stream) is not None
         return tail == OUTSIDE and stream == self._origin
 
     def step(self, code: CodeType, line: int) -> None:
-        """The line that ran has ended, and another begins."""
+        """Note that a line has ended and another begins."""
         self.poll()
         if not self._was_lost:
             self._good = self._now
         self._now = (code, line)
 
     def next_part(self, order: Sequence[int] | None) -> None:
-        """The graph under capture ends: ``order`` are its nodes as they were made, None where that can't be known.
+        """End the graph under capture: ``order`` are its nodes in the order they were made, None if that is unknown.
 
-        What is recorded from now on belongs to another graph, and numbers go on. Where nobody knows the order, each
-        mark counts as one node. After :meth:`finish` there is nothing left to do.
+        Later nodes belong to another graph, and their numbers continue. If the order is unknown, each mark counts as
+        one node. After :meth:`finish` this does nothing.
         """
         if self._over:
             return
@@ -215,7 +215,7 @@ class Trace:
             self.spans.append(Span(first, count, lane, at))
 
     def finish(self, order: Sequence[int] | None = None) -> None:
-        """The capture ends, and the driver is not asked any more. Again is no error."""
+        """End the trace; the driver is not asked any more. A second call does nothing."""
         if not self._over:
             self.next_part(order)
             self._over = True
@@ -223,7 +223,7 @@ class Trace:
 
 
 class Tracing:
-    """The captures of this process that are followed, by thread; the innermost of a thread is."""
+    """The traced captures of this process, by thread; in each thread the lines go to the innermost one."""
 
     def __init__(self) -> None:
         self._traces: dict[int, list[Trace]] = {}
@@ -243,7 +243,7 @@ class Tracing:
                 self._undo[me] = _settrace(self._top, frame)
 
     def close(self, trace: Trace) -> None:
-        """Follow this capture no more. Again is no error."""
+        """Stop following this capture. A second call does nothing."""
         with self._lock:
             me = next((thread for thread, traces in self._traces.items() if trace in traces), None)
             if me is None:
@@ -291,7 +291,7 @@ class Tracing:
             if tool is None:
                 return
             self._codes[id(code)] = code
-            with suppress(ValueError):  # the last capture, of another thread, has let go of the tool in between
+            with suppress(ValueError):  # another thread has closed the last capture and released the tool in between
                 _monitoring.set_local_events(tool, code, events.LINE | events.PY_RETURN | events.PY_YIELD)
 
     def _stop(self) -> None:
@@ -321,7 +321,7 @@ class Tracing:
 
 
 def _back_to(trace: Trace, frame: FrameType | None) -> None:
-    """A function of the user's has returned: the rest of its caller's line goes on."""
+    """Continue with the caller's line, after a function of the user has returned."""
     while frame is not None and is_foreign_frame(frame):
         frame = frame.f_back
     if frame is not None and frame.f_lineno is not None:
@@ -329,7 +329,7 @@ def _back_to(trace: Trace, frame: FrameType | None) -> None:
 
 
 def _settrace(top: Callable[[], Trace | None], frame: FrameType | None) -> Callable[[], None]:
-    """Follow this thread by ``sys.settrace``; return the way back. Does nothing where somebody traces already."""
+    """Follow this thread by ``sys.settrace``; return the function that undoes it. Does nothing if a tool traces it."""
     if sys.gettrace() is not None:
         return lambda: None
 
@@ -363,12 +363,12 @@ def _settrace(top: Callable[[], Trace | None], frame: FrameType | None) -> Calla
 
 
 def _forget_variables(frame: FrameType) -> None:
-    """Tracing has left a dict with a function's variables in its frame, which holds them until the function returns.
+    """Empty the dict of variables that tracing has left in a frame, which would hold them until the function returns.
 
-    The dict is emptied where nobody else has it: from ``locals()``, say.
+    It is left alone if other code has it, from ``locals()`` for example.
     """
     variables: Any = frame.f_locals
-    # Three hold it: the frame, this function, and the call that counts.
+    # Three references are known: the frame's, this function's, and that of the call that counts.
     if frame.f_code.co_flags & CO_OPTIMIZED and type(variables) is dict and sys.getrefcount(variables) == 3:
         variables.clear()
 

@@ -1,7 +1,7 @@
-"""The components of a linted thread that differ from the guard's: they ask, and make no calls of their own.
+"""The components of a linted thread that differ from the guard's: they judge calls, and make none themselves.
 
-No capture is open, so that nothing reaches the driver and nothing is set in CuPy; what would become of a call is told
-by the ledger alone. The others, all verdicts among them, are the guard's own.
+No capture is open, so they make no calls of the driver and change nothing in CuPy; only the ledger says what would
+happen to a call. All other components are the guard's own.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ class LintState(State):
     """The state of a linted thread."""
 
     def own(self, entry: str, *args: Any, **kwargs: Any) -> Any:
-        """Adapting makes no calls: it is only asked what it would do."""
+        """Make no call: adapting is only asked what it would do."""
 
 
 class LintVerdicts(Verdicts):
-    """No capture is open that could be lost."""
+    """Verdicts without an open capture that could be lost."""
 
     def check(self, live: Live) -> None:
-        """Nothing was lost."""
+        """Do nothing: no capture can be lost."""
 
 
 class LintAllocators(Allocators):
     """Allocators stay as they are."""
 
     def refresh(self) -> None:
-        """There is no memory of a graph to allocate in."""
+        """Do nothing: there is no graph memory to allocate from."""
 
     def allocator_set(self, original: Callable[..., Any], allocator: Any) -> Any:
         return original(allocator)
 
 
 class LintLanes(Lanes):
-    """Lanes of the ledger, without events: work that a stream was given since its last event is seen by its count."""
+    """Lanes in the ledger, without events: a count shows whether a stream got work since its last event."""
 
     def __init__(self, run: LintRun, state: State) -> None:
         super().__init__(state)
@@ -109,7 +109,7 @@ class LintLanes(Lanes):
 
 
 class LintOutsideStreams(OutsideStreams):
-    """Nothing is held back: it is only seen whether there was work."""
+    """Outside streams are not held: it is only noted whether they got work."""
 
     def __init__(self, run: LintRun, *others: Any) -> None:
         super().__init__(*others)
@@ -128,7 +128,7 @@ class LintOutsideStreams(OutsideStreams):
         return None
 
     def has_escaped(self, stream: Any, error: CaptureError) -> None:
-        """Work has escaped; from here on its stream counts as forked where that began."""
+        """Note escaped work; from then on its stream counts as forked at the line where the work began."""
         live = self._run.live
         self._run.tell(error, lambda: self.lanes.adapt_fork(live, stream, error.location, live.capture.origin))
         lane = self.state.ledger.lane(stream.ptr)
@@ -138,14 +138,14 @@ class LintOutsideStreams(OutsideStreams):
 
 
 class LintPlaceholders(Placeholders):
-    """Nothing takes the place of a stream of an eager run."""
+    """Placeholders are not used: the streams of an eager run stay."""
 
     def put(self, live: Live, parent: Lane) -> None:
-        """The legacy stream stays."""
+        """Do nothing: the legacy stream stays."""
 
 
 class LintStreamSwitches(StreamSwitches):
-    """A stream that a capture would refuse becomes current all the same."""
+    """A stream that a capture would refuse still becomes current."""
 
     def __init__(self, run: LintRun, *others: Any) -> None:
         super().__init__(*others)
@@ -161,14 +161,14 @@ class LintStreamSwitches(StreamSwitches):
 
 
 class LintDeviceSwitches(DeviceSwitches):
-    """The run is eager: on another device, too, its work goes where it would go anyway."""
+    """Device switches are not changed: the run is eager, so its work on other devices goes where it always goes."""
 
     def moved(self, go: Callable[[], Any], exc: tuple[Any, ...] = ()) -> Any:
         return go()
 
 
 class LintStreamWork(StreamWork):
-    """A host function is kept by nobody for a graph."""
+    """Host functions are not kept, because there is no graph."""
 
     def stream_launch_host_func(self, original: Callable[..., Any], stream: Any, callback: Any, arg: Any) -> Any:
         go = functools.partial(original, stream, callback, arg)
@@ -176,7 +176,7 @@ class LintStreamWork(StreamWork):
 
 
 class LintStreamProperties(StreamProperties):
-    """Streams are not captured: CUDA can be asked. A handle that is read from outside of the capture is noted."""
+    """Streams are not captured, so CUDA can be asked. Reading the handle of an outside stream is noted."""
 
     def __init__(self, run: LintRun, *others: Any) -> None:
         super().__init__(*others)
@@ -203,12 +203,12 @@ class LintStreamProperties(StreamProperties):
 
 
 class LintEvents(Events):
-    """Events as the run records them, followed in the ledger."""
+    """The run's real events, which the ledger follows."""
 
     def __init__(self, run: LintRun, *others: Any) -> None:
         super().__init__(*others)
         self._run = run
-        #: Events that were recorded in the run on streams outside of the capture, and on which.
+        #: The events that the run recorded on streams outside of the capture, with the stream.
         self._strays: dict[int, int] = {}
 
     def _adapt_record(self, live: Live, call: str, event: Any, lane: Lane | None = None) -> Any:
@@ -234,7 +234,7 @@ class LintEvents(Events):
 
 
 class LintExchange(Exchange):
-    """Arrays of the run's own call the origin, whose other name they don't know."""
+    """Arrays of the run name the origin by its real handle, not by the alias."""
 
     def exchanged(self, live: Live, obj: Any) -> Any:
         interface = dict(obj.__cuda_array_interface__)
@@ -245,7 +245,7 @@ class LintExchange(Exchange):
 
 
 class LintArrays(Arrays):
-    """Values of the host go where the run puts them; that they would be constants is noted."""
+    """Uploads are made by the run itself; it is noted that a capture would make them constants."""
 
     def __init__(self, run: LintRun, *others: Any) -> None:
         super().__init__(*others)
@@ -260,7 +260,7 @@ class LintArrays(Arrays):
 
 
 class LintRandomDraws(RandomDraws):
-    """Numbers are drawn as ever; that each launch would draw them is noted."""
+    """Random numbers are drawn by the run itself; it is noted that each launch of a graph would draw them."""
 
     def __init__(self, run: LintRun, *others: Any) -> None:
         super().__init__(*others)
@@ -287,7 +287,7 @@ class LintRandomDraws(RandomDraws):
 
 
 class LintManualCaptures(ManualCaptures):
-    """A capture beside the linted run is a real one, and the guard's; on a stream of the run it is refused."""
+    """Captures during a linted run are real ones, which the guard judges; on a stream of the run they are refused."""
 
     def __init__(self, run: LintRun, *others: Any) -> None:
         super().__init__(*others)
@@ -308,7 +308,7 @@ class LintManualCaptures(ManualCaptures):
             self.verdicts.refuse(verdict, call, ptr)
 
 
-#: Those that need to know of the run.
+#: The components that need the run.
 _OF_THE_RUN: dict[str, Callable[..., Any]] = {
     'lanes': LintLanes,
     'outside': LintOutsideStreams,
@@ -322,7 +322,7 @@ _OF_THE_RUN: dict[str, Callable[..., Any]] = {
 
 
 def kinds(run: LintRun) -> dict[str, Callable[..., Any]]:
-    """What is made in the place of the guard's components, by their names."""
+    """The functions that make components in the place of the guard's, by name."""
     return {
         'verdicts': LintVerdicts,
         'allocators': LintAllocators,

@@ -1,16 +1,16 @@
-"""What a capture of an eager run would have been told: a guard beside the guard, for a thread that is linted.
+"""What a capture of an eager run would refuse: a second guard, the *shadow*, for a thread that is linted.
 
-The thread's calls come here instead of to the guard. A ledger of the shadow's own follows them, in which the stream
-that was current at first plays the origin of a strict capture; the verdicts are the guard's, so that what they raise is
-what a capture raises. It is told instead of raised, the call is made all the same, and the ledger goes on as
-``strict=False`` would have it (a wait became a join, an escaped stream was forked), so that one run meets all there is
-and no trouble is told twice over. Nothing of it reaches the driver: no capture is open.
+The thread's calls go to the shadow instead of to the guard. The shadow has its own ledger, in which the stream that was
+current at first takes the part of the origin of a strict capture. The verdicts are the guard's, so they raise what a
+capture raises. The shadow reports the error instead of raising it, makes the call anyway, and updates the ledger as
+``strict=False`` would (a wait becomes a join, an escaped stream is forked). So one run finds all problems, and reports
+none twice. No capture is open, and the shadow makes no calls of the driver.
 
-The legacy stream is no stream that could be captured, and mostly the one that is current. It then plays the origin
-under another name (:class:`Alias`), so that ``Stream.null`` stays what it would be in a capture: somebody else.
+The legacy stream, which is usually the current one, can't be captured. It then takes the part of the origin under
+another name (:class:`Alias`), so that ``Stream.null`` still is a stream outside of the capture.
 
-On the simulated device it is known which streams got work. A GPU doesn't tell: there a stream counts as worked on where
-CuPy allocates on it, where a call names it, and else where it was current.
+The simulated device reports which streams got work, a GPU does not. There a stream counts as used if CuPy allocates on
+it, if a call names it, or else if it was current.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from capturekit.model.ledger import LEGACY_HANDLES, CaptureInfo, Lane, LedgerCap
 from capturekit.model.rules import RULES, CaptureStatus, Mode, Operation
 from capturekit.model.source_line import Place, called
 
-#: Asked as they are, since they make no call.
+#: The verbs that are called without change, since they make no call of CuPy.
 _QUIET = ('stream_handed_out', 'current_stream', 'stream_eq', 'stream_hash')
 
 
@@ -55,22 +55,22 @@ class Shadow:
         self._state.platform = Platform(real.cupy, _Device(real.device))
         self._run = LintRun(guard, getattr(real.device, 'submitted', None), tell, note)
         self._components = assemble(Components, self._state, kinds(self._run))
-        #: By what the guard's component is: the one that is asked instead.
+        #: By the guard's component: the component that replaces it.
         self._instead = {id(getattr(guard, name)): getattr(self._components, name) for name in MADE_OF}
         self._memory_of_run = _Memory()
         self._undo = Undo()
         self._me = threading.get_ident()
-        #: What was asked before this shadow: it goes on judging the real captures of the run.
+        #: The previous shadow or guard, which still judges the real captures of the run.
         self._before: Any = None
         #: A capture without streams in the guard's own ledger, so that graphs ask before they are launched.
         self._decoy = LedgerCapture(0, Mode.RELAXED, -1)
-        #: How many calls are being asked about, one in the other.
+        #: How many nested calls are being judged.
         self._asking = 0
 
     # -- in and out -------------------------------------------------------------------------------------------
 
     def open(self, at: Place | None) -> None:
-        """Judge this thread's calls from now on."""
+        """Begin to judge this thread's calls."""
         undo, guard, inside = self._undo, self._guard.state, self._state.installation.inside
         cupy = guard.platform.cupy
         before = cupy.cuda.get_current_stream()
@@ -92,13 +92,13 @@ class Shadow:
         undo, guard = self._undo, self._guard.state
         stream = self._components.lanes.wrapped(before.ptr)
         stream.ptr = Alias(before.ptr)
-        undo.push(lambda: setattr(stream, 'ptr', before.ptr))  # somebody may have kept it
+        undo.push(lambda: setattr(stream, 'ptr', before.ptr))  # the user's code may have kept it
         guard.own('cupy.cuda.stream._BaseStream.__enter__', stream)
         undo.push(lambda: guard.own('cupy.cuda.stream._BaseStream.__exit__', stream, None, None, None))
         return stream
 
     def _begin(self, stream: Any, may_block: bool, at: Place | None) -> Live:
-        """A capture begins in the ledger of this thread."""
+        """Begin a capture in this thread's ledger."""
         state = self._state
         blocking = may_block and not state.platform.device.stream_flags(stream.ptr) & 1
         capture = state.ledger.begin(
@@ -119,7 +119,7 @@ class Shadow:
             self._unjoined()
 
     def close(self) -> None:
-        """Judge the thread's calls no more, and put everything back as it was before."""
+        """Stop judging the thread's calls, and restore everything."""
         self._undo.close()
 
     def _make_current_again(self, stream: Any) -> None:
@@ -140,7 +140,7 @@ class Shadow:
             self._run.hear(error, f'lane {lane.number}, left unjoined, is joined to the origin at the end')
 
     def _has_unjoined_work(self, lane: Lane) -> bool:
-        """Return whether a lane has made, or waits for, work that the origin does not wait for."""
+        """Whether a lane has made, or waits for, work that the origin does not wait for."""
         lanes = self._live.capture.lanes
         origin, reach = lanes[0].clock, {**lane.clock, lane.number: lane.segment}
         return any(
@@ -152,9 +152,9 @@ class Shadow:
     # -- a call -----------------------------------------------------------------------------------------------
 
     def instead_of(self, verb: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what is asked in the place of a verb of the guard.
+        """Return the function to call in place of a verb of the guard.
 
-        In a real capture or rehearsal that is the verb itself.
+        In a real capture or rehearsal this is the verb itself.
         """
         if self._guard.state.mine() is not None or self._me in self._guard.state.rehearsals:
             return verb if self._before is None else self._before.instead_of(verb)
@@ -166,10 +166,10 @@ class Shadow:
         return ask if method.__name__ in _QUIET else functools.partial(self._asked, ask)
 
     def _asked(self, ask: Callable[..., Any], original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Ask a verb about a call; tell what it raises, and make the call all the same, once."""
-        # garbage is collected anywhere: what a finalizer calls comes in the middle of another call
+        """Call a verb; report what it raises, and make the user's call anyway, once."""
+        # garbage may be collected at any point: a finalizer's calls come in the middle of another call
         if not self._asking:
-            self._live.recording.steps.clear()  # of long runs they would be many, and nobody reads them
+            self._live.recording.steps.clear()  # a long run would have many, and nothing reads them
         made = False
 
         def make(*given: Any, **named: Any) -> Any:
@@ -190,14 +190,14 @@ class Shadow:
             return original(*args, **kwargs)
 
     def launching(self, upload: bool, ptr: int) -> None:
-        """A graph of capturekit's own is about to be launched: the guard says so, and launches it."""
+        """Judge the launch of a capturekit graph, before the guard launches it."""
         launching = self._components.launches.launching
         self._asked(lambda _make: launching(upload, ptr), lambda: None)
 
     # -- allocations ------------------------------------------------------------------------------------------
 
     def allocating(self) -> None:
-        """CuPy's pool is asked for memory: on a stream that is outside, work is about to escape."""
+        """Note an allocation from CuPy's pool: on a stream outside of the capture, work will escape next."""
         if self._state.installation.inside.depth or self._guard.state.mine() is not None:
             return
         components, outside = self._components, self._components.outside
@@ -214,7 +214,7 @@ class Shadow:
 
 
 class _Device:
-    """The device, as if the shadow's streams were being captured."""
+    """The device, which reports the shadow's streams as being captured."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
@@ -227,7 +227,7 @@ class _Device:
 
 
 class _Memory:
-    """What the run has allocated, where a capture has its graph's memory."""
+    """The memory that the run has allocated, in place of a capture's graph memory."""
 
     pool: Any = None
 
@@ -238,17 +238,17 @@ class _Memory:
         return mem.ptr in self.addresses
 
     def active(self, lane: Lane) -> None:
-        """Blocks of the run are CuPy's own."""
+        """Do nothing: the run's memory is CuPy's own."""
 
     rests = active
 
 
 def _nothing(*args: Any, **kwargs: Any) -> None:
-    """Stands for a call that is asked about and not made."""
+    """Takes the place of a call that is judged and not made."""
 
 
 def _hook(cupy: Any, shadow: Shadow) -> Any:
-    """Return a hook of CuPy's that hears of the allocations in this thread."""
+    """Return a CuPy memory hook that notes the allocations of this thread."""
 
     def malloc_preprocess(_hook: Any, **_kwargs: Any) -> None:
         shadow.allocating()

@@ -1,4 +1,4 @@
-"""A linted run: what it has done so far, as the components of its thread see it."""
+"""What a linted run has done so far, for the components of its thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from capturekit.model.source_line import Place
 
 
 class Alias(int):
-    """The legacy stream's handle under another name: the same number to CUDA, and in Python like no other."""
+    """The legacy stream's handle under another name: CUDA gets the same number, but in Python it equals no other."""
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -23,7 +23,7 @@ class Alias(int):
 
 
 class UnmadeEvent:
-    """An event that was never made."""
+    """An event that exists only in the ledger."""
 
     def __init__(self, ptr: int) -> None:
         self.ptr = ptr
@@ -32,13 +32,13 @@ class UnmadeEvent:
 class LintRun:
     """What a linted run has done so far.
 
-    ``guard`` goes on judging the real captures of the run. ``submitted`` counts the work that each stream has been
-    given; None where nobody knows. ``hear(error, adapted)`` is given what a strict capture raises, and what
-    ``strict=False`` makes of the call in words, or None where that raises, too. ``note(kind, text, at)`` is given what
-    would be recorded otherwise than it reads.
+    ``guard`` still judges the real captures of the run. ``submitted`` counts the work that each stream has got; None
+    if that is unknown. ``hear(error, adapted)`` is called with the error that a strict capture raises, and with what
+    ``strict=False`` does instead, in words, or None if it raises, too. ``note(kind, text, at)`` is called for work that
+    a capture would record differently from what the code says.
     """
 
-    #: The capture that the run plays.
+    #: The capture that the run stands for.
     live: Live
 
     def __init__(
@@ -52,26 +52,26 @@ class LintRun:
         self.hear = hear
         self.note = note
         self._submitted = submitted
-        #: How much work a stream had been given when it was looked at last; the segments in which a lane worked.
+        #: How much work a stream had got when it was last checked; the segments in which a lane worked.
         self._levels: dict[int, int] = {}
         self.busy: dict[Lane, set[int]] = {}
         self._events = 0
 
     def new_event(self) -> UnmadeEvent:
-        """An event for the ledger alone; its handle is that of no real one."""
+        """An event for the ledger only; no real event has its handle."""
         self._events -= 1
         return UnmadeEvent(self._events)
 
     def _level(self, ptr: int) -> int | None:
-        """How much work a stream has been given; None where nobody knows."""
+        """How much work a stream has got; None if that is unknown."""
         return None if self._submitted is None else self._submitted.get(int(ptr), 0)
 
     def look_at(self, ptr: int) -> None:
-        """Work that a stream was given so far is not asked for any more."""
+        """Ignore the work that a stream has got so far."""
         self._levels[ptr] = self._level(ptr) or 0
 
     def has_worked(self, ptr: int, otherwise: bool) -> bool:
-        """Whether a stream was given work since it was last looked at; ``otherwise`` where nobody knows."""
+        """Whether a stream got work since it was last checked; ``otherwise`` if that is unknown."""
         level = self._level(ptr)
         if level is None:
             return otherwise
@@ -79,14 +79,14 @@ class LintRun:
         return level > before
 
     def settle(self, lane: Lane) -> None:
-        """Before an event closes a lane's segment: note whether it worked in it."""
+        """Note whether a lane worked in its segment, before an event ends the segment."""
         if self.has_worked(lane.stream, lane.open):
             self.busy.setdefault(lane, set()).add(lane.segment)
 
     def tell(self, error: CaptureError, again: Callable[[], Any]) -> None:
-        """Tell what a strict capture raises; ``again`` asks once more, as ``strict=False``, and the ledger follows.
+        """Report what a strict capture raises; ``again`` judges the call as with ``strict=False``, for the ledger.
 
-        Where that raises something else (a callback, on a stream that was forked for it), it is told, too.
+        If that raises another error (for a callback, on a stream that was forked for it), it is reported, too.
         """
         live = self.live
         steps, second = live.recording.steps, None

@@ -1,4 +1,5 @@
-"""What real captures of a script refuse, heard in every thread: the script goes on as with ``strict=False``."""
+"""Reports what the real captures of a linted script refuse, in every thread; the script continues as with
+``strict=False``."""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from capturekit.model.errors import CaptureError
 
 
 class Witness:
-    """Hears what real captures refuse, in every thread, and lets the script go on as with ``strict=False``.
+    """Reports what real captures refuse, in every thread, and lets the script continue as with ``strict=False``.
 
-    ``tell`` is what a :class:`Shadow` tells by. A refusal with no such meaning is raised as ever: the capture would be
-    over there. It stands where a shadow stands, beneath those of linted functions.
+    ``tell`` is the function that a :class:`Shadow` reports to. A refusal that ``strict=False`` could not adapt is
+    raised: the capture ends there. A witness is installed like a shadow, below the shadows of linted functions.
     """
 
     def __init__(self, guard: Components, tell: Callable[[CaptureError, str | None], None]) -> None:
@@ -24,23 +25,23 @@ class Witness:
         self._tell_of = tell
 
     def open(self) -> None:
-        """From now on every thread's calls come by here."""
+        """Install the witness for all threads."""
         Inside.shadow = self
         self._guard.state.installation.inside.shadow = self
 
     def close(self) -> None:
-        """No thread's calls come by here any more; one that has met it meets nothing but the guard."""
+        """Remove the witness; threads that have it use the plain guard from now on."""
         Inside.shadow = None
         self._guard.state.installation.inside.shadow = None
         self._tell_of = lambda error, adapted: None
 
     def instead_of(self, verb: Callable[..., Any]) -> Callable[..., Any]:
-        """The guard's own verb, asked a second time where a strict capture refuses and ``strict=False`` would not."""
+        """The guard's verb, called once more as with ``strict=False`` if the strict capture refuses."""
         name = getattr(verb, 'func', verb).__name__
         return verb if name == 'stream_handed_out' else functools.partial(self._asked, verb)
 
     def launching(self, upload: bool, ptr: int) -> None:
-        """A graph of capturekit's own is about to be launched: the guard says whether it may."""
+        """Let the guard judge the launch of a capturekit graph."""
         inside = self._guard.state.installation.inside
         inside.shadow = None
         try:
@@ -56,7 +57,7 @@ class Witness:
             made = True
             return original(*given, **named)
 
-        given = make if callable(original) else original  # of an attribute it is the instance
+        given = make if callable(original) else original  # for an attribute, `original` is the instance
         try:
             return verb(given, *args, **kwargs)
         except CaptureError as error:

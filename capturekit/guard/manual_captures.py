@@ -1,4 +1,4 @@
-"""Captures begun and ended by hand."""
+"""Captures begun and ended by hand: by the script's own ``begin_capture`` and ``end_capture``."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from capturekit.model.source_line import here
 
 _O = Operation
 _WITHOUT_PRIORITIES = (
-    'lanes have different priorities, and CuPy instantiates graphs without them: `with ck.capture()` heeds them'
+    'lanes have different priorities, and CuPy instantiates graphs without them: `with ck.capture()` uses them'
 )
 
 
 class ManualCaptures:
-    """Captures begun and ended by hand."""
+    """Follows captures that the script begins and ends by hand."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class ManualCaptures:
                 return go()
             outcome = 'failed'
             try:
-                with suppress(CudaCallError):  # what can't be asked stays unknown: the end itself must be reached
+                with suppress(CudaCallError):  # what can't be read stays unknown: the capture must still be ended
                     self._count(live)
                 answer = self._ended(live, go)
                 outcome = 'good'
@@ -114,10 +114,10 @@ class ManualCaptures:
                 if live.by_priority:
                     live.note('note', None, _WITHOUT_PRIORITIES, live.at)
                 close_recording(live, outcome)
-                afterwards.callback(tell, live, None)  # those who listen may wait for threads that wait for us
+                afterwards.callback(tell, live, None)  # after the lock: listeners may wait for threads that wait for it
 
     def _may_end(self, call: str, ptr: int, lane: Lane | None, live: Live | None) -> None:
-        """Raise the error for a capture that can not end here and now."""
+        """Raise an error if this call can not end the capture."""
         if live is not None and lane is not None and lane.number == 0:
             if live.memory is not None:
                 self.verdicts.refuse(
@@ -135,7 +135,7 @@ class ManualCaptures:
             self.verdicts.refuse(verdict, call, ptr)
 
     def _ended(self, live: Live, go: Callable[[], Any]) -> Any:
-        """End the capture; if the driver says that it was lost, the error says where."""
+        """End the capture; if the driver reports that it was lost, raise an error that says where."""
         try:
             return go()
         except RuntimeError as error:
@@ -144,7 +144,7 @@ class ManualCaptures:
             raise
 
     def _count(self, live: Live) -> None:
-        """Count, before a capture ends, what it holds."""
+        """Count the nodes and edges of a capture before it ends."""
         self.captures.settle(live)
         device = self.state.platform.device
         with self.state.inside():
@@ -155,5 +155,5 @@ class ManualCaptures:
 
 
 def _code(error: RuntimeError) -> int:
-    """CUDA's code behind an error of ours or of CuPy's; -1 for any other."""
+    """CUDA's code in an error of capturekit or CuPy; -1 for other errors."""
     return int(getattr(error, 'code', getattr(error, 'status', -1)))

@@ -1,4 +1,4 @@
-"""Remedies in the words of a script that begins its captures itself, and so has no ``cap``."""
+"""Remedies for a script that calls ``begin_capture`` itself, and so has no ``cap`` object."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from capturekit.model.rules import RULES, VARIANTS
 _RELAXED = 'Begin the capture with `stream.begin_capture()`, which is relaxed, or make the call before it.'
 _JOIN = '`origin.wait_event(side.record())`'
 
-#: Remedies of rules in terms of what a script has that begins its captures itself: streams and events.
+#: The remedies of rules, by rule, in terms of streams and events.
 REMEDIES: dict[str, str] = {
     'sync-captured': f'Order streams by {_JOIN}; what is on one stream is in order. Wait for results after the '
     'launch: `graph.launch(s)`, then `s.synchronize()`.',
@@ -32,7 +32,7 @@ REMEDIES: dict[str, str] = {
     'unjoined': f'Join each after its last work: {_JOIN}.',
 }
 
-#: Remedies by their text, and parts of others.
+#: Replacements for whole remedies by their text, and for parts of others.
 _INSTEAD = {RULES[name].remedy: words for name, words in REMEDIES.items()} | {
     VARIANTS['work-on-another-device'].remedy: 'Fork a stream of that device, `side.wait_event(origin.record())`, and '
     'make it current there.'
@@ -46,7 +46,7 @@ _PARTS = (
 
 
 def without_cap(remedy: str) -> str:
-    """A remedy in the words of a script that has no ``cap``."""
+    """A remedy, rewritten for a script that has no ``cap`` object."""
     if remedy in _INSTEAD:
         return _INSTEAD[remedy]
     for ours, theirs in _PARTS:

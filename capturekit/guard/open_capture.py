@@ -31,9 +31,9 @@ from capturekit.model.source_line import Place
 
 @dataclass(eq=False)
 class Live:
-    """An open capture as the guard sees it: what it is, and a record for each component that keeps something of it.
+    """An open capture as the guard sees it, with a record for each component that stores something about it.
 
-    A record is written by its owner; whoever else has to know reads it (:mod:`capturekit.guard.records`).
+    Only its owner writes a record; other components may read it (:mod:`capturekit.guard.records`).
     """
 
     platform: Platform
@@ -44,22 +44,22 @@ class Live:
     recording: Recording
     thread: int
     at: Place | None
-    #: By handle: CuPy's objects of the streams that are lanes.
+    #: By handle: the CuPy objects of the streams that are lanes.
     streams: dict[int, Any] = field(default_factory=dict)
-    #: Events that the ledger knows: no handle of these may be given to a new one.
+    #: The events that the ledger knows. They are kept, so that no new event gets the handle of one of them.
     events: list[Any] = field(default_factory=list)
-    #: An event that every lane to come waits for, since the host has waited for what comes before.
+    #: An event that every later lane waits for, because the host has waited for all earlier work.
     awaited_event: Any = None
-    #: The last line at which the driver was asked and the capture was good, where no trace knows better.
+    #: The last line at which the driver reported that the capture was good; used if lines are not traced.
     active_at: Place | None = None
-    #: By device: the stream on which values of the host go there at once.
+    #: By device: the stream on which values of the host are uploaded at once.
     uploads: dict[int, Any] = field(default_factory=dict)
     trace: Trace | None = None
     refused: list[Step] = field(default_factory=list)
     begun: float = field(default_factory=time.perf_counter)
-    #: CuPy's hook that tells of allocations, in a capture that was begun by hand.
+    #: The CuPy memory hook that notes allocations, for a capture that was begun by hand.
     pool_hook: Any = None
-    #: Where a call of a graphed function is recorded: its caller's streams.
+    #: The caller's streams, if a call of a graphed function is recorded.
     caller: Caller | None = None
     outside: OutsideRecord = field(default_factory=OutsideRecord)
     devices: DeviceRecord = field(default_factory=DeviceRecord)
@@ -71,28 +71,28 @@ class Live:
 
     @property
     def lost(self) -> bool:
-        """Whether the capture was lost. The ledger's capture is the one place that says so."""
+        """Whether the capture was lost. Only the ledger's capture stores this."""
         return self.capture.status is CaptureStatus.INVALIDATED
 
     @property
     def graph_memory(self) -> GraphMemory:
-        """The memory of the graph. A capture that was begun by hand has none, and never asks."""
+        """The memory of the graph. A capture that was begun by hand has none, and never uses this."""
         assert self.memory is not None
         return self.memory
 
     @property
     def drawn(self) -> list[Feed]:
-        """What the parts that ran while recording were given."""
+        """The random numbers that were drawn for parts that ran while recording."""
         return [] if self.parts.plan is None else self.parts.plan.drawn()
 
     @property
     def by_priority(self) -> bool:
-        """Whether lanes had different priorities so far; where all have one, a launch's stream decides."""
+        """Whether lanes have different priorities so far; if all have one, the stream of a launch decides."""
         lanes = (lane for capture in (*self.parts.past, self.capture) for lane in capture.lanes)
         return self.recorder.embeds_priorities or len({lane.priority for lane in lanes}) > 1
 
     def poll(self) -> None:
-        """Attribute what was recorded since the last time to the current line and the current lane."""
+        """Attribute the nodes recorded since the last call to the current line and the current lane."""
         if self.trace is not None:
             self.trace.poll()
 
@@ -105,7 +105,7 @@ class Live:
             self.trace.note(step)
 
     def refusal(self, error: CaptureError) -> None:
-        """Remember a call that was refused in the block. If the block catches that, the recording says so."""
+        """Remember a call that was refused in the block. If the block catches the error, the recording says so."""
         text = f'refused, and caught in the block: {type(error).__name__}: {error.operation}. {error.remedy}'
         at = None if error.location is None else error.location.to_json()
         step = Step('note', error.lane, text, at)
@@ -118,23 +118,23 @@ class Live:
         return self.capture.origin.device
 
     def lane_of(self, stream: Any) -> Lane | None:
-        """The lane that a stream object is in this capture."""
+        """The lane of this capture that a stream object is, or None."""
         return next((lane for lane in self.capture.lanes if lane.stream == stream.ptr), None)
 
 
-#: Told of each capture that has ended: its recording, and the graph, or None where it made none of capturekit's.
+#: Functions that are called when a capture has ended, with its recording and its graph (None if it made none).
 HEARD: list[Callable[[Recording, Any], None]] = []
 
 
 def tell(live: Live, graph: Any) -> None:
-    """Tell those who listen that a capture has ended."""
+    """Call the listeners: a capture has ended."""
     counters.ended(live.recording, live.at, time.perf_counter() - live.begun)
-    for hear in list(HEARD):
-        hear(live.recording, graph)
+    for listener in list(HEARD):
+        listener(live.recording, graph)
 
 
 def new_recording(platform: Platform, mode: Mode, *, strict: bool) -> Recording:
-    """An empty recording that knows where it is made."""
+    """An empty recording with the device's name and the mode."""
     from capturekit._version import __version__
 
     name = 'the simulated device' if platform.simulated else f'device {platform.cupy.cuda.Device().id}'
@@ -148,17 +148,17 @@ def new_recording(platform: Platform, mode: Mode, *, strict: bool) -> Recording:
 
 
 def close_recording(live: Live, outcome: str) -> None:
-    """Write the lanes' stories into the recording."""
+    """Write the lanes, and where they were forked and joined, into the recording."""
 
     def json(at: object) -> list[Any] | None:
         return at.to_json() if isinstance(at, Place) else None
 
     live.recording.outcome = outcome
     if outcome == 'good':
-        live.recording.steps += live.refused  # somebody has caught these, and the graph is what came then
+        live.recording.steps += live.refused  # the block caught these errors and continued
     if live.trace is not None:
         live.recording.spans = live.trace.spans
-        if not live.recording.node_count:  # it failed before anybody counted
+        if not live.recording.node_count:  # it failed before the nodes were counted
             live.recording.node_count, live.recording.edge_count = (
                 sum(s.count for s in live.trace.spans),
                 live.parts.edges,

@@ -1,4 +1,4 @@
-"""Streams that are current in a capture and not in it: held back, and released."""
+"""Streams that are current in a capture but not part of it: they are held, and released."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from capturekit.model.ledger import LEGACY_HANDLES
 from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Mode, Rule
 from capturekit.model.source_line import Place, here
 
-#: Where the legacy stream is current beside a capture begun by hand, its work was meant for the capture.
+#: If the legacy stream is current during a capture begun by hand, its work was meant for the capture.
 NOT_CURRENT = replace(
     RULES['escaped-work'],
     says='`begin_capture()` makes no stream current, and the legacy default stream is: its work would run at once and '
@@ -28,7 +28,7 @@ NOT_CURRENT = replace(
 
 
 class OutsideStreams:
-    """Streams that are current in a capture and not in it: held back, and released."""
+    """Holds and releases streams that are current in a capture but not part of it."""
 
     def __init__(self, state: State, verdicts: Verdicts, allocators: Allocators, lanes: Lanes) -> None:
         self.state = state
@@ -37,7 +37,7 @@ class OutsideStreams:
         self.lanes = lanes
 
     def hold(self, live: Live, stream: Any) -> None:
-        """Hold a stream back: put it into a capture of its own, which is thrown away."""
+        """Hold a stream: capture it into a graph that is thrown away, so that its work does not run."""
         ptr = stream.ptr
         with self.state.inside():
             device = self.state.platform.device
@@ -53,7 +53,7 @@ class OutsideStreams:
         self.lanes.make_current(live, ptr)
 
     def release(self, ptr: int, silent: bool = False) -> CaptureError | None:
-        """Release a stream that was held. Work that is found on it has escaped the capture."""
+        """Release a held stream. If it got work, that work has escaped the capture."""
         for live in self.state.lives.values():
             if ptr in live.outside.held:
                 _stream, at = live.outside.held.pop(ptr)
@@ -65,7 +65,7 @@ class OutsideStreams:
                     try:
                         graph = device.end_capture(ptr)
                     except CudaCallError:
-                        count = 1  # something was done on it that lost the capture it was held in: no less escaped
+                        count = 1  # a call on it lost the capture that held it: that is escaped work as well
                         self._let_go(ptr)
                     else:
                         count = device.graph_node_count(graph)
@@ -75,14 +75,14 @@ class OutsideStreams:
         return None
 
     def _let_go(self, ptr: int) -> None:
-        """End the capture that a stream is held in, after holding or releasing it has failed."""
+        """End the capture that holds a stream, after holding or releasing it has failed."""
         device = self.state.platform.device
         with suppress(CudaCallError):  # the failure that led here is the one that is raised
             if device.stream_status(ptr) is not CaptureStatus.NONE:
                 device.graph_destroy(device.end_capture(ptr))
 
     def _raise_found(self, live: Live, error: CaptureError, silent: bool) -> CaptureError | None:
-        """Raise, or return, what was found on a held stream. In another thread it waits for the end of the capture."""
+        """Raise or return the error for work on a held stream. In another thread, keep it for the capture's end."""
         if live.thread != threading.get_ident():
             live.outside.escaped = error
             return None
@@ -109,7 +109,7 @@ class OutsideStreams:
         )
 
     def rule_for(self, live: Live, ptr: int) -> tuple[Rule, int | None]:
-        """The rule for a stream that is kept out of a capture, and the stream that its message names."""
+        """The rule for a stream that is kept out of a capture, and the stream that the message names."""
         device = self.state.placeholders.get(ptr)
         if device is None:
             return RULES['escaped-work'], ptr
@@ -118,7 +118,7 @@ class OutsideStreams:
         return VARIANTS['work-on-another-device'], None
 
     def hold_again(self) -> None:
-        """Hold an outside stream again that is still current after a call on it."""
+        """Hold an outside stream again if it is still current after a call on it."""
         with self.state.lock:
             mine = self.state.mine()
             if mine is None or not mine.strict:

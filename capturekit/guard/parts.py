@@ -1,9 +1,9 @@
-"""Cutting an open capture in two, where something has to happen between the parts at every launch.
+"""Cutting an open capture in two, if something has to happen between the parts at every launch.
 
-At a cut all lanes are joined, so that what comes after is ordered behind what came before. The driver's capture on the
-origin ends there and a new one begins on the same stream: into the body of a conditional node, where the device
-decides whether the rest runs, or into a graph of its own, where the host does. Other streams
-leave the capture at a cut and come back when they are next used (adapting), or forked.
+At a cut all lanes are joined, so that later work is ordered after earlier work. The driver's capture on the origin ends
+there and a new one begins on the same stream: into the body of a conditional node, if the device decides whether the
+rest runs, or into another graph, if the host does. Other streams leave the capture at a cut and come back when they are
+next used (with ``strict=False``), or forked.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from capturekit.model.source_line import Place, here
 
 #: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
 _OF_DEVICES = (2, 3)
-_CHECKED = 'What was read is checked before anything else runs, so that all lanes have to be joined.'
+_CHECKED = 'The value that was read is checked before anything else runs, so that all lanes have to be joined.'
 
 
 class Parts:
-    """Cutting an open capture in two, where something has to happen between the parts at every launch."""
+    """Cuts an open capture in two, if something has to happen between the parts at every launch."""
 
     def __init__(
         self, state: State, verdicts: Verdicts, allocators: Allocators, lanes: Lanes, joins: Joins, uploads: Uploads
@@ -50,9 +50,9 @@ class Parts:
             raise errors.UnsupportedCallError(
                 'A launch of more than one graph',
                 location=here(),
-                rule='What this block records into is launched by somebody else, who does nothing for us beside it.',
-                remedy='Record this in a capture of its own: checked host reads, random numbers of the host, and calls '
-                'between two graphs need a launch of capturekit.',
+                rule='The graph that this block records into is not launched by capturekit.',
+                remedy='Record this in another capture, without into=: checked host reads, random numbers of the host, '
+                'and calls between two graphs need a launch of capturekit.',
             )
         if live.parts.plan is None:
             live.parts.plan = Plan(live.platform)
@@ -79,7 +79,7 @@ class Parts:
         return plan.checks
 
     def cut_on_device(self, live: Live, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
-        """Record a check of ``array`` and go on in the body of a node that runs if it holds."""
+        """Record a check of ``array``, and continue in the body of a node that runs if the check holds."""
         device = live.platform.device
         part, checks = self.part_of(live), self.checks_of(live)
         before = self.leave_lanes(live, at)
@@ -102,7 +102,7 @@ class Parts:
         self.begin_segment(live, before, at)
 
     def cut_on_host(self, live: Live, at: Place | None) -> Part:
-        """End this part, and go on in a graph of its own; return the part that ended."""
+        """End this part, and continue in another graph; return the part that ended."""
         before = self.leave_lanes(live, at)
         ended = self.end_part(live)
         with self.state.inside():
@@ -111,7 +111,7 @@ class Parts:
         return ended
 
     def check_on_host(self, live: Live, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
-        """Record a check of ``array`` whose verdict the host waits for before it launches what follows."""
+        """Record a check of ``array`` that the host waits for before it launches the next part."""
         checks = self.checks_of(live)
         before = self.leave_lanes(live, at)
         with self.state.inside(), live.origin:
@@ -122,7 +122,7 @@ class Parts:
         self.begin_segment(live, before, at)
 
     def end_part(self, live: Live) -> Part:
-        """End the driver's capture of this part, and the part; the next is not begun yet."""
+        """End this part and the driver's capture of it; the next part is not begun yet."""
         plan, part = self.plan_of(live), self.part_of(live)
         with self.state.inside():
             graph = self._end_segment(live)
@@ -150,7 +150,7 @@ class Parts:
         return live.platform.cupy.cuda.get_current_stream()
 
     def checked_by(self, live: Live) -> str:
-        """Who checks what was read, at launches: the device, or, in graphs of several devices, the host."""
+        """What checks assumed values at launches: the device, or, in graphs of several devices, the host."""
         return 'host' if self.device_count(live) > 1 else live.parts.checked_by
 
     @staticmethod
@@ -164,7 +164,7 @@ class Parts:
             raise decided_here('A lane of another device')
 
     def unfit_copies(self, live: Live, body: int) -> errors.CaptureError | None:
-        """The error for a body that copies from one device to another: such launches fail, and end the context."""
+        """The error for a body that copies between devices: launching it would fail and end the CUDA context."""
         if not live.devices.before:
             return None
         infos = live.platform.device.node_infos(body)
@@ -202,7 +202,7 @@ class Parts:
         return graph
 
     def order_of(self, live: Live, graph: int) -> list[int]:
-        """The nodes of a graph in the order in which they were made, without those that have their numbers already."""
+        """The nodes of a graph in the order in which they were made, without those that are already numbered."""
         found: list[int] = live.platform.device.graph_nodes(graph)
         return found[live.parts.numbered.get(graph, 0) :]
 
@@ -229,7 +229,7 @@ class Parts:
             self.allocators.refresh()
 
     def is_past(self, live: Live | None, mark: EventMark | None) -> bool:
-        """Return whether an event is of an earlier part of this capture, so that all it stands for lies before."""
+        """Whether an event belongs to an earlier part of this capture, so that all its work comes before this part."""
         return live is not None and mark is not None and mark.capture in live.parts.past
 
 
@@ -240,6 +240,6 @@ def decided_here(what: str) -> errors.CaptureError:
         location=here(),
         rule='A graph that decides on the device (a loop, a branch, a host read that is checked there) is of one '
         'device: CUDA instantiates no decision with work for another, and one that copies from there fails as it runs.',
-        remedy="Do another device's part in a graph of its own, or make lanes of all devices before the first host "
+        remedy="Record the other device's work in another graph, or make lanes on all devices before the first host "
         'read.',
     )

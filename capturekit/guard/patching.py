@@ -1,4 +1,4 @@
-"""Wrappers in the places that :mod:`capturekit.guard.entry_points` names: counted installation, exact restoring.
+"""Puts wrappers in the places that :mod:`capturekit.guard.entry_points` names, and restores them exactly.
 
 Nothing is installed while no capture is open. The first :func:`Installation.install` puts all wrappers in place, or, if
 one fails, none; the last :func:`Installation.uninstall` puts back what was there: the same objects, and nothing where
@@ -40,7 +40,7 @@ def resolve(dotted: str) -> Any:
 
 
 def _way(dotted: str) -> tuple[str, tuple[str, ...]]:
-    """The module on the way to a dotted name, imported, and the attributes that follow."""
+    """Import the module that a dotted name begins with; return it and the attributes that follow."""
     known = _ways.get(dotted)
     if known is not None and known[0] in sys.modules:
         return known
@@ -54,14 +54,14 @@ def _way(dotted: str) -> tuple[str, tuple[str, ...]]:
             continue
         _ways[dotted] = module, tuple(parts[length:])
         return _ways[dotted]
-    raise ImportError(f'no module on the way to {dotted}')
+    raise ImportError(f'no part of {dotted} is a module')
 
 
 _ways: dict[str, tuple[str, tuple[str, ...]]] = {}
 
 
 def _imported(name: str) -> Any:
-    """Import a module and leave what its package has under that name: importing would replace it."""
+    """Import a module without replacing the attribute of that name in its package, as importing normally does."""
     package, _dot, attribute = name.rpartition('.')
     parent = (sys.modules.get(package) or _imported(package)) if package else None
     before = getattr(parent, attribute, MISSING)
@@ -72,10 +72,10 @@ def _imported(name: str) -> Any:
 
 
 def _namespace(holder: Any) -> dict[str, Any]:
-    """The dictionary behind an extension type."""
+    """The dictionary of an extension type's attributes."""
     found = gc.get_referents(holder.__dict__)[0]
     if not isinstance(found, dict):
-        raise TypeError(f'{holder!r} keeps its attributes out of reach')
+        raise TypeError(f'the attributes of {holder!r} can not be reached')
     return found
 
 
@@ -97,7 +97,7 @@ class _Slot:
         return None if self.entry.kind == 'attribute' else getattr(self.holder, self.entry.name)
 
     def changed(self) -> bool:
-        """True when the holder does not hold what was found any more."""
+        """True if the holder's attribute is not what was found any more."""
         return self.holder.__dict__.get(self.entry.name, MISSING) is not self.before
 
     def write(self) -> None:
@@ -136,9 +136,9 @@ def _modified(holder: type) -> None:
 def _wrapper(
     entry: Entry, original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError], None]
 ) -> Any:
-    """What takes an entry's place. ``inside.depth`` is above zero in threads where the guard itself is calling;
-    ``inside.shadow``, in threads that are linted, has the verbs that are asked instead. ``has_refused`` is given what a
-    verb raises.
+    """Make the wrapper of an entry. ``inside.depth`` is above zero in threads where the guard itself is calling;
+    ``inside.shadow``, in threads that are linted, has the verbs that are called instead. ``has_refused`` is called with
+    the error that a verb raises.
     """
     if entry.kind == 'attribute':
         return _Attribute(entry.name, verb, inside)
@@ -176,7 +176,7 @@ def _wrapper(
 def _property(
     original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError], None]
 ) -> property:
-    """What takes a property's place."""
+    """Make the wrapper of a property."""
     getter: Any = original.__get__
 
     def get(self: Any) -> Any:
@@ -195,9 +195,9 @@ def _property(
 
 
 def _maker(original: Any, verb: Callable[..., Any], inside: Any) -> staticmethod[..., Any]:
-    """What takes the place of an array class's ``__new__``: the verb is asked where an array is made by its shape.
+    """Make the wrapper of an array class's ``__new__``: the verb is called when an array is made by its shape.
 
-    CuPy's own code makes results and views with ``_no_init``, several for each operation; they pass by.
+    CuPy's own code makes results and views with ``_no_init``, several for each operation; these skip the verb.
     """
     new: Any = getattr(original, '__func__', original)
 
@@ -210,7 +210,7 @@ def _maker(original: Any, verb: Callable[..., Any], inside: Any) -> staticmethod
 
 
 class _Asked:
-    """A switch of CuPy's, yes or no: the verb is asked whenever CuPy looks."""
+    """Replaces a boolean setting of CuPy: the verb is called whenever CuPy reads it."""
 
     def __init__(self, original: bool, verb: Callable[..., Any], inside: Any) -> None:
         self._original = original
@@ -227,7 +227,7 @@ class _Asked:
 
 
 def _stands_for(original: type, call: Callable[..., Any]) -> type:
-    """Return a class in another one's place: making an instance is a call, and the other's instances are its own."""
+    """Return a class that replaces another: making an instance calls the wrapper, and ``isinstance`` still works."""
     members: dict[str, Any] = {
         '__call__': lambda _cls, *args, **kwargs: call(*args, **kwargs),
         '__instancecheck__': lambda _cls, one: isinstance(one, original),
@@ -239,7 +239,7 @@ def _stands_for(original: type, call: Callable[..., Any]) -> type:
 
 
 class _CodeSlot:
-    """The code of a Python function: read, written, put back. Everybody who holds the function meets the wrapper."""
+    """The code of a Python function, which is replaced and restored. So all references to the function are wrapped."""
 
     def __init__(self, entry: Entry, function: types.FunctionType) -> None:
         self.entry = entry
@@ -255,7 +255,7 @@ class _CodeSlot:
         self.wrapper: Any = None
 
     def changed(self) -> bool:
-        """True when the function's code is not what was found any more."""
+        """True if the function's code is not what was found any more."""
         held = getattr(self.holder, self.entry.name, None)
         return held is not self.function or self.function.__code__ is not self.before
 
@@ -272,19 +272,19 @@ class _CodeSlot:
             self.written = False
 
 
-#: What stands behind replaced code, by the entry's name.
+#: The wrappers that replaced code calls, by the entry's name.
 _CODE: dict[str, Callable[..., Any]] = {}
 
 
 def _trampoline(*args: Any, **kwargs: Any) -> Any:
-    """Runs with the globals of the function whose code it replaces."""
+    """The replacement code, which runs with the globals of the function whose code it replaces."""
     from capturekit.guard.patching import _CODE as behind
 
     return behind['NAME'](*args, **kwargs)
 
 
 class _Attribute:
-    """An attribute of instances that tells of each reading. The value stays where it was, in the instance."""
+    """A descriptor for an attribute of instances that calls the verb at each reading. The instance keeps the value."""
 
     def __init__(self, name: str, verb: Callable[..., Any], inside: Any) -> None:
         self._name = name
@@ -298,7 +298,7 @@ class _Attribute:
             value = instance.__dict__[self._name]
         except KeyError:
             raise AttributeError(self._name) from None
-        # our own code reads it too often to ask the guard each time
+        # capturekit's own code reads it too often to call the verb each time
         if not self._inside.depth and not sys._getframe(1).f_globals.get('__name__', '').startswith('capturekit.'):
             verb = self._verb if self._inside.shadow is None else self._inside.shadow.instead_of(self._verb)
             instead = verb(instance, value)
@@ -310,14 +310,14 @@ class _Attribute:
 
 
 class Inside(threading.local):
-    """How deep this thread is in calls of the guard's own; and what is asked instead of the guard, or None."""
+    """How deeply this thread is in the guard's own calls; and the shadow that replaces the guard, or None."""
 
     depth = 0
     shadow: Any = None
 
 
 class Installation:
-    """Wrappers in place for one guard; counted."""
+    """The installed wrappers of one guard. Installations are counted."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -326,7 +326,7 @@ class Installation:
         self._known: list[Any] = []
         self._copy: Any = None
         self.originals: dict[str, Any] = {}
-        #: What was found in the place of each wrapper that is there now, by the wrapper's id.
+        #: What each installed wrapper replaced, by the wrapper's id.
         self._behind: dict[int, Any] = {}
         self.inside = Inside()
 
@@ -335,11 +335,11 @@ class Installation:
         return bool(self._slots)
 
     def behind(self, value: Any) -> Any:
-        """What was there before a wrapper that is in place, or MISSING; other values are themselves."""
+        """What an installed wrapper replaced, or MISSING if nothing was there; any other value is returned as it is."""
         return self._behind.get(id(value), value)
 
     def install(self, guard: Any) -> None:
-        """Put the wrappers in place, the first time; count, every time."""
+        """Count an installation; the first one puts the wrappers in place."""
         with self._lock:
             if self._count == 0:
                 self._write_all(guard)
@@ -358,7 +358,7 @@ class Installation:
         self._behind = {id(slot.wrapper): slot.before for slot in written if isinstance(slot, _Slot)}
 
     def _found(self, guard: Any) -> list[Any]:
-        """The slots of the CuPy in force, with their wrappers; made once, and again where something has changed."""
+        """The slots of the imported CuPy, with their wrappers; made once, and again if something has changed."""
         if self._stale():
             slots, has_refused = [], getattr(guard, 'has_refused', lambda error: None)
             for entry in ENTRIES:
@@ -374,7 +374,7 @@ class Installation:
         return self._known
 
     def _stale(self) -> bool:
-        """True when nothing was found yet, or a holder, or what it holds, is another one by now."""
+        """True if nothing was found yet, or a holder or its attribute is another object by now."""
         holders = {slot.dotted: slot.holder for slot in self._known}
         return (
             self._copy != _come_and_go()
@@ -403,7 +403,7 @@ class Installation:
         return slots[:1] if slots[0].holder is slots[-1].holder else slots
 
     def uninstall(self) -> None:
-        """Count back; the last time, put back what was there."""
+        """Undo one installation; the last one restores what was there."""
         with self._lock:
             if self._count == 0:
                 raise RuntimeError('uninstall without install')
@@ -414,7 +414,7 @@ class Installation:
 
 
 def _come_and_go() -> tuple[int, ...]:
-    """Return the identities of the modules that are imported by others or not at all."""
+    """Return the identities of the optional modules, which the guard does not import itself."""
     return tuple(id(sys.modules.get(name)) for name in (RUNTIME, NCCL, 'cupy.cuda.nccl'))
 
 

@@ -1,7 +1,7 @@
 """Placeholders: streams of the guard's own that are current where the legacy stream would be.
 
-The legacy stream can not be captured, and its work would run at once. A placeholder is held, as streams from outside
-are, so that work sent to it is found; in adapting mode it is a lane.
+The legacy stream can not be captured, and its work would run at once. A placeholder is held, like streams from
+outside, so that work sent to it is found; with ``strict=False`` it is a lane.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from capturekit.guard.state import State
 from capturekit.model.ledger import Lane
 from capturekit.model.source_line import here
 
-#: Under this name, with the device, spare streams are kept for the next capture.
+#: The name under which spare streams are kept, with the device, for the next capture.
 _STOCK = 'placeholder'
 
 
@@ -30,10 +30,10 @@ class Placeholders:
         self.outside = outside
 
     def put(self, live: Live, parent: Lane) -> None:
-        """Make a placeholder current in the place of the legacy stream, which has just become so.
+        """Make a placeholder current in the place of the legacy stream, which has just become current.
 
-        Not on the device of a capture of capturekit's own, which has made its origin current there. In adapting mode
-        the placeholder is a lane, forked from ``parent``.
+        This is not needed on the device of a ``ck.capture``, which has made its origin current there. With
+        ``strict=False`` the placeholder is a lane, forked from ``parent``.
         """
         device = self.state.current_device()
         if device == live.home and live.memory is not None:
@@ -57,7 +57,7 @@ class Placeholders:
         self.lanes.make_current(live, stream.ptr)
 
     def _spare(self, device: int) -> Any:
-        """Return a stream of the current device that nobody uses."""
+        """Return an unused stream of the current device."""
         stock: list[Any] = self.state.platform.device.spare_streams.setdefault((device, _STOCK), [])
         with self.state.inside():
             return stock.pop() if stock else self.state.platform.cupy.cuda.Stream(non_blocking=True)
@@ -67,7 +67,7 @@ class Placeholders:
         self.state.platform.device.spare_streams.setdefault((device, _STOCK), []).append(stream)
 
     def meant(self, stream: Any) -> Any:
-        """Return the stream that a call means: the legacy one, where a placeholder has its place."""
+        """Return the stream that a call means: the legacy one, if the given stream is its placeholder."""
         device = self.state.placeholders.get(int(getattr(stream, 'ptr', stream)))
         for live in self.state.lives.values() if device is not None else ():
             if live.memory is None and device in live.devices.placeholders:

@@ -1,9 +1,10 @@
 """Random numbers of the legacy generators: drawn by the host at every launch, as eager code draws them.
 
-cuRAND's generators count on the host, so a recorded draw would not follow the sequence, nor a new seed; some would give
-the same numbers at every launch. A draw in a capture is therefore not recorded: a copy from memory of the graph's own
-is, and at each launch, before the part that needs them, the numbers are drawn into that memory by the very call. Seeds
-and state then behave as in eager code. (``cupy.random.Generator`` keeps its state on the device: it just records.)
+cuRAND's generators keep their position on the host, so a recorded draw would follow neither the sequence nor a new
+seed; some would give the same numbers at every launch. A draw in a capture is therefore not recorded. Instead, a copy
+from the graph's memory is recorded, and at each launch, before the part that needs them, the same call draws the
+numbers into that memory. Seeds and state then behave as in eager code. (``cupy.random.Generator`` keeps its state on
+the device, so its draws are simply recorded.)
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from capturekit.model import errors
 from capturekit.model.source_line import here
 
 _DEVICE_TO_DEVICE = 3
-#: Bytes of one number by what the draw's name ends with.
+#: The bytes of one number, by the end of the draw's name.
 _BYTES = {'Double': 8, 'LongLong': 8}
-#: Who gives a seed to NumPy: in CuPy, and in the stand-in.
+#: The functions that pass a seed to NumPy: in CuPy, and in the simulated CuPy.
 CHOICE = ('choice', '_without_replacement')
 
 
@@ -75,7 +76,7 @@ class RandomDraws:
         return take(ptr)
 
     def random_seed_given(self, original: Callable[..., Any], state: Any, size: int) -> Any:
-        """Return a place on the device for a seed that CuPy hands from the host to a kernel."""
+        """Return an array on the device for a seed that CuPy passes from the host to a kernel."""
         signature = ('seed for a kernel', id(state), int(size))
         drawn = self._drawn_before(signature)
         if drawn is not None:
@@ -130,7 +131,7 @@ class RandomDraws:
         return None
 
     def bit_generator_made(self, original: Callable[..., Any], generator: Any, seed: Any = None) -> Any:
-        """Refuse a generator on the device without a seed, because one seed of the system's would be baked in."""
+        """Refuse a device generator without a seed: a seed that the system gives would become a constant."""
         live = self.state.mine()
         if live is not None and live.memory is not None and seed is None:
             raise errors.UnsupportedCallError(
@@ -142,7 +143,7 @@ class RandomDraws:
         return original(generator, seed)
 
     def generator_state(self, original: Callable[..., Any], generator: Any) -> Any:
-        """Keep the state of a generator on the device that is about to draw, in case a later check fails."""
+        """Copy the state of a device generator before it draws, in case a later check fails."""
         live = self.state.mine()
         if live is not None and live.host_calls.opening is not None:  # only such a launch is taken back
             self.back_up(live, generator._state)
@@ -187,7 +188,7 @@ class RandomDraws:
         live.note('drawn', self.lanes.current_lane(live), text, here())
 
     def _drawn_before(self, signature: tuple[Any, ...]) -> Feed | None:
-        """Return what a launch was given for this call already, in an eager run that takes over from it; else None."""
+        """In an eager run that replaces a launch, return the numbers that the launch drew for this call; else None."""
         drawn = self.state.redraws.get(threading.get_ident())
         if drawn:
             for number, feed in enumerate(drawn):
@@ -197,7 +198,7 @@ class RandomDraws:
 
 
 def _owner(generator: int) -> Any:
-    """Return the RandomState that the present draw belongs to, with which the generator is destroyed."""
+    """Return the RandomState that the present draw belongs to, and which destroys the generator when it goes."""
     frame = sys._getframe(1)
     while frame is not None:
         state = frame.f_locals.get('self')
@@ -217,7 +218,7 @@ def choice_refused() -> errors.UnsupportedCallError:
 
 
 def _check_seed(seed: Any) -> None:
-    """Raise what CuPy would raise: the call itself comes only with the first launch."""
+    """Raise what CuPy would raise for a bad seed, since the call itself is only made at the first launch."""
     if seed is None or isinstance(seed, np.ndarray):
         return
     found = np.asarray(seed)

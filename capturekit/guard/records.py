@@ -1,4 +1,4 @@
-"""What components keep of an open capture: one record each, written by its owner."""
+"""What each component stores for an open capture: one record, which only its owner writes."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from capturekit.model.source_line import Place
 class OutsideRecord:
     """Owner: :mod:`capturekit.guard.outside_streams`."""
 
-    #: By handle: streams from outside that are held back, and the line since which they are.
+    #: By handle: the streams from outside that are held, and the line where holding began.
     held: dict[int, tuple[Any, Place | None]] = field(default_factory=dict)
-    #: Work that has escaped, where it could not be raised at once: the end of the capture tells.
+    #: The error for escaped work that could not be raised at once: the end of the capture raises it.
     escaped: CaptureError | None = None
 
 
@@ -29,11 +29,11 @@ class DeviceRecord:
 
     #: With more than one device: the stream that was current on each in this thread when the block was entered.
     before: list[Any] = field(default_factory=list)
-    #: All of that is current again: nothing is left to restore.
+    #: Whether all of these are current again, so that nothing is left to restore.
     restored: bool = False
-    #: By device: the stream of the guard's own that is current there, and the legacy one that it stands for.
+    #: By device: the guard's stream that is current there, and the legacy stream that it replaces.
     placeholders: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    #: In adapting mode, by device: the placeholder that has become a lane, for the next time.
+    #: With ``strict=False``, by device: the placeholder that has become a lane, kept for the next time.
     forked: dict[int, Any] = field(default_factory=dict)
 
 
@@ -41,20 +41,20 @@ class DeviceRecord:
 class PartsRecord:
     """Owner: :mod:`capturekit.guard.parts`."""
 
-    #: What the ledger knew of the parts that are over.
+    #: The ledger's captures of the parts that have ended.
     past: list[LedgerCapture] = field(default_factory=list)
     plan: Plan | None = None
     #: The part that is being recorded.
     current: Part | None = None
-    #: The conditional node in whose body that part goes on, since a check stands before it; 0 for none.
+    #: The conditional node of a check in whose body that part continues; 0 if there is none.
     check_node: int = 0
     #: By graph: how many of its nodes have their numbers already.
     numbered: dict[int, int] = field(default_factory=dict)
-    #: How many edges the graph had when that could last be asked.
+    #: How many edges the graph had when the driver last reported them.
     edges: int = 0
-    #: Who checks, at launches, what was read: 'device' or 'host'.
+    #: What checks the assumed values at launches: 'device' or 'host'.
     checked_by: str = 'device'
-    #: What host reads are answered with.
+    #: The values that host reads get.
     answers: Answers | None = None
     #: The counters and flags that the checks of all variants of a function share.
     state: Any = None
@@ -64,13 +64,13 @@ class PartsRecord:
 class DecisionRecord:
     """Owner: :mod:`capturekit.guard.conditional_bodies`."""
 
-    #: Those whose body is being recorded, the innermost last.
+    #: The decisions whose body is being recorded, the innermost last.
     open: list[Any] = field(default_factory=list)
-    #: By node: the graphs of its bodies.
+    #: By conditional node: the graphs of its bodies.
     bodies: dict[int, list[int]] = field(default_factory=dict)
     #: Loops whose body has not been recorded yet.
     empty_loops: list[Any] = field(default_factory=list)
-    #: Where a body was left half done.
+    #: The line where an exception left a body half recorded.
     broken: Place | None = None
 
 
@@ -78,17 +78,17 @@ class DecisionRecord:
 class HostCallRecord:
     """Owners: :mod:`capturekit.guard.host_calls`, and the recorder of a graphed function, which sets it up."""
 
-    #: What a call between two parts is made in: it makes the caller's stream current. None: such calls are refused.
+    #: The context for calls between two parts, which makes the caller's stream current. None: such calls are refused.
     stream: Any = None
     #: The number of the launch that runs the parts while they are recorded; None before the first such call.
     launch: int | None = None
     #: How many steps of the plan that launch has made.
     done: int = 0
-    #: Told of that launch before its first step; None where no launch is ever taken back.
+    #: It is called before the first step of that launch; None if launches are never taken back.
     opening: Any = None
-    #: Memory that is put back when the block has ended; None where what ran while recording counts as a call.
+    #: Memory that is put back when the block has ended; None if what ran while recording counts as a call.
     outside: OutsideMemory | None = None
-    #: What was copied so that such a launch can be taken back.
+    #: The copies from which such a launch can be taken back.
     backups: list[Backup] = field(default_factory=list)
 
 
@@ -96,13 +96,13 @@ class HostCallRecord:
 class CollectiveRecord:
     """Owner: :mod:`capturekit.guard.collectives`."""
 
-    #: How many groups of NCCL this thread has begun in the block, one in the other.
+    #: How many nested NCCL groups this thread has begun in the block.
     depth: int = 0
-    #: The streams of collectives that were given to a group which has not ended.
+    #: The streams of the collectives in a group that has not ended.
     grouped: list[int] = field(default_factory=list)
-    #: How many nodes there were before the group, or before the collective alone.
+    #: How many nodes there were before the group, or before a single collective.
     nodes_before: int = 0
-    #: Addresses that collectives were given, each with the call; and their communicators.
+    #: The addresses that collectives got, each with the call; and their communicators.
     addresses: dict[int, str] = field(default_factory=dict)
     communicators: list[Any] = field(default_factory=list)
 
@@ -115,9 +115,9 @@ class RecorderRecord:
     lane_streams: list[Any] = field(default_factory=list)
     #: Graphs that were embedded: handle, capture, lane and segment.
     embedded: list[tuple[int, LedgerCapture, int, int]] = field(default_factory=list)
-    #: Whether one of them has nodes of different priorities.
+    #: Whether one of these graphs has nodes of different priorities.
     embeds_priorities: bool = False
-    #: Arrays that were there before the block, and that the graph may use.
+    #: The arrays that existed before the block and that the graph may use.
     arrays: list[Any] = field(default_factory=list)
-    #: The graph that the capture adds to, where that is somebody else's; else 0.
+    #: The graph of ``into=`` that the capture adds to; else 0.
     into: int = 0

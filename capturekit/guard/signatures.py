@@ -1,7 +1,7 @@
-"""What CuPy's functions tell of their parameters, and arguments by name put in their places.
+"""The parameters of CuPy's functions, and keyword arguments put in the positions of their parameters.
 
-A verb of the guard takes the place of functions that name the same thing differently (``end``, ``end_event``), or that
-tell arguments apart by place alone. People may write CuPy's names in any of them.
+A verb of the guard wraps functions that name the same parameter differently (``end``, ``end_event``), or that know
+their arguments only by position. The user's code may call any of them with CuPy's names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def signature_of(function: Any) -> inspect.Signature | None:
-    """A function's signature; None where it does not tell. Extension modules have it in the first line of the text."""
+    """A function's signature; None if it is unknown. Extension modules have it in the first line of the docstring."""
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):
@@ -40,7 +40,7 @@ def signature_of(function: Any) -> inspect.Signature | None:
 
 
 def _parts(text: str) -> list[str]:
-    """What commas outside of brackets part."""
+    """Split a text at the commas outside of brackets."""
     parts, depth = [''], 0
     for letter in text:
         depth += (letter in '([{') - (letter in ')]}')
@@ -53,7 +53,7 @@ def _parts(text: str) -> list[str]:
 
 @functools.lru_cache(maxsize=1024)
 def _places(function: Any) -> tuple[str, ...]:
-    """Names of the arguments that can be given by place."""
+    """The names of the parameters that can be passed by position."""
     signature = signature_of(function)
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(one.name for one in signature.parameters.values() if one.kind in kinds) if signature else ()
@@ -67,7 +67,7 @@ def _takes_any_name(verb: Any) -> bool:
 def in_order(
     verb: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments by name put in their places, for verbs that do not have CuPy's names."""
+    """Put keyword arguments in their positions, for verbs that do not have CuPy's names."""
     if _takes_any_name(verb):
         return args, kwargs
     rest = dict(kwargs)

@@ -1,4 +1,4 @@
-"""What all components share: the lock, the ledger, the open captures of each thread, and the way past the wrappers."""
+"""What all components share: the lock, the ledger, each thread's open captures, and calls that skip the wrappers."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from capturekit.model.ledger import Lane, Ledger, LedgerCapture
 
 
 class State:
-    """What all components share. Whoever changes it, or reads more than one thing of it, holds ``lock``."""
+    """What all components share. Hold ``lock`` to change it, or to read more than one attribute of it."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.installation = Installation()
         self.lock = threading.RLock()
-        #: Told whenever a capture has closed.
+        #: The condition that is notified whenever a capture has closed.
         self.closed = threading.Condition(self.lock)
-        #: The open captures, by what the ledger knows of each; and those of each thread, the innermost last.
+        #: The open captures, by the ledger's capture; and those of each thread, the innermost last.
         self.lives: dict[LedgerCapture, Live] = {}
         self.threads: dict[int, list[Live]] = {}
-        #: By thread: what its host reads give is kept in the first, what it need not draw anew is in the second.
+        #: By thread: the rehearsal that stores its host reads, and the random numbers that are already drawn.
         self.rehearsals: dict[int, Rehearsal] = {}
         self.redraws: dict[int, list[Feed]] = {}
-        #: The handles of the guard's own streams that are current in the place of a legacy stream: each one's device.
+        #: By handle of a placeholder (a stream of the guard in place of a legacy stream): its device.
         self.placeholders: dict[int, int] = {}
         self._platform: Platform | None = None
 
@@ -44,7 +44,7 @@ class State:
         self._platform = platform
 
     def mine(self) -> Live | None:
-        """The capture opened last by this thread."""
+        """The open capture that this thread opened last, or None."""
         stack = self.threads.get(threading.get_ident())
         return stack[-1] if stack else None
 
@@ -57,14 +57,14 @@ class State:
         return self.lives[lane.capture]
 
     def poll(self) -> None:
-        """Before another stream becomes current: what was recorded so far is the present lane's."""
+        """Attribute the nodes so far to the present lane, before another stream becomes current."""
         mine = self.mine()
         if mine is not None:
             mine.poll()
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Calls made in the block are the guard's own: wrappers let them through."""
+        """Let wrappers pass all calls of this thread in the block, because they are the guard's own."""
         inside = self.installation.inside
         inside.depth += 1
         try:
@@ -74,7 +74,7 @@ class State:
 
     @contextmanager
     def on(self, device: int, platform: Platform | None = None) -> Iterator[None]:
-        """Another device for a while, for calls of the guard's own."""
+        """Make a device current for a block, for the guard's own calls."""
         runtime = (platform or self.platform).cupy.cuda.runtime
         with self.inside():
             before = runtime.getDevice()
@@ -82,7 +82,7 @@ class State:
                 yield
                 return
             try:
-                runtime.setDevice(device)  # which may fail and have been done: it tells of errors from before, too
+                runtime.setDevice(device)  # it may raise an earlier error although it has switched the device
                 yield
             finally:
                 runtime.setDevice(before)
@@ -92,6 +92,6 @@ class State:
         return int(self.platform.cupy.cuda.runtime.getDevice())
 
     def own(self, entry: str, *args: Any, **kwargs: Any) -> Any:
-        """Call CuPy's original of an entry point, past the wrappers."""
+        """Call CuPy's original function of an entry point, without the wrapper."""
         with self.inside():
             return self.installation.originals[entry](*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What is asked of a stream: its handle, its flags, its priority."""
+"""Reading the properties of a stream: its handle, its flags, its priority."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _O = Operation
 
 
 class StreamProperties:
-    """What is asked of a stream: its handle, its flags, its priority."""
+    """Answers what code reads of a stream: its handle, its flags, its priority."""
 
     def __init__(
         self, state: State, verdicts: Verdicts, allocators: Allocators, lanes: Lanes, callers: CallerStreams
@@ -33,9 +33,9 @@ class StreamProperties:
         self.callers = callers
 
     def stream_handed_out(self, stream: Any, ptr: int) -> int | None:
-        """Hear that a stream's handle was read, by CuPy or by a person. Work on the stream may follow.
+        """Note that CuPy or the user's code read a stream's handle. Work on the stream may follow.
 
-        Returns the handle that is given out instead, if another one is.
+        Returns the handle to give out instead, or None.
         """
         mine = self.state.mine()
         if mine is None or reads_for_itself(sys._getframe(2).f_globals.get('__name__', '')):
@@ -78,7 +78,7 @@ class StreamProperties:
         return lane
 
     def stream_deleted(self, original: Callable[..., Any], stream: Any, *args: Any) -> None:
-        """Let a destructor read the handle: nobody is given it."""
+        """Let a destructor read the handle, which does not lead to work."""
         with self.state.inside():
             original(stream, *args)
 
@@ -96,9 +96,9 @@ class StreamProperties:
         return original(stream)
 
     def stream_is_non_blocking(self, getter: Callable[[Any], Any], stream: Any) -> Any:
-        """Return what was read of a stream's flags when it entered the capture. Asking now would lose the capture.
+        """Return a stream's flags as they were read when it entered the capture. Asking now would lose the capture.
 
-        Nor is the legacy stream asked, which loses every capture with a blocking stream: its flags are known.
+        The legacy stream is not asked either: that would lose every capture with a blocking stream.
         """
         if stream.ptr in LEGACY_HANDLES:
             return False
@@ -137,7 +137,7 @@ class StreamProperties:
 
 
 def reads_for_itself(module: str) -> bool:
-    """True for modules whose own reading of a handle means nothing: capturekit's, and the simulated stream class."""
+    """True for modules that read handles without giving work: those of capturekit, and the simulated stream class."""
     if module.startswith('_capturekit_simulated'):
         return module.endswith('.streams')
     return module.startswith('capturekit.')

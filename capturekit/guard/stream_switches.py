@@ -1,4 +1,4 @@
-"""Streams becoming current."""
+"""What happens when a stream becomes current or is left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _O = Operation
 
 
 class StreamSwitches:
-    """Streams becoming current."""
+    """Follows which stream is current."""
 
     def __init__(
         self,
@@ -72,17 +72,17 @@ class StreamSwitches:
             if escaped is not None and exc and exc[0] is not None:
                 mine = self.state.mine()
                 if exc[1] is not None:
-                    add_note(exc[1], f'capturekit: {escaped}')  # the block's own exception goes on
+                    add_note(exc[1], f'capturekit: {escaped}')  # the block's own exception is not replaced
                 if mine is not None:
-                    mine.outside.escaped = escaped  # and where it is caught, the end of the capture will tell
+                    mine.outside.escaped = escaped  # if that exception is caught, the end of the capture raises this
             elif escaped is not None:
                 raise escaped
         return answer
 
     def choose(self, stream: Any, call: str) -> Any:
-        """Return the stream that is made current.
+        """Return the stream to make current.
 
-        In adapting mode that is the current lane in place of the legacy stream.
+        With ``strict=False`` this is the current lane in place of the legacy stream.
         """
         mine = self.verdicts.start()
         if self.callers.is_callers(mine, stream.ptr, call):
@@ -99,7 +99,7 @@ class StreamSwitches:
         return mine.streams[lane.stream]
 
     def _arrive(self, stream: Any, before: Any) -> None:
-        """Take up a stream that has become current in this thread."""
+        """Note a stream that has become current in this thread."""
         lane = self.state.ledger.lane(stream.ptr)
         mine = self.state.mine()
         if lane is not None and lane.capture in self.state.lives:

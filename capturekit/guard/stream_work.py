@@ -74,7 +74,7 @@ class StreamWork:
         return answer
 
     def work_on(self, ptr: int, call: str, go: Callable[[], Any]) -> Any:
-        """Judge and make a call by which capturekit itself puts work on a stream for the user."""
+        """Judge and make a call with which capturekit puts work on a stream for the user."""
         return self.on_stream(_O.WORK, call, ptr, go)
 
     def stream_add_callback(self, original: Callable[..., Any], stream: Any, callback: Any, arg: Any) -> Any:
@@ -92,7 +92,7 @@ class StreamWork:
 
         def go() -> Any:
             if self.state.ledger.lane(stream.ptr) is not None and stream._graph_host_funcargs is None:
-                stream._graph_host_funcargs = []  # another object for the lane's stream: CuPy must find a list
+                stream._graph_host_funcargs = []  # this is another object for the lane's stream, and CuPy needs a list
             return original(stream, callback, arg)
 
         self._out_of_body(stream.ptr)
@@ -100,16 +100,16 @@ class StreamWork:
         lane = self.state.ledger.lane(stream.ptr)
         if lane is not None and lane.capture in self.state.lives:
             live = self.state.live_of(lane)
-            if stream is not live.origin:  # CuPy's graph keeps what the origin lists
+            if stream is not live.origin:  # CuPy's graph itself keeps what is in the origin's list
                 live.origin._graph_host_funcargs.extend(stream._graph_host_funcargs)
                 stream._graph_host_funcargs.clear()
             live.note('host', lane, f'host function {getattr(callback, "__name__", callback)!s}', here())
         return answer
 
     def _out_of_body(self, ptr: int) -> None:
-        """Go on in a part of its own, before work that the body of a conditional node can't hold."""
+        """Begin a new part before work that the body of a conditional node can't hold."""
         mine = self.state.mine()
-        self.bodies.not_in_body(mine, 'A host function', 'Launch it before the decision, or behind it.')
+        self.bodies.not_in_body(mine, 'A host function', 'Launch it before the decision, or after it.')
         if mine is not None and mine.parts.check_node and (not mine.strict or self.state.ledger.lane(ptr) is not None):
             with self.state.lock:
                 self.parts.cut_on_host(mine, here())

@@ -1,4 +1,4 @@
-"""At the end of a capture, or of a part of one: who was not joined, and joining what is left."""
+"""At the end of a capture, or of a part: which lanes are not joined, and joining them with ``strict=False``."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from capturekit.model.source_line import Place, here
 
 
 class Joins:
-    """At the end of a capture, or of a part of one: who was not joined, and joining what is left."""
+    """Finds lanes that are not joined at the end of a capture or of a part of one, and joins them."""
 
     def __init__(self, state: State, lanes: Lanes) -> None:
         self.state = state
         self.lanes = lanes
 
     def find_work(self, live: Live) -> None:
-        """Ask the driver which lanes hold work that the origin does not come after, and tell the ledger."""
+        """Ask the driver which lanes have work that the origin does not come after, and note it in the ledger."""
         capture = live.capture
         if len(capture.lanes) == 1:
             return
@@ -38,20 +38,20 @@ class Joins:
             before = _ancestors(info.dependencies, device.graph_edges(info.graph))
         for lane, left in loose:
             if not left <= before:
-                idle = lane.segment > 1 and left <= set(lane.nodes)  # nothing since its last event
+                idle = lane.segment > 1 and left <= set(lane.nodes)  # no work since its last event
                 lane.worked = lane.segment - idle
                 lane.used = True
 
     def unjoined(
         self, live: Live, call: str = 'The end of the capture', lanes: list[Lane] | None = None
     ) -> errors.UnjoinedError:
-        """The error that names every lane left unjoined, or those that are given."""
+        """The error that names the given lanes, or all lanes that are not joined."""
         lanes = live.capture.unjoined() if lanes is None else lanes
         stories, last_ones = [], []
         for lane in lanes:
             parent = live.capture.lanes[lane.parent or 0]
             worked = None if live.trace is None else live.trace.last_work(lane.stream, lane.number)
-            lane.last_use = worked or lane.last_use  # which may be where it was made current
+            lane.last_use = worked or lane.last_use  # else the line that made it current
             last = f', last used at {lane.last_use}' if lane.last_use else ''
             again = f'; it was joined at {lane.joined_at} and then worked on again' if lane.joined_at else ''
             waiting = _waiting(live.capture, lane)
@@ -85,7 +85,7 @@ class Joins:
         return error
 
     def join_all(self, live: Live) -> None:
-        """Adapting mode: join what is left to the origin."""
+        """With ``strict=False``: join all open lanes to the origin."""
         at = here()
         for lane in live.capture.unjoined():
             event = self.lanes.record_on(live, lane, at)
@@ -109,7 +109,7 @@ def _ancestors(nodes: tuple[int, ...], edges: list[tuple[int, int]]) -> set[int]
 
 
 def _waiting(capture: LedgerCapture, lane: Lane) -> Lane | None:
-    """A lane other than the origin that comes after all that a lane has worked."""
+    """A lane other than the origin that comes after all work of a lane."""
     others = [other for other in capture.lanes[1:] if other is not lane]
     return next((other for other in others if other.clock.get(lane.number, 0) >= lane.worked), None)
 

@@ -1,4 +1,4 @@
-"""Values of the host, put on the device at once, past the capture."""
+"""Copies values of the host to the device at once, outside of the capture."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _HOST_TO_DEVICE = 1
 
 
 class Uploads:
-    """Values of the host, put on the device at once, past the capture."""
+    """Copies values of the host to the device at once, outside of the capture."""
 
     def __init__(self, state: State) -> None:
         self.state = state
 
     def upload(self, live: Live, values: Any) -> Any:
-        """A NumPy array put on the device at once, past the capture, for as long as the graph lives."""
+        """Copy a NumPy array to the device at once; the graph keeps the copy."""
         original = self.state.installation.originals['cupy._core.array']
         return self.upload_made_by(live, functools.partial(original, values))
 
     def upload_made_by(self, live: Live, make: Callable[[], Any]) -> Any:
-        """The array that a function of CuPy makes of values of the host, outside of the capture."""
+        """Call a CuPy function that makes an array from values of the host, outside of the capture."""
         cupy = self.state.platform.cupy
         memory = live.graph_memory
         set_allocator = self.state.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
@@ -37,13 +37,13 @@ class Uploads:
                 with upload:
                     array = make()
                 upload.synchronize()
-                cupy.cuda.alloc_pinned_memory(1)  # which drops the event behind the copy: CuPy would ask it later
+                cupy.cuda.alloc_pinned_memory(1)  # it drops the event after the copy, which CuPy would ask later
             finally:
                 set_allocator(before)
         return array
 
     def bytes_from(self, live: Live, address: int, size: int) -> tuple[Any, Any]:
-        """Memory of the graph with bytes of the host, and an event that lies behind the copy and has happened."""
+        """Copy bytes of the host into the graph's memory; return that, and an event that has happened after it."""
         cupy = self.state.platform.cupy
         with self._beside(live) as upload:
             buffer = live.graph_memory.grow(size)
@@ -55,7 +55,7 @@ class Uploads:
 
     @contextmanager
     def _beside(self, live: Live) -> Iterator[Any]:
-        """A stream of the current device's, outside of the capture, and leave to do what a capture forbids."""
+        """A stream of the current device outside of the capture, in a mode that allows what a capture forbids."""
         device = self.state.platform.device
         with self.state.inside():
             number = self.state.current_device()

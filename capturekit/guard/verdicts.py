@@ -1,4 +1,4 @@
-"""What a call would cost a capture; refusing it, making it wait, or carrying it out."""
+"""Whether a call would lose a capture; refusing it, making it wait, or making it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from capturekit.model.source_line import Place, here
 WAIT_SECONDS = 60.0
 
 _O = Operation
-#: What concerns one device: the current one, where none is named.
+#: The operations that concern one device: the current one, if none is named.
 _OF_A_DEVICE = (_O.DEVICE_SYNCHRONIZE, _O.LEGACY_WORK)
 
 
 class Verdicts:
-    """What a call would cost; refusing it, making it wait, or carrying it out."""
+    """Decides on a call: it is refused, has to wait, or is made."""
 
     def __init__(self, state: State) -> None:
         self.state = state
 
     def judge(self, operation: Operation, **ids: Any) -> Verdict:
-        """Return the verdict on a call from this thread. An event that was not met before is looked up first."""
+        """Return the verdict on a call from this thread. An event that the ledger does not know is looked up first."""
         event = ids.get('event')
         if event is not None:
             self._meet(event)
@@ -48,10 +48,10 @@ class Verdicts:
             if state is EventState.DEAD:
                 ledger.dead_event(event)
             elif state is not EventState.NEVER:
-                ledger.outside_event(event)  # or foreign: as little to be waited for
+                ledger.outside_event(event)  # an event of a foreign capture can be waited for as little
 
     def has_refused(self, error: CaptureError) -> None:
-        """Remember that a verb has raised, in case the block goes on."""
+        """Note that a verb has raised, in case the block catches the error and continues."""
         mine = self.state.mine()
         if mine is not None:
             if mine.memory is None:
@@ -59,26 +59,26 @@ class Verdicts:
             mine.refusal(error)
 
     def start(self, check: bool = True) -> Live | None:
-        """What every verb does first: see whether this thread has a capture, and whether it is still good."""
+        """Return this thread's open capture, after checking that it is still good. Every verb calls this first."""
         mine = self.state.mine()
         if mine is not None and check:
             self.check(mine)
         return mine
 
     def check(self, live: Live) -> None:
-        """Notice, as soon as possible, that something below Python has lost the capture."""
+        """Raise, as early as possible, if a call that the guard did not see has lost the capture."""
         if live.capture.status is CaptureStatus.ACTIVE:
             with self.state.inside():
                 status = self.state.platform.device.stream_status(live.origin.ptr)
             if status is CaptureStatus.ACTIVE:
-                if live.trace is None:  # else it knows better
+                if live.trace is None:  # else the trace knows the line better
                     live.active_at = here() or live.active_at
             else:
                 live.capture.status = CaptureStatus.INVALIDATED
                 raise self.invalidated(live)
 
     def invalidated(self, live: Live) -> errors.InvalidatedError:
-        """The error that says a capture was lost below Python."""
+        """The error for a capture that was lost by a call that the guard did not see."""
         live.poll()
         trace = live.trace
         good = trace.good if trace is not None else live.active_at
@@ -95,7 +95,7 @@ class Verdicts:
             lane=0,
             location=lost or here(),
             rule=f'{status}. Something below Python made a call that no capture can hold: a C library, another '
-            'library, a destructor, or meanwhile another thread.',
+            'library, a destructor, or another thread.',
             remedy='Move that call out of the block: most often it waits for the device, allocates, or uses the legacy '
             'stream.',
             cuda_error=Code.cudaErrorStreamCaptureInvalidated.name,
@@ -104,7 +104,7 @@ class Verdicts:
         return error
 
     def refuse(self, verdict: Verdict, call: str, ptr: int | None = None, rule: Rule | None = None) -> NoReturn:
-        """Raise what the verdict means for a person."""
+        """Raise the error for a verdict."""
         raise self.refusal(verdict, call, ptr, rule)
 
     def refusal(self, verdict: Verdict, call: str, ptr: int | None = None, rule: Rule | None = None) -> CaptureError:
@@ -131,7 +131,7 @@ class Verdicts:
         return error
 
     def subject(self, ptr: int | None) -> str:
-        """Return a stream in words: its lane, its handle, where it was forked."""
+        """Describe a stream in words: its lane, its handle, where it was forked."""
         if ptr is None:
             return ''
         lane = self.state.ledger.lane(ptr)
@@ -158,7 +158,7 @@ class Verdicts:
         )
 
     def carry_out(self, verdict: Verdict, call: str, ptr: int | None, go: Callable[[], Any]) -> Any:
-        """Let a call through, make it wait for somebody else's capture to close, or refuse it."""
+        """Make a call, let it first wait until another thread's capture is closed, or refuse it."""
         me = threading.get_ident()
         if verdict.allowed:
             return go()
@@ -172,7 +172,7 @@ class Verdicts:
         if verdict.answer.effect is Effect.ESCAPES and self.state.mine() is None:
             return go()
         if verdict.answer.refused and not verdict.answer.loses and self.state.mine() is None and not verdict.lost:
-            return go()  # harmless, and CUDA says it itself
+            return go()  # the capture survives it, and CUDA returns the error itself
         self.refuse(verdict, call, ptr)
 
     def _relaxed(self, go: Callable[[], Any]) -> Any:
@@ -184,7 +184,7 @@ class Verdicts:
             device.exchange_thread_mode(old)
 
     def _wait(self, verdict: Verdict, call: str) -> None:
-        """Block this thread until the captures that a call would lose are closed; none of them is its own."""
+        """Block this thread until all captures of other threads that the call would lose are closed."""
         deadline = time.monotonic() + WAIT_SECONDS
         with self.state.closed:
             while any(c in self.state.lives for c in verdict.lost):
@@ -194,7 +194,7 @@ class Verdicts:
                 self.state.closed.wait(left)
 
     def unsafe(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls that the mode of a capture may keep away."""
+        """Judge and make a call that the mode of a capture may forbid."""
         with self.state.lock:
             self.start()
             verdict = self.judge(_O.UNSAFE)
@@ -202,7 +202,7 @@ class Verdicts:
 
 
 def _waited_too_long(verdict: Verdict, call: str) -> CaptureError:
-    """The error of a call that would still lose another thread's capture after all that waiting."""
+    """The error for a call that has waited for the full time and would still lose another thread's capture."""
     rule, code = verdict.rule, verdict.answer.code
     assert rule is not None
     return rule.error(
@@ -216,6 +216,6 @@ def _waited_too_long(verdict: Verdict, call: str) -> CaptureError:
 
 
 def _source(at: Place) -> str:
-    """The text of a line, where it can be had."""
+    """The text of a line; '' if it can't be read."""
     text = linecache.getline(at.file, at.line).strip()
     return f': `{text}`' if text else ''

@@ -1,7 +1,7 @@
 """``experiment()``: one program run in several ways, by lanes, assignment, priority, with and without a capture.
 
-Times are taken in turn, round after round and in changing order, so that a drift (of clocks, heat or other work)
-concerns all ways alike. The results of each way are compared with those of one lane.
+Each round times every way once, in changing order, so that a drift (of clocks, heat or other work) affects all ways
+alike. The results of each way are compared with those of one lane.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class _Trial:
 
 
 class _Wanted:
-    """The results of one lane, eager, which those of other ways are compared with."""
+    """The results of the eager run on one lane, with which those of the other ways are compared."""
 
     def __init__(self, cupy: Any, rtol: float | None, atol: float | None) -> None:
         self._cupy = cupy
@@ -182,15 +182,15 @@ class _Trying:
         rows: dict[Any, tuple[Way, ExperimentRow]] = {}
         most = max(counts)
         idle: set[int] = set()
-        told: set[str] = set()
+        reasons: set[str] = set()
         for way in ways:
             if isinstance(way.assign, str) and way.lanes > most:
                 idle.add(way.lanes)
             elif self.modelled and not way.captured:
-                told.add(_NOT_EAGER)
+                reasons.add(_NOT_EAGER)
             else:
                 if self.modelled and way.priorities:
-                    told.add(_NOT_MODELLED)
+                    reasons.add(_NOT_MODELLED)
                 lanes = tuple(assigned(count, way.lanes, way.assign) for count in counts)
                 row = ExperimentRow(way.captured, way.lanes, [], way.asked, list(way.priorities))
                 kept = rows.setdefault((way.captured, way.priorities, lanes), (way, row))[1]
@@ -199,7 +199,7 @@ class _Trying:
             numbers = ', '.join(map(str, sorted(idle)))
             there = f'there {"is" if most == 1 else "are"} {counted(most, "branch")} at most'
             notes.append(f'{numbers} lanes are left out: {there}')
-        notes += sorted(told)
+        notes += sorted(reasons)
         yield from rows.values()
 
     def _launches(self) -> int:
@@ -209,7 +209,7 @@ class _Trying:
         return int(min(max(_BATCH / max(us, 1.0), 1), _MOST_LAUNCHES))
 
     def _prepare(self, trials: list[_Trial]) -> None:
-        """Run each way once: CuPy makes what it makes at first use, graphs are recorded, first results are compared."""
+        """Run each way once, so that CuPy compiles its kernels; record the graphs; compare the first results."""
         captured = [trial for trial in trials if trial.way.captured]
         if captured and not self.modelled:
             first = _Trial(captured[0].way, ExperimentRow(True, 1, []), self.program)
@@ -260,8 +260,8 @@ class _Trying:
             trial.row.host_us = quantile(trial.host, 0.5)
 
     def _model(self, trials: list[_Trial]) -> None:
-        """Record the graphs anew, into memory that holds no right values yet, and compare. Each launch takes another
-        order of those that the graph allows. There is nothing to time."""
+        """Record the graphs anew, into memory that does not hold the right results yet, and compare. Each launch runs
+        the nodes in another order that the graph allows. Nothing is timed."""
         for number in self.each('comparing rounds', range(1, 1 + self.report.rounds)):
             for trial in trials if self.wanted is not None else ():
                 trial.close()
@@ -302,7 +302,7 @@ def _device(platform: Platform) -> str:
     return str(properties['name'].decode())
 
 
-# -- what may be asked for --------------------------------------------------------------------------------------
+# -- the public function, and its arguments ---------------------------------------------------------------------
 
 
 def experiment(
@@ -321,43 +321,44 @@ def experiment(
 ) -> Experiment:
     """Run a program on several numbers of lanes, eagerly and as a graph; compare times and results.
 
-    ``report = ck.experiment([f, g, h])``, then ``print(report)``, ``report.best``, ``report.svg()``. Each way is run
-    once, and recorded once if it is a graph; then all are timed in turn, round after round, by CUDA events around some
-    runs in a row. The first row is one lane, eager; ratios are to that. What each way returns is compared with what
-    that row returned, after its first run and after each round: ways that differ have branches that race. If none
-    differs, that is no proof, least of all where branches write into arrays that hold the right values from the run
-    before.
+    ``report = ck.experiment([f, g, h])``, then ``print(report)``, ``report.best``, ``report.svg()``. Each way (a number
+    of lanes, an assignment, priorities, eager or a graph) is run once, and recorded once if it is a graph; then each
+    round times all ways, by CUDA events around some runs in a row. Ratios are to the first row, one lane run eagerly.
+    The results of each way are compared with those of this row, after the first run and after each round: ways that
+    differ have branches that race. Equal results prove nothing, least of all if branches write into arrays that hold
+    the right values from the run before.
 
-    On the simulated device each graph is recorded anew in each round, and runs in a random order of those that it
+    On the simulated device each graph is recorded anew in each round, and runs its nodes in a random order that it
     allows; times come from a model of a GPU, and eager rows are left out.
 
     Args:
-        program: branches, plain callables without arguments; or a function of one argument, ``parallel``, which it
-            calls with its branches as often as it likes, and which returns their results; what it does in between is
-            on the current stream. It is run many times over: its inputs should stay as they are. Results are the arrays
-            that it returns, also in lists, tuples and dictionaries.
+        program: a list of branches (callables without arguments); or a function of one argument, ``parallel``. It calls
+            ``parallel`` with branches as often as it likes, and gets their results; its other work is on the current
+            stream. The program runs many times, so it should not change its inputs. Its results are the arrays that it
+            returns, also in lists, tuples and dictionaries.
         lanes: a number of lanes, or several; those above the number of branches are left out. One lane, eager, is
             always included.
         assignments: as ``assign`` of :func:`parallel`: 'round robin', 'blocks', or sequences of one lane number for
             each branch. Assignments that amount to the same are run once.
-        priorities: of lanes: None, a number for all of them, or a sequence, the first lane's first; lanes beyond its
-            end have the default. They count eagerly and in graphs (see :func:`fork`), and not in the model.
-        capture: False: eagerly, on streams; True: as a graph.
-        launches: runs that one time is taken of. None: as many as take about 20 ms on one lane, 200 at most.
-        rounds: how many times are taken of each way, after one that does not count.
+        priorities: the priorities to try. Each is None, a number for all lanes, or a sequence, the first lane's first;
+            lanes after its end have the default. They count eagerly and in graphs (see :func:`fork`), but the model of
+            the simulated device ignores them.
+        capture: which ways to run: False: eagerly, on streams; True: as a graph.
+        launches: how many runs are timed together. None: as many as take about 20 ms on one lane, 200 at most.
+        rounds: how often each way is timed, after one round that does not count.
         check: whether results are compared, which copies them to the host after each round, and graphs are searched for
-            races (:meth:`Graph.races`), which show in results only now and then.
+            races (:meth:`Graph.races`), which change results only now and then.
         rtol, atol: what counts as equal, as in :meth:`Graph.verify`. Whole numbers and booleans must be the same.
-        progress: is called with a text for each step; None: the logger ``capturekit``, at level INFO, and on a
-            terminal or in a notebook a bar, where tqdm is installed.
+        progress: a function that is called with a text for each step. None: steps go to the logger ``capturekit``, at
+            level INFO; a terminal or a notebook shows a bar if tqdm is installed.
 
     Raises:
-        TypeError, ValueError: an argument is none of these, or the program runs no branches.
+        TypeError, ValueError: an argument is not as described, or the program runs no branches.
         UnmatchedError: this thread has a capture or a rehearsal open.
         Whatever the program raises; and in its captures, what a capture refuses.
 
-    On CuPy's current stream; waits for it. The memory of all graphs is held until the end. Threads: nobody else should
-    use the device meanwhile, or its work is in the times.
+    It works on CuPy's current stream and waits for it. The memory of all graphs is held until the end. Threads: no
+    other thread should use the device during the call, because its work would be in the times.
     """
     body = program_of(program)
     ways = ways_of(numbers_of_lanes(lanes), assignments, priorities, capture)
@@ -389,7 +390,6 @@ def _check_free() -> None:
         raise errors.UnmatchedError(
             'ck.experiment()',
             location=here(),
-            rule='It runs the program eagerly and in captures of its own, and this thread has a capture or a rehearsal '
-            'open.',
+            rule='It runs the program eagerly and in new captures, but this thread has a capture or a rehearsal open.',
             remedy='Experiment outside of it.',
         )

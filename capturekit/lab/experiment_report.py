@@ -30,15 +30,15 @@ class ExperimentRow:
         assignments: how branches were assigned to lanes; several names where they amount to the same.
         priority: the lanes' priorities, as they were asked for, in words: 'all -1', or '-1 -' for one of a sequence.
         priorities: the lanes' priorities in the order of the lanes; empty, as ``priority``, where all are the default.
-        times_us: device time of one run, in microseconds, once for each round. Empty where none was taken.
-        host_us: host time for issuing one run, in microseconds: its median. None where none was taken.
+        times_us: device time of one run, in microseconds, once for each round. Empty if nothing was timed.
+        host_us: the median host time for issuing one run, in microseconds. None if nothing was timed.
         recording_us: host time of the capture, in microseconds, instantiating included. None for eager rows.
         nodes: how many nodes the graph has. None for eager rows.
         largest: the largest absolute difference from the results of one lane, eager; None if there was none.
-        races: of a graph, pairs of lines whose nodes touch the same memory in no order (:meth:`Graph.races`), as far as
-            that is certain. Eager rows are not searched.
+        races: how many certain races the graph has, as pairs of lines (:meth:`Graph.races`). Eager rows are not
+            searched.
         source: 'measured' by CUDA events, 'modelled' on the simulated device, '' where there are no times.
-        ratio: its median to that of the report's first row. None where one of them has no times.
+        ratio: its median divided by that of the report's first row. None if one of them has no times.
     """
 
     captured: bool
@@ -86,8 +86,8 @@ class ExperimentRow:
 
     def __str__(self) -> str:
         lanes = f'{counted(self.lanes, "lane")}'
-        told = [self.way, lanes] + ([] if self.lanes == 1 else [self.assignment])
-        return ', '.join(told + ([f'priority {self.priority}'] if self.priority else []))
+        words = [self.way, lanes] + ([] if self.lanes == 1 else [self.assignment])
+        return ', '.join(words + ([f'priority {self.priority}'] if self.priority else []))
 
 
 @dataclass(repr=False)
@@ -96,8 +96,8 @@ class Experiment(Shown):
 
     Attributes:
         rows: one for each way. Ratios are to the first one: on a GPU one lane, eager.
-        device: where it was run. branches: how many branches each call of ``parallel`` had.
-        launches: runs that one time was taken of. rounds: how many times were taken.
+        device: the name of the device. branches: how many branches each call of ``parallel`` had.
+        launches: how many runs were timed together. rounds: how often each row was timed.
         compared: which results were compared, and how closely, in words; '' if none were.
         notes: what was left out, and why.
     """
@@ -118,7 +118,7 @@ class Experiment(Shown):
 
     @property
     def ok(self) -> bool:
-        """True if no row was seen to differ from one lane, eager, and no graph has a race."""
+        """True if the results of no row differ from those of the first, and no graph has a race."""
         return all(row.right for row in self.rows)
 
     def to_json(self) -> dict[str, Any]:
@@ -151,13 +151,13 @@ class Experiment(Shown):
 
     def svg(self) -> str:
         """The medians with their quartiles over the number of lanes, as an SVG document."""
-        return to_svg(self._head(), self._said(), list(self._series()))
+        return to_svg(self._head(), self._subtitle(), list(self._series()))
 
     def plot(self, axes: Any = None) -> Any:
-        """Draw the same with matplotlib, into ``axes`` or a figure of its own; return the axes.
+        """Draw the same with matplotlib, into ``axes`` or a new figure; return the axes.
 
         Raises:
-            ImportError: matplotlib is not installed; :meth:`svg` does without.
+            ImportError: matplotlib is not installed; :meth:`svg` does not need it.
         """
         try:
             pyplot: Any = importlib.import_module('matplotlib.pyplot')
@@ -196,8 +196,8 @@ class Experiment(Shown):
                 for row in sorted(timed, key=lambda row: row.lanes)
                 if (row.captured, row.priority) == (captured, priority) and name in row.assignments
             )
-            told = f', priority {priority}' if priority else ''
-            yield Series(f'{"graph" if captured else "eager"}, {name}{told}', points, dashed=not captured)
+            words = f', priority {priority}' if priority else ''
+            yield Series(f'{"graph" if captured else "eager"}, {name}{words}', points, dashed=not captured)
 
     def _head(self) -> str:
         counts = sorted(set(self.branches))
@@ -206,7 +206,7 @@ class Experiment(Shown):
         noun = plural('branch', counts[0] if len(counts) == 1 else 2)
         return f'{branches} {noun}{calls}, on {self.device}'
 
-    def _said(self) -> str:
+    def _subtitle(self) -> str:
         sources = {row.source for row in self.rows if row.times_us}
         if sources == {'measured'}:
             taken = f'{self.rounds} times {counted(self.launches, "run")}'
@@ -219,7 +219,7 @@ class Experiment(Shown):
         return '\n'.join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        yield f'{self._head()}; {self._said()}'
+        yield f'{self._head()}; {self._subtitle()}'
         if self.rows:
             yield from _table([_HEAD, *map(_cells, self.rows)])
         if self.best is not None:
@@ -263,8 +263,8 @@ def _cells(row: ExperimentRow) -> list[str]:
     ]
     cells += [spread, '' if row.ratio is None else f'{row.ratio:.3f}', _time(row.host_us)]
     cells += ['' if row.nodes is None else f'{row.nodes:,}', _time(row.recording_us)]
-    told = [] if row.largest is None else [f'differs by up to {row.largest:.3g}']
-    return cells + told + ([counted(row.races, 'race')] if row.races else [])
+    words = [] if row.largest is None else [f'differs by up to {row.largest:.3g}']
+    return cells + words + ([counted(row.races, 'race')] if row.races else [])
 
 
 def _time(us: float | None) -> str:
@@ -281,7 +281,7 @@ def _table(lines: list[list[str]]) -> Iterator[str]:
 
 
 def quantile(times: list[float], share: float) -> float:
-    """The value below which a share of the times lies, between two of them by proportion."""
+    """The value below which a share of the times lies, interpolated between two of them."""
     ordered = sorted(times)
     at = share * (len(ordered) - 1)
     low = int(at)

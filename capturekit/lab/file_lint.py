@@ -1,4 +1,4 @@
-"""A whole script, linted while it runs: what happens in its captures, in graphed functions and in those it marks.
+"""A whole script, checked while it runs: its captures, its graphed functions and the functions that it marks.
 
 Captures are real ones. A call that a strict capture refuses and ``strict=False`` would not becomes a finding, and the
 capture goes on as with ``strict=False``; any other refusal becomes a finding and is raised, which ends that capture. A
@@ -26,17 +26,17 @@ from capturekit.model.errors import CaptureError, EscapedWorkError, UnjoinedErro
 from capturekit.model.recording import Recording
 from capturekit.model.source_line import Place
 
-#: A function of a script is judged where a decorator of this name stands above it: pytest's marker, for one.
+#: A function of a script is checked if it has a decorator of this name, such as pytest's marker.
 MARK = 'capture_safe'
 _JUDGED = '__capturekit_judged__'
 
 
 class Judging:
-    """A block whose captures, graphed and marked functions are judged: ``with Judging() as judged: ...``.
+    """A block whose captures, graphed and marked functions are checked: ``with Judging() as judged: ...``.
 
     Attributes:
         report: what was found.
-        captures: how many captures were looked at; ``functions``: the names of the functions.
+        captures: how many captures were checked. functions: the names of the functions that were.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Judging:
 
     @property
     def looked(self) -> str:
-        """What was looked at, in words; '' if nothing was."""
+        """What was checked, in words; '' if nothing was."""
         names = list(dict.fromkeys(self.functions))
         captures = [f'{self.captures} capture{"s" * (self.captures != 1)}'] if self.captures else []
         functions = [f'{len(names)} function{"s" * (len(names) != 1)} ({", ".join(names)})'] if names else []
@@ -114,7 +114,7 @@ class Judging:
                     self.report.add(finding)
 
     def _graphed(self, call: Callable[..., Any], graphed: Graphed[..., Any], args: Any, kwargs: Any) -> Any:
-        """A graphed function's first call runs as it stands. Calls that graphed functions can make are no findings."""
+        """Check a graphed function's first call, which runs eagerly, and leave out what such a function may do."""
         if id(graphed) in self._seen or BUSY.depth or GUARD.occupied():
             return call(graphed, *args, **kwargs)
         self._seen[id(graphed)] = graphed
@@ -147,13 +147,13 @@ class Judging:
                     self.report.add(note_of(step.kind, step.text, Place.from_json(step.at)))
 
 
-#: What strict=False does about calls that are seen only after they have happened.
+#: What strict=False does about work that is found only after it was submitted.
 _ADAPTED: dict[type[CaptureError], str] = {
     EscapedWorkError: 'the stream is forked where its work begins',
     UnjoinedError: 'the lane is joined to the origin at the end',
 }
-#: What a graphed function may do and a capture may not: it assumes values that the host reads, and checks them; and it
-#: calls what no capture can hold between two graphs.
+#: What a graphed function may do and a capture may not: it assumes and checks values that the host reads, and between
+#: two graphs it makes calls that no capture can hold.
 _OF_GRAPHED = ('host-read', 'seam', 'constant', 'drawn')
 
 
@@ -161,7 +161,7 @@ _OF_GRAPHED = ('host-read', 'seam', 'constant', 'drawn')
 
 
 class _Marking(ast.NodeTransformer):
-    """Puts the judging decorator under those of each function that is marked, or named."""
+    """Adds the checking decorator, as the innermost one, to each function that is marked or named."""
 
     def __init__(self, named: set[str]) -> None:
         self.named = named
@@ -196,7 +196,7 @@ def _last_name(node: ast.expr) -> str:
 
 
 def marked(source: bytes, file: str, named: set[str]) -> tuple[CodeType, list[str], list[str]]:
-    """Compile a script; return its code, the functions that are judged, and all that it has.
+    """Compile a script; return its code, the names of the functions that are checked, and those of all its functions.
 
     Raises SyntaxError as Python does.
     """

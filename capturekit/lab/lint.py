@@ -1,9 +1,9 @@
 """``lint()``: all that a capture of some code would refuse, lose or bake in, found by one eager run of it.
 
-Nothing is recorded and nothing is refused: the code runs once, as always, and its result is right. What a strict
-capture would raise at each call is collected; :mod:`capturekit.guard.lint_guard` learns it from the guard's own code
-and the table of rules. Lines that the run does not reach are not judged, nor what CuPy's compiled code does without
-Python.
+Nothing is recorded and nothing is refused: the code runs once, eagerly, and its result is right. What a strict
+capture would raise at each call is collected; :mod:`capturekit.guard.lint_guard` gets it from the guard's own code
+and the table of rules. Lines that the run does not reach are not checked, and neither is what CuPy's compiled code does
+without Python.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VERSION = 1
 
 _IGNORE = re.compile(r'#\s*capturekit:\s*ignore(?:\[([^\]]*)\])?')
 
-#: Calls whose recording differs from what the code says: the meaning, what a capture does, and what to do about it.
+#: Calls that a capture records, but not as the code reads: what that means, what a capture does, and the remedy.
 _NOTES = {
     'constant': (
         'Values of the host are uploaded once, while recording, and are the same at every launch.',
@@ -53,13 +53,13 @@ _NOTES = {
 
 @dataclass
 class Finding:
-    """One kind of trouble at one line.
+    """One kind of problem at one line.
 
     Attributes:
-        rule: a rule's name (``capturekit explain NAME``), 'seam' for a call that no capture can hold, an exception's
-            name where there is no rule; 'constant', 'drawn', 'outside-handle' where the recording differs from what the
-            code says.
-        says: the trouble, in a sentence or two.
+        rule: a rule's name (``capturekit explain NAME``), 'seam' for a call that no capture can hold, or an exception's
+            name if there is no rule; 'constant', 'drawn' or 'outside-handle' if a capture records something else than
+            the code says.
+        says: the problem, in a sentence or two.
         at: the line, as a :class:`~capturekit.model.source_line.Place`.
         count: how many times.
         strict: what a strict capture does: 'raises HostReadError', or 'records it'.
@@ -89,7 +89,7 @@ class Finding:
 
     @property
     def source(self) -> str:
-        """The text of the line, where it can be had."""
+        """The text of the line; '' if it can't be read."""
         return '' if self.at is None else linecache.getline(self.at.file, self.at.line).strip()
 
     def to_json(self) -> dict[str, Any]:
@@ -111,12 +111,12 @@ class Finding:
 
 @dataclass(repr=False)
 class Report(Shown):
-    """All that one run met.
+    """The findings of one run of :func:`capturekit.lint`; ``print`` shows them with lines and repairs.
 
     Attributes:
         findings: in the order in which they were met first.
         result: what the run returned.
-        ignored: how many more there are whose lines say ``# capturekit: ignore`` or ``# capturekit: ignore[rule]``.
+        ignored: how many findings were left out because their lines say ``# capturekit: ignore`` or ``ignore[rule]``.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -124,7 +124,7 @@ class Report(Shown):
     ignored: int = 0
 
     def add(self, found: Finding) -> None:
-        """Take a finding in; the same at the same line is counted, and one whose line says to ignore it left out."""
+        """Add a finding. The same one at the same line is counted; one whose line says to ignore it is left out."""
         known = next((one for one in self.findings if (one.rule, one.at) == (found.rule, found.at)), None)
         if known is not None:
             known.count += found.count
@@ -150,7 +150,7 @@ class Report(Shown):
         return {'version': VERSION, **ok, 'findings': found}
 
     def rules(self) -> list[str]:
-        """What is said once for each rule that was met: the rule, what it means, and what to write instead."""
+        """For each rule that was found, once: its name, what it means, and what to write instead."""
         lines = []
         for name in dict.fromkeys(finding.rule for finding in self.findings):
             of_it = [finding for finding in self.findings if finding.rule == name]
@@ -169,7 +169,7 @@ class Report(Shown):
 
 
 class Linting:
-    """A block that is linted: ``with Linting() as report: ...``. See :func:`lint`."""
+    """A block whose calls are checked: ``with Linting() as report: ...``. See :func:`lint`."""
 
     def __init__(self) -> None:
         self._report = Report()
@@ -222,7 +222,7 @@ class Linting:
 
 
 def finding_of(error: CaptureError, adapted: str | None) -> Finding:
-    """What a strict capture raises as a finding; ``adapted`` is what ``strict=False`` makes of it, None if the same."""
+    """Make a finding of what a strict capture raises; ``adapted``: what ``strict=False`` does, None if the same."""
     return Finding(
         _name(error),
         error.rule,
@@ -236,17 +236,17 @@ def finding_of(error: CaptureError, adapted: str | None) -> Finding:
 
 
 def note_of(kind: str, call: str, at: Place | None) -> Finding:
-    """Make a finding of a call whose recording differs from what the code says."""
+    """Make a finding of a call that a capture records differently from what the code says."""
     says, strict, remedy = _NOTES[kind]
     return Finding(kind, says, at, 1, strict, 'the same', remedy, call)
 
 
 def is_ignored(finding: Finding) -> bool:
     """Whether the finding's line says so: ``# capturekit: ignore``, or ``ignore[rule, rule]`` with the finding's."""
-    said = _IGNORE.search(finding.source)
-    if said is None:
+    comment = _IGNORE.search(finding.source)
+    if comment is None:
         return False
-    named = said.group(1)
+    named = comment.group(1)
     return named is None or finding.rule in [name.strip() for name in named.split(',')]
 
 
@@ -261,7 +261,7 @@ def _free() -> None:
 
 
 def _name(error: CaptureError) -> str:
-    """The name of the rule behind an error, 'seam' for a call of that table, or the error's own name."""
+    """The name of an error's rule, 'seam' for a call that no capture can hold, or the error's own name."""
     if error.operation.removesuffix('()') in SEAMS:
         return 'seam'
     for rule in RULES.values():
@@ -271,7 +271,7 @@ def _name(error: CaptureError) -> str:
 
 
 def _without_echoes(findings: list[Finding]) -> Iterator[Finding]:
-    """Leave out a handle that was read for a call which is a finding itself."""
+    """Leave out findings of a stream's handle that was only read for a call which is itself a finding."""
     escaped = {finding.at for finding in findings if finding.refused}
     return (finding for finding in findings if finding.rule != 'outside-handle' or finding.at not in escaped)
 
@@ -279,15 +279,17 @@ def _without_echoes(findings: list[Finding]) -> Iterator[Finding]:
 def lint(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     """Run ``fn(*args, **kwargs)`` once, eagerly, and list all that a capture of it would refuse, lose or bake in.
 
-    Nothing is refused: the run goes on behind each finding as ``strict=False`` would have it, so that all are found at
-    once; the stream that is current plays the origin. ``report.ok`` is True where ``ck.capture()`` would refuse
-    nothing, ``report.result`` is what ``fn`` returned, ``print(report)`` shows each finding with its line and remedy.
+    Nothing is refused: after each finding the run continues as with ``strict=False``, so that one run finds all. The
+    current stream takes the part of the origin. ``report.ok`` is True if ``ck.capture()`` would refuse nothing,
+    ``report.result`` is what ``fn`` returned, ``print(report)`` shows each finding with its line and remedy.
 
-    On a GPU the work of a stream can't be seen: a stream that is made current counts as used.
+    On a GPU, lint can not see which streams got work: a stream that is made current counts as used.
 
     Raises:
-        UnmatchedError: this thread has a capture open.
-        Whatever ``fn`` raises, with the report so far as a note, and as its ``capturekit_report``.
+        TypeError: ``fn`` is not callable. UnmatchedError: this thread has a capture or a rehearsal open.
+        Whatever ``fn`` raises, with the report so far as a note, and in the exception's ``capturekit_report``.
+
+    Threads: only the calling thread is checked.
     """
     if not callable(fn):
         raise TypeError(f'lint takes a function and its arguments, got {type(fn).__name__}')

@@ -10,14 +10,14 @@ from capturekit.model.counted import counted
 from capturekit.recorder.branches import ASSIGNMENTS, Assignment, check_lanes, check_numbers, on_lanes
 from capturekit.recorder.forks import Priority, priorities
 
-#: A function that a program gets: it runs the branches that it is called with, and returns their results.
+#: The function ``parallel`` that a program is given: it runs branches and returns their results.
 Parallel = Callable[..., list[Any]]
 Program = Callable[[Parallel], Any]
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a program is to be run."""
+    """One way to run a program."""
 
     captured: bool = False
     lanes: int = 1
@@ -58,7 +58,7 @@ def _all_ways(
 
 
 def _of_lanes(priority: Priority, lanes: int) -> tuple[tuple[int | None, ...], str]:
-    """The priorities of so many lanes: of a sequence the first ones, and the default where it ends; and in words."""
+    """The priorities of so many lanes, also in words. A sequence that is too short is filled with the default."""
     if priority is None or lanes == 1:
         return (), ''
     if isinstance(priority, int):
@@ -85,7 +85,7 @@ def program_of(program: Any) -> Program:
 
 
 def ways_of(lanes: Any, assignments: Sequence[Assignment], given: Any, capture: Any) -> list[Way]:
-    """All that is asked for, one lane, eager, first. Raises TypeError and ValueError."""
+    """All ways that the arguments ask for, one eager lane first. Raises TypeError and ValueError."""
     for name, values in (('lanes', lanes), ('assignments', assignments), ('priorities', given), ('capture', capture)):
         if not isinstance(values, Sequence) or isinstance(values, (str, bytes)):
             raise TypeError(f'{name} must be a sequence, got {type(values).__name__}')

@@ -1,7 +1,7 @@
 """Graphs that have to be closed before the process ends.
 
-``ncclCommDestroy`` waits, without end, until no graph is left that holds a collective of the communicator. At its end
-Python drops the remaining objects in an order of its own, and destroys no graphs then.
+``ncclCommDestroy`` waits, possibly forever, until no graph is left that holds a collective of the communicator. When
+the process ends, Python drops the remaining objects in an unknown order, and graphs are no longer destroyed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _GRAPHS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def close_at_end(graph: Any) -> None:
-    """Close a graph when the process ends, if it lives so long."""
+    """Close a graph when the process ends, unless it is gone before."""
     if not _GRAPHS:
         atexit.unregister(_close_all)
         atexit.register(_close_all)

@@ -1,8 +1,8 @@
 """The caller of a function that is being recorded: its streams, and what the function does with them.
 
-A launch works on one stream. What the function did with other streams of its caller's (worked on them, waited for them,
-recorded events on them, waited for them on the host) orders work of the caller's before and after the call, and a
-launch owes the same order.
+A launch works on one stream. If the function used other streams of its caller (worked on them, waited for them,
+recorded events on them, waited for them on the host), this orders the caller's work before and after the call, and a
+launch has to make the same order.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ class Caller:
     """Facts about the caller's streams that a recording collects. ``stream`` was current at the call."""
 
     stream: Any
-    #: Streams and events that the function made; and their handles.
+    #: The streams and events that the function made, and their handles.
     made: list[weakref.ref[Any]] = field(default_factory=list)
     streams: set[int] = field(default_factory=set)
     events: set[int] = field(default_factory=set)
-    #: Streams of the caller's that take part, by device and handle. (0 as handle: a device's null stream.)
+    #: The caller's streams that the function uses, by device and handle. (Handle 0 is a device's null stream.)
     outside: dict[tuple[int, int], Any] = field(default_factory=dict)
-    #: The function waits on the host; for the whole device.
+    #: Whether the function waits on the host; and whether it waits for the whole device.
     waits: bool = False
     everywhere: bool = False
-    #: The function names the stream that was current at the call, so that the call fits that stream alone.
+    #: Whether the function names the stream that was current at the call, so that the recording fits only that stream.
     named: bool = False
-    #: CUDA orders some of the streams with the null stream, so that it matters whether that was current.
+    #: Whether CUDA orders some of the streams with the null stream, so that it matters if that was current.
     implicit: bool = False
     #: Conditions that a call must meet for the recording to fit it.
     conditions: list[Callable[[], bool]] = field(default_factory=list)
@@ -50,6 +50,6 @@ class Caller:
         return bool(self.legacy if ptr in LEGACY_HANDLES else ptr == self.stream.ptr)
 
     def made_here(self, thing: Any, handles: set[int]) -> None:
-        """The function has made a stream or an event."""
+        """Note that the function has made a stream or an event."""
         handles.add(int(thing.ptr))
         self.made.append(weakref.ref(thing))

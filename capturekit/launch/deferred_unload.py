@@ -70,7 +70,7 @@ class Unloading:
             raise failure
 
     def leave(self) -> None:
-        """Python ends: later calls go straight to CUDA, and deferred ones end with the process."""
+        """Note that the process ends: later calls go directly to CUDA, and deferred ones are not made."""
         with self._lock:
             for pointer, _value in reversed(self._pointers):
                 pointer.restore()

@@ -2,13 +2,13 @@
 
 Everything allocated while a capture is open comes from memory that lives as long as the graph, so that a launch never
 writes into memory that others have got since. Inside one capture a block that Python dropped is handed out again
-only to work that the graph orders behind everything that may have touched it.
+only to work that the graph orders after everything that may have touched it.
 
 While the capture has never forked, or all its lanes have been joined, recorded work is one line and CuPy's own pool
 does that at full speed. While lanes are open its rule (same stream, so same order) is wrong: a block of lane 1 that
 lane 2 still reads would be handed out on lane 1. Then blocks come from :class:`_Lanes`: each remembers, when it is
 dropped, how far every lane had got that was active during its life, and goes out again only on a lane that is
-ordered behind all of that. A lane is active while it is current, or when it is handed to a call; otherwise the driver
+ordered after all of that. A lane is active while it is current, or when it is handed to a call; otherwise the driver
 is asked whether it got work through its handle. CuPy's pool does not ask: work by handles on lanes that had all been
 joined is found afterwards, and noted.
 
@@ -250,7 +250,7 @@ class GraphMemory:
         return any(start <= address < end for start, end in self._chunks)
 
     def chunks(self) -> list[tuple[int, int]]:
-        """Where this memory lies, as pairs of its first address and the one after its last; [] in somebody's pool."""
+        """Where this memory lies, as pairs of its first address and the one after its last; [] in the user's pool."""
         return list(self._chunks)
 
     def uses(self, pool: Any) -> bool:

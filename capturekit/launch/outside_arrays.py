@@ -93,7 +93,7 @@ def _assigned(frame: FrameType) -> Iterator[tuple[str, Any]]:
 def _slots(frame: FrameType) -> int | None:
     """Where a frame of Python 3.10 or 3.11 keeps its function's variables; None where it does not look as expected.
 
-    In 3.10 they are the end of the frame itself; 3.11 has an inner frame, in which they begin behind nine words.
+    In 3.10 they are the end of the frame itself; 3.11 has an inner frame, in which they begin after nine words.
     """
     if sys.version_info >= (3, 12) or sys.implementation.name != 'cpython':
         return None
@@ -110,7 +110,7 @@ def _in_slots(frame: FrameType, names: Iterable[str]) -> Iterator[tuple[str, Any
     code, start = frame.f_code, _slots(frame)
     assert start is not None
     boxed = {*code.co_cellvars, *code.co_freevars}
-    # In 3.10 an argument that is in a cell has a slot of its own beside the cell's, which is empty from then on.
+    # In 3.10 an argument that is in a cell has two slots, of which only the cell's is in use from then on.
     both = sys.version_info < (3, 11)
     order = (*code.co_varnames, *code.co_cellvars, *code.co_freevars) if both else tuple(names)
     slots = (ctypes.c_size_t * len(order)).from_address(start)

@@ -1,4 +1,4 @@
-"""Memory that is not a graph's, and that its parts may change which run while they are recorded: it is put back."""
+"""Memory outside of a graph that its parts may change when they run during the recording: it is restored after it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from capturekit.launch.outside_arrays import arrays_at, words_of
 
 
 class OutsideMemory:
-    """Copies of the memory that parts of a graph may work on besides the graph's own, as it was before they ran."""
+    """Copies of the memory outside of a graph that its parts may change, made before they run."""
 
     def __init__(self, platform: Platform, memory: GraphMemory) -> None:
         self._platform = platform
@@ -20,7 +20,7 @@ class OutsideMemory:
         self._kept: dict[int, tuple[Any, Any]] = {}
 
     def keep(self, graphs: Iterable[int]) -> None:
-        """Copy what these graphs name the address of, on CuPy's current stream; what is kept already stays."""
+        """Copy, on CuPy's current stream, the memory whose addresses these graphs have, if it is not copied already."""
         words = words_of(self._platform.device, graphs)
         self._keep(arrays_at(words, self._memory, self._platform.cupy.ndarray))
 
@@ -36,7 +36,7 @@ class OutsideMemory:
                 self._kept[start] = block, block.copy()
 
     def put_back(self) -> None:
-        """Make the memory as it was, and wait for that."""
+        """Restore the memory, and wait for that."""
         kept, self._kept = self._kept, {}
         for block, copy in kept.values():
             block[...] = copy

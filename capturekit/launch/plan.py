@@ -1,8 +1,8 @@
-"""The steps of one launch, where it is more than launching one executable graph.
+"""The steps of a launch that is more than launching one executable graph.
 
-A recorded program falls into parts where something has to happen between them at every launch: numbers drawn from a
-host-side generator before a part, a verdict to be waited for, a call that no capture can hold (a *seam*). Each part is
-an executable graph; all share the graph's memory, and run on one stream, one after the other.
+A recorded program is divided into parts if something has to happen between them at every launch: numbers are drawn
+from a host-side generator before a part, the host waits for a check, or makes a call that no capture can hold (a
+*seam*). Each part is an executable graph; all share the graph's memory, and run on one stream, one after the other.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Part:
 
 @dataclass
 class Seam:
-    """A call made by the host at every launch, between two parts. ``seconds`` is what the calls took in all."""
+    """A call that the host makes at every launch, between two parts. ``seconds`` is the total time of these calls."""
 
     name: str
     at: Place | None
@@ -77,7 +77,7 @@ class Seam:
 class Backup:
     """An array from outside that a launch may write, and the place where the launch keeps its former contents.
 
-    Kept after ``checks`` checks in ``part`` (None: the first): a launch stopped before them has not come so far.
+    It is copied after ``checks`` checks in ``part`` (None: the first part), so not in a launch that stops before.
     """
 
     array: Any
@@ -166,7 +166,7 @@ class Plan:
             self._last.record(stream)
 
     def recount(self, stream: Any) -> None:
-        """Go on with the device's own number after a launch broke off, perhaps before it reached the device."""
+        """Continue with the device's launch number after a launch failed, perhaps before it reached the device."""
         if self.state is not None:
             stream.synchronize()
             self.launches = int(self.state.get()[0])

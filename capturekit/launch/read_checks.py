@@ -2,9 +2,9 @@
 
 After each host read that a rehearsal answered, one kernel compares the bytes computed now with those assumed then. It
 reports into pinned memory, so that the host knows without waiting for the stream, and sets the condition of the node
-that holds the rest of the graph: after a value that differs nothing more runs.
+that holds the rest of the graph: after a value that differs, nothing more runs.
 
-A launch is known by its number, 1, 2, 3 ... The ring in pinned memory has a slot of 16 words for each of the last
+Launches are numbered 1, 2, 3 ... The ring in pinned memory has a slot of 16 words for each of the last
 :data:`RING` launches: word 0 is the launch's number and how many checks are done, word 1 its number and the failed
 check's, counted from 1, words 2 to 9 the first 64 bytes found there instead. CUDA C++ Programming Guide, "Conditional
 Graph Nodes"; "Page-Locked Host Memory, Mapped Memory".
@@ -178,8 +178,8 @@ class Checks:
     def _silent(launch: int) -> errors.AssumptionError:
         return errors.AssumptionError(
             'A launch whose checks have not reported',
-            rule=f'Launch {launch} is over, and no report came of whether its assumptions held.',
-            remedy='Launch again; if this comes again, please report it.',
+            rule=f'Launch {launch} has ended without reporting whether its assumptions held.',
+            remedy='Launch again; if it happens again, please report it.',
         )
 
     def _error(self, check: Check, launch: int) -> errors.AssumptionError:
@@ -191,7 +191,7 @@ class Checks:
         error = errors.AssumptionError(
             'A value that was assumed while recording',
             location=check.at,
-            rule=f'It was {_said(value)} in the rehearsal and is {_said(actual)} in this launch, so the program may '
+            rule=f'It was {_text(value)} in the rehearsal and is {_text(actual)} in this launch, so the program may '
             'go another way from here on. The graph was stopped there.',
             remedy='Record again with a rehearsal on these inputs, or use @ck.graphed, which does.',
         )
@@ -199,7 +199,7 @@ class Checks:
         return error
 
 
-def _said(value: NDArray[Any] | None) -> str:
+def _text(value: NDArray[Any] | None) -> str:
     if value is None:
         return 'another one'
     return repr(value.item()) if value.ndim == 0 else f'{value.dtype}{list(value.shape)} {_short(value)}'

@@ -67,7 +67,7 @@ class Layout(NamedTuple):
             return MISSING
 
 
-#: Members that say where something lies in the instances, and tell nothing of them.
+#: Class members that only say where an instance keeps something, and are not state themselves.
 _NO_SLOTS = frozenset({'__dict__', '__vectorcalloffset__', '__dictoffset__', '__weaklistoffset__'})
 
 

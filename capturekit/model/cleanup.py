@@ -1,4 +1,4 @@
-"""Cleaning up: a list of steps, garbage collection held off, and notes on exceptions of others."""
+"""Cleaning up: a list of steps to undo, delayed garbage collection, and notes on the user's exceptions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Undo:
-    """Steps to undo, last first. Every step is tried; an interrupted one is tried once more."""
+    """Steps to undo, the last one first. Every step is tried; an interrupted one is tried once more."""
 
     def __init__(self) -> None:
         self._steps: list[Callable[[], Any]] = []
@@ -36,7 +36,7 @@ class Undo:
                     failure = failure or error
             return failure
         finally:
-            del failure  # its traceback holds this frame: the two would wait for the garbage collector together
+            del failure  # its traceback holds this frame, a cycle that only the garbage collector would free
 
     def close(self) -> None:
         """Take everything back, and then raise the first failure, if there was one."""
@@ -50,9 +50,9 @@ class Undo:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Hold back Ctrl-C until the end of the block, so that no step stays half done; then it is delivered.
+    """Delay Ctrl-C until the end of the block, so that no step stays half done.
 
-    Only Python's main thread receives signals; in others, and where the handler is not Python's, nothing is changed.
+    Only Python's main thread receives signals; in other threads, and if the handler is not Python's, nothing changes.
     """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
@@ -69,7 +69,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 class GarbageCollection:
-    """Garbage collection, held off while any capture is open: a destructor may make a call that loses it."""
+    """Garbage collection, which is off while any capture is open: a destructor may make a call that loses it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

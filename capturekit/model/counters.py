@@ -1,7 +1,7 @@
 """What was captured, launched and refused so far: counted for :func:`statistics`, and logged to ``capturekit``.
 
-Nothing here runs at a launch: each graph keeps a number of its own, and :func:`statistics` gathers them. A graph
-that goes away leaves its number in a queue, because it may go at any time, also while the lock is held.
+Nothing here runs at a launch: each graph counts its own launches, and :func:`statistics` adds them up. A graph that
+is dropped leaves its count in a queue, because it may be dropped at any time, also while the lock is held.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def aloud() -> Iterator[None]:
 
 
 class Counted(Protocol):
-    """A graph as it is counted: ``counted`` is the number of its launches before the last reset."""
+    """A graph whose launches are counted; ``counted`` is the number of its launches before the last reset."""
 
     counted: int
 
@@ -69,16 +69,16 @@ class Statistics(Shown):
     Attributes:
         captures: captures that made a graph. failed: those that made none.
         nodes: how many nodes the graphs got when they were recorded.
-        adaptations: calls that were given another meaning (``strict=False`` and ``@graphed``).
+        adaptations: calls that were replaced by their equivalent in a graph (``strict=False`` and ``@graphed``).
         refusals: calls that were refused, whether the exception ended a block or was caught in it.
         fallbacks: calls of ``@graphed`` functions that ran eagerly because a launch was stopped, or because they could
             not be recorded.
         rerecordings: recordings of ``@graphed`` functions that had been recorded before, for other calls.
-        updates: graphs updated in place. reinstantiations: those that had to be instantiated anew for it.
-        launches: launches of graphs, those by ``@graphed`` functions included.
+        updates: graphs updated in place. reinstantiations: graphs that had to be instantiated anew instead.
+        launches: launches of graphs, including those by ``@graphed`` functions.
         graphs: how many graphs are open now. memory_bytes: device memory that these hold now, in bytes.
-        seconds: host time, in all, by the names above: of captures (from entering the block to its end),
-            re-recordings, updates and re-instantiations. Launches are counted and not timed, because timing would slow
+        seconds: total host time, in seconds, by the names above: of captures (from entering the block to its end),
+            re-recordings, updates and re-instantiations. Launches are counted but not timed, because timing would slow
             them.
     """
 
@@ -121,7 +121,7 @@ class Statistics(Shown):
 
 
 class Figures:
-    """The counts of this process. Threads: any; calls take turns, and a graph may go while one is under way."""
+    """The counts of this process. Any thread may call; calls take turns; a graph may be dropped during a call."""
 
     def __init__(self) -> None:
         # reentrant: garbage collection or a signal may come in between
@@ -133,7 +133,7 @@ class Figures:
         self.dropped: deque[int] = deque()
 
     def count(self, name: str, seconds: float = 0.0, number: int = 1) -> None:
-        """Count something of :data:`COUNTED`, and the time it took. Raises KeyError for a name that is not there."""
+        """Count an item of :data:`COUNTED`, and the time that it took. Raises KeyError for an unknown name."""
         with self._lock:
             self._counts[name] += number
             if seconds:
@@ -204,13 +204,13 @@ def ended(recording: Recording, at: object, seconds: float) -> None:
         return
     where = f' at {at}' if at is not None else ''
     sizes = (recording.node_count, 'node'), (len(recording.lanes), 'lane'), (recording.memory_bytes, 'byte')
-    told = ', '.join(counted(*size) for size in sizes)
-    LOG.info('%s%s in %.2f ms: %s', 'captured' if good else 'capture failed', where, seconds * 1e3, told)
+    figures_text = ', '.join(counted(*size) for size in sizes)
+    LOG.info('%s%s in %.2f ms: %s', 'captured' if good else 'capture failed', where, seconds * 1e3, figures_text)
     for step in adapted:
-        LOG.info('adapted: %s', _told(step))
+        LOG.info('adapted: %s', _described(step))
 
 
-def _told(step: Step) -> str:
+def _described(step: Step) -> str:
     return step.text if step.at is None else f'{step.text}, at {place(step.at)}'
 
 
@@ -224,21 +224,21 @@ def refused(error: BaseException) -> None:
         error.__dict__['_counted'] = True
         count('refusals')
         LOG.info('refused: %s: %s', type(error).__name__, ' '.join(str(error).split()))
-        for hear in list(REFUSED):
-            hear(error)
+        for listener in list(REFUSED):
+            listener(error)
 
 
 def statistics(*, reset: bool = False) -> Statistics:
     """What this process has captured, launched and refused so far, as plain numbers; ``print`` shows a table.
 
     Args:
-        reset: True: all counts and times start anew after this answer. The figures of open graphs (``graphs``,
-            ``memory_bytes``) stay.
+        reset: True: all counts and times are set to 0 after they were read. ``graphs`` and ``memory_bytes``, which
+            describe the open graphs, stay.
 
     Raises:
         TypeError: ``reset`` is neither True nor False.
 
-    Threads: any. Waits for no stream; takes some microseconds, and one more for each graph.
+    Any thread may call it. It waits for no stream, and takes some microseconds plus one for each graph.
     """
     if not isinstance(reset, bool):
         raise TypeError(f'reset must be True or False, got {reset!r}')

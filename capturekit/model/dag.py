@@ -1,8 +1,8 @@
 """The order of nodes in a graph: reachability along its edges, which is asked often.
 
-The nodes are laid into chains, each along paths, as few as a greedy walk finds; a recording on n lanes has about n. For
-each node and chain it is known how far along the chain all nodes come before the node, so that one comparison
-answers. Graphs of many short chains (a thousand nodes side by side) keep a bit for each pair of nodes instead.
+A greedy walk divides the nodes into few chains, each along a path; a recording on n lanes has about n. For each node
+and chain, one number says how many nodes of the chain come before the node, so that one comparison answers a question.
+Graphs of many short chains (a thousand nodes side by side) keep a bit for each pair of nodes instead.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from capturekit.model.counted import counted
 
-#: A chain costs four bytes for each node, and a bit for each pair of nodes an eighth of one.
+#: A chain takes four bytes for each node; the table of bits takes an eighth of a byte for each pair of nodes.
 _BYTES, _BIT = 4, 8
 
 

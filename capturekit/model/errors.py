@@ -28,7 +28,7 @@ MADE = _Made()
 
 
 class CudaCallError(RuntimeError):
-    """A CUDA call that was answered with an error code, which is ``code`` (:class:`capturekit.model.rules.Code`)."""
+    """A CUDA call returned an error code: ``code`` (:class:`capturekit.model.rules.Code`). ``call`` names the call."""
 
     def __init__(self, code: int, call: str = '') -> None:
         super().__init__(code, call)
@@ -41,13 +41,13 @@ class CudaCallError(RuntimeError):
 
 
 class CaptureError(RuntimeError):
-    """A capture that can't go on as written.
+    """A call in a capture, or a use of a graph, was refused. Base class of all refusals.
 
     A notebook shows a picture of the capture so far, with the finding marked, where the error ends a cell, and for
     ``display(error)`` or an ``error`` at the end of a cell. ``error.recording`` is what is drawn.
 
     Attributes:
-        operation: the call, as people write it: ``'Stream.synchronize()'``.
+        operation: the call, as it is written in code: ``'Stream.synchronize()'``.
         stream: the stream's handle as an int, or None.
         lane: the lane's number in the capture (0 is the origin), or None.
         location: the user's :class:`~capturekit.model.source_line.Place` (file, line, function), or None.
@@ -56,9 +56,8 @@ class CaptureError(RuntimeError):
         cuda_error: CUDA's name of the error that the driver would have returned (or did return), or ''.
         subject: the stream or event that the call addressed, in words: ``'lane 1 (stream 0x55d0, forked at
             train.py:38)'``.
-        recording: the :class:`~capturekit.model.recording.Recording` of the capture that it ended, as far as it came,
-        or of
-            the graph that it stopped; else None.
+        recording: for an error that ended a capture, the :class:`~capturekit.model.recording.Recording` so far; for one
+            that stopped a launch, the recording of that graph; else None.
     """
 
     def __init__(
@@ -119,15 +118,15 @@ def _rebuild(cls: type[CaptureError], state: dict[str, Any]) -> CaptureError:
 
 
 class SynchronizationError(CaptureError):
-    """The host was told to wait for, or ask about, work that is only being recorded (900, 907)."""
+    """The host would wait for, or ask about, work that is only being recorded (900, 907)."""
 
 
 class HostReadError(CaptureError):
-    """A value on the device was read by the host while the work that makes it is only being recorded."""
+    """The host would read a value on the device while the work that computes it is only being recorded."""
 
 
 class LegacyStreamError(CaptureError):
-    """The legacy default stream was used beside a capture (906, or silently missing from the graph)."""
+    """The legacy default stream was used during a capture (906, or its work would be missing from the graph)."""
 
 
 class EscapedWorkError(CaptureError):
@@ -135,15 +134,15 @@ class EscapedWorkError(CaptureError):
 
 
 class IsolationError(CaptureError):
-    """A captured stream was told to wait for an event recorded outside the capture (905)."""
+    """A captured stream would wait for an event that was recorded outside the capture (905)."""
 
 
 class MergeError(CaptureError):
-    """A stream of one capture was told to wait for an event of another (902)."""
+    """A stream of one capture would wait for an event of another capture (902)."""
 
 
 class UnmatchedError(CaptureError):
-    """A capture was ended on a stream that did not begin it, or begun where one is open (903, 401)."""
+    """A capture was ended on a stream that did not begin it, or begun where another one is open (903, 401)."""
 
 
 class WrongThreadError(CaptureError):
@@ -151,12 +150,12 @@ class WrongThreadError(CaptureError):
 
 
 class UnjoinedError(CaptureError):
-    """Lanes were left unjoined at the end of the capture (904). ``lanes`` lists each one's story."""
+    """Lanes were left unjoined at the end of the capture (904). ``lanes`` says of each where it was forked and used."""
 
     lanes: list[dict[str, Any]]
 
     def _where(self) -> str:
-        return '' if self.__dict__.get('lanes') else super()._where()  # each lane's story has its places
+        return '' if self.__dict__.get('lanes') else super()._where()  # the text of each lane names its own lines
 
 
 class RaceError(CaptureError):
@@ -169,11 +168,11 @@ class RaceError(CaptureError):
 
 
 class UnsupportedCallError(CaptureError):
-    """A call that no capture can hold (``add_callback``, launching a graph into a capture ...)."""
+    """The code makes a call that no capture can hold (``add_callback``, launching a graph into a capture ...)."""
 
 
 class InvalidatedError(CaptureError):
-    """Something below Python lost the capture.
+    """A call that capturekit can not see lost the capture: a C library's, or one through cuda-bindings.
 
     ``active_at`` is the last line after which it was still good, ``lost_at`` the one after which it was not (None where
     lines are not followed).
@@ -184,7 +183,7 @@ class InvalidatedError(CaptureError):
 
 
 class UpdateError(CaptureError):
-    """A graph could not take over another one, or a change of a node (910).
+    """A graph could not be updated to another one, or a node could not be changed (910).
 
     ``reason`` is CUDA's, ``differences`` are those of the two graphs
     (:class:`capturekit.analysis.graph_diff.GraphDifference`).
@@ -211,7 +210,7 @@ class AssumptionError(CaptureError):
 
 
 class CheckError(CaptureError):
-    """A launch of a graphed function gave something else than the eager run that was made beside it (``check=``)."""
+    """A launch of a graphed function gave another result than the eager run it was compared with (``check=``)."""
 
 
 class ClosedError(CaptureError):

@@ -1,9 +1,9 @@
-"""Host reads of an eager run, remembered, so that recording can go the same way.
+"""Host reads of an eager run, remembered, so that a recording can take the same branches.
 
 A rehearsal runs a function eagerly and keeps each host read: order, line, shape, dtype, value. Recording with
-it gives the same values back, in order; a read that the rehearsal has and the recording does not need (a value that
-CuPy cached meanwhile) is skipped. Each value that is given back is an assumption: :mod:`capturekit.launch.read_checks`
-puts a check behind each.
+it gives the same values back, in order; a read that the rehearsal has and the recording does not make (of a value that
+CuPy has cached since) is skipped. Each value that is given back is an assumption, which
+:mod:`capturekit.launch.read_checks` checks at each launch.
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ class Read:
 
 @dataclass
 class Rehearsal:
-    """The outcome of an eager run: ``result``, the host ``reads`` in order, and the calls that no capture can hold."""
+    """What :func:`capturekit.rehearse` returns: ``result``, the host ``reads`` in order (``value``, ``at``), and the
+    calls that no capture can hold."""
 
     result: Any = None
     reads: list[Read] = field(default_factory=list)
     seams: list[str] = field(default_factory=list)
-    #: Effects that no launch would repeat, in sentences; and the host memory that was filled.
+    #: What the run did that no launch would repeat, in sentences; and the host memory that was filled.
     effects: list[str] = field(default_factory=list)
     filled: list[Any] = field(default_factory=list)
-    #: Whether it recorded events, as CuPy does behind each copy from the host.
+    #: Whether it recorded events, as CuPy does after each copy from the host.
     records_events: bool = False
 
     def add(self, value: Any, at: Place | None, signature: Signature) -> None:

@@ -1,4 +1,4 @@
-"""Values kept as they are now, with what the containers among them hold."""
+"""Values that are kept for a later comparison, with the contents of containers."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Keeper:
         return [(self.arrays[key], form) for key, form in self.forms.items()]
 
     def keep(self, value: Any) -> Kept:
-        """Keep one value, with what it holds. Of a value that holds too much ('big') only identity and length are
+        """Keep one value, with what it holds. For a value that holds too much ('big') only identity and length are
         kept."""
         self.count = 0
         self._new = []
@@ -204,7 +204,7 @@ VIEWS: tuple[type, ...] = (
 
 
 def _contents_behind(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
-    """The same for what only shows, or keeps, what others hold."""
+    """The same for views, proxies and caches, which show or keep the contents of other objects."""
     cls = type(value)
     if cls is functools._lru_cache_wrapper:
         return 'items', [], _answers_of(value), None

@@ -1,4 +1,4 @@
-"""Resources that several owners hold together, each of whom gives them back once."""
+"""Resources that are handed from owner to owner and given back exactly once."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 class Lease:
-    """Resources that are held as long as an owner needs them. They are given back once, however often that is asked.
+    """Resources that are held as long as an owner needs them. A second :meth:`release` does nothing.
 
-    ``parts`` are other leases, and functions that give something back. They are given back last first, each even if
-    others fail. ``with lease:`` gives back, at the end of the block, all that has not been handed over.
+    ``parts`` are other leases, and functions that give something back. The last part is given back first; each is
+    given back even if others fail. ``with lease:`` gives back, at the end of the block, all that was not handed over.
     """
 
     __slots__ = ('_steps',)
@@ -24,7 +24,7 @@ class Lease:
         self._steps += [part.release if isinstance(part, Lease) else part for part in parts]
 
     def hand_over(self) -> Lease:
-        """Return a lease of all that this one holds; this one holds nothing any more."""
+        """Move all that this lease holds into a new lease, and return that."""
         steps, self._steps = self._steps, []
         return Lease(*steps)
 

@@ -1,13 +1,14 @@
-"""The account of captures: which stream is in which capture, and the order of work, over integers and enums.
+"""The ledger: an account of which stream is in which capture, and of the order of work. It uses only ints and enums.
 
-CUDA can't list the streams of a capture, nor say which stream forked which; this can, because it sees every call. It
-answers two questions. *What would the driver say to this call?* (:meth:`Ledger.judge`, pure; by the table in
-:mod:`capturekit.model.rules`.) *Which work comes before which?* Each lane counts segments: a new one begins whenever an
-event is recorded on it. A lane's clock holds, for every other lane, the last segment that lies wholly before the lane's
-next work; recording an event takes a copy of the clock, waiting for it merges the copy in. A lane is joined when the
-origin's clock has reached the last segment in which the lane worked. (The vector clocks of Fidge and Mattern, 1988.)
+CUDA can't list the streams of a capture, nor say which stream forked which; the ledger can, because every call is noted
+in it. It answers two questions. *What would the driver answer to this call?* (:meth:`Ledger.judge` changes nothing, and
+uses :mod:`capturekit.model.rules`.) *Which work comes before which?* Each lane counts segments: a new one begins when
+an event is recorded on it. A lane's clock holds, for every other lane, the last segment that lies wholly before the
+lane's next work; recording an event takes a copy of the clock, waiting for it merges the copy in. A lane is joined when
+the origin's clock has reached the last segment in which the lane worked. (These are the vector clocks of Fidge and
+Mattern, 1988.)
 
-``at`` arguments are kept and handed back unread. Not thread-safe: the caller holds a lock.
+``at`` arguments are stored and returned unchanged. The ledger is not thread-safe: the caller holds a lock.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class LedgerCapture:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the driver would answer to a call, the rule behind it, and the captures it would cost."""
+    """What the driver would answer to a call, the rule for it, and the captures that it would lose."""
 
     answer: Answer
     rule: Rule | None = None
@@ -179,7 +180,7 @@ class Ledger:
     # -- questions --------------------------------------------------------------------------------------------
 
     def lane(self, stream: int) -> Lane | None:
-        """The lane that a stream is, in whichever capture."""
+        """The lane that a stream is, in any capture; or None."""
         return self.lanes.get(stream)
 
     def event_state(self, event: int) -> EventState:
@@ -200,9 +201,9 @@ class Ledger:
         thread_mode: Mode = Mode.GLOBAL,
         device: int | None = None,
     ) -> Verdict:
-        """What the driver would answer, ``device`` being current; None takes the worst of all. Changes nothing.
+        """What the driver would answer if ``device`` is current; for None, the worst answer of all. Changes nothing.
 
-        Each device has a legacy stream and an end of work of its own: only lanes on that device are in their way.
+        Each device has its own legacy stream, and is waited for separately: only lanes on that device matter.
         """
         verdict = self._addressed(operation, thread, stream, event, event2, device)
         if verdict.answer.refused or operation not in _WAITS:
@@ -214,7 +215,7 @@ class Ledger:
         return Verdict(pattern(Mode.GLOBAL, False), rule, tuple(guarding))
 
     def _guarding(self, thread: int, mode: Mode) -> list[LedgerCapture]:
-        """Captures whose mode keeps unsafe calls away from this thread."""
+        """The captures whose mode forbids unsafe calls to this thread."""
         if mode is Mode.RELAXED:
             return []
         return [
@@ -346,7 +347,7 @@ class Ledger:
     # -- what happened ----------------------------------------------------------------------------------------
 
     def lose(self, verdict: Verdict) -> None:
-        """Note that the driver was given a call that costs captures."""
+        """Note that a call has lost captures."""
         for capture in verdict.lost:
             capture.status = CaptureStatus.INVALIDATED
 
@@ -367,7 +368,7 @@ class Ledger:
         return lane
 
     def end(self, capture: LedgerCapture) -> None:
-        """Note that a capture is over: all its streams are free again. One that was lost stays lost."""
+        """Note that a capture has ended: all its streams are free again. One that was lost stays lost."""
         if capture.status is CaptureStatus.ACTIVE:
             capture.status = CaptureStatus.NONE
         if capture in self.captures:
@@ -416,7 +417,7 @@ class Ledger:
         return lane if forked else None
 
     def forget_event(self, event: int) -> None:
-        """Note that an event was made or destroyed: the handle stands for nothing."""
+        """Note that an event was made or destroyed: its handle stands for no work."""
         self.marks.pop(event, None)
         self.outside.discard(event)
 

@@ -66,10 +66,10 @@ def _scalar_key(value: Any) -> Hashable | None:
     if cls.__module__ != 'numpy' or value.dtype.hasobject:
         return None
     if issubclass(cls, (np.longdouble, np.clongdouble)):
-        return (cls, repr(value))  # its bytes have gaps
+        return (cls, repr(value))  # its bytes include padding
     text: bytes = value.tobytes()
     if issubclass(cls, (np.floating, np.complexfloating)) and value != value:
-        text = str(value).encode()  # there are many nans
+        text = str(value).encode()  # all nans count as equal, although their bytes differ
     return (cls, value.dtype, text)
 
 
@@ -99,7 +99,7 @@ class HeldArray(Held):
 
 
 class HeldSet(Held):
-    """A set, of which ``value`` is a copy in the same order; the keys of its members stand beside it."""
+    """A set, of which ``value`` is a copy in the same order; the keys of its members are stored with it."""
 
     __slots__ = ()
 

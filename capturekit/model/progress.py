@@ -1,7 +1,7 @@
 """Progress of long work, shown on a terminal or in a notebook, but not in a pipe, and only with tqdm.
 
-tqdm is an optional dependency (``pip install 'capturekit[progress]'``). Work that is done in half a second shows
-nothing, and a bar is wiped away at its end.
+tqdm is an optional dependency (``pip install 'capturekit[progress]'``). Work that takes less than half a second shows
+nothing, and a bar is removed when the work ends.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
     if made is None or total < 1:
         yield lambda: None
         return
-    bars = type('Bars', (made,), {'monitor_interval': 0})  # no thread of tqdm's own beside what is measured
+    bars = type('Bars', (made,), {'monitor_interval': 0})  # a thread of tqdm's would disturb what is measured
     bar = bars(total=total, desc=f'capturekit: {what}', delay=DELAY, leave=False, dynamic_ncols=True)
     try:
         yield lambda: _step(bar)

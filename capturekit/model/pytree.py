@@ -1,4 +1,4 @@
-"""Arrays inside nested containers: taken out, and put back.
+"""Takes arrays out of nested containers, and puts arrays back.
 
 A form is made of nested tuples, so that hashing and comparing it is Python's own work: an ``int`` is the number of a
 leaf, a tuple starts with the type that it describes, and :class:`Held` stands for a value that is kept. No user code is

@@ -1,7 +1,7 @@
 """The recording of a capture: plain data, for explaining, drawing and measuring.
 
 A :class:`Recording` says which lane forked where and joined where, the order of all steps, uploaded constants,
-adapted calls, and notes. It saves to JSON and loads again; ``version`` is the form's.
+adapted calls, and notes. It saves to JSON and loads again; ``version`` is the version of that format.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from capturekit.model.shown import Shown, in_notebook
 from capturekit.model.source_line import Place
 
 VERSION = 1
-#: Former names of fields in files of this version.
+#: Names that fields had in older files of this version.
 _RENAMED = {'nodes': 'node_count', 'edges': 'edge_count'}
 
 
 @dataclass
 class LaneRecord:
-    """A lane: ``number`` 0 is the origin, ``priority`` and ``device`` the stream's.
+    """A lane: ``number`` 0 is the origin; ``priority`` and ``device`` are those of its stream.
 
     Places are ``[file, line, function]`` or None.
     """
@@ -45,7 +45,7 @@ class Step:
     """One step of a capture.
 
     ``kind`` is begin, fork, join, wait, record, switch, host, constant, adapted, assumed, drawn, seam, cut, finding or
-    note. Of forks, joins and waits ``other`` is the lane that is waited for, and ``nodes`` how many there were before.
+    note. For forks, joins and waits, ``other`` is the lane that is waited for, ``nodes`` the number of nodes before.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class Step:
 
 @dataclass
 class Span:
-    """Nodes made one after the other by one line on one lane: ``first`` is the first one's number, from 0."""
+    """Consecutive nodes that one line made on one lane: ``first`` is the number of the first, counted from 0."""
 
     first: int
     count: int
@@ -93,14 +93,14 @@ class Timeline(Shown):
     Attributes:
         source: 'measured' on a device, or 'modelled' by the simulated one.
         launches: how many launches the medians are of.
-        plain_us: one launch of the graph itself, in a row of launches.
-        span_us: from the first start to the last end, with the cost of measuring taken off.
-        marked_us: one launch while nodes were timed, nothing taken off: by the profiler from the first start to the
-            last end; by events one of the copy that has an event before and behind each node.
-        mark_us: what was taken off. By the profiler, for a node on the average; by events what one event costs, which
-            is taken off twice for each node: within it, and on the way to it.
-        nodes: start and end of each node, by its number, from the first start on; None for what takes no time by itself
-            (events, empty nodes) and for what is disabled.
+        plain_us: the time of one launch without timing nodes, in a row of launches.
+        span_us: from the first start to the last end, with the cost of measuring subtracted.
+        marked_us: one launch while nodes were timed, with nothing subtracted: by the profiler, from the first start to
+            the last end; by events, a launch of the copy that has an event before and after each node.
+        mark_us: what was subtracted: by the profiler, the average for a node; by events, the cost of one event, which
+            is subtracted twice for each node, from its duration and from the gap before it.
+        nodes: (start, end) of each node, by its number, counted from the first start; None for nodes that take no time
+            themselves (events, empty nodes) and for disabled ones.
         spread_us: by node, the interquartile range of how long it took; 0 where there is no time.
         by: how they were measured: 'profiler', 'events' or 'model'; '' where that is not known.
         note: a remark on these times, in one sentence; or ''.
@@ -164,12 +164,12 @@ class Timeline(Shown):
             ('sum of the nodes', self.sum_us, more),
         ]
         if self.by == 'profiler':
-            said = f'first start to last end; {self.mark_us:.2f} a node on the average, taken off'
-            rows.append(('a launch while watched', self.marked_us, said))
+            remark = f'first start to last end; {self.mark_us:.2f} a node on the average, taken off'
+            rows.append(('a launch while watched', self.marked_us, remark))
         elif self.by != 'model':
-            said = f'{self.marked_us - self.plain_us:+,.2f} to the graph, {self.mark_us:.2f} a mark, taken off'
-            rows.append(('a launch with marks', self.marked_us, said))
-        lines += [f'  {words:<24}{value:>14,.2f}  {said}'.rstrip() for words, value, said in rows]
+            remark = f'{self.marked_us - self.plain_us:+,.2f} to the graph, {self.mark_us:.2f} a mark, taken off'
+            rows.append(('a launch with marks', self.marked_us, remark))
+        lines += [f'  {words:<24}{value:>14,.2f}  {remark}'.rstrip() for words, value, remark in rows]
         return '\n'.join([*lines, f'  {self.note}'] if self.note else lines)
 
 
@@ -193,14 +193,14 @@ WRITTEN_AS: dict[str, Callable[[Recording], str]] = {}
 
 @dataclass(repr=False)
 class Recording(Shown):
-    """The whole story of one capture.
+    """What happened in one capture: lanes, steps, and which line made which nodes.
 
     ``node_count`` and ``edge_count`` say how large the graph is, ``spans`` which line made which nodes, by their
-    numbers in the order in which they were made. ``graph`` and ``arrows``, pairs of numbers (from, to), hold each node
-    and edge where somebody asked for them; else they are empty.
-    ``timeline`` is there after :meth:`capturekit.Graph.measure`, and describes the graph as it was then.
-    ``by_priority``: the graph's kernels have the priorities of their lanes; else the priority of the stream that
-    launches it.
+    numbers in the order in which they were made. ``graph`` has the nodes and ``arrows`` the edges, as pairs (from, to)
+    of node numbers, once :meth:`capturekit.Graph.describe` has written them; before, both are empty.
+    ``timeline`` is None until :meth:`capturekit.Graph.measure`, and describes the graph as it was then.
+    ``by_priority``: True if the graph's kernels have the priorities of their lanes; False if they have the priority of
+    the stream that launches the graph.
     """
 
     version: int = VERSION
@@ -228,7 +228,7 @@ class Recording(Shown):
 
     @property
     def adaptations(self) -> list[Step]:
-        """Calls that got another meaning than the code's own (``strict=False``)."""
+        """Calls that were replaced by their equivalent in a graph (``strict=False``)."""
         return [step for step in self.steps if step.kind == 'adapted']
 
     @property
@@ -285,7 +285,7 @@ class Recording(Shown):
         """Read a recording from a JSON file.
 
         Raises:
-            ValueError: it is not one, or its version is unknown to this capturekit; the message names the file.
+            ValueError: the file is not a recording, or its version is unknown to this capturekit; the message names it.
             OSError: the file can't be read.
         """
         try:
@@ -309,7 +309,7 @@ class Recording(Shown):
         return SHOWN_AS['image/svg+xml'](self)
 
     def show(self, path: str | os.PathLike[str] | None = None) -> None:
-        """Show it: in a notebook as a page, on a terminal as text; or write it to a file.
+        """Show the recording: in a notebook as a page, on a terminal as text; or write it to a file.
 
         ``path``: its ending says what is written: a page (.html), a picture (.svg), text (.txt), DOT (.dot, .gv) or a
         trace for ui.perfetto.dev (.json). Raises ValueError at another ending.
@@ -352,10 +352,10 @@ def sizes(recording: Recording) -> str:
     """The size of a recording, in words. The edges of a lost capture are unknown, so they are left out."""
     nodes = max(recording.node_count, len(recording.graph))
     edges = max(recording.edge_count, len(recording.arrows))
-    told = [counted(nodes, 'node')]
-    told += [] if not edges and nodes > 1 and recording.outcome != 'good' else [counted(edges, 'edge')]
-    told += [counted(len(recording.lanes), 'lane'), counted(recording.memory_bytes, 'byte', ' of its own memory')]
-    return ', '.join(told + (['priorities heeded'] if recording.by_priority else []))
+    figures = [counted(nodes, 'node')]
+    figures += [] if not edges and nodes > 1 and recording.outcome != 'good' else [counted(edges, 'edge')]
+    figures += [counted(len(recording.lanes), 'lane'), counted(recording.memory_bytes, 'byte', ' of its own memory')]
+    return ', '.join(figures + (['priorities used'] if recording.by_priority else []))
 
 
 def place(data: list[Any] | None) -> str:

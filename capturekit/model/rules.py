@@ -6,18 +6,18 @@ event is a *join*; at the end every lane's work must lie before the origin's nex
 is open nothing runs, so nothing can be waited for or asked about: such calls are answered with an error **and the
 capture is lost**, which CUDA only says at its end. Calls that are merely *unsafe* (an allocation, a
 synchronisation of some unrelated stream) are refused according to the capture's mode. And work that goes to a
-stream outside of the capture is no error at all: it runs at once and is missing from the graph.
+stream outside of the capture is not an error: it runs at once and is missing from the graph.
 
 How it is written down: ``ROWS`` has a row for every kind of call: CUDA's operation, what it addresses (``Target``),
 what the driver answers in each mode and beside a blocking or non-blocking origin (``Pattern``), and the name of the
 rule in the message (``RULES``). The rows were measured (``tests/data/*.json``, on the drivers in ``MEASURED``;
-CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture"), and a test holds every cell against them.
-``ROWS`` are the newest driver's; what an older one says otherwise is a row in ``OLDER``, and :func:`table` puts them
-together. A driver that was not measured is taken to answer like the next newer one that was, and one newer than all
-like the newest; ``capturekit doctor`` says so. ``python -m tests.gpu.measure_rules`` measures the driver at hand.
+CUDA C++ Programming Guide, "Creating a Graph Using Stream Capture"), and a test compares every measurement with them.
+``ROWS`` are for the newest driver; ``OLDER`` has rows for what older ones answer differently, and :func:`table`
+combines them. A driver that was not measured is assumed to answer like the next newer one that was, and one newer than
+all like the newest; ``capturekit doctor`` says so. ``python -m tests.gpu.measure_rules`` measures the present driver.
 ``BY_HISTORY`` has the answers that depend on the past of a capture, and ``VARIANTS`` the rules whose words
-are more exact in a special case. Code only looks up; two rows that answer one call differently are an error. Nothing
-must be kept in sync: a new row is new data.
+are more exact in a special case. Code only looks up; two rows that answer one call differently are an error. No other
+code has to change when a row is added.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ __all__ = [
 
 
 class Code(enum.IntEnum):
-    """CUDA's error codes that a capture meets."""
+    """CUDA's error codes that can occur with captures."""
 
     cudaSuccess = 0
     cudaErrorInvalidValue = 1
@@ -83,9 +83,9 @@ class Code(enum.IntEnum):
 
 
 class Mode(enum.IntEnum):
-    """How far a capture keeps unsafe calls away (``cudaStreamCaptureMode``).
+    """In which threads a capture forbids unsafe calls (``cudaStreamCaptureMode``).
 
-    GLOBAL: from every thread. THREAD_LOCAL: from the capturing thread. RELAXED: from none.
+    GLOBAL: in every thread. THREAD_LOCAL: in the capturing thread. RELAXED: in none.
     """
 
     GLOBAL = 0
@@ -172,7 +172,7 @@ class Target(str, enum.Enum):
 
 @dataclass(frozen=True)
 class Answer:
-    """The code that a call returns, and what becomes of the capture."""
+    """The code that a call returns, and what happens to the capture."""
 
     code: Code
     effect: Effect = Effect.NOTHING
@@ -707,7 +707,7 @@ BY_HISTORY: dict[tuple[History, Operation], tuple[Answer, str]] = {
 
 
 def after(history: History, operation: Operation) -> tuple[Answer, Rule | None]:
-    """Return what every driver answers to a call because of the past, and the rule behind it.
+    """Return what every driver answers to a call because of the past, and the rule for it.
 
     Raises:
         KeyError: the past does not change the answer.
@@ -756,7 +756,7 @@ class Table:
                 raise ValueError(f'{known[0]!r} and {one[0]!r} are one kind of call and have two answers')
 
     def row(self, operation: Operation, target: Target) -> tuple[Pattern, Rule | None]:
-        """Return what this driver answers to a kind of call, and the rule behind it; KeyError if not measured."""
+        """Return what this driver answers to a kind of call, and the rule for it; KeyError if not measured."""
         found = self._by_call[operation, target]
         return found[3], RULES.get(found[4])
 
@@ -774,7 +774,7 @@ def table(driver: int | None = None) -> Table:
 
 
 def row(operation: Operation, target: Target) -> tuple[Pattern, Rule | None]:
-    """Return what the newest driver that was measured answers to a kind of call, and the rule behind it.
+    """Return what the newest driver that was measured answers to a kind of call, and the rule for it.
 
     Raises:
         KeyError: it was not measured.

@@ -11,7 +11,7 @@ class Shown:
     """A result whose ``__str__`` has several lines, and whose ``repr`` has one."""
 
     def _brief(self) -> str:
-        """One line; by itself the first of the table."""
+        """The result in one line; by default the first line of the table."""
         return str(self).partition('\n')[0].rstrip(':')
 
     def _bars(self) -> Iterator[tuple[str, float, str]]:

@@ -1,4 +1,4 @@
-"""Lines in the user's code: where a call came from, not counting frames of CuPy's, Python's or ours."""
+"""Lines in the user's code: where a call came from, skipping frames of CuPy, Python and capturekit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: Packages whose frames are never the user's line, because captured calls go through them.
 _PACKAGES = ('cupy', 'cupyx', 'cupy_backends', 'cuda.bindings', 'cuda.core', 'numpy', 'scipy', 'torch')
-#: Where Python's own modules lie, and folders in there that other people's are installed into.
+#: The folders of Python's standard library, and the folders inside them into which packages are installed.
 _PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ('stdlib', 'platstdlib')})
 _INSTALLED = ('site-packages', 'dist-packages')
 _foreign: dict[str, bool] = {}
@@ -53,12 +53,12 @@ def is_foreign(filename: str) -> bool:
 
 
 def is_ours(filename: str) -> bool:
-    """True for code of capturekit, the stand-in for CuPy with it."""
+    """True for code of capturekit, including its simulated CuPy."""
     return filename.startswith(_OURS)
 
 
 def is_foreign_frame(frame: FrameType) -> bool:
-    """:func:`is_foreign` of a frame's code; what was made from a string, as dataclasses are, is its module's."""
+    """:func:`is_foreign` for a frame's code. Code made from a string, as by dataclasses, belongs to its module."""
     name = frame.f_code.co_filename
     answer = _foreign.get(name)
     if answer is None:
@@ -91,7 +91,7 @@ def here(frame: FrameType | None = None) -> Place | None:
 
 
 def raised_at(error: BaseException) -> Place | None:
-    """The innermost line of the user's that an exception has come through; None where there is none."""
+    """The innermost line of the user's code that an exception has come through, or None."""
     found, trace = None, error.__traceback__
     while trace is not None:
         if not is_foreign_frame(trace.tb_frame):
@@ -102,7 +102,7 @@ def raised_at(error: BaseException) -> Place | None:
 
 
 def called() -> str:
-    """The name of the function that the user's line called; '' if that is not a Python function of CuPy's."""
+    """The name of the function that the user's line called; '' if that is not a Python function of CuPy."""
     at: FrameType | None = sys._getframe(1)
     name = ''
     while at is not None and is_foreign_frame(at):

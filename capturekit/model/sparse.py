@@ -1,7 +1,7 @@
-"""CuPy's sparse matrices among arguments and results: taken to pieces that can be compared, and made again.
+"""CuPy's sparse matrices among arguments and results: taken apart into pieces that can be compared, and made again.
 
-A matrix is its class, its arrays and a few plain values. The descriptor that cuSPARSE wants beside them is a handle
-that its owner destroys: it is left out of the comparison, and each matrix that is made gets one of its own.
+A matrix consists of its class, its arrays and a few plain values. It also has a cuSPARSE descriptor, a handle that its
+owner destroys: this is left out of the comparison, and each matrix that is made gets a new one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 
 class Packed(NamedTuple):
-    """A sparse matrix in pieces: names and values of its attributes, arrays among them."""
+    """A sparse matrix taken apart: names and values of its attributes, arrays among them."""
 
     kind: type
     described: type | None

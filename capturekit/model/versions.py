@@ -80,12 +80,12 @@ FEATURES = (
     Feature(
         'A capture may be opened in a generator or a coroutine.',
         (3, 12),
-        'It is a `GeneratorError` where it opens: Python could not tell of a `yield` inside.',
+        'Opening it raises a `GeneratorError`, because capturekit could not notice a `yield` inside the block.',
     ),
     Feature(
-        'Lines are followed beside a debugger or a coverage tool.',
+        'Lines are followed while a debugger or a coverage tool runs.',
         (3, 12),
-        'Where one traces by `sys.settrace`, only the lines of calls are known.',
+        'If such a tool uses `sys.settrace`, only the lines of calls are known.',
     ),
     Feature(
         'Python prints the notes that capturekit adds to exceptions of yours.',
@@ -95,7 +95,7 @@ FEATURES = (
     Feature(
         'A method that `dataclasses` wrote is never named as your line.',
         (3, 11),
-        'It may be, as a line of `<string>`.',
+        'It may be named, as a line of `<string>`.',
     ),
 )
 
@@ -115,7 +115,7 @@ def installed() -> dict[str, str]:
 def command(found: Mapping[str, str] | None = None) -> str:
     """The command that installs a CuPy and cuda-bindings that work. Two CuPys overwrite each other."""
     cupys = [name for name in (installed() if found is None else found) if name.startswith('cupy')]
-    if cupys == ['cupy']:  # built here: for which CUDA it doesn't tell
+    if cupys == ['cupy']:  # built from source: its name does not say for which CUDA
         return f"pip install -U 'cupy>={dotted(CUPY.least)}' (and cuda-bindings of the CUDA that it is built for)"
     offered = [f'cupy-cuda{major}x' for major, _minor in BINDINGS.tried]
     fitting = [name for name in cupys if name in offered]
@@ -127,7 +127,7 @@ def command(found: Mapping[str, str] | None = None) -> str:
 
 
 def lacking(what: str) -> str:
-    """The message where the CuPy in force lacks an entry point that capturekit needs."""
+    """The message for a CuPy that lacks an entry point that capturekit needs."""
     version = str(getattr(sys.modules.get('cupy'), '__version__', 'of no version'))
     name = next((name for name in installed() if name.startswith('cupy')), 'cupy')
     last = dotted(CUPY.tried[-1])

@@ -55,15 +55,15 @@ def check_race_flag(check_races: Any) -> None:
 
 
 def check_into(into: EmbedTarget | None, check_races: bool | None, rehearsal: Rehearsal | None) -> None:
-    """What somebody else instantiates and launches can neither be searched for races nor be checked at launches."""
+    """Refuse what into= can't do: capturekit neither sees the whole graph, for races, nor launches it, for checks."""
     if into is not None and check_races:
-        raise ValueError('with into= somebody else says what comes before and after: races are not looked for')
+        raise ValueError('with into= capturekit does not see all of the graph: races are not looked for')
     if into is not None and rehearsal is not None:
-        raise ValueError('a rehearsal is checked by launches of capturekit: with into= somebody else launches')
+        raise ValueError('a rehearsal is checked by launches of capturekit, and with into= your code launches')
 
 
 def check_pieces(pieces: Any, into: EmbedTarget | None, update: Any) -> None:
-    """Several graphs with calls between them are no one graph."""
+    """Refuse pieces= with into= or update=, which need one graph: pieces make several, with calls between them."""
     check_flag('pieces', pieces)
     if pieces and (into is not None or update is not None):
         raise ValueError(

@@ -21,8 +21,8 @@ def assigned(branches: int, lanes: int | None, assign: Assignment) -> tuple[int,
     """Each branch's lane. A name gives ``min(branches, lanes)`` lanes, numbered from 0, and each at least one branch.
 
     Raises:
-        TypeError, ValueError: ``lanes`` is no positive whole number; ``assign`` is no name that there is, nor one
-            number below ``lanes`` for each branch.
+        TypeError, ValueError: ``lanes`` is not a positive whole number; ``assign`` is neither a known name nor a
+            sequence of one number below ``lanes`` for each branch.
     """
     if lanes is not None:
         check_lanes(lanes)
@@ -55,9 +55,9 @@ def numbers_of_lanes(lanes: Any) -> Any:
 
 
 def _one_number(lanes: int | Sequence[int] | None) -> int | None:
-    """The number of lanes of one run, also out of a sequence that holds nothing else."""
+    """The number of lanes of one run, which may be given as a sequence of one."""
     if lanes is None or isinstance(lanes, (int, str, bytes)) or not isinstance(lanes, Sequence):
-        return lanes  # type: ignore[return-value]  # what is none of these is refused where it is counted
+        return lanes  # type: ignore[return-value]  # assigned() refuses other types
     if len(lanes) != 1:
         raise ValueError(
             f'lanes must be one number of lanes, got {lanes!r}: ck.experiment() tries several, and assign= says which '
@@ -84,7 +84,7 @@ def on_lanes(
     assign: Assignment,
     check: Callable[[str], None] | None = None,
 ) -> list[Any]:
-    """Behind :func:`parallel`; ``check`` is asked before the fork."""
+    """Do the work of :func:`parallel`; ``check`` is called before the fork."""
     for branch in branches:
         if not callable(branch):
             raise TypeError(f'parallel takes callables without arguments, got {type(branch).__name__}')
@@ -93,7 +93,7 @@ def on_lanes(
     count = most or max(numbers, default=0) + 1
     each = priorities(priority, count)
     used = sorted(set(numbers))
-    # lanes=1 says "here": with a priority it is a lane after all, for a stream keeps the one that it was made with
+    # one lane is the current stream; with a priority it has to be a lane, since a stream can't change its priority
     if len(used) < 2 and all(each[lane] is None for lane in used):
         return [branch() for branch in branches]
     with Fork(len(used), [each[lane] for lane in used], check) as forked:
@@ -111,24 +111,24 @@ def parallel(
     priority: Priority = None,
     assign: Assignment = 'round robin',
 ) -> list[Any]:
-    """Run branches, plain callables without arguments, on lanes; join the lanes; return the results in order.
+    """Run branches (callables without arguments) on lanes, join the lanes, and return the results in order.
 
     ``a, b = ck.parallel(lambda: f(x), lambda: g(x))``. In a capture it is recorded, outside of one it runs eagerly, as
-    with :func:`fork`. Branches are called here and now, in the order in which they are given, each with its lane
-    current; those on one lane come one after the other, those on different lanes may run together. What they return can
-    be used when this returns: the current stream has joined all lanes, and the host has waited for nothing.
+    with :func:`fork`. Branches are called in this call, in the order in which they are given, each with its lane
+    current. The work of branches on one lane runs in order, that of different lanes may run at once. The results can be
+    used on the current stream when this returns: it has joined all lanes, and the host has not waited.
 
     Args:
-        branches: none of which may use what another one on another lane makes; and arrays that others read too must
-            not be dropped in a branch.
-        lanes: how many lanes at most: a number, or a list of one. None: one for each branch. Where all branches are on
-            one lane they run on the current stream, and nothing is forked, unless that lane is to have a priority.
-        priority: of the lanes, as :func:`fork` has it: one number, or a sequence of one for each of ``lanes``.
+        branches: the callables. A branch must not use what a branch on another lane makes, and must not drop the last
+            reference to an array that a branch on another lane reads.
+        lanes: how many lanes at most: a number, or a list of one. None: one for each branch. If all branches are on
+            one lane, they run on the current stream, and nothing is forked, unless that lane is to have a priority.
+        priority: the lanes' priority, as in :func:`fork`: one number, or a sequence of one for each of ``lanes``.
         assign: which branch goes to which lane: 'round robin', 'blocks' (neighbours share a lane), or a sequence of
             one lane number for each branch, counted from 0; lanes without a branch are not forked.
 
     Raises:
-        TypeError, ValueError: an argument is none of these; nothing has been called.
+        TypeError, ValueError: an argument is not as described; nothing has been called.
         Whatever a branch raises: those after it are not called, and the lanes are joined.
     """
     return on_lanes(branches, lanes, priority, assign)

@@ -1,9 +1,9 @@
 """``capture()``: the block in which CuPy work is recorded.
 
-The way out (:mod:`capturekit.recorder.teardown`) was written first. Whatever happens inside the block, afterwards no
-stream captures, no wrapper remains, and allocator, current stream, garbage collection and the thread's capture mode are
-as before: everything that entering does (:mod:`capturekit.recorder.setup`) is undone by one list of steps, last first,
-each tried whatever became of the others.
+Whatever happens inside the block, afterwards no stream captures, no wrapper remains, and allocator, current stream,
+garbage collection and the thread's capture mode are as before: everything that entering does
+(:mod:`capturekit.recorder.setup`) is undone by one list of steps (:mod:`capturekit.recorder.teardown`), the last step
+first. Each step is tried even if others fail.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Capture(WayIn):
 
     Made by :func:`capture`. In the block the capture's own stream is current; ``cap.fork(n)``, ``cap.join(stream)``
     and existing ``record``/``wait_event`` code split and join it. After the block ``cap.graph`` is the graph and
-    ``cap.recording`` its story. One use each, in the thread that entered it.
+    ``cap.recording`` describes how it was made. A Capture is used once, in the thread that entered it.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Capture(WayIn):
         return self
 
     def _not_entered(self, error: BaseException) -> None:
-        """Take back what was done on the way in until an exception ended it."""
+        """Undo what entering had done before an exception ended it."""
         outcome = Outcome(None)
         outcome.unwind(self._undo)
         outcome.attempt(self._lease.release)
@@ -149,7 +149,7 @@ class Capture(WayIn):
 
     @property
     def stream(self) -> Any:
-        """The origin: the stream on which the capture began."""
+        """The origin: the CuPy stream on which the capture began. Raises ClosedError before the block is entered."""
         if self._live is None:
             raise self._used('asking for its stream', before=True)
         return self._live.origin
@@ -170,9 +170,9 @@ class Capture(WayIn):
 
     @property
     def ends(self) -> list[Any]:
-        """Of a capture into a graph: the nodes that what comes after it has to come after.
+        """For a capture with ``into=``: the last recorded nodes. Nodes that you add after the capture depend on these.
 
-        Nodes of cuda.core where ``into`` was its GraphDefinition, else handles. Raises ClosedError before the end.
+        They are cuda.core nodes if ``into`` was a GraphDefinition, else handles. Raises ClosedError before the end.
         """
         if self._into is None or self._state != 'closed':
             raise self._used('asking for its ends', before=self._state in ('new', 'open'))
@@ -180,16 +180,17 @@ class Capture(WayIn):
 
     @property
     def update(self) -> Update:
-        """Of a capture with ``update=graph``: what became of the graph. Raises ClosedError before the end."""
+        """For a capture with ``update=graph``: how the graph was updated. Raises ClosedError before the end."""
         if self._update is None:
             raise self._used('asking for its update', before=self._state in ('new', 'open'))
         return self._update
 
     def close(self) -> None:
-        """Of a capture into a graph: give back the memory of what it recorded. Again is no error.
+        """For a capture with ``into=``: give back the memory that its nodes use. A second call does nothing.
 
-        Nobody tells when the last executable graph is gone: until this is called the memory is held, even if nobody
-        holds the capture. Raises ClosedError while the block is open; where the capture made a graph, closes that.
+        capturekit can not know when the last executable graph is gone. So the memory is held until this call, even if
+        the capture object is dropped. Without ``into=`` this closes ``cap.graph``. Raises ClosedError while the block
+        is open.
         """
         if self._state in ('new', 'open', 'ending', 'entering'):
             raise self._used('closing it', before=True)
@@ -201,13 +202,14 @@ class Capture(WayIn):
     def embed(self, graph: Graph) -> None:
         """Put a graph into the current lane, as one node that runs all of it (``cudaGraphAddChildGraphNode``).
 
-        It is copied as it is now; what its nodes use is kept. One graph may be embedded several times, one after the
-        other. CUDA C++ Programming Guide, "Graph Structure".
+        The node runs a copy of the graph as it is now; memory that the copy uses is kept. One graph may be embedded
+        several times, one after the other. CUDA C++ Programming Guide, "Graph Structure".
 
         Raises:
-            TypeError: no capturekit.Graph. ValueError: of another device. ClosedError: it, or the capture, is closed.
-            UnsupportedCallError: it decides on the device, or is launched in parts; it is on a lane already that may
-                run beside this one; or it works on devices where the capture has no lane.
+            TypeError: ``graph`` is not a capturekit.Graph. ValueError: it is on another device.
+            ClosedError: the graph or the capture is closed.
+            UnsupportedCallError: the graph has decisions on the device, or is launched in parts; it is already on a
+                lane that may run at the same time; or it works on devices where the capture has no lane.
         """
         self._must_be_open('embed()')
         assert self._live is not None
@@ -215,21 +217,23 @@ class Capture(WayIn):
 
     @property
     def recording(self) -> Recording:
-        """The story of the capture; complete after the block, also when it failed."""
+        """The :class:`Recording` of the capture, which is complete after the block, also if the block failed.
+
+        Raises ClosedError before the block is entered."""
         if self._live is None:
             raise self._used('asking for its recording', before=True)
         return self._live.recording
 
     def fork(self, n: int | None = None, *, priority: Priority = None, devices: Devices = None) -> Fork:
-        """Split the current lane in ``n`` for a block; the lanes are joined at its end.
+        """Split the current lane into ``n`` lanes for a block; they are joined at its end.
 
         ``with cap.fork(2) as (left, right):`` and inside ``with left: ...``, ``with right: ...``. Scopes nest.
-        ``with cap.fork(devices=[0, 1]) as lanes:`` gives a lane on each of these devices; entering one makes its device
-        current, too. ``priority``, ``devices``: as :func:`capturekit.fork` has them.
+        ``with cap.fork(devices=[0, 1]) as lanes:`` makes a lane on each of these devices; entering one makes its device
+        current, too. For ``priority`` and ``devices`` see :func:`capturekit.fork`.
 
         Raises:
-            TypeError, ValueError: ``n`` is no positive whole number; ``priority`` is no number, nor ``n`` of them;
-                ``devices`` are no devices, or not ``n``.
+            TypeError, ValueError: ``n`` is not a positive whole number; ``priority`` is neither a number nor ``n`` of
+                them; ``devices`` is not a sequence of ``n`` devices.
             ClosedError: the capture is not open.
         """
         self._must_be_open('fork()')
@@ -242,12 +246,12 @@ class Capture(WayIn):
         priority: Priority = None,
         assign: Assignment = 'round robin',
     ) -> list[Any]:
-        """Record branches, plain callables, on lanes that are joined behind them; return their results.
+        """Record branches (callables without arguments) on lanes, join the lanes, and return the branches' results.
 
-        As :func:`capturekit.parallel`, which see; on an open capture only.
+        This is :func:`capturekit.parallel`, for an open capture only; see there for the arguments.
 
         Raises:
-            ClosedError: the capture is not open. TypeError, ValueError: an argument is none of these.
+            ClosedError: the capture is not open. TypeError, ValueError: an argument is not as described there.
             Whatever a branch raises.
         """
         self._must_be_open('parallel()')
@@ -257,7 +261,7 @@ class Capture(WayIn):
         """Make the current lane wait for a stream of the capture (any CuPy stream, or a lane of a fork).
 
         Raises:
-            TypeError: ``stream`` is no stream.
+            TypeError: ``stream`` is not a stream.
             UnmatchedError: the stream is not in this capture.
             ClosedError: the capture is not open.
         """
@@ -285,35 +289,39 @@ class Capture(WayIn):
             into.wait_event(event)
 
     def while_(self, condition: Any, *, limit: int | None = None) -> Loop:
-        """A block that the device runs again and again, as long as ``condition`` is not 0.
+        """Record a block that the device runs again and again, as long as ``condition`` is not 0.
 
-        ``with cap.while_(going) as loop:``. ``condition`` is a CuPy array of one element, boolean or whole number, that
-        the graph computes; it is asked before the first pass and after each. What a pass hands to the next, the
-        condition too, is written in place. ``limit`` passes at most; ``loop.passes`` counts them. Bodies may fork and
-        join, and hold other decisions. All lanes are joined before, and at the end of the body. CUDA C++ Programming
-        Guide, "Conditional Graph Nodes".
+        ``with cap.while_(going) as loop:``. ``condition`` is a CuPy array of one element, of a boolean or an integer
+        dtype, that the graph computes. The device reads it before the first pass and after each pass. A pass hands
+        values to the next one, the condition too, by writing them in place. At most ``limit`` passes are made;
+        ``loop.passes`` counts them. The block may fork, join, and hold other decisions. All lanes must be joined before
+        it and at its end. CUDA C++ Programming Guide, "Conditional Graph Nodes".
 
         Raises:
-            TypeError, ValueError: a condition or limit that is none.
+            TypeError, ValueError: ``condition`` or ``limit`` is not as described.
             UnjoinedError: lanes are open. ClosedError: the capture is not open.
-            UnsupportedCallError: in the body, what no body can hold: host functions and reads, random numbers drawn by
-                the host, calls that run between two graphs; and a condition that is another array at the end.
+            UnsupportedCallError: the block has host functions, host reads, random numbers drawn by the host, or calls
+                that run between two graphs; or the name of the condition is another array at its end.
         """
         return loop(self._deciding('while_()'), condition, limit)
 
     def if_(self, condition: Any) -> Branch:
-        """A block that the device runs if ``condition`` is not 0: ``with cap.if_(condition):``. See :meth:`while_`."""
+        """Record a block that the device runs if ``condition`` is not 0: ``with cap.if_(condition):``.
+
+        The condition, the rules of the block and the exceptions are those of :meth:`while_`."""
         return branch(self._deciding('if_()'), condition)
 
     def if_else(self, condition: Any) -> Branches:
-        """Two blocks, of which the device runs one: ``with cap.if_else(condition) as (then, otherwise):``, and in it
-        ``with then:`` and ``with otherwise:``. Nothing may be recorded between them. See :meth:`while_`."""
+        """Record two blocks of which the device runs one: ``with cap.if_else(condition) as (then, otherwise):``, and
+        in it ``with then:`` and ``with otherwise:``. Nothing may be recorded between them. Condition, rules and
+        exceptions are those of :meth:`while_`."""
         return branches(self._deciding('if_else()'), condition)
 
     def switch(self, index: Any, count: int) -> Branches:
-        """``count`` blocks, of which the device runs number ``index``, and none if there is no such number.
+        """Record ``count`` blocks, of which the device runs number ``index``, or none if there is no such block.
 
-        ``with cap.switch(index, 3) as cases:``, and in it ``with cases[0]:`` and so on. See :meth:`while_`.
+        ``with cap.switch(index, 3) as cases:``, and in it ``with cases[0]:`` and so on. ``index`` is a CuPy array like
+        the condition of :meth:`while_`; rules and exceptions are the same.
         """
         return cases(self._deciding('switch()'), index, count)
 
@@ -380,39 +388,40 @@ def capture(
 
     Args:
         stream: the CuPy stream to capture on; a fresh non-blocking one if None. It is made current for the block.
-        strict: True: what would lose the capture, or be left out of it, raises. False: what has an equal meaning in
-            a graph is given it, and noted in ``cap.recording.adaptations``.
-        mode: 'relaxed', 'thread_local' or 'global': how far unsafe calls (allocations, synchronising streams that
-            are not captured) are kept away.
-        pool: a ``cupy.cuda.MemoryPool`` for the graph's arrays instead of one of its own. What the capture takes
-            from it stays taken while the graph lives, temporaries too: graphs of one pool share no memory.
-        rehearsal: of the same code, from :func:`rehearse`: its host reads are answered as they were then, and each is
-            checked on the device at every launch.
-        lines: whether to follow which line makes which nodes (``cap.recording.spans``): some tenths of a recorded
-            operation's time. Before Python 3.12 that is ``sys.settrace``, which keeps what the variables of the
-            functions around hold until the next line or the block's end.
-        into: a ``cuda.core.graph.GraphDefinition`` (or a ``cudaGraph_t`` as an int) that the nodes are added to,
-            behind its nodes ``after``. Then there is no ``cap.graph``: ``cap.ends`` are the nodes to go on from, and
-            whoever owns the definition instantiates it. The capture's memory is held until ``cap.close()``. A capture
-            that fails takes its nodes out again. With ``rehearsal`` it can't be combined.
+        strict: True: a call that would lose the capture, or be left out of it, raises. False: such a call is replaced
+            by its equivalent in a graph, if there is one, and noted in ``cap.recording.adaptations``.
+        mode: 'relaxed', 'thread_local' or 'global': CUDA's capture mode, which says from which threads unsafe calls
+            (allocations, synchronising streams that are not captured) are refused.
+        pool: a ``cupy.cuda.MemoryPool`` for the graph's arrays, instead of a new pool. What the capture takes from it,
+            temporaries too, stays taken while the graph lives: graphs of one pool share no memory.
+        rehearsal: what :func:`rehearse` returned for the same code. Host reads get the values that they had in the
+            rehearsal, and each value is checked on the device at every launch.
+        lines: whether to follow which line makes which nodes (``cap.recording.spans``). This adds some tenths of a
+            recorded operation's time. Before Python 3.12 it uses ``sys.settrace``, which keeps the values of the
+            variables of the surrounding functions until the next line or the block's end.
+        into: a ``cuda.core.graph.GraphDefinition`` (or a ``cudaGraph_t`` as an int) that the nodes are added to, after
+            its nodes ``after``. Then there is no ``cap.graph``: ``cap.ends`` are the nodes to continue from, and the
+            owner of the definition instantiates it. The capture's memory is held until ``cap.close()``. A capture that
+            fails takes its nodes out again. It can't be combined with ``rehearsal``.
         update: a graph that is to run, from the end of the block on, what the block has recorded: its executable graph
             is updated in place, and instantiated anew only where CUDA refuses that. ``cap.graph`` is this graph, and
-            ``cap.update`` tells what was done. See :meth:`Graph.update`. If the block fails the graph is as it was.
-        check_races: whether it is an error at the end of the block that two nodes touch the same memory, one of them
-            writing, and no path of edges orders them. See :meth:`Graph.races`. None: where ``strict`` is False.
+            ``cap.update`` says which was done. See :meth:`Graph.update`. If the block fails the graph stays as it was.
+        check_races: whether a race raises RaceError at the end of the block: two nodes touch the same memory, one of
+            them writing, and no path of edges orders them. See :meth:`Graph.races`. None means: if ``strict`` is False.
         pieces: whether calls that no capture can hold (svd, eigh, products of two sparse matrices ...) are made by the
             host at every launch, between two graphs. Each waits for the device. While the block is recorded, the work
             before such a call runs once, because the call needs its values; when the block has ended, the arrays that
             it changed are as before. Random numbers that were drawn stay drawn.
 
     Raises:
-        RaceError: at the end of the block, where races are looked for and one is certain.
-        UpdateError, ClosedError: the graph to be updated is launched in several parts; it is closed.
-        TypeError, ValueError: an argument is none of these, or the stream is the legacy one or of another device.
+        CaptureError: in the block, a subclass for each kind of refused call; at its end UnjoinedError for open lanes.
+        RaceError: at the end of the block, if ``check_races`` is in force and a race is certain.
+        UpdateError, ClosedError: the graph to be updated is launched in several parts, or is closed.
+        TypeError, ValueError: an argument is not as described, or the stream is the legacy one or of another device.
         ImportError: CuPy or cuda-bindings is missing, or of a version that capturekit does not work with.
         UnmatchedError: on entering: the stream is already being captured.
 
-    The block is one thread's; other threads' work goes on and is not recorded.
+    Threads: the block belongs to the thread that entered it; work of other threads goes on and is not recorded.
     """
     check_flag('strict', strict)
     mode = to_mode(mode)
@@ -431,8 +440,11 @@ def capture(
 def rehearse(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Rehearsal:
     """Run ``fn(*args, **kwargs)`` eagerly and remember each host read: order, line, shape, dtype, value.
 
-    ``ck.capture(rehearsal=...)`` around the same call then records the way this run went. ``.result`` is what ``fn``
-    returned. What ``fn`` raises comes through; in a thread with an open capture, UnmatchedError.
+    ``ck.capture(rehearsal=...)`` around the same call then records the branches that this run took. ``.result`` is what
+    ``fn`` returned, ``.reads`` are its host reads.
+
+    Raises:
+        TypeError: ``fn`` is not callable. UnmatchedError: this thread has a capture open. Whatever ``fn`` raises.
     """
     if not callable(fn):
         raise TypeError(f'rehearse takes a function and its arguments, got {type(fn).__name__}')

@@ -17,12 +17,12 @@ from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted
 from capturekit.model.source_line import here, is_foreign_frame
 
-#: A branch, or the loop that it is.
+#: A branch, or its subclass for a loop.
 _Body = TypeVar('_Body', bound='Branch')
 
 
 class Branch:
-    """One body of a decision: what is recorded in its ``with`` block runs when the device decides so. Once each."""
+    """One body of a decision: what its ``with`` block records runs when the device decides so. It is entered once."""
 
     def __init__(self, live: Live, decision: Decision, number: int) -> None:
         self._live = live
@@ -65,7 +65,7 @@ class Branch:
             raise wrong
 
     def _rebound(self, now: dict[str, Any]) -> errors.CaptureError | None:
-        """Names that mean another array than before the loop: the next pass would not see it."""
+        """Look for names that are another array than before the loop: the next pass would not see the new array."""
         condition = self._decision.condition
         for name, array in self._names.items():
             found = now.get(name)
@@ -75,13 +75,13 @@ class Branch:
                 return errors.UnsupportedCallError(
                     f'`{name}`, the condition of a loop, is another array at its end',
                     location=here(),
-                    rule='The loop asks the array that it was given: it would never end, or at once.',
+                    rule='The loop reads the array that it was given, so it would end at once or never.',
                     remedy=f'Write into it: `{name}[...] = ...`, or `cp.greater(a, b, out={name})`.',
                 )
             text = (
                 f'`{name}` is another array at the end of the loop: each pass begins with the one from before the loop'
             )
-            self._live.note('note', None, f'{text}; write into it where a pass is to go on from the last', here())
+            self._live.note('note', None, f'{text}; to pass a value on to the next pass, write into the array', here())
         return None
 
 

@@ -23,7 +23,7 @@ from capturekit.model.recording import Recording
 from capturekit.model.rules import CaptureStatus, Code, Mode
 from capturekit.model.source_line import here
 
-#: What a child graph can't hold.
+#: The kinds of nodes that a child graph can't hold.
 _NOT_INSIDE = frozenset({'conditional', 'mem alloc', 'mem free'})
 
 
@@ -69,7 +69,7 @@ def _fits(live: Live, graph: Graph) -> None:
 
 
 def _lanes_on_its_devices(live: Live, graph: Graph) -> None:
-    """Which devices a graph is of is told by its lanes, and much depends on it: what can be measured, or decided."""
+    """Refuse a graph that works on a device where the capture has no lane: a recording names its devices by lanes."""
     devices = graph.recording.devices
     missing = [str(device) for device in devices if device not in live.capture.devices]
     if missing:
@@ -96,7 +96,7 @@ def _lane(live: Live) -> Lane:
 
 
 def _one_at_a_time(live: Live, lane: Lane, graph: Graph) -> None:
-    """The same graph twice writes the same memory twice: only one after the other."""
+    """Refuse the same graph on two lanes that may run at once: both copies would write the same memory."""
     for handle, capture, number, segment in live.recorder.embedded:
         if handle == graph.graph and capture is lane.capture and not covers(lane, [(number, segment)]):
             raise errors.UnsupportedCallError(
@@ -117,14 +117,17 @@ def _add(live: Live, stream: int, graph: Graph) -> None:
 
 
 def look(definition: Any) -> Recording:
-    """The nodes and edges of any graph, as a recording that has nothing else: to be drawn, saved and compared.
+    """Return the nodes and edges of any graph as a :class:`Recording`, to be drawn, saved and compared.
 
-    ``definition``: a ``cuda.core.graph.GraphDefinition``, a ``cudaGraph_t`` as an int, or anything else that has one as
-    ``handle`` or ``graph``: CuPy's graphs, too. ``recording.graph`` are the nodes, ``recording.arrows`` the edges, as
-    pairs of their numbers. What the body of a conditional node holds can not be asked.
+    Args:
+        definition: a ``cuda.core.graph.GraphDefinition``, a ``cudaGraph_t`` as an int, or an object that has one as its
+            attribute ``handle`` or ``graph``, such as CuPy's graphs.
+
+    ``recording.graph`` are the nodes, ``recording.arrows`` the edges as pairs (from, to) of node numbers; lanes and
+    lines are unknown. The driver does not show what the body of a conditional node holds.
 
     Raises:
-        TypeError: it is none of these.
+        TypeError: ``definition`` is none of these.
     """
     handle = definition if isinstance(definition, int) else getattr(definition, 'handle', None)
     handle = getattr(definition, 'graph', None) if handle is None else handle
@@ -175,7 +178,7 @@ def target(into: Any, after: Any) -> EmbedTarget | None:
 
 
 def check(device: Any, target: EmbedTarget) -> None:
-    """Before anything is begun: the graph is one, and the nodes are its. Raises ValueError."""
+    """Raise ValueError, before anything is begun, unless the graph is a graph and the nodes belong to it."""
     known = set(device.graph_nodes(target.handle))
     if strangers := [node for node in target.after if node not in known]:
         raise ValueError(f'after: {len(strangers)} of the nodes are not in the graph')
@@ -183,7 +186,7 @@ def check(device: Any, target: EmbedTarget) -> None:
 
 
 def join_for_good(device: Any, origin: int, graph: int, count: int = 0) -> None:
-    """Before a failing capture into ``graph`` ends: the origin comes after all but its first ``count`` nodes.
+    """Order the origin after all nodes but the first ``count``, before a failing capture into ``graph`` ends.
 
     The driver destroys a graph whose capture ends unjoined, also one that was there before.
     """
@@ -192,10 +195,10 @@ def join_for_good(device: Any, origin: int, graph: int, count: int = 0) -> None:
 
 
 def take_out(device: Any, into: EmbedTarget, decided: dict[int, list[int]]) -> None:
-    """A capture into a graph has failed: what it has added goes.
+    """Remove the nodes that a failed capture has added to a graph.
 
-    A conditional node has to stay, since a graph whose condition has lost its node can't be instantiated any more: with
-    nothing before it, nothing in it and nothing behind it.
+    A conditional node has to stay, since a graph whose condition has lost its node can't be instantiated any more. It
+    stays with an empty body and without edges.
     """
     for node in reversed(device.graph_nodes(into.handle)[into.count :]):
         if node in decided:

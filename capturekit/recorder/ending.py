@@ -1,4 +1,4 @@
-"""The end of a capture that went well so far: it is checked, ended, and what came of it is instantiated."""
+"""The end of a capture that is still good: it is checked and ended, and its graph is instantiated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WHOEVER = (
 
 
 def check(live: Live) -> None:
-    """Raise what stands against a graph. In adapting mode lanes that are open are joined instead."""
+    """Raise if the capture can't become a graph. With ``strict=False`` open lanes are joined instead."""
     GUARD.verdicts.check(live)
     escaped, live.outside.escaped = live.outside.escaped or GUARD.collectives.open_group(live), None
     try:
@@ -37,9 +37,9 @@ def check(live: Live) -> None:
 
 
 def end(live: Live, into: EmbedTarget | None) -> ExecutableGraph | EmbedTarget | None:
-    """End the capture; return what came of it, or None where :func:`instantiate` has to end it.
+    """End the capture; return its graph, or None if :func:`instantiate` has to end it.
 
-    Only what other threads may not come between is done here, since they wait for the guard's lock meanwhile.
+    The caller holds the guard's lock, so only the steps are done here that other threads must not interrupt.
     """
     if live.parts.plan is not None:
         made = _end_parts(live)
@@ -57,11 +57,11 @@ def end(live: Live, into: EmbedTarget | None) -> ExecutableGraph | EmbedTarget |
 
 
 def instantiate(live: Live, definition_only: bool) -> ExecutableGraph:
-    """End a capture that is one graph of its own, and instantiate that unless the definition is all that is needed."""
+    """End a capture that has made a single graph, and instantiate it unless only the definition is needed."""
     live.recording.by_priority = live.by_priority
     if definition_only:
         made = _defined(live)
-    elif live.by_priority:  # which CuPy does not heed
+    elif live.by_priority:  # CuPy would instantiate without priorities
         made = _defined(live)
         with GUARD.inside():
             made = made.instantiated(live.platform.device, True)
@@ -72,7 +72,7 @@ def instantiate(live: Live, definition_only: bool) -> ExecutableGraph:
 
 
 def _defined(live: Live) -> ExecutableGraph:
-    """End the capture as CuPy does, and instantiate nothing."""
+    """End the capture as CuPy does, without instantiating."""
     with GUARD.inside():
         graph = live.platform.device.end_capture(live.origin.ptr)
     called, live.origin._graph_host_funcargs = live.origin._graph_host_funcargs, None
@@ -112,7 +112,7 @@ def _end_parts(live: Live) -> ExecutableGraph:
 
 
 def keep_outside(live: Live, graphs: list[int], first: int = 0) -> None:
-    """Keep what the graph uses from outside; in a strict capture nothing of that may be gone already."""
+    """Keep the outside arrays that the graph uses; in a strict capture, raise if one of them is already gone."""
     if live.collectives.addresses and live.memory is not None:
         keep_named(live.collectives.addresses, live.memory, live.platform.cupy.ndarray)
     reader = None if live.platform.simulated else live.platform.device.reader
@@ -127,7 +127,7 @@ def keep_outside(live: Live, graphs: list[int], first: int = 0) -> None:
         raise errors.FreedMemoryError(
             f'{lost[0][0]} uses memory at {lost[0][1]:#x}',
             location=live.at,
-            rule='The array that it was is gone already: its memory may be given to somebody else before a launch.',
+            rule='The array that was there is gone already: other arrays may get its memory before a launch.',
             remedy='Keep a name for every array that the block reads, outside of the block.',
         )
 
@@ -145,6 +145,6 @@ def _empty_loop(at: Place | None) -> errors.UnsupportedCallError:
     return errors.UnsupportedCallError(
         'A loop without a body',
         location=at,
-        rule='`cap.while_` was called, and its block never entered: a launch would ask the condition for ever.',
+        rule='`cap.while_` was called, but its block was never entered: a launch would never end.',
         remedy='Write `with cap.while_(condition):` around the work that is to be repeated.',
     )

@@ -19,19 +19,19 @@ from capturekit.model.source_line import here
 #: What a free stream can be used for: device, priority, and the stream that eager lanes were forked from.
 Key = tuple[int, int | None, tuple[int, int] | None]
 
-#: Of each lane: a number, or a ``cupy.cuda.Device``; None is the current one for all.
+#: The device of each lane: a number or a ``cupy.cuda.Device``. None is the current device for all lanes.
 Devices = Sequence[Any] | None
 
 #: Free streams are kept for so many kinds of use; the one that was not used for the longest time goes first.
 _KINDS = 64
 _LEAST, _MOST = -(2**31), 2**31 - 1
 
-#: Of all lanes, or of each; None is the default, 0. Lower numbers come first.
+#: The priority of all lanes, or of each. None is the default, 0. Lower numbers come first.
 Priority = int | Sequence[int | None] | None
 
 
 class LaneStreams:
-    """Streams for forks, used again by later ones. The stock lies with the device, and goes with it.
+    """Streams for forks, used again by later forks. The device keeps the free ones and drops them when it ends.
 
     Eager lanes are used again only by forks of the stream that they were forked from. CuPy's pool hands a block that
     was allocated on a lane out on that lane again, as soon as Python drops the array: then what still reads it is on
@@ -76,7 +76,7 @@ class LaneStreams:
     def give(self, platform: Platform, streams: list[Any]) -> None:
         with self._lock:
             for stream in streams:
-                # one that a capture still holds (begun past the guard) is dropped: it must not be met elsewhere
+                # A stream that a capture unknown to the guard still holds is dropped, so that no other fork gets it.
                 if platform.device.stream_status(stream.ptr) is CaptureStatus.NONE:
                     self._free(platform, stream.capturekit_key).append(stream)
         streams.clear()
@@ -126,10 +126,10 @@ class LaneScope:
 
 
 class Fork:
-    """A scope that owns ``n`` lanes: forked from the current stream on entering, joined back into it on leaving.
+    """A scope that owns ``n`` lanes. Entering forks them from the current stream; leaving joins them back into it.
 
-    Made by ``cap.fork(n)`` in a capture and by ``ck.fork(n)`` anywhere; outside of captures it does the same eagerly,
-    so that one program can be timed both ways.
+    ``cap.fork(n)`` makes one in a capture, ``ck.fork(n)`` anywhere. Outside of captures it forks and joins eagerly, so
+    that one program can be timed both ways.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Fork:
             raise errors.ClosedError(
                 'This fork was entered before',
                 location=here(),
-                rule='A scope owns its lanes once.',
+                rule='A fork can be entered only once.',
                 remedy='Make a new one: `with cap.fork(n) as lanes:`.',
             )
         platform = self._platform = current()
@@ -275,25 +275,25 @@ def _numbers(devices: Any) -> list[int]:
 
 
 def fork(n: int | None = None, *, priority: Priority = None, devices: Devices = None) -> Fork:
-    """Split the current stream in ``n`` lanes for a block, in a capture or outside of one.
+    """Split the current stream into ``n`` lanes for a block, in a capture or outside of one.
 
-    Outside it does eagerly what ``cap.fork`` records: events fork the lanes from the current stream and join them
-    back, nothing waits on the host.
+    Outside of captures it does eagerly what ``cap.fork`` records: events fork the lanes from the current stream and
+    join them back, and the host does not wait.
 
     Args:
         n: how many lanes.
-        priority: of the lanes' streams, one number for all or a sequence of one for each: lower numbers come first, 0
-            is the default, CUDA moves others into the device's range (0 to -5 on recent ones). None is the default.
-            Kernels keep their lane's priority in the graph of a ``ck.capture()`` whose lanes have different ones
-            (``recording.by_priority``); where all have the same, a launch's stream decides. The device begins blocks of
-            a higher priority before waiting ones of a lower; what has begun goes on. CUDA C++ Programming Guide,
-            "Stream Priorities".
-        devices: of the lanes' streams, a sequence with a number or a ``cupy.cuda.Device`` for each; then ``n`` may be
-            left out. ``with lane:`` makes its device current, too, so that arrays made there lie on it. None is the
-            current device for all. CUDA C++ Programming Guide, "Multi-Device System".
+        priority: the priority of the lanes' streams: one number for all lanes, or a sequence of one for each. Lower
+            numbers come first; None means 0, the default. CUDA moves numbers into the device's range (0 to -5 on recent
+            ones). In the graph of a ``ck.capture()`` whose lanes have different priorities, kernels keep their lane's
+            (``recording.by_priority``); if all lanes have the same one, the stream of the launch decides. The device
+            starts thread blocks of a higher priority before waiting ones of a lower; a block that has started runs on.
+            CUDA C++ Programming Guide, "Stream Priorities".
+        devices: a sequence with the device of each lane, as a number or a ``cupy.cuda.Device``; then ``n`` may be left
+            out. ``with lane:`` makes its device current, too, so that arrays made there lie on it. None means the
+            current device for all lanes. CUDA C++ Programming Guide, "Multi-Device System".
 
     Raises:
-        TypeError, ValueError: ``n`` is no positive whole number; ``priority`` or ``devices`` is none of these; on
+        TypeError, ValueError: ``n`` is not a positive whole number; ``priority`` or ``devices`` is not as described; on
             entering, there is no such device.
     """
     return Fork(n, priority, None, devices)

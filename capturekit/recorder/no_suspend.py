@@ -1,9 +1,9 @@
-"""A block that opens a capture must not be suspended: what runs meanwhile would be recorded as if it belonged to it.
+"""A block that opens a capture must not be suspended: other code that runs then would be recorded as part of it.
 
-Suspending is what ``yield`` and ``await`` do. From Python 3.12 on the interpreter tells (``sys.monitoring``,
-``PY_YIELD``) and the error is raised at the ``yield`` itself; before, it can't be noticed in time, and a capture in a
-generator or coroutine is refused when it is opened. Generators that contextlib drives are left alone: their
-suspension is somebody's ``with`` block, which is what a context manager around ``ck.capture`` is for.
+``yield`` and ``await`` suspend. From Python 3.12 on the interpreter reports this (``sys.monitoring``, ``PY_YIELD``),
+and the error is raised at the ``yield`` itself; before, it can't be noticed in time, and a capture in a generator or
+coroutine is refused when it is opened. Generators that contextlib drives are allowed: while they are suspended, the
+body of the user's ``with`` block runs, as intended for a context manager around ``ck.capture``.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def forbid_suspension(frame: FrameType) -> Callable[[], None]:
     """Make suspending ``frame`` an error until the returned function is called.
 
     Raises:
-        GeneratorError: the frame can suspend, and this Python can't tell when it does.
+        GeneratorError: the frame can suspend, and this Python can't report when it does.
     """
     while frame.f_back is not None and frame.f_code.co_filename.endswith('contextlib.py'):
-        frame = frame.f_back  # ExitStack.enter_context: the block is its caller's
+        frame = frame.f_back  # for ExitStack.enter_context, the block belongs to the caller
     outer = frame.f_back
     driven = outer is not None and outer.f_code.co_filename.endswith('contextlib.py')
     if not frame.f_code.co_flags & _SUSPENDS or driven:
@@ -50,7 +50,7 @@ def _error(what: str, at: Place | None) -> GeneratorError:
 
 
 def _watch(frame: FrameType) -> bool:
-    """Ask to be told of yields in the frame's code. False if no tool number is free."""
+    """Ask the interpreter to report yields in the frame's code. False if no tool number is free."""
     global _tool
     monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
     with _lock:

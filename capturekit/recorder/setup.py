@@ -1,6 +1,6 @@
-"""The way into a capture: the stream is made current, the guard installed, the driver's capture begun.
+"""Opening a capture: the stream is made current, the guard installed, the driver's capture begun.
 
-Each step puts what takes it back on one stack, which :mod:`capturekit.recorder.teardown` unwinds.
+Each step pushes the function that undoes it on one stack, which :mod:`capturekit.recorder.teardown` unwinds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from capturekit.recorder.teardown import WayOut
 
 
 class WayIn(WayOut):
-    """What :class:`capturekit.Capture` does on its way in."""
+    """The steps of :class:`capturekit.Capture` when its block is entered."""
 
     _given: Any
     _strict: bool
@@ -77,7 +77,7 @@ class WayIn(WayOut):
             GUARD.allocators.refresh()
 
     def _put_back(self) -> None:
-        """Parts of the graph have run while they were recorded: what they changed is as before."""
+        """Put back the memory that parts of the graph changed when they ran while recording."""
         assert self._outside is not None
         plan = None if self._live is None else self._live.parts.plan
         with GUARD.inside(), self._seams_on:
@@ -115,7 +115,7 @@ class WayIn(WayOut):
             )
 
     def _make_current(self, platform: Platform, origin: Any) -> None:
-        """The origin becomes current; afterwards the stream that was current is so again."""
+        """Make the origin current, and push the step that restores the former stream."""
         stream = platform.cupy.cuda.get_current_stream()
         if GUARD.ledger.lane(stream.ptr) is not None:
             GUARD.lanes.leave(stream)
@@ -126,7 +126,7 @@ class WayIn(WayOut):
         self._undo.push(undo)
 
     def _begin(self, platform: Platform, origin: Any, memory: GraphMemory, at: Place | None) -> Live:
-        """Begin the driver's capture. What takes a step back is in place before the step is made."""
+        """Begin the driver's capture. Each undo function is pushed before its step is made."""
         device, me = platform.device, threading.get_ident()
         recording = new_recording(platform, self._mode, strict=self._strict)
         with GUARD.inside():
@@ -148,7 +148,7 @@ class WayIn(WayOut):
         return self._live
 
     def _note_surroundings(self, live: Live, frame: FrameType) -> None:
-        """Tell the capture what it was given, and what was there before it."""
+        """Store in the capture its arguments, and the state before it."""
         platform = live.platform
         live.parts.checked_by, live.host_calls.stream = self._gates, self._seams_on
         live.host_calls.outside = self._outside
@@ -166,7 +166,7 @@ class WayIn(WayOut):
 
 
 def _note_allocator(live: Live) -> None:
-    """Say what holds for those whose arrays come from CUDA's stream-ordered allocator."""
+    """Add a note if the user's arrays come from CUDA's stream-ordered allocator."""
     allocate = live.platform.cupy.cuda.get_allocator()
     owner = type(getattr(allocate, '__self__', None)).__name__
     if owner == 'MemoryAsyncPool' or getattr(allocate, '__name__', '') == 'malloc_async':
@@ -181,13 +181,13 @@ def _note_allocator(live: Live) -> None:
 
 
 def _make_current_again(platform: Platform, stream: Any) -> None:
-    """Leaving a stream's block brings back the block around it, which is not what ``stream.use()`` had made current."""
+    """Make a stream current again. Leaving a stream's block would restore an outer block, not what ``use()`` set."""
     if platform.cupy.cuda.get_current_stream().ptr != stream.ptr:
         GUARD.own('cupy.cuda.stream._BaseStream.use', stream)
 
 
 def _resume(stream: Any) -> None:
-    """A lane of an outer capture is current again."""
+    """Note that a lane of an outer capture is current again."""
     lane = GUARD.ledger.lane(stream.ptr)
     live = None if lane is None else GUARD.lives.get(lane.capture)
     if live is not None:

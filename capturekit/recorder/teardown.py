@@ -1,7 +1,7 @@
-"""The way out of a capture: check, end, take every step of entering back, then make a graph or tell what went wrong.
+"""Closing a capture: check, end, undo every step of entering, then make a graph or report what went wrong.
 
-Each step is tried whatever became of the others, and an :class:`Outcome` goes through all of them. The first fault is
-the one that is raised, and an exception of the block's own before any of ours.
+Each step is tried even if others fail; an :class:`Outcome` collects the failures. The first one is raised, unless the
+block itself has raised an exception, which is never replaced.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Outcome:
 
     @property
     def error(self) -> BaseException | None:
-        """What went wrong first; the block's own exception before all."""
+        """The block's own exception, or else the first failure."""
         return self.body_error or next(iter(self.faults), None)
 
     def attempt(self, step: Callable[[], _T]) -> _T | None:
-        """Make a step, and return its result. What it raises is a fault; the steps behind it are made all the same."""
+        """Make a step, and return its result. An exception is noted as a fault, and later steps are still made."""
         try:
             return step()
         except BaseException as fault:
@@ -59,21 +59,21 @@ class Outcome:
             return None
 
     def unwind(self, steps: Undo) -> None:
-        """Take back all steps, last first."""
+        """Undo all steps, the last one first."""
         self.attempt(steps.close)
 
     def raise_fault(self) -> None:
-        """Raise what went wrong on the way out, unless the block has raised something itself."""
+        """Raise the first fault of closing, unless the block has raised an exception itself."""
         faults, self.faults = self.faults, []
         try:
             if self.body_error is None and faults:
                 raise faults[0]
         finally:
-            del faults  # an exception holds this frame, and this frame is not to hold the exception
+            del faults  # the exception holds this frame, so this frame must not hold the exception
 
 
 class WayOut:
-    """What :class:`capturekit.Capture` does on its way out."""
+    """The steps of :class:`capturekit.Capture` when its block is left."""
 
     _into: EmbedTarget | None
     _renewed: Graph | None
@@ -88,7 +88,7 @@ class WayOut:
     _left_by: FrameType | None
 
     def _leave(self, live: Live, error: BaseException | None) -> Outcome:
-        """Check, end, take back, then make the graph or give back what the capture had taken. Raises nothing."""
+        """Check, end, undo, then make the graph or give back what the capture had taken. Raises nothing."""
         self._state = 'ending'
         outcome = Outcome(error)
         with GUARD.lock:
@@ -113,7 +113,7 @@ class WayOut:
         return outcome
 
     def _put_in_order(self, live: Live, outcome: Outcome) -> None:
-        """What the block has left behind is put in order: devices, streams that are held, captures begun by hand."""
+        """Restore what the block has left behind: devices, held streams, captures begun by hand."""
         outcome.attempt(lambda: GUARD.devices.restore(live))
         for ptr in list(live.outside.held):
             escaped = outcome.attempt(partial(GUARD.outside.release, ptr, silent=True))
@@ -133,7 +133,7 @@ class WayOut:
             raise found
 
     def _build(self, live: Live, ended: Any) -> None:
-        """Make the graph of a good capture, or hold what the capture has put into somebody else's."""
+        """Make the graph of a good capture; with ``into=``, hold what the recorded nodes use."""
         assert live.memory is not None
         live.recording.memory_bytes = live.memory.used_bytes()
         if self._into is not None:
@@ -167,7 +167,7 @@ class WayOut:
         return GUARD.launches.plain_launch(ended.executable) if ended.by_cupy else _plain(live, ended)
 
     def _give_back(self, live: Live, outcome: Outcome) -> None:
-        """Give back what a capture that failed has taken; what goes wrong here is told if nothing did before."""
+        """Give back what a failed capture has taken; a failure here is reported if there was none before."""
         with GUARD.inside():
             outcome.attempt(lambda: _drop_parts(live))
             outcome.attempt(self._lease.release)
@@ -179,7 +179,7 @@ class WayOut:
         if outcome.body_error is not None:
             _add_cause(live, next(iter(outcome.faults), None), outcome.body_error)
 
-    # -- steps that take back what entering has done ------------------------------------------------------------
+    # -- steps that undo what entering has done -----------------------------------------------------------------
 
     def _abandon(self, platform: Platform, origin: Any) -> None:
         """If the driver's capture is still open, end it and throw away what it made."""
@@ -190,7 +190,7 @@ class WayOut:
             try:
                 known = self._join_for_good(device, origin)
                 graph = device.end_capture(origin.ptr)
-                # what it has added to is somebody else's; the body of a node goes with the graph around it
+                # the graph of `into=` is the user's; the body of a node is destroyed with the graph around it
                 if known and self._into is None and not (live is not None and live.parts.check_node):
                     device.graph_destroy(graph)
                     self._is_gone(graph)
@@ -203,7 +203,7 @@ class WayOut:
                     raise
 
     def _join_for_good(self, device: Any, origin: Any) -> bool:
-        """Order all that was recorded before the end; False if what is captured is another graph than is known."""
+        """Order all recorded work before the end; False if the driver captures into another graph than is known."""
         live = self._live
         try:
             if live is None:
@@ -217,12 +217,12 @@ class WayOut:
         return True
 
     def _is_gone(self, graph: int) -> None:
-        """A graph that went on behind a decision is known to the plan: it must not be destroyed twice."""
+        """Note that the driver's capture has ended with this graph, which the plan would otherwise destroy again."""
         if self._live is not None and self._live.parts.current is not None and self._live.parts.current.graph == graph:
             self._live.parts.current.graph = 0
 
     def _forget(self, origin: Any) -> None:
-        """The ledger and the guard know nothing of the capture any more."""
+        """Let the ledger and the guard forget the capture."""
         if self._live is not None and self._live in GUARD.state.threads.get(self._live.thread, ()):
             GUARD.gone(self._live)
         lane = GUARD.ledger.lane(origin.ptr)
@@ -235,7 +235,7 @@ class WayOut:
 
 
 def _close_inner(live: Live) -> None:
-    """Captures that the block began by hand and left open are ended here; the error names the outermost."""
+    """End the captures that the block began by hand and left open; the error names the outermost."""
     stack = GUARD.state.threads.get(live.thread, [])
     found: BaseException | None = None
     for inner in reversed(stack[stack.index(live) + 1 :] if live in stack else []):
@@ -261,13 +261,13 @@ def _discard(inner: Live) -> None:
             return
         try:
             device.graph_destroy(device.end_capture(ptr))
-        except CudaCallError:  # it was lost, or has open lanes: then CUDA has ended it all the same
+        except CudaCallError:  # if it was lost or has open lanes, CUDA has still ended it
             if device.stream_status(ptr) is not CaptureStatus.NONE:
                 raise
 
 
 def _went_on(live: Live) -> bool:
-    """Whether the driver's capture goes on in a graph of ours, behind a decision."""
+    """Whether the driver's capture continues in a graph of capturekit, after a decision on the device."""
     return (
         bool(live.decisions.bodies)
         and live.parts.current is not None
@@ -277,7 +277,7 @@ def _went_on(live: Live) -> bool:
 
 
 def _drop_parts(live: Live) -> None:
-    """Destroy the parts of a capture that failed; one whose end was not reached has been abandoned already."""
+    """Destroy the parts of a failed capture, except an unfinished one, which was abandoned already."""
     plan = live.parts.plan
     if plan is None:
         return
@@ -298,22 +298,22 @@ def _no_launch() -> None:
     raise AssertionError('a graph with a plan is launched by it')
 
 
-#: What captures into graphs of somebody else's hold, until they are closed: nobody tells when such a graph is gone.
+#: What captures with ``into=`` hold until they are closed, because capturekit can't know when their graph is gone.
 HELD: list[Lease] = []
 
 
 def let_go(lease: Lease) -> None:
-    """Give back what a capture into somebody else's graph holds."""
+    """Give back what a capture with ``into=`` holds."""
     HELD.remove(lease)
     with GUARD.inside():
         lease.release()
 
 
-# -- telling --------------------------------------------------------------------------------------------------------
+# -- reports --------------------------------------------------------------------------------------------------------
 
 
 def _add_cause(live: Live, fault: BaseException | None, error: BaseException) -> None:
-    """Note beside the block's exception what else went wrong, or what it comes from."""
+    """Add a note to the block's exception: what else went wrong, or what caused it."""
     if fault is not None:
         add_note(error, f'capturekit: {fault}')
     elif live.trace is not None and live.trace.lost is not None and not isinstance(error, CaptureError):
@@ -327,7 +327,7 @@ def _add_cause(live: Live, fault: BaseException | None, error: BaseException) ->
 
 
 def tell_of(live: Live, graph: Graph | None, outcome: Outcome) -> None:
-    """Tell those who listen. What goes wrong there does not take the place of what ended the capture."""
+    """Call the listeners. Their errors do not replace the error that ended the capture."""
     error = outcome.error
     _found(live, error)
     try:
@@ -339,7 +339,7 @@ def tell_of(live: Live, graph: Graph | None, outcome: Outcome) -> None:
 
 
 def _found(live: Live, error: BaseException | None) -> None:
-    """What ended a capture is told in its recording, for pictures and reports."""
+    """Write the error that ended a capture into its recording, for pictures and reports."""
     if isinstance(error, CaptureError):
         refused(error)
         error.recording = live.recording

@@ -1,6 +1,6 @@
 """Pictures of recordings: text, DOT, SVG, a page and a trace. Each is made of plain data, and is a string.
 
-Of recordings with a timeline also a table and an SVG of the times, and a figure of Matplotlib's.
+For recordings with a timeline there are also a table and an SVG of the times, and a Matplotlib figure.
 """
 
 from capturekit.model import errors

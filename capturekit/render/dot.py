@@ -50,10 +50,10 @@ def _node(box: Box) -> str:
     label = _quoted(fit(box.short, 32), *([' '.join(box.below)] if box.below else []))
     shape = _SHAPES.get(box.kind)
     extra = f', shape={shape}' if shape not in (None, 'box') else ''
-    return f'n{box.number} [label={label}, tooltip={_quoted(*box.told.splitlines())}{extra}];'
+    return f'n{box.number} [label={label}, tooltip={_quoted(*box.details.splitlines())}{extra}];'
 
 
 def _quoted(*lines: str) -> str:
-    """A string of DOT's; it reads backslashes and HTML's entities in labels, so neither may pass as it is."""
+    """Quote a string for DOT, which interprets backslashes and HTML entities in labels, so that both are escaped."""
     safe = (clean(line).replace('&', '&amp;').replace('\\', '\\\\').replace('"', '\\"') for line in lines)
     return '"' + '\\n'.join(safe) + '"'

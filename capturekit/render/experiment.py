@@ -43,7 +43,7 @@ class Series:
 
 @dataclass(frozen=True)
 class _Axis:
-    """Where a time lies, from the top of the picture, and which ones are marked."""
+    """The vertical axis: the position of a time, and the times that have ticks."""
 
     low: float
     high: float
@@ -113,7 +113,7 @@ def _grid(out: list[str], axis: _Axis, columns: list[int], unit: str) -> None:
 
 
 def _draw(out: list[str], axis: _Axis, columns: list[int], series: Series, number: int, count: int) -> None:
-    """A line with a point and a whisker for each time; beside one another, so that none hides another."""
+    """Draw a line with a point and a whisker for each time; series are shifted, so that none hides another."""
     shift = (number - (count - 1) / 2) * min(9.0, 60.0 / count)
     color = min(number, COLORS)
     dashed = ' ck-eager' if series.dashed else ''
@@ -123,12 +123,12 @@ def _draw(out: list[str], axis: _Axis, columns: list[int], series: Series, numbe
     for x, y, point in spots:
         low, high = axis.at(point.low), axis.at(point.high)
         lanes = counted(point.lanes, 'lane')
-        said = f'{series.name}, {lanes}: {point.median:,.4g} ({point.low:,.4g} to {point.high:,.4g})'
-        said += ', other results than one lane' if point.wrong else ''
+        details = f'{series.name}, {lanes}: {point.median:,.4g} ({point.low:,.4g} to {point.high:,.4g})'
+        details += ', other results than one lane' if point.wrong else ''
         dot = f'<circle class="ck-c{color}" cx="{x:g}" cy="{y:g}" r="4"/>'
         dot += f'<circle class="ck-wrong" cx="{x:g}" cy="{y:g}" r="8"/>' if point.wrong else ''
         whisker = f'M{x:g} {low:g}V{high:g}M{x - 3:g} {low:g}h6M{x - 3:g} {high:g}h6'
-        out.append(f'<g><title>{_safe(said)}</title><path class="ck-line ck-l{color}" d="{whisker}"/>{dot}</g>')
+        out.append(f'<g><title>{_safe(details)}</title><path class="ck-line ck-l{color}" d="{whisker}"/>{dot}</g>')
 
 
 def _legend(out: list[str], series: list[Series]) -> float:

@@ -1,4 +1,4 @@
-"""A recording's timeline as a figure of Matplotlib's, for those who have it; nothing else here needs it."""
+"""A recording's timeline as a Matplotlib figure. Only this module needs Matplotlib."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from capturekit.model.recording import Recording
 from capturekit.render.layout import COLORS, clean
 from capturekit.render.timeline import timed
 
-#: As the pictures and the page have them.
+#: The colours of the pictures and the page.
 _FACES = ('#4477aa', '#ee6677', '#228833', '#ccbb44', '#66ccee', '#aa3377', '#ee8866', '#44bb99', '#9aa3ad')
 
 
 def to_timeline_figure(recording: Recording) -> Any:
     """Draw a recording's timeline as a ``matplotlib.figure.Figure``: a row for each lane, a colour for each name.
 
-    It belongs to no window; ``figure.savefig('times.pdf')`` writes it.
+    It opens no window; ``figure.savefig('times.pdf')`` writes it.
 
     Raises:
         ImportError: Matplotlib is not installed.
@@ -54,5 +54,5 @@ def to_timeline_figure(recording: Recording) -> Any:
 
 
 def _literal(text: str) -> str:
-    """Text as it stands: Matplotlib reads what is between dollars as formulas."""
+    """Escape text, because Matplotlib reads what is between dollars as a formula."""
     return clean(text).replace('$', r'\$')

@@ -1,8 +1,8 @@
 """A recording as one page that needs nothing else: lanes as rows, with zoom, pan, details and search.
 
-The page draws on a canvas, and only what is in view, so that ten thousand nodes move as ten do. Without a mouse it is
-used by keys; what is selected is read aloud by screen readers. Where the recording has a timeline a switch lets the
-boxes lie at their times instead of in their order.
+The page draws on a canvas, and only what is in view, so that ten thousand nodes scroll as smoothly as ten. It can be
+used with the keyboard, and screen readers read the selection aloud. If the recording has a timeline, a switch places
+the boxes by their times instead of their order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from capturekit.render.layout import Box, Picture, clean, lay_out, place_of
 
 @cache
 def _part(name: str) -> str:
-    """The text of a file beside this one: the page with places for the rest, its style, its script."""
+    """The text of a file in this folder: the page's template, its style or its script."""
     from importlib.resources import files  # which takes longer to import than all pictures together
 
     return files(__name__.rpartition('.')[0]).joinpath(name).read_text(encoding='utf-8')
@@ -54,8 +54,8 @@ def _fault(recording: Recording) -> str:
     at = place_of(finding.at)
     source = '' if at is None else _source(at)
     line = f'<code>{escape(clean(f"{at.short}: {source}"))}</code>' if at is not None and source else ''
-    said = '\n'.join(clean(line) for line in str(finding.text).split('\n'))
-    return f'<div class="fault" role="alert">{escape(said)}{line}</div>\n'
+    message = '\n'.join(clean(line) for line in str(finding.text).split('\n'))
+    return f'<div class="fault" role="alert">{escape(message)}{line}</div>\n'
 
 
 def _source(at: Place) -> str:
@@ -68,7 +68,7 @@ def _source(at: Place) -> str:
 
 
 def to_frame(recording: Recording, height: int = 420) -> str:
-    """Make an HTML fragment that shows the page in a frame of its own, for a notebook."""
+    """Make an HTML fragment that shows the page in an iframe, for a notebook."""
     page = escape(to_html(recording), quote=True)
     return (
         f'<iframe title="capturekit recording" sandbox="allow-scripts" srcdoc="{page}" '
@@ -77,7 +77,7 @@ def to_frame(recording: Recording, height: int = 420) -> str:
 
 
 class _Words:
-    """Strings, each held once."""
+    """A table of strings, each stored once."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}

@@ -28,7 +28,7 @@ COLORS = 8
 _WAITS = re.compile(r'waits for lane (\d+)')
 #: Messages have several lines; a mark has one.
 _LINES = re.compile(r'\s*\n\s+')
-#: Characters that no XML, terminal or page should get: control characters, lone surrogates, changes of direction.
+#: Characters that are removed from all output: control characters, lone surrogates, changes of text direction.
 _UNFIT = re.compile('[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]')
 
 
@@ -43,7 +43,7 @@ class LaneRow:
 
 @dataclass
 class Box:
-    """A node, span or step; ``name`` is whole, ``short`` fits a label; ``after``: the boxes that arrows come from.
+    """A node, span or step. ``name`` is the full name, ``short`` fits a label; ``after``: the boxes before it.
 
     ``time`` is start and end in microseconds, where the picture has a timeline.
     """
@@ -73,7 +73,7 @@ class Box:
         return [word for word in (self.kind, self.where) if word and word != self.short]
 
     @property
-    def told(self) -> str:
+    def details(self) -> str:
         """All that is known, in lines."""
         lines = [f'#{self.number} {self.name}', self.kind if self.place is None else f'{self.kind} at {self.place}']
         return '\n'.join(map(clean, lines + [f'{key}: {value}' for key, value in self.detail]))
@@ -252,11 +252,11 @@ def _at(at: list[Any] | None) -> str:
     return '' if place is None else f' at {place}'
 
 
-def _told(value: object) -> str:
+def _value_text(value: object) -> str:
     if isinstance(value, (list, tuple)):
-        text = ', '.join(map(_told, value[:64]))
+        text = ', '.join(map(_value_text, value[:64]))
     elif isinstance(value, dict):
-        text = ', '.join(f'{key} {_told(item)}' for key, item in list(value.items())[:64])
+        text = ', '.join(f'{key} {_value_text(item)}' for key, item in list(value.items())[:64])
     else:
         text = f'{value:,}' if isinstance(value, int) and not isinstance(value, bool) else str(value)
     return clean(text) if len(text) <= 400 else clean(text[:399]) + '…'
@@ -273,7 +273,7 @@ def _nodes(recording: Recording) -> Boxes:
     for number, node in enumerate(recording.graph):
         kind, name = clean(node.kind), clean(node.name or node.kind)
         short = short_name(node.name) if node.name else kind
-        detail = [(clean(key), _told(value)) for key, value in node.detail.items()]
+        detail = [(clean(key), _value_text(value)) for key, value in node.detail.items()]
         boxes.append(Box(number, node.lane, kind, name, short, place_of(node.at), detail))
     if recording.arrows:
         return boxes, list(recording.arrows), False
@@ -343,7 +343,7 @@ def _guessed(recording: Recording, boxes: list[Box]) -> tuple[list[tuple[int, in
     return pairs, max(forks.values(), default=0) > 1
 
 
-# -- where they lie -------------------------------------------------------------------------------------------
+# -- positions ------------------------------------------------------------------------------------------------
 
 
 def _rows(recording: Recording, used: set[int | None]) -> list[LaneRow]:
@@ -396,7 +396,7 @@ def _arrows(boxes: list[Box], pairs: list[tuple[int, int]], rows: int) -> list[A
             way = 'along' if free(a.row, a.column, b.column) else 'between'
         else:
             ways = [way for way, row in (('fork', b.row), ('join', a.row)) if free(row, a.column, b.column)]
-            # up the rows, to the parent's, is where most joins go: together at the head
+            # most joins go up the rows to the parent's row, and meet at the head
             way = 'between' if not ways else ways[0] if a.row < b.row else ways[-1]
         arrows.append(Arrow(tail, head, way))
     return arrows

@@ -1,6 +1,6 @@
-"""A recording as a static SVG picture: lanes as rows, in bands one below the other, like lines of music.
+"""A recording as a static SVG picture: lanes are rows, in bands one below the other, like lines of music.
 
-Up to ``DENSE`` boxes have labels; more are small cells, coloured by name. Light or dark as the viewer prefers.
+Up to ``DENSE`` boxes have labels; more are small cells, coloured by name. It follows the viewer's light or dark theme.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _bands(picture: Picture, form: _Form) -> list[_Band]:
 
 
 def _route(arrow: Arrow, tail: Box, head: Box, form: _Form) -> list[tuple[float, int, float]]:
-    """The corners of an arrow's way: x in one endless band, row, and how far beside the middle of the row."""
+    """The corners of an arrow's path: x in one endless band, row, and the distance from the middle of the row."""
     gap = form.pitch - form.width
     start, end = tail.column * form.pitch + form.width, head.column * form.pitch
     down = start + gap * (0.12 + 0.06 * (tail.row % 4))
@@ -249,8 +249,8 @@ def _towards(start: tuple[float, float], end: tuple[float, float], radius: float
 def _draw_box(out: list[str], picture: Picture, form: _Form, box: Box, x: float, middle: float) -> None:
     top = middle - form.height / 2
     size = f'x="{x:g}" y="{top:g}" width="{form.width}" height="{form.height}"'
-    said = [picture.marks[number].line for number in box.marks]
-    title = f'<title>{_safe_lines([*box.told.splitlines(), *said])}</title>'
+    remarks = [picture.marks[number].line for number in box.marks]
+    title = f'<title>{_safe_lines([*box.details.splitlines(), *remarks])}</title>'
     if form is _CELLS:
         dot = f'<circle class="ck-mark" cx="{x + form.width:g}" cy="{top:g}" r="2.5"/>' if box.marks else ''
         out.append(f'<g>{title}<rect class="ck-c{box.color}" {size} rx="1.5"/>{dot}</g>')

@@ -1,7 +1,6 @@
 """A recording as text for the terminal: time runs down, each lane has a column, and forks and joins are drawn.
 
-Nodes of one name and line, one after the other on one lane, take one line together. Where there is a timeline, its
-table stands below.
+Consecutive nodes of one name and line on one lane share one line. If there is a timeline, its table follows.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def _drawn(picture: Picture) -> Iterator[str]:
             yield _crossing(len(titles), step, going, alive, tails, box.row)
         alive = going | {box.row}
         marks = ['●' if row == box.row else '│' if row in alive else ' ' for row in range(len(titles))]
-        told = _told(run, box, picture, (ranged, names, kinds))
+        told = _line_of(run, box, picture, (ranged, names, kinds))
         yield ''.join(f'{mark:<{step}}' for mark in marks).ljust(rails) + ' ' + told
 
 
@@ -93,7 +92,7 @@ def _padded(text: str, width: int) -> str:
     return text + ' ' * (width - width_of(text))
 
 
-def _told(run: _Run, box: Box, picture: Picture, widths: tuple[int, int, int]) -> str:
+def _line_of(run: _Run, box: Box, picture: Picture, widths: tuple[int, int, int]) -> str:
     number = f'{run.first}' if run.first == run.last else f'{run.first}-{run.last}'
     line = (
         f'{number:>{widths[0]}}  {_padded(_name(run, picture), widths[1])}  {_padded(fit(box.kind, 14), widths[2])}  '

@@ -186,8 +186,8 @@ def _draw_box(out: list[str], picture: Picture, scale: _Scale, box: Box, left: f
     start, end = (scale.x(min(max(at - left, 0.0), scale.across)) for at in box.time)
     width = max(end - start, 0.5)
     y = top + (scale.row - scale.height) / 2
-    said = [picture.marks[number].line for number in box.marks]
-    title = f'<title>{_safe_lines([*box.told.splitlines(), *said])}</title>'
+    remarks = [picture.marks[number].line for number in box.marks]
+    title = f'<title>{_safe_lines([*box.details.splitlines(), *remarks])}</title>'
     size = f'x="{start:g}" y="{y:g}" width="{width:g}" height="{scale.height}"'
     if scale.height < 20:
         out.append(f'<g>{title}<rect class="ck-c{box.color}" {size}/></g>')
@@ -224,10 +224,10 @@ def _below(out: list[str], picture: Picture, timeline: Timeline, y: float) -> fl
         boxes = [box for box in picture.boxes if box.row == number]
         lanes.append(f'{row.title}: busy {in_us(busy(boxes))}, {counted(len(boxes), "node")}, {row.story}')
     marks = [f'[{number}] {mark.line}' for number, mark in enumerate(picture.marks, 1)]
-    for told, style in ((lines, 'ck-text'), (lanes, 'ck-dim'), (marks, 'ck-text')):
-        more = [f'and {len(told) - _TOLD:,} more'] if len(told) > _TOLD else []
-        for line in told[:_TOLD] + more:
+    for texts, style in ((lines, 'ck-text'), (lanes, 'ck-dim'), (marks, 'ck-text')):
+        more = [f'and {len(texts) - _TOLD:,} more'] if len(texts) > _TOLD else []
+        for line in texts[:_TOLD] + more:
             y += 15
             out.append(f'<g><title>{_safe(line)}</title>{_text(_RIGHT, y, fit(line, room), style)}</g>')
-        y += 8 if told else 0
+        y += 8 if texts else 0
     return y + 8

@@ -35,7 +35,7 @@ def to_trace(recording: Recording, times: Sequence[tuple[float, float]] | None =
     for number, arrow in enumerate(picture.arrows):
         tail, head = picture.boxes[arrow.tail], picture.boxes[arrow.head]
         flow = {'cat': 'arrow', 'name': 'then', 'id': number, 'pid': 1}
-        # inside of the slices, so that both ends are bound to them
+        # inside of the slices, so that both ends of the flow belong to them
         at, to = spans[arrow.tail], spans[arrow.head]
         events.append({**flow, 'ph': 's', 'tid': tail.row, 'ts': at[0] + 0.9 * (at[1] - at[0])})
         events.append({**flow, 'ph': 'f', 'bp': 'e', 'tid': head.row, 'ts': to[0] + 0.1 * (to[1] - to[0])})

@@ -415,7 +415,7 @@ def test_host_functions_are_said_not_to_be_looked_into(cp: Any) -> None:
         cp.add(x, 1, out=x)
     found = cap.graph.races(observe=True)
     assert [node.kind for node in found.unknown] == ['host']
-    assert 'not looked into, 1 node:' in str(found)
+    assert 'not examined, 1 node:' in str(found)
     assert any('nothing was run' in note for note in found.notes)
 
 

@@ -369,7 +369,7 @@ def test_each_call_refused_in_turn_leaves_nothing(device: Watched) -> None:
             times = device.traced(g)
         except Untraceable as error:
             refused += 1
-            assert 'error 999 from cupti' in str(error) or 'does not tell which records' in str(error)
+            assert 'error 999 from cupti' in str(error) or 'does not show which records' in str(error)
         else:  # the number of a node that takes no time was not told
             assert len(times.nodes) == 6
         assert device.left() == [0, 0, 0, 0], f'call {call} of {total}'

@@ -34,9 +34,9 @@ def test_only_steps_count(monkeypatch: pytest.MonkeyPatch) -> None:
         now[0] += 10.0  # the run itself
         spent.begin()
         now[0] += 0.3
-        spent.must_go_on()
+        spent.check_limit()
         spent.end()
     spent.begin()
     now[0] += 0.3
     with pytest.raises(follow_time.TooLong):
-        spent.must_go_on()
+        spent.check_limit()

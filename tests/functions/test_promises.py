@@ -207,7 +207,7 @@ def test_an_eager_run_that_raises_is_told(cp: Any) -> None:
     for _ in range(3):
         graphed(cp.ones(2))
     setting.rate = 5.0
-    with pytest.raises(ck.CheckError, match='The eager run beside it raised KeyError') as told:
+    with pytest.raises(ck.CheckError, match='The eager run that it was compared with raised KeyError') as told:
         graphed(cp.ones(2))
     assert isinstance(told.value.__cause__, KeyError)
 

@@ -372,7 +372,7 @@ def test_a_namespace_out_of_reach_is_said() -> None:
     class Odd:
         __dict__ = ('not', 'a dictionary')  # type: ignore[assignment]
 
-    with pytest.raises(TypeError, match='out of reach'):
+    with pytest.raises(TypeError, match='can not be reached'):
         patching._namespace(Odd())
 
 

@@ -442,7 +442,7 @@ def test_the_recording_tells(sim: Any, tmp_path: Any) -> None:
     x = sim.arange(4.0)
     graph, _y = recorded(lambda: branches(sim, x))
     text = str(graph.recording)
-    assert 'priorities heeded' in text and 'priority -1, forked from lane 0' in text
+    assert 'priorities used' in text and 'priority -1, forked from lane 0' in text
     assert 'priority 0' not in text
     graph.recording.save(tmp_path / 'one.json')
     loaded = Recording.load(tmp_path / 'one.json')
@@ -455,8 +455,8 @@ def test_the_recording_tells(sim: Any, tmp_path: Any) -> None:
     assert Recording.from_json(old).lanes[1] == LaneRecord(**{**old['lanes'][1], 'priority': 0})
     for name in ('to_text', 'to_svg', 'to_html'):
         drawn = getattr(ck.render, name)(graph.recording)
-        assert 'priorities heeded' in drawn and 'priority -1, forked from lane 0' in drawn
-    assert 'priorities heeded' not in str(recorded(lambda: branches(sim, x, priority=None))[0].recording)
+        assert 'priorities used' in drawn and 'priority -1, forked from lane 0' in drawn
+    assert 'priorities used' not in str(recorded(lambda: branches(sim, x, priority=None))[0].recording)
 
 
 # -- the simulated device -------------------------------------------------------------------------------------------

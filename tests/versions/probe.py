@@ -92,7 +92,7 @@ def names() -> dict[str, Any]:
 
 def _is_a_library_away(why: str) -> bool:
     """Whether a module was found, and failed to load, for want of one of CUDA's libraries."""
-    return why.startswith('ImportError: ') and 'no module on the way' not in why
+    return why.startswith('ImportError: ') and 'is a module' not in why
 
 
 def _in_its_file(name: str) -> bool:
