@@ -114,8 +114,8 @@ class ByHand:
                 self._refused_to_pool(self.verdicts.refusal(verdict, "An allocation of CuPy's memory pool", None, rule))
 
     def _refused_to_pool(self, error: CaptureError) -> NoReturn:
-        refused(error)
         self.verdicts.has_refused(error)
+        refused(error)
         raise error
 
 

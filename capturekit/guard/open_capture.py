@@ -22,6 +22,7 @@ from capturekit.launch.caller import Caller
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.plan import Feed
 from capturekit.model import counters
+from capturekit.model.causes import Causes
 from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import Lane, LedgerCapture
 from capturekit.model.recording import LaneRecord, Recording, Step
@@ -56,6 +57,8 @@ class Live:
     uploads: dict[int, Any] = field(default_factory=dict)
     trace: Trace | None = None
     refused: list[Step] = field(default_factory=list)
+    #: What went wrong in the block so far: the exception that ends the block is told with it.
+    causes: Causes = field(default_factory=Causes)
     begun: float = field(default_factory=time.perf_counter)
     #: CuPy's hook that tells of allocations, in a capture that was begun by hand.
     pool_hook: Any = None

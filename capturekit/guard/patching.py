@@ -160,8 +160,8 @@ def _wrapper(
         try:
             return verb(original, *args, **kwargs)
         except CaptureError as error:
-            refused(error)
             has_refused(error)
+            refused(error)
             raise
 
     if isinstance(original, type):
@@ -187,8 +187,8 @@ def _property(
         try:
             return verb(getter, self)
         except CaptureError as error:
-            refused(error)
             has_refused(error)
+            refused(error)
             raise
 
     return property(get, doc=getattr(original, '__doc__', None))

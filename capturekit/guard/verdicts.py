@@ -12,6 +12,7 @@ from capturekit.guard.manual_remedies import without_cap
 from capturekit.guard.open_capture import Live
 from capturekit.guard.state import State
 from capturekit.model import errors
+from capturekit.model.causes import PROGRAM
 from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import LEGACY_HANDLES, EventState, Verdict
 from capturekit.model.rules import RULES, CaptureStatus, Code, Effect, FromElsewhere, Mode, Operation, Rule
@@ -53,10 +54,18 @@ class Verdicts:
     def has_refused(self, error: CaptureError) -> None:
         """Remember that a verb has raised, in case the block goes on."""
         mine = self.state.mine()
+        told = self.state.threads.get(threading.get_ident()) or list(self.state.lives.values())
+        if told and all(live.memory is None for live in (told if mine is None else [mine])):
+            error.remedy = without_cap(error.remedy)
         if mine is not None:
-            if mine.memory is None:
-                error.remedy = without_cap(error.remedy)
             mine.refusal(error)
+            if mine.caller is not None:
+                return  # a graphed function is being recorded: its caller gets an eager run instead
+        for live in told:
+            if live.caller is None:
+                live.causes.hear(error)
+                live.causes.tell(error)
+        PROGRAM.hear(error)
 
     def start(self, check: bool = True) -> Live | None:
         """What every verb does first: see whether this thread has a capture, and whether it is still good."""

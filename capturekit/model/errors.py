@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from capturekit.model.causes import Cause, told
 from capturekit.model.source_line import Place
 
 #: How notebooks show an error that has a recording, by MIME type: filled by capturekit.render, a higher package.
@@ -57,9 +58,12 @@ class CaptureError(RuntimeError):
         subject: the stream or event that the call addressed, in words: ``'lane 1 (stream 0x55d0, forked at
             train.py:38)'``.
         recording: the :class:`~capturekit.model.recording.Recording` of the capture that it ended, as far as it came,
-        or of
-            the graph that it stopped; else None.
+            or of the graph that it stopped; else None.
+        earlier: what went wrong before it, the first one first: refusals that the code caught, and the exception whose
+            cleanup was refused (:class:`~capturekit.model.causes.Cause`). The message begins with these.
     """
+
+    earlier: tuple[Cause, ...] = ()
 
     def __init__(
         self,
@@ -86,6 +90,12 @@ class CaptureError(RuntimeError):
         self.recording: Any = None
 
     def __str__(self) -> str:
+        if not self.earlier:
+            return self.own_text()
+        return '\n  '.join([*told(self.earlier), f'Then: {self.own_text()}'])
+
+    def own_text(self) -> str:
+        """The message without what came before."""
         what = self.operation
         if self.subject:
             what += f' on {self.subject}'
