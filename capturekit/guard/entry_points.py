@@ -185,6 +185,8 @@ ENTRIES: tuple[Entry, ...] = (
     Entry('cupy.cuda.memory.MemoryPool', 'malloc', 'allocators.pool_malloc', 'sealed'),
     Entry('cupy.cuda', 'alloc_pinned_memory', 'verdicts.unsafe', 'function'),
     Entry('cupy.cuda.pinned_memory', 'alloc_pinned_memory', 'verdicts.unsafe', 'function'),
+    Entry('cupy.cuda.profiler', 'start', 'verdicts.unsafe', 'function'),
+    Entry('cupy.cuda.profiler', 'stop', 'verdicts.unsafe', 'function'),
     *_functions('waits.runtime_stream_synchronize', 'streamSynchronize'),
     *_functions('waits.runtime_stream_query', 'streamQuery'),
     *_functions('events.runtime_stream_wait_event', 'streamWaitEvent'),

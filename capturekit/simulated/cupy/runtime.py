@@ -173,11 +173,13 @@ def _deviceEnsurePeerAccess(peerDevice: int) -> None:
 
 
 def profilerStart() -> None:
-    """Do nothing: there is no profiler."""
+    """Be an unsafe call, as on a GPU, and do nothing else: there is no profiler."""
+    calls.ask(calls.device().unsafe_call, 'profilerStart')
 
 
 def profilerStop() -> None:
-    """Do nothing: there is no profiler."""
+    """Be an unsafe call, as on a GPU, and do nothing else: there is no profiler."""
+    calls.ask(calls.device().unsafe_call, 'profilerStop')
 
 
 # -- memory ---------------------------------------------------------------------------------------------------
