@@ -57,6 +57,7 @@ class ManualCaptures:
 
     def _begin(self, call: str, ptr: int, mode: Any, go: Callable[[], Any], stream: Any = None) -> Any:
         with self.state.lock:
+            self.verdicts.give_way()
             self.verdicts.start()
             self.outside.release(ptr)
             verdict = self.verdicts.judge(_O.BEGIN_CAPTURE, stream=ptr)

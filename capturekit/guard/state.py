@@ -22,8 +22,12 @@ class State:
         self.ledger = Ledger()
         self.installation = Installation()
         self.lock = threading.RLock()
-        #: Told whenever a capture has closed.
+        #: Told whenever a capture has closed, and whenever a call is over that would have lost one.
         self.closed = threading.Condition(self.lock)
+        #: How many calls of threads without a capture wait for captures to close.
+        self.waiting = 0
+        #: Such calls that are made right now: the thread and the device of each.
+        self.under_way: list[tuple[int, int]] = []
         #: The open captures, by what the ledger knows of each; and those of each thread, the innermost last.
         self.lives: dict[LedgerCapture, Live] = {}
         self.threads: dict[int, list[Live]] = {}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import linecache
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from capturekit.guard.manual_remedies import without_cap
@@ -20,6 +22,8 @@ from capturekit.model.source_line import Place, here
 
 #: Seconds that another thread's device-wide synchronisation waits for captures to close.
 WAIT_SECONDS = 60.0
+#: Seconds that a capture which is about to begin lets such a synchronisation go first.
+MOMENT = 0.1
 
 _O = Operation
 #: What concerns one device: the current one, where none is named.
@@ -39,7 +43,8 @@ class Verdicts:
             self._meet(event)
         if operation in _OF_A_DEVICE or ids.get('stream') in LEGACY_HANDLES:
             ids.setdefault('device', self.state.current_device())
-        return self.state.ledger.judge(operation, thread=threading.get_ident(), **ids)
+        verdict = self.state.ledger.judge(operation, thread=threading.get_ident(), **ids)
+        return replace(verdict, asked=(operation, ids)) if verdict.lost else verdict
 
     def _meet(self, event: int) -> None:
         ledger = self.state.ledger
@@ -176,8 +181,8 @@ class Verdicts:
             if verdict.rule.from_elsewhere is FromElsewhere.RELAXED:
                 return self._relaxed(go)
             if self.state.mine() is None and verdict.rule.from_elsewhere is FromElsewhere.WAITS:
-                self._wait(verdict, call)
-                return go()
+                with self.turn(call, self._again(verdict), self.state.current_device()):
+                    return go()
         if verdict.answer.effect is Effect.ESCAPES and self.state.mine() is None:
             return go()
         if verdict.answer.refused and not verdict.answer.loses and self.state.mine() is None and not verdict.lost:
@@ -192,15 +197,65 @@ class Verdicts:
         finally:
             device.exchange_thread_mode(old)
 
-    def _wait(self, verdict: Verdict, call: str) -> None:
-        """Block this thread until the captures that a call would lose are closed; none of them is its own."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        with self.state.closed:
-            while any(c in self.state.lives for c in verdict.lost):
+    # -- calls of other threads and captures take turns ---------------------------------------------------------------
+
+    def _again(self, verdict: Verdict) -> Callable[[], Verdict]:
+        """Return what judges a call once more, after a wait: other captures may have begun meanwhile."""
+        asked = verdict.asked
+        return lambda: verdict if asked is None else self.judge(asked[0], **asked[1])
+
+    @contextmanager
+    def turn(self, call: str, judge: Callable[[], Verdict], device: int) -> Iterator[None]:
+        """Wait until a call loses no capture, and let no capture of another thread begin on the device meanwhile.
+
+        Its thread has no capture. The call is judged again whenever a capture has closed.
+        """
+        state, way = self.state, (threading.get_ident(), device)
+        with state.closed:
+            self._wait(call, judge)
+            state.under_way.append(way)
+        try:
+            yield
+        finally:
+            with state.closed:
+                state.under_way.remove(way)
+                state.closed.notify_all()
+
+    def _wait(self, call: str, judge: Callable[[], Verdict]) -> None:
+        """Block this thread until a call loses no capture any more."""
+        state, deadline = self.state, time.monotonic() + WAIT_SECONDS
+        verdict = judge()
+        if not self._lost(verdict):
+            return
+        state.waiting += 1
+        try:
+            while self._lost(verdict):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise _waited_too_long(verdict, call)
-                self.state.closed.wait(left)
+                state.closed.wait(left)
+                verdict = judge()
+        finally:
+            state.waiting -= 1
+
+    def _lost(self, verdict: Verdict) -> bool:
+        return any(capture in self.state.lives for capture in verdict.lost)
+
+    def give_way(self) -> None:
+        """Before a capture begins, let calls of other threads end that would lose it.
+
+        Those that still wait for captures to close go first, or two threads with captures back to back would keep them
+        for ever. But they get a moment only, because what they wait for may itself wait for this capture.
+        """
+        state, me, device = self.state, threading.get_ident(), self.state.current_device()
+
+        def free() -> bool:
+            return not any(thread != me and where == device for thread, where in state.under_way)
+
+        with state.closed:
+            state.closed.wait_for(free, WAIT_SECONDS)
+            if state.waiting and state.mine() is None:
+                state.closed.wait_for(lambda: not state.waiting and free(), MOMENT)
 
     def unsafe(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Calls that the mode of a capture may keep away."""
