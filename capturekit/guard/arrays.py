@@ -81,6 +81,8 @@ class Arrays:
                 return self._given_back(mine, array, order, out)
             if array.size and (captured or ours):
                 self.verdicts.refuse_read(where.ptr if captured else None)
+            if array.size:
+                self.verdicts.refuse_read_elsewhere('ndarray.get()', array.data.mem)
             if mine is not None:
                 self.outside.release(where.ptr)
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=where.ptr)

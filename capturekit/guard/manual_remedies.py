@@ -35,7 +35,8 @@ REMEDIES: dict[str, str] = {
 #: Remedies by their text, and parts of others.
 _INSTEAD = {RULES[name].remedy: words for name, words in REMEDIES.items()} | {
     VARIANTS['work-on-another-device'].remedy: 'Fork a stream of that device, `side.wait_event(origin.record())`, and '
-    'make it current there.'
+    'make it current there.',
+    VARIANTS['host-read-elsewhere'].remedy: 'Read it after `graph.launch()`: hand it to this thread then.',
 }
 _PARTS = (
     ('`cap.join(stream)`, or ', ''),

@@ -62,6 +62,8 @@ class Live:
     begun: float = field(default_factory=time.perf_counter)
     #: CuPy's hook that tells of allocations, in a capture that was begun by hand.
     pool_hook: Any = None
+    #: Memory that was allocated on lanes of such a capture: addresses, each with the identity of CuPy's object.
+    pooled: set[tuple[int, int]] = field(default_factory=set)
     #: Where a call of a graphed function is recorded: its caller's streams.
     caller: Caller | None = None
     outside: OutsideRecord = field(default_factory=OutsideRecord)
@@ -119,6 +121,12 @@ class Live:
     def home(self) -> int:
         """The device of the origin."""
         return self.capture.origin.device
+
+    def records(self, mem: Any) -> bool:
+        """Whether a memory object of CuPy's was given to work that is only being recorded."""
+        if self.memory is not None:
+            return self.memory.recorded_into(mem)
+        return (int(mem.ptr), id(mem)) in self.pooled
 
     def lane_of(self, stream: Any) -> Lane | None:
         """The lane that a stream object is in this capture."""

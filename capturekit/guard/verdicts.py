@@ -17,7 +17,7 @@ from capturekit.model import errors
 from capturekit.model.causes import PROGRAM
 from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import LEGACY_HANDLES, EventState, Verdict
-from capturekit.model.rules import RULES, CaptureStatus, Code, Effect, FromElsewhere, Mode, Operation, Rule
+from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Code, Effect, FromElsewhere, Mode, Operation, Rule
 from capturekit.model.source_line import Place, here
 
 #: Seconds that another thread's device-wide synchronisation waits for captures to close.
@@ -169,6 +169,24 @@ class Verdicts:
             rule=f'{rule.says} (float(), int(), bool(), print(), cp.asnumpy() and boolean masks read like this).',
             remedy=rule.remedy,
             cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
+        )
+
+    def refuse_read_elsewhere(self, call: str, mem: Any) -> None:
+        """Refuse to read memory on the host that another thread's open capture was given for work that has not run."""
+        others = [live for live in self.state.lives.values() if live.thread != threading.get_ident()]
+        if not others:
+            return
+        with self.state.inside():  # a pool may be asked for a block, to see which one it is
+            live = self._relaxed(lambda: next((one for one in others if one.records(mem)), None))
+        if live is None:
+            return
+        rule = VARIANTS['host-read-elsewhere']
+        raise rule.error(
+            call,
+            subject=f'an array of the capture that was begun at {live.at}',
+            location=here(),
+            rule=f'{rule.says}.',
+            remedy=rule.remedy,
         )
 
     def carry_out(self, verdict: Verdict, call: str, ptr: int | None, go: Callable[[], Any]) -> Any:

@@ -483,6 +483,13 @@ VARIANTS: dict[str, Rule] = {
         'This capture belongs to a `with ck.capture()` block',
         'Leave the block instead: its end is the end of the capture.',
     ),
+    # nothing refuses this one: the host would read what lay there before
+    'host-read-elsewhere': replace(
+        RULES['host-read'],
+        says='Another thread is only recording the work that computes this array: the host would read what was in its '
+        'memory before',
+        remedy='Read it after `cap.graph.launch()`: hand it to this thread then.',
+    ),
     'dlpack-legacy': Rule(
         'dlpack-legacy',
         errors.LegacyStreamError,
