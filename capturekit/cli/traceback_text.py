@@ -18,9 +18,9 @@ from typing import Any
 import numpy
 
 from capturekit.cli.terminal import paint
-from capturekit.model.causes import PROGRAM, Cause, full, notes, shown_with
+from capturekit.model.causes import PROGRAM, Cause, full, notes, shown_with, way_of
 from capturekit.model.errors import CaptureError
-from capturekit.model.source_line import Place, is_foreign_frame
+from capturekit.model.source_line import Place
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _NUMPY = os.path.dirname(os.path.abspath(numpy.__file__)) + os.sep
@@ -106,10 +106,10 @@ def threads_shown(whole: bool) -> Iterator[None]:
 def _show_chain(error: BaseException, seen: set[int]) -> None:
     """Print an exception and, before it, what it came from; without frames that are not the user's."""
     seen.add(id(error))
-    before = error.__cause__
-    words = _FROM
-    if before is None and not error.__suppress_context__:
-        before, words = error.__context__, _DURING
+    before, words = _came_from(error)
+    while before is not None and id(before) not in seen and not _way(before):
+        seen.add(id(before))  # raised and caught below the user's lines
+        before, words = _came_from(before)
     if before is not None and id(before) not in seen:
         _show_chain(before, seen)
         print(f'\n{words}\n', file=sys.stderr)
@@ -119,6 +119,18 @@ def _show_chain(error: BaseException, seen: set[int]) -> None:
     error.__cause__ = error.__context__ = None
     _trim(error, set())
     _as_python(error)
+
+
+def _came_from(error: BaseException) -> tuple[BaseException | None, str]:
+    """Return what Python shows before an exception, and its words between the two."""
+    if error.__cause__ is not None:
+        return error.__cause__, _FROM
+    return (None if error.__suppress_context__ else error.__context__), _DURING
+
+
+def _way(error: BaseException) -> list[Place]:
+    """Return the user's lines that an exception has come through."""
+    return [place for place in way_of(error) if place.file not in _RUNPY]
 
 
 def _as_python(error: BaseException) -> None:
@@ -137,11 +149,7 @@ def _without_earlier(error: BaseException, known: list[str]) -> None:
 
 
 def _show_refusal(error: CaptureError) -> None:
-    frames = []
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if not is_foreign_frame(frame) and frame.f_code.co_filename not in _RUNPY:
-            frames.append(Place(frame.f_code.co_filename, line, frame.f_code.co_name))
-    _print_frames(frames)
+    _print_frames(_way(error))
     name = paint(type(error).__name__, 'error', sys.stderr)
     print(f'{name}: {error.own_text()}', *getattr(error, '__notes__', ()), sep='\n', file=sys.stderr)
 

@@ -88,7 +88,7 @@ def cause_of(error: BaseException, frames: tuple[Place, ...] = ()) -> Cause:
     own = getattr(error, 'own_text', None)
     if own is not None:
         return Cause(type(error).__name__, getattr(error, 'location', None), own(), True, frames)
-    return Cause(type(error).__name__, raised_at(error), str(error), False, frames or _way_of(error))
+    return Cause(type(error).__name__, raised_at(error), str(error), False, frames or way_of(error)[-_DEEPEST:])
 
 
 def told(causes: Iterable[Cause]) -> list[str]:
@@ -133,11 +133,11 @@ def _frames(frame: FrameType | None) -> tuple[Place, ...]:
     return tuple(reversed(found))
 
 
-def _way_of(error: BaseException) -> tuple[Place, ...]:
+def way_of(error: BaseException) -> tuple[Place, ...]:
     """Return the user's lines that an exception has come through, the outermost first."""
     found: list[Place] = []
     trace = error.__traceback__
-    while trace is not None and len(found) < _DEEPEST:
+    while trace is not None:
         if not is_foreign_frame(trace.tb_frame):
             code = trace.tb_frame.f_code
             found.append(Place(code.co_filename, trace.tb_lineno, code.co_name))

@@ -490,6 +490,12 @@ VARIANTS: dict[str, Rule] = {
         'memory before',
         remedy='Read it after `cap.graph.launch()`: hand it to this thread then.',
     ),
+    # of captures that a script begins by hand: those of a block upload such values past the capture
+    'host-values': replace(
+        RULES['host-write'],
+        says='CuPy copies values of the host to the device here, once and now, and a launch would not do that again',
+        remedy='Make the array before `begin_capture()`.',
+    ),
     'dlpack-legacy': Rule(
         'dlpack-legacy',
         errors.LegacyStreamError,
