@@ -233,11 +233,11 @@ def streamSynchronize(stream: int) -> None:
 
 
 def streamAddCallback(stream: int, callback: Callable[..., Any], arg: int, flags: int = 0) -> None:
-    calls.ask(calls.device().add_callback, stream, lambda: callback(stream, 0, arg))
+    calls.ask(calls.device().add_callback, stream, lambda: calls.of_cuda(lambda: callback(stream, 0, arg)))
 
 
 def launchHostFunc(stream: int, callback: Callable[[Any], Any], arg: Any) -> None:
-    calls.ask(calls.device().launch_host_func, stream, lambda: callback(arg))
+    calls.ask(calls.device().launch_host_func, stream, lambda: calls.of_cuda(lambda: callback(arg)))
 
 
 def _launchHostFuncUnmanaged(stream: int, func_arg: tuple[Callable[[Any], Any], Any]) -> None:
