@@ -37,8 +37,8 @@ class Entry:
     """One entry point: ``kind`` is method, property, function, attribute (of instances), maker (a class's ``__new__``)
     or (of a C type) sealed.
 
-    ``code`` is a Python function whose code is replaced, so that it is met by whatever name it was imported; where
-    its code is shared by others or keeps variables (the stand-in), it is replaced by name like any function.
+    ``code`` is a Python function whose code is replaced, so that it is met by whatever name it was imported; what is
+    written in C is replaced by name like any function.
 
     ``also``: a second holder of the same thing, where that is a different object. ``loaded``: a module that is not
     imported for our sake; without it the entry is left out.
