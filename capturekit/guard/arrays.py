@@ -76,10 +76,9 @@ class Arrays:
             mine = self.verdicts.start()
             lane = self.state.ledger.lane(where.ptr)
             captured = lane is not None and lane.capture in self.state.lives
-            ours = mine is not None and mine.memory is not None and self._in_graph(mine, array)
             if mine is not None and mine.parts.answers is not None:
                 return self._given_back(mine, array, order, out)
-            if array.size and (captured or ours):
+            if array.size and (captured or (mine is not None and self._in_graph(mine, array))):
                 self.verdicts.refuse_read(where.ptr if captured else None)
             if array.size:
                 self.verdicts.refuse_read_elsewhere('ndarray.get()', array.data.mem)

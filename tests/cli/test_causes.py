@@ -139,7 +139,7 @@ def test_a_refusal_that_did_no_harm_is_not_shown(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stderr.count('\n')) == (0, 1)
 
 
-def test_a_destructor_s_refusal_is_shown_with_the_user_s_lines_only(tmp_path: Path) -> None:
+def test_a_refusal_of_a_destructor_is_shown_in_short(tmp_path: Path) -> None:
     body = 'class Held:\n    def __del__(self): stream.synchronize()  # first\nheld = Held()\ndel held'
     ran = run(tmp_path, by_hand(body, 'record()'))
     assert 'Exception ignored in' in ran.stderr and 'patching.py' not in ran.stderr

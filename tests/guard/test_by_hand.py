@@ -236,7 +236,7 @@ def test_no_remedy_names_what_the_script_has_not(watched: Any, call: str) -> Non
 VALUES = ('set', 'array', 'asarray', 'list as an index', 'mask as an index', 'assigned list')
 
 
-def test_values_of_the_host_beside_the_capture_and_scalars_in_it_pass(watched: Any) -> None:
+def test_scalars_and_arrays_of_the_device_pass(watched: Any) -> None:
     cp = watched
     x, other = cp.arange(4.0), cp.cuda.Stream(non_blocking=True)
     s = cp.cuda.Stream(non_blocking=True)

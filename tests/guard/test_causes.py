@@ -112,7 +112,7 @@ def of_helper_thread(cap: Any, y: Any) -> None:
 @pytest.mark.parametrize(
     'body', [undefined, suppressed, left_out, closed_generator, joined, inner_block, of_helper_thread]
 )
-def test_a_later_exception_is_told_with_the_refusal_that_was_caught(cp: Any, body: Any) -> None:
+def test_a_later_exception_is_told_with_the_caught_refusal(cp: Any, body: Any) -> None:
     error = of_block(cp, body)
     assert not isinstance(error, ck.CaptureError)
     assert named(error) == [line(f'read by {body.__name__}')]
@@ -135,7 +135,7 @@ def test_a_later_refusal_is_told_with_the_first(cp: Any) -> None:
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
-def test_a_lane_that_was_not_joined_is_told_with_the_refusal_that_kept_it_from_it(cp: Any) -> None:
+def test_an_open_lane_is_told_with_the_refusal_that_left_it_open(cp: Any) -> None:
     side = cp.cuda.Stream(non_blocking=True)
 
     def body(cap: Any, y: Any) -> None:
@@ -151,7 +151,7 @@ def test_a_lane_that_was_not_joined_is_told_with_the_refusal_that_kept_it_from_i
     assert named(error)[0] == line('kept')
 
 
-def test_refusals_of_one_line_are_told_once_and_of_many_lines_in_short(cp: Any) -> None:
+def test_a_line_is_told_once_and_many_lines_in_short(cp: Any) -> None:
     def body(cap: Any, y: Any) -> None:
         for _ in range(10):
             with contextlib.suppress(Exception):
@@ -225,7 +225,7 @@ def zero() -> int:
 
 
 @pytest.mark.parametrize('body', [in_finally, in_exit, in_manager, before_raise])
-def test_a_refused_cleanup_names_the_exception_that_led_to_it(cp: Any, body: Any) -> None:
+def test_a_refused_cleanup_names_what_led_to_it(cp: Any, body: Any) -> None:
     error = of_block(cp, body)
     assert isinstance(error, ck.SynchronizationError)
     assert str(error).startswith('First, ZeroDivisionError was raised at test_causes.py')

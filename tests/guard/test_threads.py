@@ -252,8 +252,8 @@ def test_another_thread_reads_what_is_there_already(sim: Any) -> None:
     assert found == [[0, 2, 4, 6]]
 
 
-def test_memory_that_a_capture_by_hand_gave_back_is_read_by_others(sim: Any) -> None:
-    """What was freed in the block, and given to somebody else since, has nothing to do with the capture."""
+def test_freed_memory_of_a_capture_by_hand_is_forgotten(sim: Any) -> None:
+    """What was freed, and may be somebody else's by now, has nothing to do with the capture."""
     x, stream = sim.arange(8, dtype='f8'), sim.cuda.Stream(non_blocking=True)
     with watch(), stream:
         stream.begin_capture()

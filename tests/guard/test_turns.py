@@ -67,7 +67,7 @@ class Recorder:
 
 
 @pytest.mark.parametrize('call', CALLS)
-def test_a_wait_is_judged_again_when_another_capture_is_open_by_then(sim: Any, call: str) -> None:
+def test_a_wait_is_judged_again_when_another_capture_is_open(sim: Any, call: str) -> None:
     x = sim.arange(8.0)
     first, second = Recorder(sim, x, 2), Recorder(sim, x, 3)
     first.begin()
@@ -141,7 +141,7 @@ def test_a_capture_begins_when_a_device_wide_call_is_over(sim: Any) -> None:
     assert called == [None]
 
 
-def test_a_capture_does_not_wait_for_what_waits_for_another_capture(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_gives_way_for_a_moment_only(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait is not over before the first capture is closed, and that may need the second one."""
     monkeypatch.setattr(verdicts, 'MOMENT', 0.01)
     x = sim.arange(8.0)

@@ -31,7 +31,7 @@ def test_lanes_are_ordered_by_events_of_theirs(cp: Any) -> None:
 
 
 @pytest.mark.parametrize('call', ['synchronize', 'done'])
-def test_what_a_lane_can_not_answer_is_refused_and_its_remedy_runs(cp: Any, call: str) -> None:
+def test_what_a_lane_can_not_answer_is_refused(cp: Any, call: str) -> None:
     """The remedy, word for word, with a lane in the place of its streams."""
     x = cp.arange(4.0)
     with ck.capture() as cap:
