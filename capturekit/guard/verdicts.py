@@ -219,8 +219,8 @@ class Verdicts:
 
     def _again(self, verdict: Verdict) -> Callable[[], Verdict]:
         """Return what judges a call once more, after a wait: other captures may have begun meanwhile."""
-        asked = verdict.asked
-        return lambda: verdict if asked is None else self.judge(asked[0], **asked[1])
+        asked, rule = verdict.asked, verdict.rule  # its words may be those of a special case
+        return lambda: verdict if asked is None else replace(self.judge(asked[0], **asked[1]), rule=rule)
 
     @contextmanager
     def turn(self, call: str, judge: Callable[[], Verdict], device: int) -> Iterator[None]:

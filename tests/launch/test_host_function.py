@@ -18,6 +18,7 @@ from capturekit.model.causes import PROGRAM
 @pytest.fixture
 def unraisable(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[BaseException]]:
     """What is raised where nobody can catch it."""
+    PROGRAM.clear()
     found: list[BaseException] = []
     monkeypatch.setattr(sys, 'unraisablehook', lambda told: found.append(told.exc_value))
     yield found
