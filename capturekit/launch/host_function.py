@@ -38,9 +38,9 @@ class HostFunction:
             raise told from error
 
     def _told(self, error: Exception) -> errors.UnsupportedCallError:
-        where = '' if self.at is None else f', which was recorded at {self.at},'
+        where = '' if self.at is None else f' (recorded at {self.at})'
         return errors.UnsupportedCallError(
-            f'The host function {self.__name__}(){where} calls CuPy',
+            f'A call of CuPy in the host function {self.__name__}(){where}',
             location=raised_at(error) or self.at,
             rule='A launch calls it in a thread of CUDA, where every call of CUDA is refused (cudaErrorNotPermitted).',
             remedy=f'Let it use memory of the host only. Call CuPy after `{self.launch}` and a wait for the stream.',

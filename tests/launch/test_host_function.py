@@ -52,7 +52,7 @@ def test_a_host_function_that_calls_cupy_is_told_so(cp: Any, unraisable: list[Ba
     assert np.array_equal(z.get(), np.arange(4.0) * 2 + 1)
     (told,) = unraisable
     assert isinstance(told, ck.UnsupportedCallError)
-    assert told.operation.startswith('The host function report(), which was recorded at test_host_function.py')
+    assert told.operation.startswith('A call of CuPy in the host function report() (recorded at test_host_function.py')
     assert told.location is not None and told.location.line in (_line(called), _line(report) + 1)
     assert 'Call CuPy after `cap.graph.launch()`' in told.remedy
     assert [cause.name for cause in PROGRAM.found] == ['UnsupportedCallError']
