@@ -28,7 +28,8 @@ from capturekit.cli.terminal import (
     tell_of_crashes,
     unwritable,
 )
-from capturekit.cli.traceback_text import show
+from capturekit.cli.traceback_text import show, show_left, show_unended, threads_shown
+from capturekit.model.causes import PROGRAM
 from capturekit.model.counted import counted
 from capturekit.model.recording import Recording
 
@@ -302,14 +303,18 @@ def _guarded(program: _Program, whole: bool) -> int:
     from capturekit.model.counters import aloud
 
     tell_of_crashes()
-    with as_main(program.argv, program.folder), aloud(), watch():
+    PROGRAM.clear()
+    with as_main(program.argv, program.folder), aloud(), watch(), threads_shown(whole):
         try:
             program.go()
             join_threads()
             for live in GUARD.lives.values():
+                show_unended(live.causes.found)
                 _say(f'the capture begun at {live.at} was never ended: it made no graph')
             return 0
-        except SystemExit:
+        except SystemExit as leaving:
+            if leaving.code not in (None, 0):
+                show_left(PROGRAM.before())
             raise
         except _Wrong as wrong:
             _say(str(wrong))

@@ -20,6 +20,7 @@ from capturekit.driver.node_reader import NodeInfo
 from capturekit.driver.node_writer import Change
 from capturekit.launch.at_exit import close_at_end
 from capturekit.launch.graph_memory import GraphMemory
+from capturekit.launch.host_function import HostFunction
 from capturekit.launch.plan import Plan
 from capturekit.model.counted import counted
 from capturekit.model.errors import ClosedError, CudaCallError, UpdateError
@@ -178,7 +179,8 @@ class Changeable:
         if not callable(fn):
             raise TypeError(f'set_host() takes a function, got {type(fn).__name__}')
         with self._changing('Graph.set_host()', node, 'host') as at:
-            call = lambda: fn(arg)  # noqa: E731
+            host = HostFunction(fn, here(), 'graph.launch()')
+            call = lambda: host(arg)  # noqa: E731
             self._apply(at, lambda: self._device.set_host(self._made.graph, at.handle, call), [])
 
     def set_event(self, node: Node | int, event: Any) -> None:

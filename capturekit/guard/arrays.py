@@ -23,7 +23,7 @@ from capturekit.model import errors
 from capturekit.model.counted import counted
 from capturekit.model.host_reads import signature
 from capturekit.model.ledger import LEGACY_HANDLES
-from capturekit.model.rules import RULES, Code, Operation
+from capturekit.model.rules import RULES, VARIANTS, Code, Operation, Rule
 from capturekit.model.source_line import here
 
 _O = Operation
@@ -76,11 +76,12 @@ class Arrays:
             mine = self.verdicts.start()
             lane = self.state.ledger.lane(where.ptr)
             captured = lane is not None and lane.capture in self.state.lives
-            ours = mine is not None and mine.memory is not None and self._in_graph(mine, array)
             if mine is not None and mine.parts.answers is not None:
                 return self._given_back(mine, array, order, out)
-            if array.size and (captured or ours):
+            if array.size and (captured or (mine is not None and self._in_graph(mine, array))):
                 self.verdicts.refuse_read(where.ptr if captured else None)
+            if array.size:
+                self.verdicts.refuse_read_elsewhere('ndarray.get()', array.data.mem)
             if mine is not None:
                 self.outside.release(where.ptr)
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=where.ptr)
@@ -136,23 +137,18 @@ class Arrays:
             mine = self.verdicts.start()
             lane = self.state.ledger.lane(where.ptr)
             if array.size and (mine is not None or (lane is not None and lane.capture in self.state.lives)):
-                rule = RULES['host-write']
-                raise rule.error(
-                    'ndarray.set()',
-                    stream=where.ptr,
-                    lane=None if lane is None else lane.number,
-                    subject=self.verdicts.subject(where.ptr),
-                    location=here(),
-                    rule=f'{rule.says}.',
-                    remedy=rule.remedy,
-                    cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
-                )
+                raise self._host_write(RULES['host-write'], 'ndarray.set()', where.ptr)
         return original(array, arr, stream)
 
     def array_from(self, original: Callable[..., Any], obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Make an array from values of the host. They are uploaded at once, and the graph keeps them."""
-        mine = self.state.mine()
-        if mine is None or mine.memory is None or isinstance(obj, self.state.platform.cupy.ndarray):
+        mine, kind = self.state.mine(), self.state.platform.cupy.ndarray
+        if mine is None or isinstance(obj, kind):
+            return original(obj, *args, **kwargs)
+        if mine.memory is None:
+            of_host = not hasattr(obj, '__cuda_array_interface__') and not _is_scalar(obj)
+            if of_host and not _holds_arrays(obj, kind):
+                self._refuse_values(mine, obj, 'cupy.array()')
             return original(obj, *args, **kwargs)
         with self.state.lock:
             self.verdicts.check(mine)
@@ -169,6 +165,27 @@ class Arrays:
             if mine.parts.answers is None:
                 return array
         return array.copy(order='K')  # the work may change it, but every launch must start from the upload
+
+    def _refuse_values(self, live: Live, values: Any, call: str) -> None:
+        """Refuse values of the host on a lane of a capture that a script began by hand: there CuPy copies them."""
+        stream = self.state.platform.cupy.cuda.get_current_stream()
+        lane = self.state.ledger.lane(stream.ptr)
+        if lane is not None and lane.capture is live.capture and numpy.size(values):
+            raise self._host_write(VARIANTS['host-values'], call, stream.ptr)
+
+    def _host_write(self, rule: Rule, call: str, ptr: int) -> errors.CaptureError:
+        """Return the error for values that the host would copy to the device once and now."""
+        lane = self.state.ledger.lane(ptr)
+        return rule.error(
+            call,
+            stream=ptr,
+            lane=None if lane is None else lane.number,
+            subject=self.verdicts.subject(ptr),
+            location=here(),
+            rule=f'{rule.says}.',
+            remedy=rule.remedy,
+            cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
+        )
 
     def arrays_joined(
         self, original: Callable[..., Any], tup: Any, axis: int, out: Any = None, dtype: Any = None,
@@ -255,9 +272,12 @@ class Arrays:
         return tuple(found for part in key for found in self._index_parts(live, part))
 
     def _index_parts(self, live: Live, part: Any) -> list[Any]:
-        if live.memory is None or not isinstance(part, (list, tuple, numpy.ndarray)) or _is_scalar(part):
+        if not isinstance(part, (list, tuple, numpy.ndarray)) or _is_scalar(part):
             return [part]
         if _holds_arrays(part, self.state.platform.cupy.ndarray):
+            return [part]
+        if live.memory is None:
+            self._refuse_values(live, part, 'An index of values of the host')
             return [part]
         host = numpy.asarray(part)
         if host.size == 0 and not isinstance(part, numpy.ndarray):

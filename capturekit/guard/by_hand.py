@@ -114,9 +114,15 @@ class ByHand:
                 rule = replace(RULES['unsafe-in-mode'], remedy=_ALLOCATED)
                 self._refused_to_pool(self.verdicts.refusal(verdict, "An allocation of CuPy's memory pool", None, rule))
 
+    def pool_gave(self, live: Live, key: tuple[int, int]) -> None:
+        """Hear that the pool has given memory, which is the capture's where the current stream is a lane of it."""
+        lane = self.state.ledger.lane(self.state.platform.cupy.cuda.get_current_stream().ptr)
+        if lane is not None and lane.capture is live.capture and not self.state.installation.inside.depth:
+            live.pooled.add(key)
+
     def _refused_to_pool(self, error: CaptureError) -> NoReturn:
-        refused(error)
         self.verdicts.has_refused(error)
+        refused(error)
         raise error
 
 
@@ -129,9 +135,17 @@ def _hook(by_hand: ByHand, cupy: Any, live: Live) -> Any:
     def alloc_preprocess(_hook: Any, **_facts: Any) -> None:
         by_hand.pool_grows(live)
 
+    def malloc_postprocess(_hook: Any, mem_ptr: int, pmem_id: int, **_facts: Any) -> None:
+        by_hand.pool_gave(live, (mem_ptr, pmem_id))
+
+    def free_postprocess(_hook: Any, mem_ptr: int, pmem_id: int, **_facts: Any) -> None:
+        live.pooled.discard((mem_ptr, pmem_id))
+
     members = {
         'name': f'capturekit.by_hand {id(live)}',
         'malloc_preprocess': malloc_preprocess,
         'alloc_preprocess': alloc_preprocess,
+        'malloc_postprocess': malloc_postprocess,
+        'free_postprocess': free_postprocess,
     }
     return type('Hook', (cupy.cuda.MemoryHook,), members)()

@@ -52,6 +52,7 @@ class Copies:
 
     def pointer_copy(self, call: str, original: Callable[..., Any], pointer: Any, *args: Any, **kwargs: Any) -> Any:
         """Asynchronous copies and memsets of a MemoryPointer, whose stream may be given."""
+        self._read_elsewhere(call, pointer)
         stream = kwargs.get('stream', args[2] if len(args) > 2 else None)
         mine = self.state.mine()
         if mine is not None and stream is not None and self.callers.is_callers(mine, stream.ptr, call):
@@ -82,7 +83,13 @@ class Copies:
 
     def pointer_sync(self, call: str, original: Callable[..., Any], pointer: Any, *args: Any, **kwargs: Any) -> Any:
         """Synchronous copies and memsets of a MemoryPointer: they use the legacy stream."""
+        self._read_elsewhere(call, pointer)
         return self._legacy_work(call, lambda: original(pointer, *args, **kwargs))
+
+    def _read_elsewhere(self, call: str, pointer: Any) -> None:
+        if 'copy_to_host' in call:
+            with self.state.lock:
+                self.verdicts.refuse_read_elsewhere(call, pointer.mem)
 
 
 def _with_a_stream(call: str) -> str:

@@ -38,7 +38,7 @@ class Entry:
     or (of a C type) sealed.
 
     ``code`` is a Python function whose code is replaced, so that it is wrapped under every name that it was imported
-    by; if its code is shared by others or has a closure (the simulated CuPy), it is replaced by name like any function.
+    by; a function written in C is replaced by name.
 
     ``also``: a second holder of the same function, if that is a different object. ``loaded``: a module that capturekit
     does not import itself; if the program has not imported it, the entry is left out.
@@ -185,6 +185,8 @@ ENTRIES: tuple[Entry, ...] = (
     Entry('cupy.cuda.memory.MemoryPool', 'malloc', 'allocators.pool_malloc', 'sealed'),
     Entry('cupy.cuda', 'alloc_pinned_memory', 'verdicts.unsafe', 'function'),
     Entry('cupy.cuda.pinned_memory', 'alloc_pinned_memory', 'verdicts.unsafe', 'function'),
+    Entry('cupy.cuda.profiler', 'start', 'verdicts.unsafe', 'function'),
+    Entry('cupy.cuda.profiler', 'stop', 'verdicts.unsafe', 'function'),
     *_functions('waits.runtime_stream_synchronize', 'streamSynchronize'),
     *_functions('waits.runtime_stream_query', 'streamQuery'),
     *_functions('events.runtime_stream_wait_event', 'streamWaitEvent'),

@@ -116,10 +116,12 @@ class Exchange:
         """Export an array by DLPack. A consumer that names no stream means the legacy one."""
         with self.state.lock:
             mine = self.verdicts.start()
-            stream = kwargs.get('stream')
+            stream, device = kwargs.get('stream'), kwargs.get('dl_device')
+            to_host = device is not None and tuple(device) != tuple(array.__dlpack_device__())
+            if to_host and array.size:
+                self.verdicts.refuse_read_elsewhere('ndarray.__dlpack__()', array.data.mem)
             if mine is not None:
-                device = kwargs.get('dl_device')
-                if device is not None and tuple(device) != tuple(array.__dlpack_device__()):
+                if to_host:
                     self.verdicts.refuse_read(self.state.platform.cupy.cuda.get_current_stream().ptr)
                 if stream is None or stream in LEGACY_HANDLES:
                     verdict = self.verdicts.judge(_O.LEGACY_WORK, stream=LEGACY_HANDLES[0])

@@ -88,6 +88,7 @@ class HostCalls:
                 plan.steps.append(seam)
                 live.host_calls.done = len(plan.steps)
         finally:
+            self.verdicts.give_way()
             with self.state.inside():
                 live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
             self.parts.begin_segment(live, before, at)

@@ -147,6 +147,9 @@ class HostWaits:
                     self.verdicts.refuse(verdict, call)
                 return self._adapt_wait(mine, mine.capture.lanes, f'{call} became a join of all lanes')
         try:
+            if mine is None:
+                with self.verdicts.turn(call, lambda: self._judged_wait(device), device):
+                    return go()
             return self.verdicts.carry_out(verdict, call, None, go)
         finally:
             self.outside.hold_again()

@@ -12,6 +12,7 @@ from capturekit.guard.by_hand import ByHand
 from capturekit.guard.captures import Captures
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.line_trace import TRACING, Trace
+from capturekit.guard.manual_remedies import without_cap
 from capturekit.guard.open_capture import Live, close_recording, new_recording, tell
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.state import State
@@ -57,6 +58,7 @@ class ManualCaptures:
 
     def _begin(self, call: str, ptr: int, mode: Any, go: Callable[[], Any], stream: Any = None) -> Any:
         with self.state.lock:
+            self.verdicts.give_way()
             self.verdicts.start()
             self.outside.release(ptr)
             verdict = self.verdicts.judge(_O.BEGIN_CAPTURE, stream=ptr)
@@ -123,8 +125,9 @@ class ManualCaptures:
                 self.verdicts.refuse(
                     self.verdicts.judge(_O.END_CAPTURE, stream=ptr), call, ptr, VARIANTS['end-by-block']
                 )
-            if live.capture.status is CaptureStatus.ACTIVE:
-                self.joins.find_work(live)
+            if self._was_lost(live):
+                return  # what was kept out was lost with it, and the end says where
+            self.joins.find_work(live)
             escaped = self.by_hand.kept_out(live) if threading.get_ident() == live.thread else None
             if escaped is not None:
                 raise escaped
@@ -134,13 +137,22 @@ class ManualCaptures:
         if verdict.answer.refused and verdict.answer.code is not Code.cudaErrorStreamCaptureInvalidated:
             self.verdicts.refuse(verdict, call, ptr)
 
+    def _was_lost(self, live: Live) -> bool:
+        """Whether a capture was lost, as far as the ledger or the driver know."""
+        if live.lost:
+            return True
+        with self.state.inside():
+            return self.state.platform.device.stream_status(live.origin.ptr) is CaptureStatus.INVALIDATED
+
     def _ended(self, live: Live, go: Callable[[], Any]) -> Any:
         """End the capture; if the driver reports that it was lost, raise an error that says where."""
         try:
             return go()
         except RuntimeError as error:
             if _code(error) == Code.cudaErrorStreamCaptureInvalidated:
-                raise self.verdicts.invalidated(live) from error
+                lost = self.verdicts.invalidated(live)
+                lost.remedy = without_cap(lost.remedy)  # when the wrapper hears of it, the capture is forgotten
+                raise lost from error
             raise
 
     def _count(self, live: Live) -> None:

@@ -23,6 +23,8 @@ REMEDIES: dict[str, str] = {
     '`begin_capture()` or forked from it.',
     'escaped-work': f'Fork it first: `side.wait_event(origin.record())`, and {_JOIN} before `end_capture()`.',
     'host-read': 'Keep the value on the device (`cp.where` instead of `if`), or read it after `graph.launch()`.',
+    'host-write': 'Write it before `begin_capture()` or before a launch. New arrays of values of the host have to be '
+    'made before `begin_capture()`, too, and so have arrays for lists that are indices.',
     'isolation': 'Wait before the capture begins, or let the launching stream wait: `s.wait_event(event)`, then '
     '`graph.launch(s)`.',
     'end-wrong-thread': 'End it in the thread that began it, or begin it with `stream.begin_capture()`, which is '
@@ -35,11 +37,20 @@ REMEDIES: dict[str, str] = {
 #: Replacements for whole remedies by their text, and for parts of others.
 _INSTEAD = {RULES[name].remedy: words for name, words in REMEDIES.items()} | {
     VARIANTS['work-on-another-device'].remedy: 'Fork a stream of that device, `side.wait_event(origin.record())`, and '
-    'make it current there.'
+    'make it current there.',
+    VARIANTS['host-read-elsewhere'].remedy: 'Read it after `graph.launch()`: hand it to this thread then.',
 }
 _PARTS = (
     ('`cap.join(stream)`, or ', ''),
     ('; or `cap.join(side)`', ''),
+    (', or record with `strict=False`, which does that', ''),
+    ('; or open the capture with strict=False', ''),
+    (
+        'Make communicators before the block. End them after `cap.graph.close()`',
+        'Make communicators before `begin_capture()`. End them when the graph is gone',
+    ),
+    ('Call `nccl.groupEnd()` in the block', 'Call `nccl.groupEnd()` before `end_capture()`'),
+    ('Move that call out of the block', 'Make that call before `begin_capture()` or after `end_capture()`'),
     ('cap.stream', 'stream'),
     ('cap.graph', 'graph'),
 )

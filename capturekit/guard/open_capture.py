@@ -22,6 +22,7 @@ from capturekit.launch.caller import Caller
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.plan import Feed
 from capturekit.model import counters
+from capturekit.model.causes import Causes
 from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import Lane, LedgerCapture
 from capturekit.model.recording import LaneRecord, Recording, Step
@@ -56,9 +57,13 @@ class Live:
     uploads: dict[int, Any] = field(default_factory=dict)
     trace: Trace | None = None
     refused: list[Step] = field(default_factory=list)
+    #: What went wrong in the block so far: the exception that ends the block is told with it.
+    causes: Causes = field(default_factory=Causes)
     begun: float = field(default_factory=time.perf_counter)
     #: The CuPy memory hook that notes allocations, for a capture that was begun by hand.
     pool_hook: Any = None
+    #: Memory that was allocated on lanes of such a capture: addresses, each with the identity of CuPy's object.
+    pooled: set[tuple[int, int]] = field(default_factory=set)
     #: The caller's streams, if a call of a graphed function is recorded.
     caller: Caller | None = None
     outside: OutsideRecord = field(default_factory=OutsideRecord)
@@ -116,6 +121,12 @@ class Live:
     def home(self) -> int:
         """The device of the origin."""
         return self.capture.origin.device
+
+    def records(self, mem: Any) -> bool:
+        """Whether a memory object of CuPy's was given to work that is only being recorded."""
+        if self.memory is not None:
+            return self.memory.recorded_into(mem)
+        return (int(mem.ptr), id(mem)) in self.pooled
 
     def lane_of(self, stream: Any) -> Lane | None:
         """The lane of this capture that a stream object is, or None."""

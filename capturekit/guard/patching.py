@@ -160,8 +160,8 @@ def _wrapper(
         try:
             return verb(original, *args, **kwargs)
         except CaptureError as error:
-            refused(error)
             has_refused(error)
+            refused(error)
             raise
 
     if isinstance(original, type):
@@ -187,8 +187,8 @@ def _property(
         try:
             return verb(getter, self)
         except CaptureError as error:
-            refused(error)
             has_refused(error)
+            refused(error)
             raise
 
     return property(get, doc=getattr(original, '__doc__', None))
@@ -263,7 +263,9 @@ class _CodeSlot:
         name = str(self.entry)
         _CODE[name] = self.wrapper
         constants = tuple(name if c == 'NAME' else c for c in _trampoline.__code__.co_consts)
-        self.function.__code__ = _trampoline.__code__.replace(co_consts=constants, co_name=self.before.co_name)
+        code = _trampoline.__code__.replace(co_consts=constants, co_name=self.before.co_name)
+        # a function takes code with as many variables of closures as it has
+        self.function.__code__ = code.replace(co_freevars=self.before.co_freevars)
         self.written = True
 
     def restore(self) -> None:
@@ -389,7 +391,7 @@ class Installation:
         try:
             if entry.kind == 'code':
                 function = getattr(resolve(entry.holder), entry.name)
-                if isinstance(function, types.FunctionType) and not function.__code__.co_freevars:
+                if isinstance(function, types.FunctionType):
                     return [_CodeSlot(entry, function)]
             if not entry.also:
                 return [_Slot(entry, entry.holder)]

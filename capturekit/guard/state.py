@@ -22,8 +22,12 @@ class State:
         self.ledger = Ledger()
         self.installation = Installation()
         self.lock = threading.RLock()
-        #: The condition that is notified whenever a capture has closed.
+        #: The condition that is notified whenever a capture has closed, or a call that would have lost one is over.
         self.closed = threading.Condition(self.lock)
+        #: How many calls of threads without a capture wait for captures to close.
+        self.waiting = 0
+        #: The calls of this kind that are being made now: the thread and the device of each.
+        self.under_way: list[tuple[int, int]] = []
         #: The open captures, by the ledger's capture; and those of each thread, the innermost last.
         self.lives: dict[LedgerCapture, Live] = {}
         self.threads: dict[int, list[Live]] = {}

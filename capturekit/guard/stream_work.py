@@ -14,6 +14,7 @@ from capturekit.guard.parts import Parts
 from capturekit.guard.placeholders import Placeholders
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
+from capturekit.launch.host_function import HostFunction
 from capturekit.model import errors
 from capturekit.model.rules import Operation
 from capturekit.model.source_line import here
@@ -91,9 +92,13 @@ class StreamWork:
             stream = mine.origin
 
         def go() -> Any:
-            if self.state.ledger.lane(stream.ptr) is not None and stream._graph_host_funcargs is None:
+            lane = self.state.ledger.lane(stream.ptr)
+            if lane is None or lane.capture not in self.state.lives:
+                return original(stream, callback, arg)
+            if stream._graph_host_funcargs is None:
                 stream._graph_host_funcargs = []  # this is another object for the lane's stream, and CuPy needs a list
-            return original(stream, callback, arg)
+            launch = 'graph.launch()' if self.state.live_of(lane).memory is None else 'cap.graph.launch()'
+            return original(stream, HostFunction(callback, here(), launch), arg)
 
         self._out_of_body(stream.ptr)
         answer = self.on_stream(_O.LAUNCH_HOST_FUNC, 'Stream.launch_host_func()', stream.ptr, go)

@@ -5,20 +5,25 @@ from __future__ import annotations
 import linecache
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from capturekit.guard.manual_remedies import without_cap
 from capturekit.guard.open_capture import Live
 from capturekit.guard.state import State
 from capturekit.model import errors
+from capturekit.model.causes import PROGRAM
 from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import LEGACY_HANDLES, EventState, Verdict
-from capturekit.model.rules import RULES, CaptureStatus, Code, Effect, FromElsewhere, Mode, Operation, Rule
+from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Code, Effect, FromElsewhere, Mode, Operation, Rule
 from capturekit.model.source_line import Place, here
 
 #: Seconds that another thread's device-wide synchronisation waits for captures to close.
 WAIT_SECONDS = 60.0
+#: Seconds that a capture which is about to begin lets such a synchronisation go first.
+MOMENT = 0.1
 
 _O = Operation
 #: The operations that concern one device: the current one, if none is named.
@@ -38,7 +43,8 @@ class Verdicts:
             self._meet(event)
         if operation in _OF_A_DEVICE or ids.get('stream') in LEGACY_HANDLES:
             ids.setdefault('device', self.state.current_device())
-        return self.state.ledger.judge(operation, thread=threading.get_ident(), **ids)
+        verdict = self.state.ledger.judge(operation, thread=threading.get_ident(), **ids)
+        return replace(verdict, asked=(operation, ids)) if verdict.lost else verdict
 
     def _meet(self, event: int) -> None:
         ledger = self.state.ledger
@@ -53,10 +59,18 @@ class Verdicts:
     def has_refused(self, error: CaptureError) -> None:
         """Note that a verb has raised, in case the block catches the error and continues."""
         mine = self.state.mine()
+        told = self.state.threads.get(threading.get_ident()) or list(self.state.lives.values())
+        if told and all(live.memory is None for live in (told if mine is None else [mine])):
+            error.remedy = without_cap(error.remedy)
         if mine is not None:
-            if mine.memory is None:
-                error.remedy = without_cap(error.remedy)
             mine.refusal(error)
+            if mine.caller is not None:
+                return  # a graphed function is being recorded: its caller gets an eager run instead
+        for live in told:
+            if live.caller is None:
+                live.causes.hear(error)
+                live.causes.tell(error)
+        PROGRAM.hear(error)
 
     def start(self, check: bool = True) -> Live | None:
         """Return this thread's open capture, after checking that it is still good. Every verb calls this first."""
@@ -157,6 +171,24 @@ class Verdicts:
             cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
         )
 
+    def refuse_read_elsewhere(self, call: str, mem: Any) -> None:
+        """Refuse to read memory on the host that another thread's open capture was given for work that has not run."""
+        others = [live for live in self.state.lives.values() if live.thread != threading.get_ident()]
+        if not others:
+            return
+        with self.state.inside():  # a pool may be asked for a block, to see which one it is
+            live = self._relaxed(lambda: next((one for one in others if one.records(mem)), None))
+        if live is None:
+            return
+        rule = VARIANTS['host-read-elsewhere']
+        raise rule.error(
+            call,
+            subject=f'an array of the capture that was begun at {live.at}',
+            location=here(),
+            rule=f'{rule.says}.',
+            remedy=rule.remedy,
+        )
+
     def carry_out(self, verdict: Verdict, call: str, ptr: int | None, go: Callable[[], Any]) -> Any:
         """Make a call, let it first wait until another thread's capture is closed, or refuse it."""
         me = threading.get_ident()
@@ -167,8 +199,8 @@ class Verdicts:
             if verdict.rule.from_elsewhere is FromElsewhere.RELAXED:
                 return self._relaxed(go)
             if self.state.mine() is None and verdict.rule.from_elsewhere is FromElsewhere.WAITS:
-                self._wait(verdict, call)
-                return go()
+                with self.turn(call, self._again(verdict), self.state.current_device()):
+                    return go()
         if verdict.answer.effect is Effect.ESCAPES and self.state.mine() is None:
             return go()
         if verdict.answer.refused and not verdict.answer.loses and self.state.mine() is None and not verdict.lost:
@@ -183,15 +215,65 @@ class Verdicts:
         finally:
             device.exchange_thread_mode(old)
 
-    def _wait(self, verdict: Verdict, call: str) -> None:
-        """Block this thread until all captures of other threads that the call would lose are closed."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        with self.state.closed:
-            while any(c in self.state.lives for c in verdict.lost):
+    # -- calls of other threads and captures take turns ---------------------------------------------------------------
+
+    def _again(self, verdict: Verdict) -> Callable[[], Verdict]:
+        """Return what judges a call once more, after a wait: other captures may have begun meanwhile."""
+        asked, rule = verdict.asked, verdict.rule  # its words may be those of a special case
+        return lambda: verdict if asked is None else replace(self.judge(asked[0], **asked[1]), rule=rule)
+
+    @contextmanager
+    def turn(self, call: str, judge: Callable[[], Verdict], device: int) -> Iterator[None]:
+        """Wait until a call loses no capture, and let no capture of another thread begin on the device meanwhile.
+
+        Its thread has no capture. The call is judged again whenever a capture has closed.
+        """
+        state, way = self.state, (threading.get_ident(), device)
+        with state.closed:
+            self._wait(call, judge)
+            state.under_way.append(way)
+        try:
+            yield
+        finally:
+            with state.closed:
+                state.under_way.remove(way)
+                state.closed.notify_all()
+
+    def _wait(self, call: str, judge: Callable[[], Verdict]) -> None:
+        """Block this thread until a call loses no capture any more."""
+        state, deadline = self.state, time.monotonic() + WAIT_SECONDS
+        verdict = judge()
+        if not self._lost(verdict):
+            return
+        state.waiting += 1
+        try:
+            while self._lost(verdict):
                 left = deadline - time.monotonic()
                 if left <= 0:
                     raise _waited_too_long(verdict, call)
-                self.state.closed.wait(left)
+                state.closed.wait(left)
+                verdict = judge()
+        finally:
+            state.waiting -= 1
+
+    def _lost(self, verdict: Verdict) -> bool:
+        return any(capture in self.state.lives for capture in verdict.lost)
+
+    def give_way(self) -> None:
+        """Before a capture begins, let calls of other threads end that would lose it.
+
+        Those that still wait for captures to close go first, or two threads with captures back to back would keep them
+        for ever. But they get a moment only, because what they wait for may itself wait for this capture.
+        """
+        state, me, device = self.state, threading.get_ident(), self.state.current_device()
+
+        def free() -> bool:
+            return not any(thread != me and where == device for thread, where in state.under_way)
+
+        with state.closed:
+            state.closed.wait_for(free, WAIT_SECONDS)
+            if state.waiting and state.mine() is None:
+                state.closed.wait_for(lambda: not state.waiting and free(), MOMENT)
 
     def unsafe(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Judge and make a call that the mode of a capture may forbid."""

@@ -407,6 +407,10 @@ class GraphMemory:
             if self._touches(lane, tick)
         }
 
+    def recorded_into(self, mem: Any) -> bool:
+        """True when a memory object of CuPy's was given to recorded work, and holds no constant."""
+        return self.owns(mem) and not any(getattr(one, 'mem', None) is mem for one in self._held)
+
     def owns(self, mem: Any) -> bool:
         """True when a memory object of CuPy's lies in this memory."""
         owner = getattr(mem, '_owner', None)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from capturekit.model.causes import Cause, told
 from capturekit.model.source_line import Place
 
 #: How notebooks show an error that has a recording, by MIME type: filled by capturekit.render, a higher package.
@@ -58,7 +59,11 @@ class CaptureError(RuntimeError):
             train.py:38)'``.
         recording: for an error that ended a capture, the :class:`~capturekit.model.recording.Recording` so far; for one
             that stopped a launch, the recording of that graph; else None.
+        earlier: what went wrong before it, in order: refusals that the code caught, and the exception whose cleanup was
+            refused (:class:`~capturekit.model.causes.Cause`). The message begins with these.
     """
+
+    earlier: tuple[Cause, ...] = ()
 
     def __init__(
         self,
@@ -85,6 +90,12 @@ class CaptureError(RuntimeError):
         self.recording: Any = None
 
     def __str__(self) -> str:
+        if not self.earlier:
+            return self.own_text()
+        return '\n  '.join([*told(self.earlier), f'Then: {self.own_text()}'])
+
+    def own_text(self) -> str:
+        """The message without what came before."""
         what = self.operation
         if self.subject:
             what += f' on {self.subject}'

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from capturekit.model.rules import (
     BY_HISTORY,
@@ -148,6 +149,8 @@ class Verdict:
     rule: Rule | None = None
     lost: tuple[LedgerCapture, ...] = ()
     target: Target = Target.NONE
+    #: Where it would cost captures: the question, to be asked again when these are closed.
+    asked: tuple[Operation, dict[str, Any]] | None = field(default=None, compare=False)
 
     @property
     def allowed(self) -> bool:

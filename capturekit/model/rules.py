@@ -483,6 +483,19 @@ VARIANTS: dict[str, Rule] = {
         'This capture belongs to a `with ck.capture()` block',
         'Leave the block instead: its end is the end of the capture.',
     ),
+    # nothing refuses this one: the host would read what lay there before
+    'host-read-elsewhere': replace(
+        RULES['host-read'],
+        says='Another thread is only recording the work that computes this array: the host would read what was in its '
+        'memory before',
+        remedy='Read it after `cap.graph.launch()`: hand it to this thread then.',
+    ),
+    # of captures that a script begins by hand: those of a block upload such values past the capture
+    'host-values': replace(
+        RULES['host-write'],
+        says='CuPy copies values of the host to the device here, once and now, and a launch would not do that again',
+        remedy='Make the array before `begin_capture()`.',
+    ),
     'dlpack-legacy': Rule(
         'dlpack-legacy',
         errors.LegacyStreamError,

@@ -8,11 +8,12 @@ first. Each step is tried even if others fail.
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from capturekit.analysis.graph_diff import Update
 from capturekit.driver.cuda import current
@@ -21,6 +22,7 @@ from capturekit.guard import GUARD, Live
 from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.model import errors
 from capturekit.model.cleanup import Undo, add_note, uninterrupted
+from capturekit.model.counters import refused
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.lease import Lease
 from capturekit.model.recording import Recording
@@ -44,7 +46,24 @@ from capturekit.recorder.forks import Devices, Fork, Priority
 from capturekit.recorder.setup import WayIn
 from capturekit.recorder.teardown import HELD, Outcome, let_go, tell_of
 
+_P = ParamSpec('_P')
+_R = TypeVar('_R')
 ModeName = Literal['relaxed', 'thread_local', 'global']
+
+
+def _told(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Tell the guard what a method of a capture refuses, because the block may catch it and go on."""
+
+    @functools.wraps(method)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(*args, **kwargs)
+        except errors.CaptureError as error:
+            GUARD.has_refused(error)
+            refused(error)
+            raise
+
+    return call
 
 
 class Capture(WayIn):
@@ -199,6 +218,7 @@ class Capture(WayIn):
         elif self._lease in HELD:
             let_go(self._lease)
 
+    @_told
     def embed(self, graph: Graph) -> None:
         """Put a graph into the current lane, as one node that runs all of it (``cudaGraphAddChildGraphNode``).
 
@@ -224,6 +244,7 @@ class Capture(WayIn):
             raise self._used('asking for its recording', before=True)
         return self._live.recording
 
+    @_told
     def fork(self, n: int | None = None, *, priority: Priority = None, devices: Devices = None) -> Fork:
         """Split the current lane into ``n`` lanes for a block; they are joined at its end.
 
@@ -239,6 +260,7 @@ class Capture(WayIn):
         self._must_be_open('fork()')
         return Fork(n, priority, self._must_be_open, devices)
 
+    @_told
     def parallel(
         self,
         *branches: Callable[[], Any],
@@ -257,6 +279,7 @@ class Capture(WayIn):
         self._must_be_open('parallel()')
         return on_lanes(branches, lanes, priority, assign, self._must_be_open)
 
+    @_told
     def join(self, stream: Any) -> None:
         """Make the current lane wait for a stream of the capture (any CuPy stream, or a lane of a fork).
 
@@ -325,6 +348,7 @@ class Capture(WayIn):
         """
         return cases(self._deciding('switch()'), index, count)
 
+    @_told
     def _deciding(self, call: str) -> Live:
         self._must_be_open(call)
         assert self._live is not None

@@ -89,7 +89,8 @@ class LaneScope:
     """One lane of a fork: ``with lane:`` makes its device and its stream current.
 
     ``lane.stream`` is the CuPy stream, ``lane.device`` the number of the device that it belongs to, ``lane.number`` its
-    place in the fork.
+    place in the fork. ``lane.record()``, ``lane.wait_event(event)``, ``lane.synchronize()`` and ``lane.done`` are those
+    of the stream.
     """
 
     def __init__(self, stream: Any, number: int, device: Any) -> None:
@@ -105,6 +106,26 @@ class LaneScope:
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return (0, self.ptr)
+
+    def record(self, event: Any = None) -> Any:
+        """Record an event on the lane, a new one if none is given, and return it."""
+        if event is None and self.device != int(current().cupy.cuda.Device().id):
+            with self._device:  # an event belongs to the device of the stream that it is recorded on
+                return self.stream.record()
+        return self.stream.record(event)
+
+    def wait_event(self, event: Any) -> None:
+        """Let the lane's later work wait for an event."""
+        self.stream.wait_event(event)
+
+    def synchronize(self) -> None:
+        """Wait on the host for the lane's work. In a capture there is none that runs: this is refused there."""
+        self.stream.synchronize()
+
+    @property
+    def done(self) -> bool:
+        """Whether the lane's work is done. In a capture this is refused."""
+        return bool(self.stream.done)
 
     def __enter__(self) -> LaneScope:
         self._device.__enter__()

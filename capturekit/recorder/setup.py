@@ -53,6 +53,7 @@ class WayIn(WayOut):
         undo.push(GUARD.uninstall)
         undo.push(lambda: GUARD.libraries.streams.give_back(platform.cupy))
         with GUARD.lock:
+            GUARD.verdicts.give_way()
             self._refuse_captured(origin)
             device = platform.device
             old = device.exchange_thread_mode(Mode.RELAXED)

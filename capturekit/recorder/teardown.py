@@ -19,6 +19,7 @@ from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, Live, close_recording, tell
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model import errors
+from capturekit.model.causes import PROGRAM, notes, shown_with
 from capturekit.model.cleanup import Undo, add_note
 from capturekit.model.counters import refused
 from capturekit.model.errors import CaptureError, CudaCallError
@@ -91,6 +92,8 @@ class WayOut:
         """Check, end, undo, then make the graph or give back what the capture had taken. Raises nothing."""
         self._state = 'ending'
         outcome = Outcome(error)
+        if error is not None and not isinstance(error, CaptureError):
+            _note_causes(live, error)
         with GUARD.lock:
             self._put_in_order(live, outcome)
             if outcome.good:
@@ -312,12 +315,20 @@ def let_go(lease: Lease) -> None:
 # -- reports --------------------------------------------------------------------------------------------------------
 
 
+def _note_causes(live: Live, error: BaseException) -> None:
+    """Note beside an exception of the block's own which refusals the block has caught before, the first one first."""
+    for text in notes(live.causes.before(*shown_with(error))):
+        if text not in getattr(error, '__notes__', ()):
+            add_note(error, text)
+
+
 def _add_cause(live: Live, fault: BaseException | None, error: BaseException) -> None:
     """Add a note to the block's exception: what else went wrong, or what caused it."""
     if fault is not None:
         add_note(error, f'capturekit: {fault}')
     elif live.trace is not None and live.trace.lost is not None and not isinstance(error, CaptureError):
-        add_note(error, f'capturekit: {GUARD.verdicts.invalidated(live)}')
+        if not any(cause.name == errors.InvalidatedError.__name__ for cause in live.causes.found):
+            add_note(error, f'capturekit: {GUARD.verdicts.invalidated(live)}')
     elif isinstance(error, RuntimeError) and 'the current stream is capturing' in str(error):
         add_note(error, 'capturekit: a copy between host and device was tried in the block: make it outside')
     elif isinstance(error, NotImplementedError) and 'stream capture' in str(error):
@@ -341,6 +352,9 @@ def tell_of(live: Live, graph: Graph | None, outcome: Outcome) -> None:
 def _found(live: Live, error: BaseException | None) -> None:
     """Write the error that ended a capture into its recording, for pictures and reports."""
     if isinstance(error, CaptureError):
+        if live.caller is None:
+            live.causes.tell(error)
+            PROGRAM.hear(error)
         refused(error)
         error.recording = live.recording
         live.note('finding', None, f'{type(error).__name__}: {error}', error.location)

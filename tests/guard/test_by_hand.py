@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import capturekit as ck
+from capturekit import guard
 from capturekit.cli.main import main
 from capturekit.guard import GUARD, watch
 from capturekit.guard.manual_remedies import REMEDIES, without_cap
-from capturekit.model.rules import RULES, CaptureStatus
+from capturekit.model.rules import RULES, VARIANTS, CaptureStatus
 from capturekit.model.source_line import here
 
 
@@ -203,6 +207,13 @@ CALLS: dict[str, Callable[[Any, Any, Any], Any]] = {
     'legacy': lambda cp, s, x: cp.cuda.Stream.null.use(),
     'memset': lambda cp, s, x: cp.cuda.runtime.memset(x.data.ptr, 0, 8),
     'isolation': lambda cp, s, x: s.wait_event(cp.cuda.Stream.null.record()),
+    'set': lambda cp, s, x: x.set(np.ones(4)),
+    'array': lambda cp, s, x: cp.array([1.0, 2.0]),
+    'asarray': lambda cp, s, x: cp.asarray(np.ones(4)),
+    'list as an index': lambda cp, s, x: x[[0, 1]],
+    'mask as an index': lambda cp, s, x: x[np.array([True, False, True, False])],
+    'assigned list': lambda cp, s, x: x.__setitem__([0, 1], 1),
+    'concatenate': lambda cp, s, x: cp.concatenate([x] * 20),
 }
 
 
@@ -215,14 +226,64 @@ def test_no_remedy_names_what_the_script_has_not(watched: Any, call: str) -> Non
         s.begin_capture()
         with pytest.raises(ck.CaptureError) as found:
             CALLS[call](cp, s, x)
-    assert not re.search(r'\bcap\.|ck\.', str(found.value)), str(found.value)
+    assert not re.search(r'\bcap\.|ck\.|strict=|mode=', str(found.value)), str(found.value)
+    if call in VALUES:
+        assert 'before `begin_capture()`' in found.value.remedy and 'asarray' not in found.value.remedy
     went_on(cp, s, x)
+
+
+#: Calls that copy values of the host: each remedy of theirs would be refused again inside of the capture.
+VALUES = ('set', 'array', 'asarray', 'list as an index', 'mask as an index', 'assigned list')
+
+
+def test_scalars_and_arrays_of_the_device_pass(watched: Any) -> None:
+    cp = watched
+    x, other = cp.arange(4.0), cp.cuda.Stream(non_blocking=True)
+    s = cp.cuda.Stream(non_blocking=True)
+    with s:
+        s.begin_capture()
+        y = x[1:3] + cp.asarray(x)[1:3]
+        y += 1.5
+        z = cp.stack([x, x])
+        graph = s.end_capture()
+        kept = cp.asarray([1.0, 2.0])
+    graph.launch(other)
+    other.synchronize()
+    assert y.get().tolist() == [3.5, 5.5] and z.shape == (2, 4)
+    s.synchronize()
+    assert kept.get().tolist() == [1, 2]
 
 
 def test_remedies_of_all_rules() -> None:
     assert REMEDIES.keys() <= RULES.keys()
-    for rule in RULES.values():
-        assert not re.search(r'\bcap\.|ck\.|mode=', without_cap(rule.remedy)), rule.name
+    for rule in (*RULES.values(), *VARIANTS.values()):
+        assert not re.search(r'\bcap\.|ck\.|mode=|strict=', without_cap(rule.remedy)), rule.name
+        assert not re.search(r'\bcap\.|mode=', without_cap(rule.waited)), rule.name
+
+
+@pytest.mark.parametrize('path', sorted(Path(guard.__file__).parent.glob('*.py')), ids=lambda path: path.stem)
+def test_remedies_written_where_they_are_raised(path: Path) -> None:
+    """Whatever a component says of ``cap`` has words for scripts without one."""
+    if path.stem in ('conditional_bodies', 'parts', 'manual_remedies') or path.stem.startswith('lint_'):
+        return  # these speak of decisions, rehearsals and lints, which a script has from capturekit only
+    for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+        if isinstance(node, ast.keyword) and node.arg == 'remedy':
+            said = ''.join(part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant))
+            if 'ck.capture(pieces=True)' not in said and '@ck.graphed' not in said:  # which ask for a block themselves
+                assert not re.search(r'\bcap\.|ck\.|mode=|strict=', without_cap(said)), said
+
+
+@pytest.mark.parametrize('current', [True, False])
+def test_a_lost_capture_is_told_in_the_words_of_the_script(watched: Any, current: bool) -> None:
+    """Also where another stream is kept out, whose own capture was lost with it."""
+    cp = watched
+    s = cp.cuda.Stream(non_blocking=True)
+    with s if current else contextlib.nullcontext():
+        s.begin_capture()
+        with contextlib.suppress(Exception):
+            GUARD.platform.device.device_synchronize()
+        with pytest.raises(ck.InvalidatedError, match='Make that call before `begin_capture'):
+            s.end_capture()
 
 
 SCRIPT = """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.guard import GUARD, verdicts
+from capturekit.guard import GUARD, verdicts, watch
 
 
 def in_thread(fn: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
@@ -186,3 +187,81 @@ def test_other_threads_may_not_use_the_capture(sim: Any) -> None:
             thread, found = in_thread(call)
             thread.join()
             assert isinstance(found[0], ck.WrongThreadError)
+
+
+#: Ways in which the host reads an array.
+READS: dict[str, Callable[[Any, Any], Any]] = {
+    'get': lambda cp, y: y.get(),
+    'float': lambda cp, y: float(y[0]),
+    'bool': lambda cp, y: bool(y[0]),
+    'asnumpy': lambda cp, y: cp.asnumpy(y),
+    'print': lambda cp, y: str(y),
+    'tolist': lambda cp, y: y.tolist(),
+    'view': lambda cp, y: y[2:6].reshape(2, 2).get(),
+    'on a stream of its own': lambda cp, y: y.get(stream=cp.cuda.Stream(non_blocking=True)),
+    'copy_to_host': lambda cp, y: y.data.copy_to_host(np.empty(8).ctypes.data, 64),
+    'dlpack': lambda cp, y: np.from_dlpack(y, device='cpu'),
+}
+
+
+@pytest.mark.parametrize('read', READS)
+@pytest.mark.parametrize('how', ['a block', 'by hand', 'a lane'])
+def test_another_thread_can_not_read_what_is_only_being_recorded(sim: Any, how: str, read: str) -> None:
+    if read == 'dlpack' and tuple(map(int, np.__version__.split('.')[:2])) < (2, 1):
+        pytest.skip('NumPy takes a device since 2.1')
+    x, stream = sim.arange(8, dtype='f8'), sim.cuda.Stream(non_blocking=True)
+    with contextlib.ExitStack() as stack:
+        if how == 'by hand':
+            stack.enter_context(watch())
+            stack.enter_context(stream)
+            stream.begin_capture()
+            stack.callback(lambda: made.append(stream.end_capture()))
+        else:
+            cap = stack.enter_context(ck.capture(stream))
+            stack.callback(lambda: made.append(cap))
+        if how == 'a lane':
+            (lane,) = stack.enter_context(cap.fork(1))
+            stack.enter_context(lane)
+        made: list[Any] = []
+        y = x * 2
+        thread, found = in_thread(lambda: READS[read](sim, y))
+        thread.join()
+        assert isinstance(found[0], ck.HostReadError), found
+        assert 'of the capture that was begun at test_threads.py' in str(found[0])
+        assert ('cap.' in found[0].remedy) == (how != 'by hand')
+        before, after = in_thread(lambda: x.get().tolist())
+        before.join()
+        assert after == [list(range(8))]
+    graph = made[0] if how == 'by hand' else made[0].graph
+    graph.launch(stream)
+    stream.synchronize()
+    assert np.array_equal(y.get(), np.arange(8) * 2)
+
+
+def test_another_thread_reads_what_is_there_already(sim: Any) -> None:
+    """Constants were uploaded when they were recorded, and arrays from before the block have their values."""
+    with ck.capture() as cap:
+        constant = sim.asarray(np.arange(4.0))
+        y = constant * 2
+        thread, found = in_thread(lambda: constant.get().tolist())
+        thread.join()
+    assert found == [[0, 1, 2, 3]]
+    cap.graph.launch()
+    thread, found = in_thread(lambda: y.get().tolist())
+    thread.join()
+    assert found == [[0, 2, 4, 6]]
+
+
+def test_freed_memory_of_a_capture_by_hand_is_forgotten(sim: Any) -> None:
+    """What was freed, and may be somebody else's by now, has nothing to do with the capture."""
+    x, stream = sim.arange(8, dtype='f8'), sim.cuda.Stream(non_blocking=True)
+    with watch(), stream:
+        stream.begin_capture()
+        y = x * 2
+        z = y + 1
+        del z
+        (live,) = GUARD.lives.values()
+        assert len(live.pooled) == 1
+        graph = stream.end_capture()
+    graph.launch(stream)
+    assert np.array_equal(y.get(), np.arange(8) * 2)

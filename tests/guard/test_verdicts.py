@@ -6,6 +6,7 @@ point, on both devices.
 
 from __future__ import annotations
 
+import importlib
 import pickle
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -162,6 +163,10 @@ def test_modes_keep_unsafe_calls_away(sim: Any, mode: str) -> None:
         (ck.UnsupportedCallError, lambda s: s.cp.cuda.runtime.malloc(512)),
         (ck.UnsupportedCallError, lambda s: s.cp.cuda.alloc_pinned_memory(64)),
         (ck.UnsupportedCallError, lambda s: s.cp.get_default_memory_pool().free_all_blocks()),
+        (ck.UnsupportedCallError, lambda s: s.cp.cuda.runtime.profilerStart()),
+        (ck.UnsupportedCallError, lambda s: s.cp.cuda.profiler.start()),
+        (ck.UnsupportedCallError, lambda s: s.cp.cuda.profiler.stop()),
+        (ck.UnsupportedCallError, lambda s: importlib.import_module('cupyx.profiler').profile().__enter__()),
     ]
     with ck.capture(mode=mode) as s.cap:
         y = s.x * 2  # the capture's own allocations are no matter of mode

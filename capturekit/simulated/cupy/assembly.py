@@ -164,7 +164,7 @@ def build(device: SimulatedDevice) -> dict[str, ModuleType]:
     # Two names for one module, as in CuPy.
     found['cupy.cuda.runtime'] = found['cupy_backends.cuda.api.runtime']
     vars(found['cupy.cuda'])['runtime'] = found['cupy.cuda.runtime']
-    parts.launches.public = found
+    parts.launches.public = parts.extras.public = found
     parts.operators.namespace = top = found['cupy']
     parts.csr.namespace = found['cupyx.cusparse']
     parts.memory.set_allocator(vars(top)['_default_memory_pool'].malloc)

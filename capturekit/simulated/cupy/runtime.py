@@ -173,11 +173,13 @@ def _deviceEnsurePeerAccess(peerDevice: int) -> None:
 
 
 def profilerStart() -> None:
-    """Do nothing: there is no profiler."""
+    """Be an unsafe call, as on a GPU, and do nothing else: there is no profiler."""
+    calls.ask(calls.device().unsafe_call, 'profilerStart')
 
 
 def profilerStop() -> None:
-    """Do nothing: there is no profiler."""
+    """Be an unsafe call, as on a GPU, and do nothing else: there is no profiler."""
+    calls.ask(calls.device().unsafe_call, 'profilerStop')
 
 
 # -- memory ---------------------------------------------------------------------------------------------------
@@ -231,11 +233,11 @@ def streamSynchronize(stream: int) -> None:
 
 
 def streamAddCallback(stream: int, callback: Callable[..., Any], arg: int, flags: int = 0) -> None:
-    calls.ask(calls.device().add_callback, stream, lambda: callback(stream, 0, arg))
+    calls.ask(calls.device().add_callback, stream, lambda: calls.of_cuda(lambda: callback(stream, 0, arg)))
 
 
 def launchHostFunc(stream: int, callback: Callable[[Any], Any], arg: Any) -> None:
-    calls.ask(calls.device().launch_host_func, stream, lambda: callback(arg))
+    calls.ask(calls.device().launch_host_func, stream, lambda: calls.of_cuda(lambda: callback(arg)))
 
 
 def _launchHostFuncUnmanaged(stream: int, func_arg: tuple[Callable[[Any], Any], Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,7 @@ from capturekit.simulated.device.graph_nodes import Given
 from capturekit.simulated.device.machine import SimulatedDevice
 
 _NOT_READY = 600
+_NOT_PERMITTED = 800
 
 _bound: SimulatedDevice | None = None
 
@@ -46,8 +49,32 @@ def is_bound() -> bool:
     return _bound is not None
 
 
+class _Calling(threading.local):
+    """Whether this thread is in a function that CUDA calls."""
+
+    of_cuda = False
+
+
+_CALLING = _Calling()
+
+
+def of_cuda(call: Callable[[], None]) -> None:
+    """Make a call as CUDA calls a host function: it must not call CUDA, and what it raises is only printed."""
+    before, _CALLING.of_cuda = _CALLING.of_cuda, True
+    try:
+        _UNHEARD(call)()
+    finally:
+        _CALLING.of_cuda = before
+
+
+#: CuPy calls host functions from C, where an exception has nobody to go to; so does ctypes.
+_UNHEARD = ctypes.CFUNCTYPE(None)
+
+
 def ask(verb: Callable[..., Any], *args: Any) -> Any:
     """Call a verb of the device; raise CUDARuntimeError where it refuses."""
+    if _CALLING.of_cuda:
+        raise CUDARuntimeError(_NOT_PERMITTED)
     try:
         return verb(*args)
     except CudaCallError as e:

@@ -85,6 +85,7 @@ ERRORS: dict[int, tuple[str, str]] = {
     401: ('cudaErrorIllegalState', 'the operation cannot be performed in the present state'),
     600: ('cudaErrorNotReady', 'device not ready'),
     700: ('cudaErrorIllegalAddress', 'an illegal memory access was encountered'),
+    800: ('cudaErrorNotPermitted', 'operation not permitted'),
     801: ('cudaErrorNotSupported', 'operation not supported'),
     900: ('cudaErrorStreamCaptureUnsupported', 'operation not permitted when stream is capturing'),
     901: ('cudaErrorStreamCaptureInvalidated', 'operation failed due to a previous error during capture'),

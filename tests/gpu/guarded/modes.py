@@ -69,6 +69,8 @@ UNSAFE: dict[str, Call] = {
     'memPoolSetAttribute': threshold,
     'memAdvise': lambda s: rt.memAdvise(s.managed.ptr, 4096, rt.cudaMemAdviseSetReadMostly, 0),
 }
+row('cupy.cuda.profiler.start', 'copied name', lambda s: (cp.cuda.profiler.start(), cp.cuda.profiler.stop()))
+row('cupy.cuda.profiler.stop', 'copied name', lambda s: cp.cuda.profiler.stop())
 for name, call in UNSAFE.items():
     row(f'{R}.{name}', 'good arguments', call)
     for mode in MODES:
@@ -115,6 +117,8 @@ KEPT_AWAY: tuple[tuple[str, str, Call, type[BaseException]], ...] = (
         lambda s: cp.asarray(OfOtherLibrary(s.x, s.outside.ptr)), sync,
     ),
     ('cupy.cuda.alloc_pinned_memory', '1 MiB', lambda s: cp.cuda.alloc_pinned_memory(1 << 20), unsupported),
+    ('cupy.cuda.profiler.start', 'copied name', lambda s: (cp.cuda.profiler.start(), rt.profilerStop()), unsupported),
+    ('cupy.cuda.profiler.stop', 'copied name', lambda s: cp.cuda.profiler.stop(), unsupported),
     (
         'cupy.cuda.pinned_memory.alloc_pinned_memory', '1 MiB',
         lambda s: cp.cuda.pinned_memory.alloc_pinned_memory(1 << 20), unsupported,
