@@ -102,9 +102,9 @@ class Guard(Components):
                 state.rehearsals[me] = before
             self.uninstall()
 
-    def has_refused(self, error: CaptureError) -> None:
+    def has_refused(self, error: CaptureError, verb: str) -> None:
         """Remember that a verb has raised."""
-        self.verdicts.has_refused(error)
+        self.verdicts.has_refused(error, verb)
 
     def gone(self, live: Live) -> None:
         """Forget a capture that is over."""

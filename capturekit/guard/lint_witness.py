@@ -74,6 +74,6 @@ class Witness:
                 finally:
                     live.strict = True
             refused(error)
-            self._guard.verdicts.has_refused(error)
+            self._guard.verdicts.has_refused(error, getattr(verb, 'func', verb).__name__)
             self._tell_of(error, None)
-            raise
+            raise error

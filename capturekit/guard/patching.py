@@ -134,7 +134,7 @@ def _modified(holder: type) -> None:
 
 
 def _wrapper(
-    entry: Entry, original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError], None]
+    entry: Entry, original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError, str], None]
 ) -> Any:
     """What takes an entry's place. ``inside.depth`` is above zero in threads where the guard itself is calling;
     ``inside.shadow``, in threads that are linted, has the verbs that are asked instead. ``has_refused`` is given what a
@@ -143,7 +143,7 @@ def _wrapper(
     if entry.kind == 'attribute':
         return _Attribute(entry.name, verb, inside)
     if entry.kind == 'property':
-        return _property(original, verb, inside, has_refused)
+        return _property(entry, original, verb, inside, has_refused)
     if entry.kind == 'maker':
         return _maker(original, verb, inside)
 
@@ -161,8 +161,8 @@ def _wrapper(
             return verb(original, *args, **kwargs)
         except CaptureError as error:
             refused(error)
-            has_refused(error)
-            raise
+            has_refused(error, entry.method)
+            raise error  # a bare `raise` of Python 3.10 goes by the class that the error had when it was caught
 
     if isinstance(original, type):
         return _stands_for(original, call)
@@ -174,7 +174,7 @@ def _wrapper(
 
 
 def _property(
-    original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError], None]
+    entry: Entry, original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError, str], None]
 ) -> property:
     """What takes a property's place."""
     getter: Any = original.__get__
@@ -188,8 +188,8 @@ def _property(
             return verb(getter, self)
         except CaptureError as error:
             refused(error)
-            has_refused(error)
-            raise
+            has_refused(error, entry.method)
+            raise error  # a bare `raise` of Python 3.10 goes by the class that the error had when it was caught
 
     return property(get, doc=getattr(original, '__doc__', None))
 
@@ -360,7 +360,7 @@ class Installation:
     def _found(self, guard: Any) -> list[Any]:
         """The slots of the CuPy in force, with their wrappers; made once, and again where something has changed."""
         if self._stale():
-            slots, has_refused = [], getattr(guard, 'has_refused', lambda error: None)
+            slots, has_refused = [], getattr(guard, 'has_refused', lambda error, verb: None)
             for entry in ENTRIES:
                 for slot in self._find(entry):
                     verb = attrgetter(entry.verb)(guard)

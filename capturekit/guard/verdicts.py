@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from capturekit.guard.cupy_errors import answers_with_code, make_catchable, say_as_cupy
 from capturekit.guard.manual_remedies import without_cap
 from capturekit.guard.open_capture import Live
 from capturekit.guard.state import State
@@ -50,13 +51,25 @@ class Verdicts:
             elif state is not EventState.NEVER:
                 ledger.outside_event(event)  # or foreign: as little to be waited for
 
-    def has_refused(self, error: CaptureError) -> None:
-        """Remember that a verb has raised, in case the block goes on."""
+    def has_refused(self, error: CaptureError, verb: str = '') -> None:
+        """Remember that a verb has raised, in case the block goes on, and let ``except`` clauses for CuPy catch it."""
         mine = self.state.mine()
+        cuda = self.state.platform.cupy.cuda
+        with self.state.inside():
+            captured = self.state.ledger.lane(cuda.get_current_stream().ptr) is not None
         if mine is not None:
+            self.word(error)
             if mine.memory is None:
-                error.remedy = without_cap(error.remedy)
+                say_as_cupy(error, verb, captured)
             mine.refusal(error)
+        if answers_with_code(verb, captured):
+            make_catchable(error, cuda.runtime.CUDARuntimeError)
+
+    def word(self, error: CaptureError) -> None:
+        """Put the remedy in the words of the script: one that begins its captures by hand has no ``cap``."""
+        mine = self.state.mine()
+        if mine is not None and mine.memory is None:
+            error.remedy = without_cap(error.remedy)
 
     def start(self, check: bool = True) -> Live | None:
         """What every verb does first: see whether this thread has a capture, and whether it is still good."""

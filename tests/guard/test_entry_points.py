@@ -302,7 +302,7 @@ class Refusing:
 
     value = method
 
-    def has_refused(self, error: Exception) -> None:
+    def has_refused(self, error: Exception, verb: str) -> None:
         self.told.append(error)
 
 
