@@ -41,7 +41,7 @@ class ByHand:
 
     def keep_out(self, live: Live) -> None:
         """Keep the stream out that is current in this thread, after a capture was begun by hand on another one."""
-        live.pool_hook = _hook(self, self.state.platform.cupy, live)
+        live.pool_hook = pool_hook(self, self.state.platform.cupy, live)
         live.pool_hook.__enter__()
         stream = self.state.platform.cupy.cuda.get_current_stream()
         if stream.ptr in LEGACY_HANDLES:
@@ -119,7 +119,7 @@ class ByHand:
         raise error
 
 
-def _hook(by_hand: ByHand, cupy: Any, live: Live) -> Any:
+def pool_hook(by_hand: ByHand, cupy: Any, live: Live) -> Any:
     """Return a hook of CuPy's that hears of the allocations in this thread."""
 
     def malloc_preprocess(_hook: Any, **_facts: Any) -> None:

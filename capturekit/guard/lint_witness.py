@@ -19,6 +19,9 @@ class Witness:
     over there. It stands where a shadow stands, beneath those of linted functions.
     """
 
+    #: Arrays that are made, and CuPy's switches, are not asked about.
+    asks_calls_only = True
+
     def __init__(self, guard: Components, tell: Callable[[CaptureError, str | None], None]) -> None:
         self._guard = guard
         self._tell_of = tell

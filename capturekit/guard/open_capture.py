@@ -61,6 +61,8 @@ class Live:
     pool_hook: Any = None
     #: Where a call of a graphed function is recorded: its caller's streams.
     caller: Caller | None = None
+    #: What would have been refused and has lost the capture, since the script is only observed.
+    let_through: CaptureError | None = None
     outside: OutsideRecord = field(default_factory=OutsideRecord)
     devices: DeviceRecord = field(default_factory=DeviceRecord)
     parts: PartsRecord = field(default_factory=PartsRecord)

@@ -202,7 +202,7 @@ def _maker(original: Any, verb: Callable[..., Any], inside: Any) -> staticmethod
     new: Any = getattr(original, '__func__', original)
 
     def __new__(cls: Any, *args: Any, _no_init: bool = False, **kwargs: Any) -> Any:
-        if _no_init or inside.depth or inside.shadow is not None:
+        if _no_init or inside.depth or inside.calls_only:
             return new(cls, *args, _no_init=_no_init, **kwargs)
         return verb(new, cls, *args, **kwargs)
 
@@ -218,7 +218,7 @@ class _Asked:
         self._inside = inside
 
     def __bool__(self) -> bool:
-        if self._inside.depth or self._inside.shadow is not None:
+        if self._inside.depth or self._inside.calls_only:
             return self._original
         return bool(self._verb(self._original))
 
@@ -314,6 +314,11 @@ class Inside(threading.local):
 
     depth = 0
     shadow: Any = None
+
+    @property
+    def calls_only(self) -> bool:
+        """Whether what is asked instead of the guard knows nothing of arrays that are made, and of CuPy's switches."""
+        return self.shadow is not None and bool(self.shadow.asks_calls_only)
 
 
 class Installation:

@@ -58,17 +58,17 @@ class Verdicts:
         with self.state.inside():
             captured = self.state.ledger.lane(cuda.get_current_stream().ptr) is not None
         if mine is not None:
-            self.word(error)
+            self.word(error, mine)
             if mine.memory is None:
                 say_as_cupy(error, verb, captured)
             mine.refusal(error)
         if answers_with_code(verb, captured):
             make_catchable(error, cuda.runtime.CUDARuntimeError)
 
-    def word(self, error: CaptureError) -> None:
+    @staticmethod
+    def word(error: CaptureError, live: Live | None) -> None:
         """Put the remedy in the words of the script: one that begins its captures by hand has no ``cap``."""
-        mine = self.state.mine()
-        if mine is not None and mine.memory is None:
+        if live is not None and live.memory is None:
             error.remedy = without_cap(error.remedy)
 
     def start(self, check: bool = True) -> Live | None:
@@ -91,7 +91,9 @@ class Verdicts:
                 raise self.invalidated(live)
 
     def invalidated(self, live: Live) -> errors.InvalidatedError:
-        """The error that says a capture was lost below Python."""
+        """The error that says a capture was lost below Python, or by a call that was let through."""
+        if live.let_through is not None:
+            return _lost_by(live, live.let_through)
         live.poll()
         trace = live.trace
         good = trace.good if trace is not None else live.active_at
@@ -212,6 +214,19 @@ class Verdicts:
             self.start()
             verdict = self.judge(_O.UNSAFE)
         return self.carry_out(verdict, call, None, lambda: original(*args, **kwargs))
+
+
+def _lost_by(live: Live, error: CaptureError) -> errors.InvalidatedError:
+    """The error of a capture that is lost because a call was let through which would have been refused."""
+    return errors.InvalidatedError(
+        f'The capture was lost by {error.operation}, which was let through,',
+        stream=live.origin.ptr,
+        lane=0,
+        location=error.location,
+        rule=error.rule,
+        remedy=error.remedy,
+        cuda_error=Code.cudaErrorStreamCaptureInvalidated.name,
+    )
 
 
 def _waited_too_long(verdict: Verdict, call: str) -> CaptureError:

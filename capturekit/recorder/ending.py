@@ -19,6 +19,8 @@ _WHOEVER = (
 def check(live: Live) -> None:
     """Raise what stands against a graph. In adapting mode lanes that are open are joined instead."""
     GUARD.verdicts.check(live)
+    if live.lost:
+        raise GUARD.verdicts.invalidated(live)
     escaped, live.outside.escaped = live.outside.escaped or GUARD.collectives.open_group(live), None
     try:
         if escaped is not None:
