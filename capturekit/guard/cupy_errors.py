@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from capturekit.model.errors import CaptureError
+from capturekit.model.ledger import LEGACY_HANDLES
 from capturekit.model.rules import Code
 
 #: Verbs of calls after which CuPy raises nothing: it returns the code as a number (``stream.done`` is then False), or
@@ -28,10 +29,12 @@ _SAID = 'CuPy would have said that the current stream is capturing.'
 _RUNTIME = 'cupy_backends.cuda.api.runtime'
 
 
-def answers_with_code(verb: str, captured: bool) -> bool:
-    """Whether CuPy raises CUDA's code for a call; ``captured``: the current stream is in a capture."""
+def answers_with_code(verb: str, stream: int | None, captured: bool) -> bool:
+    """Whether CuPy raises CUDA's code for a call on a stream; ``captured``: the current stream is in a capture."""
     if verb in HANDED_BACK or verb in REFUSED_BY_LIBRARIES:
         return False
+    if verb == 'stream_begin_capture' and stream in LEGACY_HANDLES:
+        return False  # CuPy has a RuntimeError of its own for it
     return verb not in REFUSED_BY_CUPY or (verb == 'pointer_sync' and not captured)
 
 

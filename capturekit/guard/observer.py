@@ -12,11 +12,13 @@ What follows from a loss is no finding of its own: every call on a lost capture 
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from capturekit.guard.components import MADE_OF, Components, assemble
 from capturekit.guard.lint_guard import QUIET
@@ -51,7 +53,7 @@ class Observer:
         self._guard = guard
         self._found: list[LetThrough] = []
         #: Calls that will lose a capture once CuPy makes them, by the capture.
-        self._awaited: dict[Live, LetThrough] = {}
+        self._awaited: WeakKeyDictionary[Live, LetThrough] = WeakKeyDictionary()
         self._open = False
         self._components = assemble(Components, guard.state, kinds(guard, self.tell))
         #: By what the guard's component is: the one that is asked instead.
@@ -119,11 +121,15 @@ class Observer:
                 return call.answer(*args, **kwargs)
         finally:
             with state.lock:
-                self._follow(found, mine, good, call.failure)
+                ended = self._follow(found, mine, good, call.failure)
+            for live in ended:  # without the lock: those who listen may wait for threads that wait for us
+                tell(live, None)
             call.failure = None  # its traceback holds this frame
 
-    def _follow(self, error: Exception, mine: Live | None, good: list[Live], failure: BaseException | None) -> None:
-        """Ask the driver what the call has cost, and remember the call."""
+    def _follow(
+        self, error: Exception, mine: Live | None, good: list[Live], failure: BaseException | None
+    ) -> list[Live]:
+        """Ask the driver what the call has cost, and remember the call. Returns the captures that it has ended."""
         state, ended, lost = self._guard.state, [], False
         for live in good:
             status = self._status(live)
@@ -135,23 +141,22 @@ class Observer:
                 lost = True
         if isinstance(error, CaptureError):
             self._remember(error, mine, lost, failure)
-        for live in ended:
-            self._has_ended(live, failure)
+        return [live for live in ended if self._has_ended(live, failure)]
 
     def _status(self, live: Live) -> CaptureStatus:
         state = self._guard.state
         with state.inside(), suppress(CudaCallError):  # a stream that was destroyed is in no capture
-            return state.platform.device.stream_status(live.origin.ptr)
+            return CaptureStatus(state.platform.device.stream_status(live.origin.ptr))
         return CaptureStatus.NONE
 
-    def _has_ended(self, live: Live, failure: BaseException | None) -> None:
-        """Follow a capture that a call has ended which was let through. A block of capturekit's own ends by itself."""
+    def _has_ended(self, live: Live, failure: BaseException | None) -> bool:
+        """Follow a capture that a call has ended which was let through; False for a block, which ends by itself."""
         if live.memory is not None:
             live.capture.status = CaptureStatus.INVALIDATED
-            return
+            return False
         self._components.captures.gone(live)
         close_recording(live, 'good' if failure is None else 'failed')
-        tell(live, None)
+        return True
 
     # -- what is remembered -----------------------------------------------------------------------------------
 
@@ -179,16 +184,20 @@ class Observer:
             self._awaited.setdefault(mine, one)
 
     def _add(self, error: CaptureError, mine: Live | None) -> LetThrough:
-        """Add a call to the list; one that was made before, at the same line, is counted."""
+        """Add a call to the list. One that was made before at the same line is counted, on whichever stream it was."""
         self._guard.verdicts.word(error, mine)
         one = LetThrough(type(error).__name__, str(error))
         with self._guard.state.lock:
             for known in self._found:
-                if (known.name, known.message) == (one.name, one.message):
+                if known.name == one.name and _without_handles(known.message) == _without_handles(one.message):
                     known.count += 1
                     return known
             self._found.append(one)
         return one
+
+
+def _without_handles(message: str) -> str:
+    return re.sub(r'0x[0-9a-f]+', '', message)
 
 
 class _Call:

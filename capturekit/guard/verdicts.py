@@ -62,7 +62,7 @@ class Verdicts:
             if mine.memory is None:
                 say_as_cupy(error, verb, captured)
             mine.refusal(error)
-        if answers_with_code(verb, captured):
+        if answers_with_code(verb, error.stream, captured):
             make_catchable(error, cuda.runtime.CUDARuntimeError)
 
     @staticmethod
@@ -219,7 +219,7 @@ class Verdicts:
 def _lost_by(live: Live, error: CaptureError) -> errors.InvalidatedError:
     """The error of a capture that is lost because a call was let through which would have been refused."""
     return errors.InvalidatedError(
-        f'The capture was lost by {error.operation}, which was let through,',
+        f'The capture was lost by {error.operation}, which was let through',
         stream=live.origin.ptr,
         lane=0,
         location=error.location,

@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from capturekit.guard.entry_points import ENTRIES
 from capturekit.model.errors import CaptureError
 from capturekit.model.rules import ROWS, RULES, Code, Operation, Target, row
 from capturekit.model.rules import Mode as ModeOf
+from tests.command import called
 
 
 def measured(operation: Operation, target: Target) -> int:
@@ -105,6 +107,59 @@ def test_where_cupy_refuses_by_itself_its_words_are_there(cp: Any, call: str) ->
         stream.end_capture()
     assert isinstance(found.value, CaptureError)
     assert not isinstance(found.value, cp.cuda.runtime.CUDARuntimeError)
+
+
+def test_the_legacy_stream_is_refused_by_cupy_itself(sim: Any) -> None:
+    null, stream = sim.cuda.Stream.null, sim.cuda.Stream(non_blocking=True)
+    with watch(), stream:
+        stream.begin_capture()
+        with pytest.raises(ck.LegacyStreamError) as by_method:
+            null.begin_capture()
+        with pytest.raises(ck.LegacyStreamError) as by_function:
+            sim.cuda.runtime.streamBeginCapture(null.ptr)
+        stream.end_capture()
+    assert not isinstance(by_method.value, sim.cuda.runtime.CUDARuntimeError)
+    pattern, _rule = row(Operation.BEGIN_CAPTURE, Target.LEGACY)
+    assert isinstance(by_function.value, sim.cuda.runtime.CUDARuntimeError)
+    assert by_function.value.status == pattern(ModeOf.RELAXED, False).code
+
+
+def test_an_allocation_that_the_mode_forbids_has_its_code(sim: Any) -> None:
+    stream = sim.cuda.Stream(non_blocking=True)
+    with watch(), stream:
+        stream.begin_capture(sim.cuda.runtime.streamCaptureModeGlobal)
+        with pytest.raises(sim.cuda.runtime.CUDARuntimeError) as found:
+            sim.empty(1 << 24)
+        stream.end_capture()
+    assert isinstance(found.value, ck.UnsupportedCallError)
+    assert found.value.status == Code.cudaErrorStreamCaptureUnsupported
+
+
+def test_a_synchronous_copy_has_a_code_where_cupy_asks_cuda(sim: Any) -> None:
+    """CuPy looks only whether the current stream captures; beside that CUDA refuses the legacy stream."""
+    blocking, x = sim.cuda.Stream(), sim.arange(3.0)
+    y = sim.empty_like(x)
+    with watch():
+        for current, of_cupy in ((blocking, True), (sim.cuda.Stream.null, False)):
+            with current:
+                blocking.begin_capture()
+                with pytest.raises(ck.LegacyStreamError) as found:
+                    y.data.copy_from_device(x.data, x.nbytes)
+                blocking.end_capture()
+            assert ('is capturing' in str(found.value)) is of_cupy
+            assert isinstance(found.value, sim.cuda.runtime.CUDARuntimeError) is not of_cupy
+
+
+def test_under_lint_code_of_today_catches_it_too(tmp_path: Path) -> None:
+    path = tmp_path / 'script.py'
+    path.write_text(
+        'import cupy as cp\nstream = cp.cuda.Stream(non_blocking=True)\nstream.begin_capture()\n'
+        'try:\n    stream.add_callback(print, None)\nexcept cp.cuda.runtime.CUDARuntimeError as error:\n'
+        '    print(error.status)\nstream.end_capture()\n'
+    )
+    ran = called('lint', '--simulate', str(path))
+    assert '900' in ran.stdout.split()
+    assert '[callback]' in ran.stdout
 
 
 def test_in_a_block_of_capturekits_own_messages_are_as_they_were(sim: Any) -> None:
