@@ -14,7 +14,7 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,8 @@ _RUN_DESCRIPTION = """\
 Run a script as `python script.py` would, and watch over every capture in it: those of capturekit and those that the
 script begins and ends by itself with CuPy's begin_capture and end_capture. A call that would lose the capture, or
 leave work out of it, is refused before CUDA sees it: the message says what and where, CUDA's rule, and what to write
-instead; the exit status is 1.
+instead; the exit status is 1. With --observe no call is refused: the script runs as it does without capturekit, and
+at the end standard error lists what would have been refused. What has lost a capture comes first.
 """
 RUN_EPILOG = """\
 Without a GPU, `import cupy` in the script finds a stand-in that computes with NumPy and answers as CUDA does. One line
@@ -60,6 +61,7 @@ examples:
   python -m capturekit run --simulate samples/fork_join.py 100000
   python -m capturekit run --simulate --seed 7 train.py --epochs 3
   python -m capturekit run --report failed.html -m mypackage.train --epochs 3
+  python -m capturekit run --observe -m pytest tests/test_graphs.py
   python -m capturekit run -c 'import cupy; print(cupy.arange(3) * 2)'
 """
 
@@ -135,6 +137,9 @@ def _add_run(commands: Any) -> None:
         help="short: the script's own frames (default); full: those of CuPy and capturekit, too",
     )
     run.add_argument('--full-traceback', dest='traceback', action='store_const', const='full', help=argparse.SUPPRESS)
+    run.add_argument(
+        '--observe', action='store_true', help='refuse nothing, and list at the end what would have been refused'
+    )
     run.add_argument('--save', metavar='FILE', help='write what each capture left behind to FILE, FILE-2 ... (JSON)')
     run.add_argument('--report', metavar='FILE', help='write a page (HTML) of the capture that failed, or the last')
     run.add_argument('-m', dest='module', nargs=argparse.REMAINDER, metavar='...', help='run a module, as python -m')
@@ -158,6 +163,14 @@ class _Program:
     go: Callable[[], Any]
 
 
+@dataclass
+class _Way:
+    """How it is run: with all frames of its errors, and with calls let through that would be refused."""
+
+    whole: bool
+    observe: bool
+
+
 def _run_given(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     try:
         program = _program(parser, given)
@@ -170,7 +183,8 @@ def _run_given(parser: argparse.ArgumentParser, given: argparse.Namespace) -> in
             _say(f'{path!r} can not be written: {why}. Nothing was run.')
             return 2
     with _kept(given.save, given.report):
-        return _run(program, given.simulate, given.seed, given.devices, whole=given.traceback == 'full')
+        way = _Way(given.traceback == 'full', given.observe)
+        return _run(program, given.simulate, given.seed, given.devices, way)
 
 
 class _Wrong(Exception):
@@ -258,17 +272,17 @@ def _kept(save: str | None, report: str | None) -> Iterator[None]:
             _say('no capture ended, so there is nothing to report')
 
 
-def _run(program: _Program, simulate: bool, seed: int, devices: int, *, whole: bool) -> int:
+def _run(program: _Program, simulate: bool, seed: int, devices: int, way: _Way) -> int:
     if devices < 1:
         _say(f'--devices takes a number of at least 1, got {devices}')
         return 2
     missing = '--simulate was given' if simulate else why_no_gpu()
     if missing is None:
-        return _on_gpu(program, whole)
-    return _on_simulated(program, missing, seed, devices, whole)
+        return _on_gpu(program, way)
+    return _on_simulated(program, missing, seed, devices, way)
 
 
-def _on_gpu(program: _Program, whole: bool) -> int:
+def _on_gpu(program: _Program, way: _Way) -> int:
     import cupy
 
     from capturekit.driver.cuda import current
@@ -280,16 +294,16 @@ def _on_gpu(program: _Program, whole: bool) -> int:
         return 1
     name = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)['name'].decode()
     _say(f'on the GPU ({name}), CuPy {cupy.__version__}')
-    return _guarded(program, whole)
+    return _guarded(program, way)
 
 
-def _on_simulated(program: _Program, why: str, seed: int, devices: int, whole: bool) -> int:
+def _on_simulated(program: _Program, why: str, seed: int, devices: int, way: _Way) -> int:
     from capturekit.simulated import SimulatedDevice, install, uninstall
 
     _say(f'on the simulated device, seed {seed} ({why})')
     install(SimulatedDevice(seed, devices=devices))
     try:
-        return _guarded(program, whole)
+        return _guarded(program, way)
     finally:
         uninstall()
 
@@ -298,13 +312,15 @@ def _say(text: str) -> None:
     print(f'{paint("capturekit:", "quiet", sys.stderr)} {text}', file=sys.stderr, flush=True)
 
 
-def _guarded(program: _Program, whole: bool) -> int:
+def _guarded(program: _Program, way: _Way) -> int:
+    from capturekit.cli.observation import observed
     from capturekit.guard import GUARD, watch
     from capturekit.model.counters import aloud
 
     tell_of_crashes()
     PROGRAM.clear()
-    with as_main(program.argv, program.folder), aloud(), watch(), threads_shown(whole):
+    observing = observed() if way.observe else nullcontext()
+    with as_main(program.argv, program.folder), aloud(), watch(), observing, threads_shown(way.whole):
         try:
             program.go()
             join_threads()
@@ -322,7 +338,7 @@ def _guarded(program: _Program, whole: bool) -> int:
         except BaseException as error:
             if pipe_closed(error):
                 return 1
-            show(error, whole)
+            show(error, way.whole)
             return 130 if isinstance(error, KeyboardInterrupt) else 1
         finally:
             for live in list(GUARD.lives.values()):

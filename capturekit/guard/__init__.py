@@ -103,9 +103,9 @@ class Guard(Components):
                 state.rehearsals[me] = before
             self.uninstall()
 
-    def has_refused(self, error: CaptureError) -> None:
+    def has_refused(self, error: CaptureError, verb: str = '') -> None:
         """Note that a verb has raised."""
-        self.verdicts.has_refused(error)
+        self.verdicts.has_refused(error, verb)
 
     def gone(self, live: Live) -> None:
         """Forget a capture that has ended."""

@@ -51,12 +51,12 @@ class Allocators:
                 wanted = self.compiled.seen(live.memory.allocator(lane))
                 if live.caller is not None:
                     wanted = self._noting_stream(live.caller, lane.stream, wanted)
-                wanted = self._followed(live, lane.device, wanted) if live.devices.before else _Ours(wanted)
+                wanted = self._followed(live, lane.device, wanted) if live.devices.before else Ours(wanted)
                 if live.thread != me:
                     wanted = self._for_another_thread(live, wanted)
         elif mine is not None and mine.memory is not None and mine.strict and stream.ptr not in LEGACY_HANDLES:
             live = mine
-            wanted = _Ours(lambda size: self._malloc_outside(live, size))
+            wanted = Ours(lambda size: self._malloc_outside(live, size))
         set_allocator = self.state.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
         if wanted is not None:
             if me not in self.kept:
@@ -76,10 +76,10 @@ class Allocators:
 
         return malloc
 
-    def _followed(self, live: Live, device: int, allocator: Callable[[int], Any]) -> _Ours:
+    def _followed(self, live: Live, device: int, allocator: Callable[[int], Any]) -> Ours:
         """Return the allocator for a lane if there are other devices, to which CuPy may switch by itself."""
         current = self.state.platform.cupy.cuda.runtime.getDevice
-        return _Ours(lambda size: allocator(size) if current() == device else self.refuse_other_device(current()))
+        return Ours(lambda size: allocator(size) if current() == device else self.refuse_other_device(current()))
 
     def refuse_other_device(self, device: int) -> NoReturn:
         """Refuse work that CuPy would do on another device, because nothing orders it with the current lane."""
@@ -89,7 +89,7 @@ class Allocators:
             rule = VARIANTS['work-of-cupy-on-another-device']
             self.verdicts.refuse(verdict, f'Work that CuPy does on device {device} by itself', None, rule)
 
-    def _for_another_thread(self, live: Live, allocator: Callable[[int], Any]) -> _Ours:
+    def _for_another_thread(self, live: Live, allocator: Callable[[int], Any]) -> Ours:
         """Return the allocator for a thread that works on a lane of another thread's capture.
 
         It may outlive the capture.
@@ -101,7 +101,7 @@ class Allocators:
             self.restore()
             return self.state.platform.cupy.cuda.alloc(size)
 
-        return _Ours(malloc)
+        return Ours(malloc)
 
     def restore(self) -> None:
         """Put this thread's own allocator back."""
@@ -116,11 +116,11 @@ class Allocators:
         if mine is None or mine.memory is None:
             return original(allocator)
         me = threading.get_ident()
-        if mine.caller is not None and not isinstance(allocator, (_Ours, type(None))):
+        if mine.caller is not None and not isinstance(allocator, (Ours, type(None))):
             if allocator == mine.memory.pool.malloc:
                 return self.refresh()
             raise _own_memory('using_allocator()')
-        if allocator is None or isinstance(allocator, _Ours) or allocator == mine.memory.pool.malloc:
+        if allocator is None or isinstance(allocator, Ours) or allocator == mine.memory.pool.malloc:
             # at the end of a `using_allocator` block, the allocator that it restores may be out of date
             self.foreign.discard(me)
             return self.refresh()
@@ -191,7 +191,7 @@ def _own_memory(call: str) -> errors.UnsupportedCallError:
     )
 
 
-class _Ours:
+class Ours:
     """An allocator of the guard; its type distinguishes it from a user's."""
 
     __slots__ = ('malloc',)

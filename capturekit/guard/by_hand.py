@@ -42,7 +42,7 @@ class ByHand:
 
     def keep_out(self, live: Live) -> None:
         """Keep out this thread's current stream, after a capture was begun by hand on another stream."""
-        live.pool_hook = _hook(self, self.state.platform.cupy, live)
+        live.pool_hook = pool_hook(self, self.state.platform.cupy, live)
         live.pool_hook.__enter__()
         stream = self.state.platform.cupy.cuda.get_current_stream()
         if stream.ptr in LEGACY_HANDLES:
@@ -126,7 +126,7 @@ class ByHand:
         raise error
 
 
-def _hook(by_hand: ByHand, cupy: Any, live: Live) -> Any:
+def pool_hook(by_hand: ByHand, cupy: Any, live: Live) -> Any:
     """Return a CuPy memory hook that notes the allocations of this thread."""
 
     def malloc_preprocess(_hook: Any, **_facts: Any) -> None:

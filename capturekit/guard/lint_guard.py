@@ -33,7 +33,7 @@ from capturekit.model.rules import RULES, CaptureStatus, Mode, Operation
 from capturekit.model.source_line import Place, called
 
 #: The verbs that are called without change, since they make no call of CuPy.
-_QUIET = ('stream_handed_out', 'current_stream', 'stream_eq', 'stream_hash')
+QUIET = ('stream_handed_out', 'current_stream', 'stream_eq', 'stream_hash')
 
 
 class Shadow:
@@ -41,6 +41,9 @@ class Shadow:
 
     ``tell(error, adapted)`` and ``note(kind, text, at)`` are those of :class:`LintRun`.
     """
+
+    #: Arrays that are made, and CuPy's switches, are not asked about.
+    asks_calls_only = True
 
     def __init__(
         self,
@@ -163,7 +166,7 @@ class Shadow:
         given = getattr(verb, 'args', ())
         if given:
             ask = functools.partial(ask, *given)
-        return ask if method.__name__ in _QUIET else functools.partial(self._asked, ask)
+        return ask if method.__name__ in QUIET else functools.partial(self._asked, ask)
 
     def _asked(self, ask: Callable[..., Any], original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a verb; report what it raises, and make the user's call anyway, once."""

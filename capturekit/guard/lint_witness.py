@@ -20,6 +20,9 @@ class Witness:
     raised: the capture ends there. A witness is installed like a shadow, below the shadows of linted functions.
     """
 
+    #: Arrays that are made, and CuPy's switches, are not asked about.
+    asks_calls_only = True
+
     def __init__(self, guard: Components, tell: Callable[[CaptureError, str | None], None]) -> None:
         self._guard = guard
         self._tell_of = tell
@@ -75,6 +78,6 @@ class Witness:
                 finally:
                     live.strict = True
             refused(error)
-            self._guard.verdicts.has_refused(error)
+            self._guard.verdicts.has_refused(error, getattr(verb, 'func', verb).__name__)
             self._tell_of(error, None)
-            raise
+            raise error

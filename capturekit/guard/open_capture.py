@@ -66,6 +66,8 @@ class Live:
     pooled: set[tuple[int, int]] = field(default_factory=set)
     #: The caller's streams, if a call of a graphed function is recorded.
     caller: Caller | None = None
+    #: What would have been refused and has lost the capture, since the script is only observed.
+    let_through: CaptureError | None = None
     outside: OutsideRecord = field(default_factory=OutsideRecord)
     devices: DeviceRecord = field(default_factory=DeviceRecord)
     parts: PartsRecord = field(default_factory=PartsRecord)

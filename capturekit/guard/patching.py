@@ -134,7 +134,7 @@ def _modified(holder: type) -> None:
 
 
 def _wrapper(
-    entry: Entry, original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError], None]
+    entry: Entry, original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError, str], None]
 ) -> Any:
     """Make the wrapper of an entry. ``inside.depth`` is above zero in threads where the guard itself is calling;
     ``inside.shadow``, in threads that are linted, has the verbs that are called instead. ``has_refused`` is called with
@@ -143,7 +143,7 @@ def _wrapper(
     if entry.kind == 'attribute':
         return _Attribute(entry.name, verb, inside)
     if entry.kind == 'property':
-        return _property(original, verb, inside, has_refused)
+        return _property(entry, original, verb, inside, has_refused)
     if entry.kind == 'maker':
         return _maker(original, verb, inside)
 
@@ -160,9 +160,9 @@ def _wrapper(
         try:
             return verb(original, *args, **kwargs)
         except CaptureError as error:
-            has_refused(error)
             refused(error)
-            raise
+            has_refused(error, entry.method)
+            raise error  # a bare `raise` of Python 3.10 goes by the class that the error had when it was caught
 
     if isinstance(original, type):
         return _stands_for(original, call)
@@ -174,7 +174,7 @@ def _wrapper(
 
 
 def _property(
-    original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError], None]
+    entry: Entry, original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError, str], None]
 ) -> property:
     """Make the wrapper of a property."""
     getter: Any = original.__get__
@@ -187,9 +187,9 @@ def _property(
         try:
             return verb(getter, self)
         except CaptureError as error:
-            has_refused(error)
             refused(error)
-            raise
+            has_refused(error, entry.method)
+            raise error  # a bare `raise` of Python 3.10 goes by the class that the error had when it was caught
 
     return property(get, doc=getattr(original, '__doc__', None))
 
@@ -202,7 +202,7 @@ def _maker(original: Any, verb: Callable[..., Any], inside: Any) -> staticmethod
     new: Any = getattr(original, '__func__', original)
 
     def __new__(cls: Any, *args: Any, _no_init: bool = False, **kwargs: Any) -> Any:
-        if _no_init or inside.depth or inside.shadow is not None:
+        if _no_init or inside.depth or inside.calls_only:
             return new(cls, *args, _no_init=_no_init, **kwargs)
         return verb(new, cls, *args, **kwargs)
 
@@ -218,7 +218,7 @@ class _Asked:
         self._inside = inside
 
     def __bool__(self) -> bool:
-        if self._inside.depth or self._inside.shadow is not None:
+        if self._inside.depth or self._inside.calls_only:
             return self._original
         return bool(self._verb(self._original))
 
@@ -317,6 +317,11 @@ class Inside(threading.local):
     depth = 0
     shadow: Any = None
 
+    @property
+    def calls_only(self) -> bool:
+        """Whether what is asked instead of the guard knows nothing of arrays that are made, and of CuPy's switches."""
+        return self.shadow is not None and bool(self.shadow.asks_calls_only)
+
 
 class Installation:
     """The installed wrappers of one guard. Installations are counted."""
@@ -362,7 +367,7 @@ class Installation:
     def _found(self, guard: Any) -> list[Any]:
         """The slots of the imported CuPy, with their wrappers; made once, and again if something has changed."""
         if self._stale():
-            slots, has_refused = [], getattr(guard, 'has_refused', lambda error: None)
+            slots, has_refused = [], getattr(guard, 'has_refused', lambda error, verb: None)
             for entry in ENTRIES:
                 for slot in self._find(entry):
                     verb = attrgetter(entry.verb)(guard)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from capturekit.guard.cupy_errors import answers_with_code, make_catchable, say_as_cupy
 from capturekit.guard.manual_remedies import without_cap
 from capturekit.guard.open_capture import Live
 from capturekit.guard.state import State
@@ -56,21 +57,34 @@ class Verdicts:
             elif state is not EventState.NEVER:
                 ledger.outside_event(event)  # an event of a foreign capture can be waited for as little
 
-    def has_refused(self, error: CaptureError) -> None:
-        """Note that a verb has raised, in case the block catches the error and continues."""
-        mine = self.state.mine()
-        told = self.state.threads.get(threading.get_ident()) or list(self.state.lives.values())
+    def has_refused(self, error: CaptureError, verb: str = '') -> None:
+        """Note that a verb has raised, in case the block goes on, and let ``except`` clauses for CuPy catch it."""
+        state, cuda = self.state, self.state.platform.cupy.cuda
+        mine = state.mine()
+        with state.inside():
+            captured = state.ledger.lane(cuda.get_current_stream().ptr) is not None
+        told = state.threads.get(threading.get_ident()) or list(state.lives.values())
         if told and all(live.memory is None for live in (told if mine is None else [mine])):
             error.remedy = without_cap(error.remedy)
         if mine is not None:
+            if mine.memory is None:
+                say_as_cupy(error, verb, captured)
             mine.refusal(error)
-            if mine.caller is not None:
-                return  # a graphed function is being recorded: its caller gets an eager run instead
+        if answers_with_code(verb, error.stream, captured):
+            make_catchable(error, cuda.runtime.CUDARuntimeError)
+        if mine is not None and mine.caller is not None:
+            return  # a graphed function is being recorded: its caller gets an eager run instead
         for live in told:
             if live.caller is None:
                 live.causes.hear(error)
                 live.causes.tell(error)
         PROGRAM.hear(error)
+
+    @staticmethod
+    def word(error: CaptureError, live: Live | None) -> None:
+        """Put the remedy in the words of the script: one that begins its captures by hand has no ``cap``."""
+        if live is not None and live.memory is None:
+            error.remedy = without_cap(error.remedy)
 
     def start(self, check: bool = True) -> Live | None:
         """Return this thread's open capture, after checking that it is still good. Every verb calls this first."""
@@ -92,7 +106,9 @@ class Verdicts:
                 raise self.invalidated(live)
 
     def invalidated(self, live: Live) -> errors.InvalidatedError:
-        """The error for a capture that was lost by a call that the guard did not see."""
+        """The error for a capture that was lost below Python, or by a call that was let through."""
+        if live.let_through is not None:
+            return _lost_by(live, live.let_through)
         live.poll()
         trace = live.trace
         good = trace.good if trace is not None else live.active_at
@@ -281,6 +297,19 @@ class Verdicts:
             self.start()
             verdict = self.judge(_O.UNSAFE)
         return self.carry_out(verdict, call, None, lambda: original(*args, **kwargs))
+
+
+def _lost_by(live: Live, error: CaptureError) -> errors.InvalidatedError:
+    """The error of a capture that is lost because a call was let through which would have been refused."""
+    return errors.InvalidatedError(
+        f'The capture was lost by {error.operation}, which was let through',
+        stream=live.origin.ptr,
+        lane=0,
+        location=error.location,
+        rule=error.rule,
+        remedy=error.remedy,
+        cuda_error=Code.cudaErrorStreamCaptureInvalidated.name,
+    )
 
 
 def _waited_too_long(verdict: Verdict, call: str) -> CaptureError:

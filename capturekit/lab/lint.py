@@ -265,7 +265,7 @@ def _name(error: CaptureError) -> str:
     if error.operation.removesuffix('()') in SEAMS:
         return 'seam'
     for rule in RULES.values():
-        if type(error) is rule.error and error.rule.startswith(rule.says):
+        if isinstance(error, rule.error) and error.rule.startswith(rule.says):
             return rule.name
     return type(error).__name__
 

@@ -59,7 +59,7 @@ def _told(method: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return method(*args, **kwargs)
         except errors.CaptureError as error:
-            GUARD.has_refused(error)
+            GUARD.has_refused(error, OWN)
             refused(error)
             raise
 

@@ -19,6 +19,8 @@ _WHOEVER = (
 def check(live: Live) -> None:
     """Raise if the capture can't become a graph. With ``strict=False`` open lanes are joined instead."""
     GUARD.verdicts.check(live)
+    if live.lost:
+        raise GUARD.verdicts.invalidated(live)
     escaped, live.outside.escaped = live.outside.escaped or GUARD.collectives.open_group(live), None
     try:
         if escaped is not None:

@@ -68,7 +68,7 @@ def test_wrong_example_raises_what_it_explains(sim: Any, name: str) -> None:
         del error
         return
     else:
-        assert type(error) is explained_by(name)
+        assert isinstance(error, explained_by(name))
     if name in RULES and name != 'invalidated':  # which says between which lines it was lost
         assert isinstance(error, ck.CaptureError)
         assert error.rule.startswith(RULES[name].says)

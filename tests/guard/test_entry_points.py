@@ -272,6 +272,8 @@ def test_nothing_is_installed_before_and_after(entries: list[Entry]) -> None:
 class Shadow:
     """Is asked instead of the guard in a thread that is linted."""
 
+    asks_calls_only = True
+
     def instead_of(self, verb: Any) -> Any:
         return lambda original, *args: f'shadow of {original(*args) if callable(original) else args[0]}'
 
@@ -298,7 +300,7 @@ class Refusing:
 
     value = method
 
-    def has_refused(self, error: Exception) -> None:
+    def has_refused(self, error: Exception, verb: str) -> None:
         self.told.append(error)
 
 

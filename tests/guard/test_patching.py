@@ -58,6 +58,8 @@ class Guarding:
 class Shadow:
     """Is asked instead of a guard in a thread that is linted."""
 
+    asks_calls_only = True
+
     def instead_of(self, verb: Any) -> Any:
         return lambda original, *args: ('shadow', *args)
 

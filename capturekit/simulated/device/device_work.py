@@ -81,6 +81,11 @@ class Work(Streams):
         with self._lock:
             self._legacy(name)
 
+    def unsafe_call(self, name: str) -> None:
+        """Judge a call that the mode of a capture may forbid."""
+        with self._lock:
+            self._unsafe(name)
+
     def device_synchronize(self) -> None:
         """``cudaDeviceSynchronize``: loses captures with a stream of the device, from any thread, in every mode."""
         with self._lock:

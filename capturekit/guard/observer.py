@@ -1,0 +1,227 @@
+"""What the guard would have refused, let through to CUDA and remembered: for ``python -m capturekit run --observe``.
+
+An observer stands where a shadow stands (:mod:`capturekit.guard.lint_guard`), for every thread. The verbs are asked as
+ever, by components that hold no stream back (:mod:`capturekit.guard.observer_components`). What a verb raises before
+CuPy's function was called is remembered, and the function is called all the same: CUDA answers as it does without
+capturekit. Then the driver is asked which captures that has cost, and the ledger follows it.
+
+What follows from a loss is no finding of its own: every call on a lost capture would be refused. Recordings of
+``@ck.graphed`` are left to the guard: what it refuses there makes the call eager, and the script never sees it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from capturekit.guard.components import MADE_OF, Components, assemble
+from capturekit.guard.lint_guard import QUIET
+from capturekit.guard.observer_components import kinds
+from capturekit.guard.open_capture import Live, close_recording, tell
+from capturekit.guard.patching import Inside
+from capturekit.model.errors import CaptureError, CudaCallError, InvalidatedError
+from capturekit.model.rules import CaptureStatus
+
+
+@dataclass(eq=False)
+class LetThrough:
+    """A call that would have been refused: the refusal's name and message, and what came of the call.
+
+    ``loses``: a capture was lost by it. ``answer``: what CuPy raised, or ''. ``count``: how often it was made.
+    """
+
+    name: str
+    message: str
+    loses: bool = False
+    answer: str = ''
+    count: int = 1
+
+
+class Observer:
+    """What the guard would have refused, let through and remembered, in every thread."""
+
+    #: Arrays that are made, and CuPy's switches, are asked about as in any capture.
+    asks_calls_only = False
+
+    def __init__(self, guard: Components) -> None:
+        self._guard = guard
+        self._found: list[LetThrough] = []
+        #: Calls that will lose a capture once CuPy makes them, by the capture.
+        self._awaited: WeakKeyDictionary[Live, LetThrough] = WeakKeyDictionary()
+        self._open = False
+        self._components = assemble(Components, guard.state, kinds(guard, self.tell))
+        #: By what the guard's component is: the one that is asked instead.
+        self._instead = {id(getattr(guard, name)): getattr(self._components, name) for name in MADE_OF}
+
+    @property
+    def found(self) -> list[LetThrough]:
+        """What would have been refused: first what has lost a capture, each in the order of the calls."""
+        return sorted(self._found, key=lambda one: not one.loses)
+
+    def open(self) -> None:
+        """From now on every thread's calls come by here."""
+        self._open = True
+        Inside.shadow = self
+        self._guard.state.installation.inside.shadow = self
+
+    def close(self) -> None:
+        """No thread's calls come by here any more; one that has met it meets nothing but the guard."""
+        self._open = False
+        Inside.shadow = None
+        self._guard.state.installation.inside.shadow = None
+
+    # -- a call -----------------------------------------------------------------------------------------------
+
+    def instead_of(self, verb: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what is asked in the place of a verb of the guard."""
+        state = self._guard.state
+        mine = state.mine()
+        graphed = (mine is not None and mine.caller is not None) or threading.get_ident() in state.rehearsals
+        if graphed or not self._open:
+            return verb
+        method: Any = getattr(verb, 'func', verb)
+        ask = getattr(self._instead[id(method.__self__)], method.__name__)
+        given = getattr(verb, 'args', ())
+        if given:
+            ask = functools.partial(ask, *given)
+        return ask if method.__name__ in QUIET else functools.partial(self._asked, ask)
+
+    def launching(self, upload: bool, ptr: int) -> None:
+        """A graph of capturekit's own is about to be launched: the guard says whether it would have been refused."""
+        state = self._guard.state
+        inside, mine = state.installation.inside, state.mine()
+        inside.shadow = None
+        try:
+            self._guard.launches.launching(upload, ptr)
+        except CaptureError as error:
+            self.tell(error, mine)
+        finally:
+            inside.shadow = self
+
+    def _asked(self, ask: Callable[..., Any], original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Ask a verb about a call. Where it raises, the call is made all the same, once."""
+        state = self._guard.state
+        mine, good = state.mine(), [live for live in list(state.lives.values()) if not live.lost]
+        call = _Call(original)
+        try:
+            return ask(call, *args, **kwargs)
+        except (CaptureError, CudaCallError) as error:  # the latter: the guard could not ask the driver about it
+            if error is call.failure:
+                raise  # the call's own
+            error.__traceback__ = error.__context__ = error.__cause__ = None  # they hold the script's arrays
+            found = error
+        try:
+            with state.inside():
+                return call.answer(*args, **kwargs)
+        finally:
+            with state.lock:
+                ended = self._follow(found, mine, good, call.failure)
+            for live in ended:  # without the lock: those who listen may wait for threads that wait for us
+                tell(live, None)
+            call.failure = None  # its traceback holds this frame
+
+    def _follow(
+        self, error: Exception, mine: Live | None, good: list[Live], failure: BaseException | None
+    ) -> list[Live]:
+        """Ask the driver what the call has cost, and remember the call. Returns the captures that it has ended."""
+        state, ended, lost = self._guard.state, [], False
+        for live in good:
+            status = self._status(live)
+            if live.capture not in state.lives or status is CaptureStatus.NONE:
+                lost |= failure is not None
+                ended += [live] if live.capture in state.lives else []
+            elif status is CaptureStatus.INVALIDATED:
+                live.capture.status = status
+                lost = True
+        if isinstance(error, CaptureError):
+            self._remember(error, mine, lost, failure)
+        return [live for live in ended if self._has_ended(live, failure)]
+
+    def _status(self, live: Live) -> CaptureStatus:
+        state = self._guard.state
+        with state.inside(), suppress(CudaCallError):  # a stream that was destroyed is in no capture
+            return CaptureStatus(state.platform.device.stream_status(live.origin.ptr))
+        return CaptureStatus.NONE
+
+    def _has_ended(self, live: Live, failure: BaseException | None) -> bool:
+        """Follow a capture that a call has ended which was let through; False for a block, which ends by itself."""
+        if live.memory is not None:
+            live.capture.status = CaptureStatus.INVALIDATED
+            return False
+        self._components.captures.gone(live)
+        close_recording(live, 'good' if failure is None else 'failed')
+        return True
+
+    # -- what is remembered -----------------------------------------------------------------------------------
+
+    def _remember(self, error: CaptureError, mine: Live | None, lost: bool, failure: BaseException | None) -> None:
+        if isinstance(error, InvalidatedError):
+            awaited = self._awaited.pop(mine, None) if mine is not None else None
+            if awaited is not None:
+                awaited.loses = True  # it was known which call it would be
+            if awaited is not None or not lost:
+                return
+        one = self._add(error, mine)
+        one.loses |= lost
+        if failure is not None:
+            one.answer = f'{type(failure).__name__}: {failure}'
+        if mine is not None and mine.capture in self._guard.state.lives:
+            where = self._guard.state.ledger.lane(mine.origin.ptr)
+            mine.note('finding' if lost else 'note', where, f'let through: {one.name}: {one.message}', error.location)
+            if lost and mine.let_through is None and not isinstance(error, InvalidatedError):
+                mine.let_through = error
+
+    def tell(self, error: CaptureError, mine: Live | None) -> None:
+        """Remember a call that CuPy is about to make, and of which nobody hears the end."""
+        one = self._add(error, mine)
+        if mine is not None and error.cuda_error:
+            self._awaited.setdefault(mine, one)
+
+    def _add(self, error: CaptureError, mine: Live | None) -> LetThrough:
+        """Add a call to the list. One that was made before at the same line is counted, on whichever stream it was."""
+        self._guard.verdicts.word(error, mine)
+        one = LetThrough(type(error).__name__, str(error))
+        with self._guard.state.lock:
+            for known in self._found:
+                if known.name == one.name and _without_handles(known.message) == _without_handles(one.message):
+                    known.count += 1
+                    return known
+            self._found.append(one)
+        return one
+
+
+def _without_handles(message: str) -> str:
+    return re.sub(r'0x[0-9a-f]+', '', message)
+
+
+class _Call:
+    """A call of CuPy's function, which is made once: by a verb, or after the verb has raised."""
+
+    def __init__(self, original: Callable[..., Any]) -> None:
+        self._original = original
+        self._made = False
+        self._value: Any = None
+        self.failure: BaseException | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._made = True
+        try:
+            self._value = self._original(*args, **kwargs)
+        except BaseException as error:
+            self.failure = error
+            raise
+        return self._value
+
+    def answer(self, *args: Any, **kwargs: Any) -> Any:
+        """What CuPy has answered, or answers now."""
+        if not self._made:
+            return self(*args, **kwargs)
+        if self.failure is not None:
+            raise self.failure
+        return self._value

@@ -1,0 +1,478 @@
+"""A script that is observed: its calls are answered as without capturekit, and what would have been refused is listed.
+
+The six kinds of illegal calls are those of CuPy's own tests of captures: each once observed, and once refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from capturekit.guard import GUARD, HEARD, watch
+from capturekit.guard.observer import Observer
+from capturekit.model.errors import CaptureError
+from capturekit.model.recording import Recording
+
+pytestmark = pytest.mark.usefixtures('no_garbage')
+
+
+@contextmanager
+def observing() -> Iterator[Observer]:
+    observer = Observer(GUARD)
+    with watch():
+        observer.open()
+        try:
+            yield observer
+        finally:
+            observer.close()
+
+
+def answer_of(cp: Any, call: Callable[[], Any]) -> str:
+    """The name of the code that CuPy raises, or the words of its own RuntimeError; '' for none."""
+    try:
+        call()
+    except cp.cuda.runtime.CUDARuntimeError as error:
+        assert not isinstance(error, CaptureError), error
+        return str(error).partition(':')[0].removeprefix('cudaError')
+    except RuntimeError as error:
+        assert not isinstance(error, CaptureError), error
+        return str(error)
+    return ''
+
+
+def free(*streams: Any) -> None:
+    """No stream is captured any more, and each can be waited for."""
+    for stream in streams:
+        assert not stream.is_capturing()
+        stream.synchronize()
+
+
+def names(observer: Observer) -> list[tuple[str, bool]]:
+    return [(one.name, one.loses) for one in observer.found]
+
+
+def numbers(cp: Any) -> Any:
+    x = cp.arange(4.0)
+    cp.cuda.Stream.null.synchronize()
+    return x
+
+
+def two(cp: Any) -> Any:
+    return cp.cuda.Stream(non_blocking=True), cp.cuda.Stream(non_blocking=True)
+
+
+# -- the six kinds, observed ------------------------------------------------------------------------------------
+
+
+def test_a_wait_for_the_origin_loses_the_capture(cp: Any) -> None:
+    stream, _other = two(cp)
+    with observing() as observer:
+        with stream:
+            stream.begin_capture()
+            assert answer_of(cp, stream.synchronize) == 'StreamCaptureUnsupported'
+            assert answer_of(cp, stream.end_capture) == 'StreamCaptureInvalidated'
+        free(stream)
+    assert names(observer) == [('SynchronizationError', True)]
+    (one,) = observer.found
+    assert one.message.startswith('Stream.synchronize() on lane 0, the origin')
+    assert 'test_observer.py:' in one.message
+    assert 'graph.launch(s)' in one.message and 'cap.' not in one.message
+    assert one.answer.startswith('CUDARuntimeError: cudaErrorStreamCaptureUnsupported')
+
+
+def test_ends_elsewhere_and_the_one_that_loses_comes_first(cp: Any) -> None:
+    (stream, side), x = two(cp), numbers(cp)
+    with observing() as observer:
+        with stream:
+            stream.begin_capture()
+            assert answer_of(cp, side.end_capture) == 'IllegalState'
+            side.wait_event(stream.record())
+            with side:
+                y = x**3
+            assert answer_of(cp, side.end_capture) == 'StreamCaptureUnmatched'
+            assert answer_of(cp, stream.end_capture) == 'StreamCaptureInvalidated'
+        free(stream, side)
+    del y
+    assert names(observer) == [('UnmatchedError', True), ('UnmatchedError', False)]
+    first, second = observer.found
+    assert 'on lane 1' in first.message and 'which is not in the capture' in second.message
+
+
+def test_a_read_on_a_lane_and_a_lane_left_open(cp: Any) -> None:
+    (stream, side), x = two(cp), numbers(cp)
+    with observing() as observer:
+        with stream:
+            stream.begin_capture()
+            side.wait_event(stream.record())
+            with side:
+                assert 'is capturing' in answer_of(cp, lambda: cp.where(x > 0.5))
+            assert answer_of(cp, stream.end_capture) == 'StreamCaptureUnjoined'
+        free(stream, side)
+    assert names(observer) == [('UnjoinedError', True), ('HostReadError', False)]
+    assert 'origin.wait_event' in observer.found[0].message
+
+
+def test_a_question_loses_the_capture_and_says_nothing(cp: Any) -> None:
+    stream, _other = two(cp)
+    with observing() as observer:
+        with stream:
+            stream.begin_capture()
+            assert stream.done is False
+            assert answer_of(cp, stream.end_capture) == 'StreamCaptureInvalidated'
+        free(stream)
+    (one,) = observer.found
+    assert (one.name, one.loses, one.answer) == ('SynchronizationError', True, '')
+
+
+def test_a_decision_by_a_read_leaves_the_capture_good(cp: Any) -> None:
+    (stream, _other), x = two(cp), numbers(cp)
+    with observing() as observer:
+        with stream:
+            stream.begin_capture()
+            assert 'is capturing' in answer_of(cp, lambda: bool(x.sum() > 0))
+            y = x + 1
+            graph = stream.end_capture()
+        graph.launch(stream)
+        free(stream)
+        assert (y == x + 1).all()
+    (one,) = observer.found
+    assert (one.name, one.loses) == ('HostReadError', False)
+    assert one.answer.startswith('RuntimeError: the current stream is capturing')
+
+
+# -- the six kinds, refused -------------------------------------------------------------------------------------
+
+
+def refused(cp: Any, call: Callable[[], Any], code: str) -> None:
+    """A call is refused, and code of today catches that; '' for a refusal that CuPy has no code for."""
+    with pytest.raises(RuntimeError) as found:
+        call()
+    assert isinstance(found.value, CaptureError)
+    assert isinstance(found.value, cp.cuda.runtime.CUDARuntimeError) == bool(code)
+    assert code in str(found.value)
+    assert code or 'is capturing' in str(found.value) or 'Stream.done' in str(found.value)
+
+
+def test_the_six_kinds_are_refused_and_the_captures_stay_good(cp: Any) -> None:
+    (stream, side), x = two(cp), numbers(cp)
+    with watch():
+        with stream:
+            stream.begin_capture()
+            refused(cp, stream.synchronize, 'cudaErrorStreamCaptureUnsupported')
+            refused(cp, lambda: stream.done, '')
+            refused(cp, lambda: bool(x.sum() > 0), '')
+            refused(cp, side.end_capture, 'cudaErrorIllegalState')
+            side.wait_event(stream.record())
+            with side:
+                y = x**3
+                refused(cp, lambda: cp.where(x > 0.5), '')
+            refused(cp, side.end_capture, 'cudaErrorStreamCaptureUnmatched')
+            refused(cp, stream.end_capture, 'cudaErrorStreamCaptureUnjoined')
+            stream.wait_event(side.record())
+            graph = stream.end_capture()
+        graph.launch(stream)
+        free(stream, side)
+    assert (y == x**3).all()
+
+
+# -- what else is let through -----------------------------------------------------------------------------------
+
+
+def test_work_that_escapes_runs_and_is_named_at_its_line(cp: Any) -> None:
+    (stream, side), x = two(cp), numbers(cp)
+    with observing() as observer:
+        with stream:
+            stream.begin_capture()
+            y = x + 1
+            with side:
+                z = x * 2  # escapes
+            graph = stream.end_capture()
+        side.synchronize()
+        assert z.get().tolist() == [0, 2, 4, 6]
+        graph.launch(stream)
+        free(stream, side)
+        assert y.get().tolist() == [1, 2, 3, 4]
+    (one,) = observer.found
+    assert (one.name, one.loses, one.answer) == ('EscapedWorkError', False, '')
+    assert one.message.splitlines()[0].startswith('Work on stream')
+
+
+def test_without_a_with_statement_work_goes_to_the_legacy_stream(cp: Any) -> None:
+    (stream, _other), x = two(cp), numbers(cp)
+    with observing() as observer:
+        stream.begin_capture()
+        y = x + 1
+        stream.end_capture()
+        assert y.get().tolist() == [1, 2, 3, 4]
+        free(stream)
+    (one,) = observer.found
+    assert one.name == 'EscapedWorkError'
+    assert '`begin_capture()` makes no stream current' in one.message
+
+
+def test_the_legacy_stream_beside_a_blocking_one(sim: Any) -> None:
+    stream, x = sim.cuda.Stream(), sim.arange(4.0)
+    with observing() as observer:
+        with stream:
+            stream.begin_capture()
+            assert answer_of(sim, lambda: sim.cuda.Stream.null.record()) == 'StreamCaptureImplicit'
+            assert answer_of(sim, stream.end_capture) == 'StreamCaptureInvalidated'
+        free(stream)
+    assert names(observer) == [('LegacyStreamError', True)]
+    assert x.get().tolist() == [0, 1, 2, 3]
+
+
+def test_a_loss_that_only_the_pool_sees_is_one_finding(sim: Any) -> None:
+    stream, x = sim.cuda.Stream(), sim.arange(1 << 16)
+    with observing() as observer:
+        stream.begin_capture()
+        assert answer_of(sim, lambda: x + 1) == 'StreamCaptureImplicit'
+        assert answer_of(sim, stream.end_capture) == 'StreamCaptureInvalidated'
+        free(stream)
+    assert names(observer) == [('LegacyStreamError', True)]
+
+
+def test_flags_that_cost_the_capture_are_asked_for(cp: Any) -> None:
+    stream, _other = two(cp)
+    with observing() as observer:
+        with stream:
+            stream.begin_capture()
+            assert answer_of(cp, lambda: stream.is_non_blocking) == 'StreamCaptureUnsupported'
+            assert answer_of(cp, stream.end_capture) == 'StreamCaptureInvalidated'
+        free(stream)
+    (one,) = observer.found
+    assert one.loses and one.message.startswith('Stream.is_non_blocking on lane 0')
+
+
+def test_an_event_of_before_and_a_wait_for_the_device(cp: Any) -> None:
+    stream, other = two(cp)
+    before = other.record()
+    with observing() as observer:
+        for call, code in [
+            (lambda: stream.wait_event(before), 'StreamCaptureIsolation'),
+            (lambda: cp.cuda.Device().synchronize(), 'StreamCaptureUnsupported'),
+            (lambda: stream.add_callback(print, None), 'StreamCaptureUnsupported'),
+        ]:
+            with stream:
+                stream.begin_capture()
+                assert answer_of(cp, call) == code
+                assert answer_of(cp, stream.end_capture) == 'StreamCaptureInvalidated'
+            free(stream)
+    assert [one.name for one in observer.found] == ['IsolationError', 'SynchronizationError', 'UnsupportedCallError']
+    assert all(one.loses for one in observer.found)
+
+
+def test_a_loss_that_nobody_saw_is_told_with_its_lines(sim: Any) -> None:
+    stream, _other = two(sim)
+    with observing() as observer:
+        with stream:
+            stream.begin_capture()
+            with GUARD.inside(), pytest.raises(RuntimeError):
+                stream.synchronize()
+            assert answer_of(sim, stream.end_capture) == 'StreamCaptureInvalidated'
+        free(stream)
+    (one,) = observer.found
+    assert (one.name, one.loses) == ('InvalidatedError', True)
+    assert 'Active after' in one.message
+
+
+def test_calls_on_a_lost_capture_are_no_findings(cp: Any) -> None:
+    (stream, side), x = two(cp), numbers(cp)
+    with observing() as observer:
+        with stream:
+            stream.begin_capture()
+            assert answer_of(cp, stream.synchronize) == 'StreamCaptureUnsupported'
+            assert answer_of(cp, lambda: stream.record()) == 'StreamCaptureInvalidated'
+            assert answer_of(cp, stream.end_capture) == 'StreamCaptureInvalidated'
+            stream.begin_capture()
+            y = x + 1
+            graph = stream.end_capture()
+        graph.launch(stream)
+        free(stream, side)
+    assert (y == x + 1).all()
+    assert len(observer.found) == 1
+
+
+def test_one_line_that_is_met_often_is_one_finding(sim: Any) -> None:
+    streams, x = [sim.cuda.Stream(non_blocking=True) for _ in range(3)], sim.arange(4.0)
+    with observing() as observer:
+        for stream in streams:
+            with stream:
+                stream.begin_capture()
+                assert 'is capturing' in answer_of(sim, x.get)
+                stream.end_capture()
+    (one,) = observer.found
+    assert one.count == 3
+
+
+def test_every_thread_is_observed(sim: Any) -> None:
+    answers: list[str] = []
+
+    def record() -> None:
+        stream = sim.cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture()
+            answers.append(answer_of(sim, stream.synchronize))
+            answers.append(answer_of(sim, stream.end_capture))
+
+    with observing() as observer:
+        thread = threading.Thread(target=record)
+        thread.start()
+        thread.join()
+    assert answers == ['StreamCaptureUnsupported', 'StreamCaptureInvalidated']
+    assert names(observer) == [('SynchronizationError', True)]
+
+
+def test_a_block_of_capturekits_own_names_what_lost_it(cp: Any) -> None:
+    x = numbers(cp)
+    with observing() as observer:
+        with pytest.raises(ck.InvalidatedError) as lost, ck.capture() as cap:
+            y = x + 1
+            assert answer_of(cp, cap.stream.synchronize) == 'StreamCaptureUnsupported'
+        del y
+        with ck.capture() as cap:
+            y = x + 2
+            assert 'is capturing' in answer_of(cp, y.get)
+        cap.graph.launch()
+        assert y.get().tolist() == [2, 3, 4, 5]
+        cap.graph.close()
+    assert 'lost by Stream.synchronize(), which was let through, at test_observer.py:' in str(lost.value)
+    assert names(observer) == [('SynchronizationError', True), ('HostReadError', False)]
+
+
+def test_work_that_escapes_from_a_block_runs(cp: Any) -> None:
+    (side, _other), x = two(cp), numbers(cp)
+    with observing() as observer:
+        with ck.capture() as cap:
+            y = x + 1
+            with side:
+                z = x * 2
+            with cp.cuda.Stream.null:
+                w = x * 3
+        side.synchronize()
+        assert (z.get().tolist(), w.get().tolist()) == ([0, 2, 4, 6], [0, 3, 6, 9])
+        cap.graph.launch()
+        assert y.get().tolist() == [1, 2, 3, 4]
+        cap.graph.close()
+    assert [one.name for one in observer.found] == ['EscapedWorkError', 'LegacyStreamError']
+
+
+def test_blocks_that_adapt_go_on_adapting(cp: Any) -> None:
+    (side, _other), x = two(cp), numbers(cp)
+    with observing() as observer:
+        with ck.capture(strict=False) as cap:
+            with side:
+                y = x + 1
+            side.synchronize()
+            z = y * 2
+        cap.graph.launch()
+        assert z.get().tolist() == [2, 4, 6, 8]
+        assert len(cap.recording.adaptations) >= 2
+        cap.graph.close()
+    assert observer.found == []
+
+
+def test_graphed_functions_are_left_to_the_guard(cp: Any) -> None:
+    @ck.graphed
+    def step(x: Any) -> Any:
+        y = x + 1
+        return y * float(y.sum())
+
+    x = numbers(cp)
+    with observing() as observer:
+        for _ in range(4):
+            assert step(x).tolist() == [10, 20, 30, 40]
+    assert observer.found == []
+
+
+def test_a_legal_script_is_as_it_was(cp: Any) -> None:
+    (stream, side), x = two(cp), numbers(cp)
+    with observing() as observer:
+        with stream:
+            stream.begin_capture()
+            side.wait_event(stream.record())
+            with side:
+                y = x + 1
+            stream.wait_event(side.record())
+            z = y * 2
+            graph = stream.end_capture()
+        graph.launch(stream)
+        free(stream, side)
+        assert z.get().tolist() == [2, 4, 6, 8]
+        with ck.capture() as cap:
+            w = cp.asarray([1.0, 2.0]) + 1
+        cap.graph.launch()
+        assert w.get().tolist() == [2, 3]
+        cap.graph.close()
+    assert observer.found == []
+
+
+def test_recordings_of_observed_captures_are_heard(sim: Any) -> None:
+    heard: list[Recording] = []
+
+    def hear(recording: Recording, graph: Any) -> None:
+        heard.append(recording)
+
+    stream, side = two(sim)
+    HEARD.append(hear)
+    try:
+        with observing():
+            for call in (stream.synchronize, lambda: None):
+                with stream:
+                    stream.begin_capture()
+                    side.wait_event(stream.record())
+                    with side:
+                        sim.zeros(3)
+                    answer_of(sim, call)
+                    answer_of(sim, stream.end_capture)
+    finally:
+        HEARD.remove(hear)
+    assert [one.outcome for one in heard] == ['failed', 'failed']
+    first, second = ([step.text for step in one.steps if step.kind == 'finding'] for one in heard)
+    assert first[0].startswith('let through: SynchronizationError: Stream.synchronize()')
+    assert second[0].startswith('let through: UnjoinedError')
+
+
+def test_afterwards_calls_are_refused_again(sim: Any) -> None:
+    stream = sim.cuda.Stream(non_blocking=True)
+    with observing():
+        pass
+    with watch(), stream:
+        stream.begin_capture()
+        with pytest.raises(ck.SynchronizationError):
+            stream.synchronize()
+        stream.end_capture()
+
+
+def test_an_allocation_that_the_mode_forbids_is_one_finding(sim: Any) -> None:
+    stream = sim.cuda.Stream(non_blocking=True)
+    with observing() as observer:
+        with stream:
+            stream.begin_capture(sim.cuda.runtime.streamCaptureModeGlobal)
+            answer_of(sim, lambda: sim.empty(1 << 24))
+            assert answer_of(sim, stream.end_capture) == 'StreamCaptureInvalidated'
+        free(stream)
+    (one,) = observer.found
+    assert one.loses
+    assert one.message.startswith("An allocation of CuPy's memory pool, at test_observer.py:")
+
+
+def test_a_wait_of_another_thread_waits_for_the_end(cp: Any) -> None:
+    stream, _other = two(cp)
+    with observing() as observer:
+        with stream:
+            stream.begin_capture()
+            thread = threading.Thread(target=cp.cuda.Device().synchronize)
+            thread.start()
+            thread.join(0.1)
+            assert thread.is_alive()
+            stream.end_capture()
+        thread.join(10)
+        assert not thread.is_alive()
+        free(stream)
+    assert observer.found == []
