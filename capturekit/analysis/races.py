@@ -171,10 +171,15 @@ class MemoryBlocks:
 
     def end(self, address: int) -> int | None:
         """The end of the block that an address lies in; None if there is no such block."""
+        found = self.around(address)
+        return None if found is None else found[1]
+
+    def around(self, address: int) -> tuple[int, int] | None:
+        """The first byte of the block that an address lies in and the one after its last; None if there is none."""
         for blocks in self._ranges:
             found = bisect_left(blocks, (address + 1,)) - 1
             if found >= 0 and address < blocks[found][1]:
-                return blocks[found][1]
+                return blocks[found]
         return None
 
     def words(self, address: int, nbytes: int) -> str:
@@ -202,11 +207,13 @@ class Open:
     def _classes(self, access: Access) -> dict[int, list[tuple[int, int, int]]]:
         return self._reading if access.writes is False else self._writing
 
-    def add(self, node: int, access: Access) -> None:
+    def add(self, node: int, access: Access) -> int:
+        """Add an access; return the key that :meth:`drop` takes."""
         low, high = access.extent
         self._accesses[self._count] = (node, access)
         insort(self._classes(access).setdefault((high - low).bit_length(), []), (low, high, self._count))
         self._count += 1
+        return self._count - 1
 
     def touching(self, access: Access, reads: int = 0) -> list[tuple[int, int, Access]]:
         """(key, node, access) of all that shares a byte with an access, from its first byte to its last.
@@ -324,7 +331,7 @@ class Search:
             return
         open_ = Open()
         for node in level.order.sequence:
-            mine = _merged(level.touched[node].accesses)
+            mine = merged_accesses(level.touched[node].accesses)
             for access in mine:
                 self._against(level, open_, node, access)
             for access in mine:
@@ -366,7 +373,7 @@ def _weight(access: Access) -> int:
     return {False: 0, None: 1, True: 2}[access.writes]
 
 
-def _merged(accesses: Iterable[Access]) -> list[Access]:
+def merged_accesses(accesses: Iterable[Access]) -> list[Access]:
     """Leave out accesses that another access of the same node covers."""
     found: list[Access] = []
     for access in dict.fromkeys(sorted(accesses, key=_weight, reverse=True)):
