@@ -33,9 +33,7 @@ def conflict(one: Memory, other: Memory) -> bool:
     if one is None or other is None:
         return True
     return any(
-        (a.writes is not False or b.writes is not False) and overlap(a, b) is not False
-        for a in one
-        for b in other
+        (a.writes is not False or b.writes is not False) and overlap(a, b) is not False for a in one for b in other
     )
 
 
