@@ -210,11 +210,11 @@ def _by_hand(one: Wiring) -> Iterator[str]:
     for node in order.sequence:
         lane = names[lanes[node]]
         waits = [a for a in order.before_each[node] if lanes[a] != lanes[node]]
-        yield from (f'    {lane}.wait_event(done{a})' for a in waits)
+        yield from (f'    {lane}.stream.wait_event(done{a})' for a in waits)
         if now != lanes[node] or waits:
             yield f'    with {lane}:'
         now = lanes[node]
         yield f'        ...  # {_words(one.nodes[node])}'
         if any(lanes[b] != lanes[node] for b in order.after_each[node]):
-            yield f'    done{node} = {lane}.record()'
+            yield f'    done{node} = {lane}.stream.record()'
             now = -1

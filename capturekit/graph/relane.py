@@ -317,10 +317,12 @@ class Relanable(Rebindable, Updatable):
                 self._fall_back(trial, apart)
             self._aim()
         if apart:
-            words = (
-                f'{_CALL} is undone: with the edges that the data needs the first launch gave something else ({apart})'
-            )
-            warnings.warn(words, RuntimeWarning, stacklevel=4)
+            words = f'{_CALL} is undone: the first launch gave something else than the recorded edges do ({apart})'
+            at = here()
+            if at is None:
+                warnings.warn(words, RuntimeWarning, stacklevel=2)
+            else:
+                warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)
 
     def _fall_back(self, trial: FirstLaunch, apart: str) -> None:
         """Give the graph its recorded edges again, and the executable graph that was made of them."""

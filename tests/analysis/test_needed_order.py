@@ -101,7 +101,7 @@ def test_a_node_of_unknown_memory_keeps_its_order_with_all() -> None:
     assert needed_edges(Order(5, row), touched) == [(0, 2), (1, 2), (2, 3), (2, 4)]
 
 
-def test_what_a_write_covers_counts_for_nodes_that_do_not_come_after_it() -> None:
+def test_what_a_write_covers_counts_for_nodes_beside_it() -> None:
     """Node 1 writes all that node 0 wrote. Node 2 is in no order with node 1: its order with node 0 is left."""
     touched: list[Memory] = [[linear(1 << 34, 8, True)], [linear(1 << 34, 8, True)], [linear(1 << 34, 8, False)]]
     assert needed_edges(Order(3, [(0, 1), (0, 2)]), touched) == [(0, 1), (0, 2)]
