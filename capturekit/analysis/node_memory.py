@@ -7,8 +7,9 @@ work outside of the graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from capturekit.analysis.needed_order import Memory
@@ -23,17 +24,26 @@ _ONCE = ('ncclDevKernel', 'capturekit_')
 _DEVICE = (2, 3)
 
 
-def memory_of(device: Any, g: int, blocks: MemoryBlocks) -> dict[int, Memory]:
+class Definitions:
+    """Definitions as they are now, each read once: reading takes longer than all that is done with it."""
+
+    def __init__(self, device: Any) -> None:
+        self.infos = cache(device.node_infos)
+        self.accesses = cache(device.graph_accesses)
+
+
+def memory_of(definitions: Definitions, g: int, blocks: MemoryBlocks) -> dict[int, Memory]:
     """What each node of a definition touches, by its handle; None where that is not known."""
-    accesses = device.graph_accesses(g)
-    return {info.handle: _memory(device, info, accesses[info.handle], blocks) for info in device.node_infos(g)}
+    accesses = definitions.accesses(g)
+    infos = definitions.infos(g)
+    return {info.handle: _memory(definitions, info, accesses[info.handle], blocks) for info in infos}
 
 
-def _memory(device: Any, info: NodeInfo, touched: Touched, blocks: MemoryBlocks) -> Memory:
+def _memory(definitions: Definitions, info: NodeInfo, touched: Touched, blocks: MemoryBlocks) -> Memory:
     if info.kind == 'empty':
         return ()
     if info.kind == 'graph':
-        inner = list(memory_of(device, info.inner, blocks).values())
+        inner = list(memory_of(definitions, info.inner, blocks).values())
         known = [one for one in inner if one is not None]
         return [access for one in known for access in one] if len(known) == len(inner) else None
     if info.kind not in _MOVING or not touched.complete:
@@ -63,7 +73,7 @@ class NotRepeatableError(ValueError):
     """A graph can not be launched twice with the same effect as once; the text says why."""
 
 
-def written_ranges(platform: Any, g: int, blocks: MemoryBlocks) -> list[tuple[int, int]]:
+def written_ranges(platform: Any, definitions: Definitions, g: int, blocks: MemoryBlocks) -> list[tuple[int, int]]:
     """Disjoint ranges of device memory that hold all that a launch of a definition may write.
 
     Of a kernel that somebody else wrote these are the whole memory blocks of its arguments.
@@ -71,9 +81,9 @@ def written_ranges(platform: Any, g: int, blocks: MemoryBlocks) -> list[tuple[in
     Raises:
         NotRepeatableError: a node does more than to write such memory.
     """
-    ranges = sorted({*_ranges(platform, g, blocks)})
+    device = cache(lambda address: platform.cupy.cuda.runtime.pointerGetAttributes(address).type in _DEVICE)
     joined: list[tuple[int, int]] = []
-    for low, high in ranges:
+    for low, high in sorted({*_ranges(definitions, g, blocks, device)}):
         # ranges that only touch may be two allocations, and CUDA copies from and to one alone
         if joined and low < joined[-1][1]:
             joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
@@ -82,26 +92,28 @@ def written_ranges(platform: Any, g: int, blocks: MemoryBlocks) -> list[tuple[in
     return joined
 
 
-def _ranges(platform: Any, g: int, blocks: MemoryBlocks) -> Iterator[tuple[int, int]]:
-    accesses: Mapping[int, Touched] = platform.device.graph_accesses(g)
-    attributes = platform.cupy.cuda.runtime.pointerGetAttributes
-    for info in platform.device.node_infos(g):
-        words = f'{info.kind} {info.name}'.strip()
+def _ranges(
+    definitions: Definitions, g: int, blocks: MemoryBlocks, on_device: Callable[[int], bool]
+) -> Iterator[tuple[int, int]]:
+    accesses: Mapping[int, Touched] = definitions.accesses(g)
+    for info in definitions.infos(g):
         if info.kind not in _MOVING | {'empty', 'graph'} or any(part in info.name for part in _ONCE):
-            raise NotRepeatableError(f'a node of it ({words}) would act twice')
+            raise NotRepeatableError(f'a node of it ({_words(info)}) would act twice')
         if info.kind == 'graph':
-            yield from _ranges(platform, info.inner, blocks)
+            yield from _ranges(definitions, info.inner, blocks, on_device)
             continue
-        touched = accesses[info.handle]
-        if not touched.complete:
-            raise NotRepeatableError(f'it is not known what a node of it writes ({words})')
-        for access in touched.accesses:
+        if not accesses[info.handle].complete:
+            raise NotRepeatableError(f'it is not known what a node of it writes ({_words(info)})')
+        for access in accesses[info.handle].accesses:
             found = None if access.writes is False else _range(access, blocks)
-            if found is None:
-                continue
-            if attributes(access.address).type not in _DEVICE:
-                raise NotRepeatableError(f'a node of it writes memory of the host ({words})')
-            yield found
+            if found is not None and not on_device(access.address):
+                raise NotRepeatableError(f'a node of it writes memory of the host ({_words(info)})')
+            if found is not None:
+                yield found
+
+
+def _words(info: NodeInfo) -> str:
+    return f'{info.kind} {info.name}'.strip()
 
 
 def _range(access: Access, blocks: MemoryBlocks) -> tuple[int, int] | None:

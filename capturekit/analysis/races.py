@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -249,7 +249,8 @@ class _Level:
 class Search:
     """One search for races in what a graph holds now. ``off`` are the numbers of nodes that are disabled.
 
-    Without ``compare`` only the accesses of each node are collected.
+    Without ``compare`` only the accesses of each node are collected. ``accesses`` tells what the nodes of a definition
+    touch; None: the device is asked.
     """
 
     def __init__(
@@ -261,8 +262,10 @@ class Search:
         observed: Observed | None = None,
         off: Collection[int] = (),
         compare: bool = True,
+        accesses: Callable[[int], dict[int, Touched]] | None = None,
     ) -> None:
         self._device = device
+        self._accesses = accesses or device.graph_accesses
         self._look = look
         self._blocks = blocks
         self._observed = observed or Observed()
@@ -288,7 +291,7 @@ class Search:
         """Search a graph and the bodies in it; return what all of it touches."""
         device, look = self._device, self._look
         handles = device.graph_nodes(g)
-        known = device.graph_accesses(g)
+        known = self._accesses(g)
         touched = []
         for handle in handles:
             if handle in look.bodies:
@@ -376,7 +379,9 @@ def _weight(access: Access) -> int:
 def merged_accesses(accesses: Iterable[Access]) -> list[Access]:
     """Leave out accesses that another access of the same node covers."""
     found: list[Access] = []
-    for access in dict.fromkeys(sorted(accesses, key=_weight, reverse=True)):
+    ordered = sorted(accesses, key=_weight, reverse=True)
+    # an exact access covers its like, and hashing takes longer than that is to see
+    for access in ordered if all(one.exact for one in ordered) else dict.fromkeys(ordered):
         if not any(covers(one, access) for one in found[:_MANY]):
             found.append(access)
     return found

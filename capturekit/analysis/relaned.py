@@ -37,32 +37,37 @@ class Wiring:
     needed: tuple[tuple[int, int], ...]
 
     @cached_property
-    def orders(self) -> tuple[Order, Order]:
-        """The two orders."""
-        return Order(len(self.nodes), self.recorded), Order(len(self.nodes), self.needed)
+    def before(self) -> Order:
+        """The order as it was recorded."""
+        return Order(len(self.nodes), self.recorded)
+
+    @cached_property
+    def after(self) -> Order:
+        """The order that the data needs."""
+        return Order(len(self.nodes), self.needed)
 
     @cached_property
     def loosened(self) -> list[tuple[Node, Node]]:
         """Pairs of nodes that an edge of the recording had put in an order which nothing needs."""
-        before = self.orders[1].before
-        return [(self.nodes[a], self.nodes[b]) for a, b in self.recorded if not before(a, b)]
+        ordered = self.after.before
+        return [(self.nodes[a], self.nodes[b]) for a, b in self.recorded if not ordered(a, b)]
 
     @cached_property
     def longest(self) -> tuple[float, float]:
         """The longest path, by ``took``, of the two orders."""
-        first, second = (max(order.longest(self.took)[0], default=0.0) for order in self.orders)
+        first, second = (max(order.longest(self.took)[0], default=0.0) for order in (self.before, self.after))
         return first, second
 
     @cached_property
     def at_once(self) -> tuple[int, int]:
         """The most nodes that run at once in the two orders, if each starts as soon as its edges allow."""
-        first, second = (most_at_once(_spans(order, self.took)) for order in self.orders)
+        first, second = (most_at_once(_spans(order, self.took)) for order in (self.before, self.after))
         return first, second
 
     def picture(self) -> Iterator[str]:
         """Both orders on one axis of time, each node where it runs if it starts as soon as its edges allow."""
         scale = _WIDE / max(self.longest[0], self.longest[1], 1e-9)
-        for name, order in zip(('as recorded', 'as the data needs it'), self.orders):
+        for name, order in (('as recorded', self.before), ('as the data needs it', self.after)):
             yield name
             rows = _rows(list(_spans(order, self.took)), scale)
             yield from (f'  {row}' for row in rows[:_SHOWN])
@@ -203,7 +208,7 @@ def _lanes(order: Order) -> list[int]:
 
 
 def _by_hand(one: Wiring) -> Iterator[str]:
-    order = one.orders[1]
+    order = one.after
     lanes, now = _lanes(order), -1
     names = [f'lane{lane + 1}' for lane in range(max(lanes, default=-1) + 1)]
     yield f'with cap.fork({len(names)}) as ({", ".join(names)}{"," if len(names) == 1 else ""}):'

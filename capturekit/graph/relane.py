@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from capturekit.analysis.graph_diff import GraphDifference
 from capturekit.analysis.needed_order import TooManyError, needed_edges
-from capturekit.analysis.node_memory import NotRepeatableError, memory_of, written_ranges
-from capturekit.analysis.node_view import Look
+from capturekit.analysis.node_memory import Definitions, NotRepeatableError, memory_of, written_ranges
+from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import MemoryBlocks, Races, Search
 from capturekit.analysis.relaned import Pairs, Relaned, Wiring
 from capturekit.driver.cuda import Platform, current
@@ -26,6 +26,7 @@ from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.rebind import Rebindable
 from capturekit.graph.update import Updatable
 from capturekit.launch.plan import Part, Plan
+from capturekit.model.cleanup import GARBAGE
 from capturekit.model.dag import Order
 from capturekit.model.errors import ClosedError, CudaCallError
 from capturekit.model.source_line import here
@@ -61,6 +62,16 @@ class _Level:
         if removed or added:
             device.graph_rewire(self.graph, removed, added)
             self.present = list(to)
+
+
+@dataclass(frozen=True)
+class _Sight:
+    """One look at a graph: what its nodes are and touch."""
+
+    platform: Platform
+    look: Look
+    blocks: MemoryBlocks
+    definitions: Definitions
 
 
 @dataclass
@@ -130,31 +141,39 @@ class Relanable(Rebindable, Updatable):
             if getattr(self.launch, '__qualname__', '') != 'Graph.launch':
                 rule = 'It is the graph of a graphed function, which calls alone launch.'
                 raise _failure(_CALL, rule, 'Record the work in a ck.capture() block.')
-            with self._relaxed():
-                return self._relane(apply=not report)
+            GARBAGE.hold()  # it would look through all that is made for each node, again and again
+            try:
+                with self._relaxed():
+                    return self._relane(apply=not report)
+            finally:
+                GARBAGE.release()
 
     # -- what is needed -----------------------------------------------------------------------------------------
 
     def _relane(self, apply: bool) -> Relaned:
-        look, platform = self._look_in(), current()
-        blocks = MemoryBlocks(self._memory, platform.cupy.ndarray, {})
-        levels, known = self._levels(look), Relaned()
+        sight = self._sight()
+        levels, known = self._levels(sight.look), Relaned()
         try:
-            known.fixed = self._need(levels, blocks, look)
+            known.fixed = self._need(levels, sight)
         except (TooManyError, CudaCallError) as error:
             known.kept = str(error)
             return known
-        self._fill(known, levels, look)
+        self._fill(known, levels, sight.look)
         known.kept = '' if known.loosened else _ENOUGH
         if all(level.is_so for level in levels) and self._new_edges is not None:
             known.compared = self._new_edges.report.compared
         elif apply and not known.kept:
-            known.kept = self._rewired(platform, levels, look, blocks)
+            known.kept = self._rewired(levels, sight)
             if not known.kept:
-                self._take_edges(platform, levels, known, blocks)
+                self._take_edges(levels, known, sight)
         elif not known.kept:
             known.kept = 'only a report was asked for'
         return known
+
+    def _sight(self) -> _Sight:
+        platform = current()
+        blocks = MemoryBlocks(self._memory, platform.cupy.ndarray, {})
+        return _Sight(platform, self._look_in(), blocks, Definitions(self._device))
 
     def _definitions(self) -> list[int]:
         return [g for part in self._parts() for g in part.graphs if g]
@@ -170,18 +189,18 @@ class Relanable(Rebindable, Updatable):
             found.append(_Level(g, handles, present, present if state is None else state.recorded[number]))
         return found
 
-    def _need(self, levels: Sequence[_Level], blocks: MemoryBlocks, look: Look) -> list[Any]:
+    def _need(self, levels: Sequence[_Level], sight: _Sight) -> list[Node]:
         """Find the needed edges of each level; return the nodes of unknown memory."""
         fixed = []
         for level in levels:
-            memory = memory_of(self._device, level.graph, blocks)
-            kinds = {look.nodes[look.numbers[handle]].kind for handle in level.handles}
-            if not kinds.isdisjoint(_MEMORY):
+            memory = memory_of(sight.definitions, level.graph, sight.blocks)
+            nodes = [sight.look.nodes[sight.look.numbers[handle]] for handle in level.handles]
+            if any(node.kind in _MEMORY for node in nodes):
                 level.needed = level.recorded  # CUDA removes no edge where memory is allocated in the graph
                 continue
             order = Order(len(level.handles), level.recorded)
             level.needed = needed_edges(order, [memory[handle] for handle in level.handles])
-            fixed += [look.nodes[look.numbers[handle]] for handle in level.handles if memory[handle] is None]
+            fixed += [node for node, handle in zip(nodes, level.handles) if memory[handle] is None]
         return sorted(fixed, key=lambda node: node.number)
 
     def _fill(self, report: Relaned, levels: Sequence[_Level], look: Look) -> None:
@@ -197,26 +216,32 @@ class Relanable(Rebindable, Updatable):
 
     # -- the change ---------------------------------------------------------------------------------------------
 
-    def _rewired(self, platform: Platform, levels: Sequence[_Level], look: Look, blocks: MemoryBlocks) -> str:
+    def _rewired(self, levels: Sequence[_Level], sight: _Sight) -> str:
         """Give all definitions the edges that they need; return why that can not be, and then they are as before."""
         old = [level.present for level in levels]
-
-        def races() -> Races:
-            return Search(platform.device, self._parts(), look, blocks).report
-
-        before = races()
         try:
-            for level in levels:
-                level.rewire(self._device, level.needed)
-            why = _worse(before, races())
+            self._rewire(levels, [level.needed for level in levels])
+            after = self._races(sight)
+            if not after:
+                return ''
+            self._rewire(levels, old)
+            why = _worse(self._races(sight), after)
+            if not why:
+                self._rewire(levels, [level.needed for level in levels])
         except CudaCallError as error:
             why = f'CUDA refuses: {error}'
-        if why:
-            for level, edges in zip(levels, old):
-                level.rewire(self._device, edges)
+            self._rewire(levels, old)
         return why
 
-    def _take_edges(self, platform: Platform, levels: Sequence[_Level], report: Relaned, blocks: MemoryBlocks) -> None:
+    def _rewire(self, levels: Sequence[_Level], edges: Sequence[Pairs]) -> None:
+        for level, to in zip(levels, edges):
+            level.rewire(self._device, to)
+
+    def _races(self, sight: _Sight) -> Races:
+        search = Search(self._device, self._parts(), sight.look, sight.blocks, accesses=sight.definitions.accesses)
+        return search.report
+
+    def _take_edges(self, levels: Sequence[_Level], report: Relaned, sight: _Sight) -> None:
         """Make executable graphs of the new definitions, and let the next launch be compared."""
         state = self._new_edges
         recorded = [level.recorded for level in levels]
@@ -224,29 +249,28 @@ class Relanable(Rebindable, Updatable):
         try:
             self._instantiate()
         except CudaCallError as error:
-            for level in levels:
-                level.rewire(self._device, level.recorded)
+            self._rewire(levels, [level.recorded for level in levels])
             report.kept = f'CUDA refuses: {error}'
             return
         if state is not None:
             state.not_compared('the order was computed again before the first launch')
         self._new_edges = NewEdges(recorded, report)
         if state is None:
-            self._new_edges.trial = self._trial(platform, made, report, blocks)
+            self._new_edges.trial = self._trial(made, report, sight)
         self._aim_all()
 
-    def _trial(self, platform: Platform, made: Any, report: Relaned, blocks: MemoryBlocks) -> FirstLaunch | None:
+    def _trial(self, made: Any, report: Relaned, sight: _Sight) -> FirstLaunch | None:
         try:
             if self._plan is not None and not self._plan.plain:
                 raise NotRepeatableError('it is launched in several parts, with checks')
             if len(self.recording.devices) > 1:
                 raise NotRepeatableError('it is of several devices')
-            ranges = written_ranges(platform, self._made.graph, blocks)
+            ranges = written_ranges(sight.platform, sight.definitions, self._made.graph, sight.blocks)
         except NotRepeatableError as error:
             report.compared = f'not compared: {error}'
             return None
         report.compared = 'not yet'
-        return FirstLaunch(platform, made, ranges, blocks)
+        return FirstLaunch(sight.platform, made, ranges, sight.blocks)
 
     def _instantiate(self) -> None:
         """Make executable graphs of the definitions as they are now. Nodes that are disabled stay so."""
@@ -357,9 +381,9 @@ class Relanable(Rebindable, Updatable):
         self._aim_all()
 
     def _needed_now(self) -> list[_Level]:
-        look = self._look_in()
-        levels = self._levels(look)
-        self._need(levels, MemoryBlocks(self._memory, current().cupy.ndarray, {}), look)
+        sight = self._sight()
+        levels = self._levels(sight.look)
+        self._need(levels, sight)
         return levels
 
     def _apply(self, at: _At, change: Callable[[], Change], arrays: list[Any]) -> None:
