@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 _CALL = 'Graph.relane()'
 _MEMORY = ('mem alloc', 'mem free', 'memAlloc', 'memFree')
 _ENOUGH = 'its data needs the order that was recorded'
+_ALLOCATES = 'it allocates memory as it runs, and CUDA removes no edge of such a graph'
 
 
 @dataclass
@@ -159,7 +160,8 @@ class Relanable(Rebindable, Updatable):
             known.kept = str(error)
             return known
         self._fill(known, levels, sight.look)
-        known.kept = '' if known.loosened else _ENOUGH
+        if not known.loosened:
+            known.kept = _ALLOCATES if any(_allocates(one.nodes) for one in known.graphs) else _ENOUGH
         if all(level.is_so for level in levels) and self._new_edges is not None:
             known.compared = self._new_edges.report.compared
         elif apply and not known.kept:
@@ -195,8 +197,8 @@ class Relanable(Rebindable, Updatable):
         for level in levels:
             memory = memory_of(sight.definitions, level.graph, sight.blocks)
             nodes = [sight.look.nodes[sight.look.numbers[handle]] for handle in level.handles]
-            if any(node.kind in _MEMORY for node in nodes):
-                level.needed = level.recorded  # CUDA removes no edge where memory is allocated in the graph
+            if _allocates(nodes):
+                level.needed = level.recorded
                 continue
             order = Order(len(level.handles), level.recorded)
             level.needed = needed_edges(order, [memory[handle] for handle in level.handles])
@@ -446,6 +448,10 @@ class Relanable(Rebindable, Updatable):
         self._new_edges = state
         if isinstance(other, Relanable):
             other._new_edges = None
+
+
+def _allocates(nodes: Iterable[Node]) -> bool:
+    return any(node.kind in _MEMORY for node in nodes)
 
 
 def _closed() -> ClosedError:

@@ -489,6 +489,62 @@ def test_another_recording_is_taken_over_in_place(cp: Any, again: bool) -> None:
     assert [values(out) for out in outs] == wanted(3)
 
 
+def test_a_recording_in_the_place_of_another_one(cp: Any) -> None:
+    graph, _outs, x = chain(cp, 2)
+    graph.relane()
+    outs = [cp.zeros(8) for _ in range(2)]
+    with ck.capture(update=graph) as cap:
+        for number, out in enumerate(outs):
+            cp.sin(x, out=out)
+            cp.multiply(out, number + 1, out=out)
+    assert cap.graph is graph and graph.edges == [(0, 1), (2, 3)]
+    graph.launch()
+    assert [values(out) for out in outs] == wanted(2)
+
+
+def test_a_child_graph_in_the_place_of_another_one(cp: Any) -> None:
+    """What the new child writes is read by the node behind it."""
+    x, y, z = cp.arange(8.0), cp.zeros(8), cp.zeros(8)
+
+    def child(out: Any) -> ck.Graph:
+        with ck.capture() as cap:
+            cp.add(x, 1, out=out)
+        return cap.graph
+
+    first = child(cp.zeros(8))
+    with ck.capture() as cap:
+        cap.embed(first)
+        cp.add(y, 1, out=z)
+    assert cap.graph.relane() and cap.graph.edges == []
+    cap.graph.set_child(0, child(y))
+    assert cap.graph.edges == [(0, 1)]
+    cap.graph.launch()
+    assert values(z) == (np.arange(8.0) + 2).tolist()
+
+
+def test_where_the_order_can_not_be_found_again_it_is_told(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, outs, _x = chain(sim, 2)
+    graph.relane()
+
+    def too_many(*_args: Any) -> None:
+        raise relane.TooManyError('9 nodes')
+
+    monkeypatch.setattr(relane, 'needed_edges', too_many)
+    with pytest.raises(ck.UpdateError, match='the order that they need can not be found: 9 nodes'):
+        graph.rebind((outs[0], sim.zeros(8)))
+
+
+def test_graphs_that_are_too_large_or_allocate_stay_as_they_are(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, _outs, _x = chain(sim)
+    edges = graph.edges
+    with monkeypatch.context() as patch:
+        patch.setattr('capturekit.analysis.needed_order.MOST_NODES', 7)
+        assert graph.relane().kept == '8 nodes, and 7 are the most'
+    monkeypatch.setattr(relane, '_MEMORY', ('kernel',))
+    assert graph.relane().kept == 'it allocates memory as it runs, and CUDA removes no edge of such a graph'
+    assert graph.edges == edges
+
+
 def test_a_recording_that_can_not_be_taken_over_is_as_it_was(cp: Any) -> None:
     graph, outs, _x = chain(cp, 3)
     graph.relane()
