@@ -129,7 +129,7 @@ class Relanable(Rebindable, Updatable):
             TypeError: ``report`` is not a bool. ClosedError: the graph was closed.
             UpdateError: the graph of a ``@graphed`` function.
 
-        Threads: calls take turns. Streams: nothing is launched; launches under way are not affected. Some 100
+        Threads: calls take turns. Streams: nothing is launched; launches under way are not affected. Some 200
         microseconds for each node.
         """
         if not isinstance(report, bool):

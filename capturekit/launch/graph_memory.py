@@ -28,8 +28,7 @@ from capturekit.model.ledger import Clock, Lane, LedgerCapture, covers
 from capturekit.model.rules import CaptureStatus
 
 _UNIT = 512
-#: Where memory is used again late, it may be so many times as much as one line of work needs.
-_TIMES = 2
+_TIMES = 2  # as much as one line of work needs may be taken, where memory is used again late
 #: For cuBLAS on each lane: what NVIDIA's documentation of cublasSetWorkspace recommends for Hopper and later.
 WORKSPACE_BYTES = 32 << 20
 
@@ -82,7 +81,8 @@ class _Lanes:
         with self._undisturbed():
             self._live += rounded
             self._peak = max(self._peak, self._live)
-            block = None if self._may_grow(rounded) else self._take(lane, rounded)
+            room = -1 if memory.late is None else memory.late or _TIMES * self._peak
+            block = self._take(lane, rounded) if self._total + rounded > room else None
             if block is None:
                 block = _Block(memory.grow(rounded), rounded)
                 self._total += rounded
@@ -91,16 +91,9 @@ class _Lanes:
         owned = memory.unowned(block.pointer.ptr, rounded, _Ticket(self, block), block.pointer.device_id)
         return memory.pointer(owned, 0)
 
-    def _may_grow(self, size: int) -> bool:
-        """Whether a new block is taken though one may lie free: work on other memory needs no order."""
-        late = self._memory.late
-        if late is None:
-            return False
-        return self._total + size <= (late or _TIMES * self._peak)
-
     def _take(self, lane: Lane, size: int) -> _Block | None:
         free, late = self._free[lane.device, size], self._memory.late is not None
-        for key in list(free) if late else reversed(free):
+        for key in free if late else reversed(free):
             if covers(lane, key):
                 self.reused += 1
                 block = free[key].pop(0 if late else -1)
@@ -200,8 +193,7 @@ class GraphMemory:
         on: Callable[[int], AbstractContextManager[Any]] | None = None,
         late: int | None = None,
     ) -> None:
-        self.private = pool is None
-        self.late = late
+        self.private, self.late = pool is None, late
         self._on = on or cupy.cuda.Device
         #: The devices that the memory lies on: CuPy's pools count for each, and report the current one.
         self._devices = {int(cupy.cuda.Device().id)}
