@@ -120,7 +120,8 @@ class Relanable(Rebindable, Updatable):
         ``compared`` tells the outcome, or why a launch can not be compared: host functions, checks of host reads and
         conditional nodes would act twice. Copies of what the graph writes take memory for that one launch.
 
-        Changes of nodes, :meth:`rebind` and :meth:`update` compute the order again, from the edges as recorded.
+        Nodes keep their numbers, and ``graphExec`` is another one afterwards. Changes of nodes, :meth:`rebind` and
+        :meth:`update` compute the order again, from the edges as recorded.
 
         Args:
             report: True: only tell what would be done.
@@ -284,6 +285,10 @@ class Relanable(Rebindable, Updatable):
                 self._switch(self._at(_CALL, number), False)
         else:
             self._instantiate_parts(plan)
+        self._note_edges()
+
+    def _note_edges(self) -> None:
+        """The recording tells of the edges that the graph has now."""
         self.recording.timeline = None  # it describes what the graph did before
         if self.recording.arrows:
             self.recording.arrows = self._look_in().edges
@@ -362,6 +367,7 @@ class Relanable(Rebindable, Updatable):
         off, self._names = self._names.off, NodeNames()
         for number in sorted(off):
             self._switch(self._at(_CALL, number), False)
+        self._note_edges()
 
     # -- changes of a graph with new edges ----------------------------------------------------------------------
 
@@ -432,12 +438,14 @@ class Relanable(Rebindable, Updatable):
             return False
         report = Relaned(compared='not compared: another graph has taken this one over')
         self._new_edges = NewEdges([level.recorded for level in levels], report)
+        self._note_edges()
         return True
 
     def _lay_back(self) -> None:
         for level in self._levels(self._look_in()):
             level.rewire(self._device, level.recorded)
         self._new_edges = None
+        self._note_edges()
 
     def _take_over(self, other: Updatable, *, anew: bool) -> None:
         state = other._new_edges if isinstance(other, Relanable) else None

@@ -341,7 +341,7 @@ def test_a_launch_that_differs_gets_the_recorded_edges_again(sim: Any, monkeypat
     assert seen[0].filename == __file__
     assert values(x) == expected, 'what the recorded edges gave is what the launch gives'
     assert not report and report.kept.startswith('the first launch gave something else')
-    assert (graph.edges, graph.graphExec) == (edges, executable)
+    assert (graph.edges, graph.graphExec, graph.recording.edge_count) == (edges, executable, len(edges))
     x[...] = sim.arange(8.0)
     graph.launch()
     assert values(x) == expected and graph.launches == 3

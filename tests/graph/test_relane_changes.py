@@ -85,7 +85,7 @@ def test_another_recording_is_taken_over_in_place(cp: Any, again: bool) -> None:
         graph.launch()
     other, outs, _more = chain(cp, 3)
     assert graph.update(other).how == 'updated'
-    assert graph.edges == [(0, 1), (2, 3), (4, 5)]
+    assert graph.edges == [(0, 1), (2, 3), (4, 5)] and graph.recording.edge_count == 3
     graph.launch()
     assert [values(out) for out in outs] == wanted(3)
 
@@ -154,6 +154,7 @@ def test_a_recording_that_can_not_be_taken_over_is_as_it_was(cp: Any) -> None:
     with pytest.raises(ck.UpdateError):
         graph.update(other)
     assert other.edges == edges and graph.edges == [(0, 1), (2, 3), (4, 5)]
+    assert (other.recording.edge_count, graph.recording.edge_count) == (len(edges), 3)
     other.launch()
     graph.launch()
     assert [values(out) for out in (*outs, *others)] == [*wanted(3), *wanted(2)]
