@@ -131,8 +131,11 @@ class Relaned(Shown):
 
     @property
     def python(self) -> str:
-        """Python that would record the graph's order by hand, with ``...`` in the place of each node's own line."""
-        return '' if not self.graphs else '\n'.join(_by_hand(self.graphs[0]))
+        """Python that would record the graph's order by hand, with ``...`` in the place of each node's own line.
+
+        Of a graph that is launched in several parts it is the first part's; bodies of conditional nodes are left out.
+        """
+        return '' if not self.graphs or not self.graphs[0].nodes else '\n'.join(_by_hand(self.graphs[0]))
 
     def _brief(self) -> str:
         before, after = self.edges

@@ -136,6 +136,13 @@ def test_a_rehearsed_block(cp: Any) -> None:
         cap.graph.launch()
 
 
+def test_an_empty_block(cp: Any) -> None:
+    with ck.capture(lanes='auto') as cap:
+        pass
+    assert not cap.relaned and cap.relaned.python == '' and cap.relaned.edges == (0, 0)
+    cap.graph.launch()
+
+
 def test_wrong_arguments(cp: Any) -> None:
     graph = branches(cp, cp.arange(SIZE, dtype='f8'))[0].graph
     for error, options, text in (
