@@ -11,6 +11,7 @@ from capturekit import render
 from capturekit._version import __version__ as __version__
 from capturekit.analysis.concurrency import Concurrency
 from capturekit.analysis.graph_diff import Update
+from capturekit.analysis.relaned import Relaned
 from capturekit.analysis.verify import Verification
 from capturekit.cli.by_environment import install_if_wanted as _install_if_wanted
 from capturekit.functions.decorator import Graphed, graphed
@@ -71,6 +72,7 @@ __all__ = [
     'RaceError',
     'Recording',
     'Rehearsal',
+    'Relaned',
     'Report',
     'Statistics',
     'SynchronizationError',

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -171,10 +171,15 @@ class MemoryBlocks:
 
     def end(self, address: int) -> int | None:
         """The end of the block that an address lies in; None if there is no such block."""
+        found = self.around(address)
+        return None if found is None else found[1]
+
+    def around(self, address: int) -> tuple[int, int] | None:
+        """The first byte of the block that an address lies in and the one after its last; None if there is none."""
         for blocks in self._ranges:
             found = bisect_left(blocks, (address + 1,)) - 1
             if found >= 0 and address < blocks[found][1]:
-                return blocks[found][1]
+                return blocks[found]
         return None
 
     def words(self, address: int, nbytes: int) -> str:
@@ -202,11 +207,13 @@ class Open:
     def _classes(self, access: Access) -> dict[int, list[tuple[int, int, int]]]:
         return self._reading if access.writes is False else self._writing
 
-    def add(self, node: int, access: Access) -> None:
+    def add(self, node: int, access: Access) -> int:
+        """Add an access; return the key that :meth:`drop` takes."""
         low, high = access.extent
         self._accesses[self._count] = (node, access)
         insort(self._classes(access).setdefault((high - low).bit_length(), []), (low, high, self._count))
         self._count += 1
+        return self._count - 1
 
     def touching(self, access: Access, reads: int = 0) -> list[tuple[int, int, Access]]:
         """(key, node, access) of all that shares a byte with an access, from its first byte to its last.
@@ -242,7 +249,8 @@ class _Level:
 class Search:
     """One search for races in what a graph holds now. ``off`` are the numbers of nodes that are disabled.
 
-    Without ``compare`` only the accesses of each node are collected.
+    Without ``compare`` only the accesses of each node are collected. ``accesses`` tells what the nodes of a definition
+    touch; None: the device is asked.
     """
 
     def __init__(
@@ -254,8 +262,10 @@ class Search:
         observed: Observed | None = None,
         off: Collection[int] = (),
         compare: bool = True,
+        accesses: Callable[[int], dict[int, Touched]] | None = None,
     ) -> None:
         self._device = device
+        self._accesses = accesses or device.graph_accesses
         self._look = look
         self._blocks = blocks
         self._observed = observed or Observed()
@@ -281,7 +291,7 @@ class Search:
         """Search a graph and the bodies in it; return what all of it touches."""
         device, look = self._device, self._look
         handles = device.graph_nodes(g)
-        known = device.graph_accesses(g)
+        known = self._accesses(g)
         touched = []
         for handle in handles:
             if handle in look.bodies:
@@ -324,7 +334,7 @@ class Search:
             return
         open_ = Open()
         for node in level.order.sequence:
-            mine = _merged(level.touched[node].accesses)
+            mine = merged_accesses(level.touched[node].accesses)
             for access in mine:
                 self._against(level, open_, node, access)
             for access in mine:
@@ -366,10 +376,12 @@ def _weight(access: Access) -> int:
     return {False: 0, None: 1, True: 2}[access.writes]
 
 
-def _merged(accesses: Iterable[Access]) -> list[Access]:
+def merged_accesses(accesses: Iterable[Access]) -> list[Access]:
     """Leave out accesses that another access of the same node covers."""
     found: list[Access] = []
-    for access in dict.fromkeys(sorted(accesses, key=_weight, reverse=True)):
+    ordered = sorted(accesses, key=_weight, reverse=True)
+    # an exact access covers its like, and hashing takes longer than that is to see
+    for access in ordered if all(one.exact for one in ordered) else dict.fromkeys(ordered):
         if not any(covers(one, access) for one in found[:_MANY]):
             found.append(access)
     return found

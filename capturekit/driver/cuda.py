@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from capturekit.driver.cupti import Timing
+from capturekit.driver.graph_edges import Rewiring
 from capturekit.driver.node_accesses import Accessing
 from capturekit.driver.node_reader import KINDS, NodeInfo, Reader
 from capturekit.driver.node_writer import Setting
@@ -104,7 +105,7 @@ class StreamHandle:
         return (0, self.ptr)
 
 
-class CudaDevice(Accessing, Setting, Timing):
+class CudaDevice(Accessing, Rewiring, Setting, Timing):
     """CUDA through cuda-bindings, with the methods of :class:`capturekit.simulated.device.machine.SimulatedDevice`."""
 
     def __init__(self, cupy: Any) -> None:

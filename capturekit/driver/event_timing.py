@@ -13,18 +13,18 @@ is about half a microsecond.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from types import TracebackType
 from typing import Any
 
+from capturekit.driver.graph_edges import EdgeWriter
 from capturekit.driver.node_reader import Reader
 from capturekit.driver.node_writer import Writer
 from capturekit.model.errors import CudaCallError
 from capturekit.model.progress import progress
-from capturekit.model.rules import Code
 
 #: Kinds of nodes that take time. Other nodes only order work, or wait for something outside of the graph.
 TIMED = frozenset(('kernel', 'memcpy', 'memset', 'host', 'graph'))
@@ -112,18 +112,12 @@ class _Marked:
     behind: list[_Mark]
 
 
-class Marker:
+class Marker(EdgeWriter):
     """Puts marks into the driver's graphs. ``exit`` destroys what it makes."""
 
     def __init__(self, reader: Reader, exit: Exit) -> None:
-        self._reader = reader
-        self._cuda = reader.library
+        super().__init__(reader)
         self._exit = exit
-
-    def _call(self, name: str, *args: Any) -> None:
-        code = int(getattr(self._cuda, name)(*args))
-        if code:
-            raise CudaCallError(Code(code) if code in set(Code) else code, name)
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -163,39 +157,6 @@ class Marker:
             ctypes.c_size_t(len(after)), ctypes.c_void_p(event),
         )  # fmt: skip
         return _Mark(node.value or 0, event)
-
-    def edges(self, graph: int) -> list[tuple[int, int, int]]:
-        """(from, to, data) of each edge; the eight bytes of data are 0 where the end of a node is waited for."""
-        count = ctypes.c_size_t()
-        self._edges('cuGraphGetEdges', graph, None, None, None, ctypes.byref(count))
-        if not count.value:  # then asking for them is an error
-            return []
-        starts, ends = (ctypes.c_void_p * count.value)(), (ctypes.c_void_p * count.value)()
-        data = (ctypes.c_uint64 * count.value)()
-        self._edges('cuGraphGetEdges', graph, starts, ends, data, ctypes.byref(count))
-        return [(a or 0, b or 0, how) for a, b, how in zip(starts, ends, data)]
-
-    def remove(self, graph: int, edges: Sequence[tuple[int, int, int]]) -> None:
-        """``cuGraphRemoveDependencies``."""
-        self._change('cuGraphRemoveDependencies', graph, edges)
-
-    def add(self, graph: int, edges: Iterable[tuple[int, int]]) -> None:
-        """``cuGraphAddDependencies``: the second node of an edge waits for the end of the first."""
-        self._change('cuGraphAddDependencies', graph, [(a, b, 0) for a, b in edges])
-
-    def _change(self, call: str, graph: int, edges: Sequence[tuple[int, int, int]]) -> None:
-        if not edges:
-            return
-        starts, ends = ((ctypes.c_void_p * len(edges))(*side) for side in list(zip(*edges))[:2])
-        data = (ctypes.c_uint64 * len(edges))(*(how for _a, _b, how in edges))
-        self._edges(call, graph, starts, ends, data, ctypes.c_size_t(len(edges)))
-
-    def _edges(self, call: str, graph: int, starts: Any, ends: Any, data: Any, count: Any) -> None:
-        """Drivers before CUDA 12.3 have no data at their edges, nor the functions that take it."""
-        if hasattr(self._cuda, f'{call}_v2'):
-            self._call(f'{call}_v2', ctypes.c_void_p(graph), starts, ends, data, count)
-        else:
-            self._call(call, ctypes.c_void_p(graph), starts, ends, count)
 
     # -- a whole graph ------------------------------------------------------------------------------------------
 

@@ -218,6 +218,7 @@ class Changeable:
             self._memory.keep(Lent(other._memory, other._made))
             if other._memory.to_close:
                 close_at_end(self)
+            self._order_again()
 
     def disable(self, node: Node | int) -> None:
         """Let a kernel, a memset or a copy do nothing at launches until :meth:`enable` (``cudaGraphNodeSetEnabled``).
@@ -332,6 +333,9 @@ class Changeable:
         for thing in (*arrays, done.keep):
             if thing is not None and not isinstance(thing, int):
                 self._memory.keep(getattr(thing, 'data', thing) if self._is_array(thing) else thing)
+
+    def _order_again(self) -> None:
+        """Nodes touch other memory than before: a graph whose edges follow its data finds out again what it needs."""
 
     def _switch(self, at: _At, on: bool) -> None:
         try:

@@ -25,8 +25,7 @@ from capturekit.analysis.verify import Verification, verify
 from capturekit.driver.cuda import Platform, stream_handle
 from capturekit.graph.edit import Lent, NodeNames
 from capturekit.graph.measure import Measurable
-from capturekit.graph.rebind import Rebindable
-from capturekit.graph.update import Updatable
+from capturekit.graph.relane import Relanable
 from capturekit.launch.at_exit import close_at_end
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.plan import Part, Plan
@@ -64,7 +63,7 @@ def _refuse() -> None:
     raise _closed('Graph.launch()')
 
 
-class Graph(Rebindable, Measurable, Updatable):
+class Graph(Relanable, Measurable):
     """The graph that a capture made. It has no public constructor: ``with ck.capture() as cap: ...`` makes
     ``cap.graph``.
 
@@ -85,6 +84,7 @@ class Graph(Rebindable, Measurable, Updatable):
         '_made': None,
         '_memory': None,
         '_names': None,
+        '_new_edges': None,
         '_plan': None,
         '_shut': None,
         '_topology': None,
@@ -148,7 +148,7 @@ class Graph(Rebindable, Measurable, Updatable):
         self._plan = plan
         self._by_name = self.counted = 0
         self._names = NodeNames()
-        self._index = None
+        self._index = self._new_edges = None
         self._counted = lambda: 0
         self.launch, self._shut = self._launcher(launch) if plan is None or plan.plain else self._planned()
         self._made = made
@@ -230,7 +230,7 @@ class Graph(Rebindable, Measurable, Updatable):
         with self._lock:
             if self._made is None:
                 raise _closed('Graph.launch()')
-            self._device.graph_launch(self._made.graphExec, ptr)
+            self._start(ptr)
             self._by_name += 1
 
     def _checked(self, stream: Any) -> int:
@@ -477,7 +477,7 @@ class Graph(Rebindable, Measurable, Updatable):
         self._shut()
         old = self._device.exchange_thread_mode(Mode.RELAXED)
         try:
-            self._made = None
+            self._made = self._new_edges = None
             with self._inside(), self._lease:
                 if self._plan is not None:
                     self._plan.close()

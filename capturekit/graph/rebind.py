@@ -185,6 +185,7 @@ class Rebindable(Changeable):
                     self._index = self._indexed()
                 changed = self._change(self._index, moves, unused)
             self._memory.aim((move.low, move.high, move.to, new.data) for (_old, new), move in zip(pairs, moves))
+            self._order_again()
             return changed
 
     def _moves(self, pairs: Sequence[tuple[Any, Any]]) -> list[_Move]:

@@ -28,6 +28,7 @@ from capturekit.model.ledger import Clock, Lane, LedgerCapture, covers
 from capturekit.model.rules import CaptureStatus
 
 _UNIT = 512
+_TIMES = 2  # as much as one line of work needs may be taken, where memory is used again late
 #: For cuBLAS on each lane: what NVIDIA's documentation of cublasSetWorkspace recommends for Hopper and later.
 WORKSPACE_BYTES = 32 << 20
 
@@ -70,26 +71,32 @@ class _Lanes:
         self._busy = 0
         self._closed = False
         self.reused = 0
+        #: Bytes of these blocks that arrays hold, the most that they have held, and all bytes of these blocks.
+        self._live = self._peak = self._total = 0
 
     def malloc(self, lane: Lane, size: int) -> Any:
         """Return a memory pointer of ``size`` bytes for work on a lane."""
         rounded = max((size + _UNIT - 1) // _UNIT, 1) * _UNIT
         memory = self._memory
         with self._undisturbed():
-            block = self._take(lane, rounded)
+            self._live += rounded
+            self._peak = max(self._peak, self._live)
+            room = -1 if memory.late is None else memory.late or _TIMES * self._peak
+            block = self._take(lane, rounded) if self._total + rounded > room else None
             if block is None:
                 block = _Block(memory.grow(rounded), rounded)
+                self._total += rounded
             memory.active(lane)
             block.born = memory.tick
         owned = memory.unowned(block.pointer.ptr, rounded, _Ticket(self, block), block.pointer.device_id)
         return memory.pointer(owned, 0)
 
     def _take(self, lane: Lane, size: int) -> _Block | None:
-        free = self._free[lane.device, size]
-        for key in reversed(free):
+        free, late = self._free[lane.device, size], self._memory.late is not None
+        for key in free if late else reversed(free):
             if covers(lane, key):
                 self.reused += 1
-                block = free[key].pop()
+                block = free[key].pop(0 if late else -1)
                 if not free[key]:
                     del free[key]
                 return block
@@ -142,6 +149,7 @@ class _Lanes:
                 self._busy = 0
 
     def _put(self, block: _Block) -> None:
+        self._live -= block.size
         if not self._closed:
             touched = tuple(sorted(self._memory.touched_since(block.born).items()))
             self._free[block.device, block.size].setdefault(touched, []).append(block)
@@ -172,7 +180,9 @@ class GraphMemory:
     """The memory of one capture and then of its graph.
 
     ``pool`` is private (made here) unless the caller gave one; then nothing that the capture took from it goes back
-    while the graph lives. ``ends`` asks the driver for the nodes that a stream's next work comes after.
+    while the graph lives. ``ends`` asks the driver for the nodes that a stream's next work comes after. ``late``: a
+    dropped block is used again only where new ones would come to more bytes than this (0: than twice what one line of
+    work needs), and then the one that was dropped first; None: at once.
     """
 
     def __init__(
@@ -181,8 +191,9 @@ class GraphMemory:
         pool: Any = None,
         ends: Callable[[int], tuple[int, ...]] = lambda stream: (),
         on: Callable[[int], AbstractContextManager[Any]] | None = None,
+        late: int | None = None,
     ) -> None:
-        self.private = pool is None
+        self.private, self.late = pool is None, late
         self._on = on or cupy.cuda.Device
         #: The devices that the memory lies on: CuPy's pools count for each, and report the current one.
         self._devices = {int(cupy.cuda.Device().id)}
@@ -334,7 +345,7 @@ class GraphMemory:
     def allocator(self, lane: Lane) -> Callable[[int], Any]:
         """The allocator for work on a lane: at present CuPy's own pool if only one line of work is recorded."""
         pool, lanes, settled = self.pool, self._lanes, self.tick
-        if not (self.private and self.solo(lane)):
+        if self.late is not None or not (self.private and self.solo(lane)):
             return lambda size: lanes.malloc(lane, size)
 
         def malloc(size: int) -> Any:

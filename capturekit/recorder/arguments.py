@@ -71,6 +71,22 @@ def check_pieces(pieces: Any, into: EmbedTarget | None, update: Any) -> None:
         )
 
 
+def check_lanes(lanes: Any, memory_limit: Any, into: EmbedTarget | None, update: Any) -> int | None:
+    """Return the bytes up to which memory is not used again: 0 for those that are found out; None without ``lanes``."""
+    if lanes not in (None, 'auto'):
+        raise ValueError(f"lanes is 'auto' or None, got {lanes!r}")
+    if memory_limit is not None:
+        if isinstance(memory_limit, bool) or not isinstance(memory_limit, int):
+            raise TypeError(f'memory_limit is a number of bytes, got {memory_limit!r}')
+        if memory_limit < 1:
+            raise ValueError(f'memory_limit must be 1 or more, got {memory_limit}')
+        if lanes is None:
+            raise ValueError("memory_limit= goes with lanes='auto' only")
+    if lanes is not None and (into is not None or update is not None):
+        raise ValueError("lanes='auto' goes neither with into= nor with update=")
+    return None if lanes is None else memory_limit or 0
+
+
 def check_update(update: Any, into: EmbedTarget | None, rehearsal: Rehearsal | None) -> None:
     """Raise UpdateError or ClosedError, too: the graph is launched in several parts, or closed."""
     if update is None:

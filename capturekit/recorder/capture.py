@@ -16,9 +16,11 @@ from types import FrameType, TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from capturekit.analysis.graph_diff import Update
+from capturekit.analysis.relaned import Relaned
 from capturekit.driver.cuda import current
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, Live
+from capturekit.guard.cupy_errors import OWN
 from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.model import errors
 from capturekit.model.cleanup import Undo, add_note, uninterrupted
@@ -31,6 +33,7 @@ from capturekit.model.source_line import here
 from capturekit.recorder.arguments import (
     check_flag,
     check_into,
+    check_lanes,
     check_pieces,
     check_pool,
     check_race_flag,
@@ -86,6 +89,7 @@ class Capture(WayIn):
         check_races: bool | None = False,
         renewed: Graph | None = None,
         pieces: bool = False,
+        reuse_late: int | None = None,
     ) -> None:
         self._given = stream
         self._strict = strict
@@ -99,6 +103,8 @@ class Capture(WayIn):
         self._left_by: FrameType | None = None
         self._renewed = renewed
         self._update: Update | None = None
+        self._reuse_late = reuse_late
+        self._relaned: Relaned | None = None
         self._gates = 'device'
         self._pieces = pieces
         self._seams_on: Any = None
@@ -203,6 +209,13 @@ class Capture(WayIn):
         if self._update is None:
             raise self._used('asking for its update', before=self._state in ('new', 'open'))
         return self._update
+
+    @property
+    def relaned(self) -> Relaned:
+        """Of a capture with ``lanes='auto'``: what became of its edges. Raises ClosedError before the end."""
+        if self._relaned is None:
+            raise self._used('asking for its edges', before=self._state in ('new', 'open'))
+        return self._relaned
 
     def close(self) -> None:
         """For a capture with ``into=``: give back the memory that its nodes use. A second call does nothing.
@@ -404,6 +417,8 @@ def capture(
     update: Graph | None = None,
     check_races: bool | None = None,
     pieces: bool = False,
+    lanes: Literal['auto'] | None = None,
+    memory_limit: int | None = None,
 ) -> Capture:
     """Record the CuPy work of a block into a CUDA graph.
 
@@ -436,6 +451,11 @@ def capture(
             host at every launch, between two graphs. Each waits for the device. While the block is recorded, the work
             before such a call runs once, because the call needs its values; when the block has ended, the arrays that
             it changed are as before. Random numbers that were drawn stay drawn.
+        lanes: 'auto': at the end of the block the graph gets the edges that its data needs, and no others, as by
+            :meth:`Graph.relane`; ``cap.relaned`` is the report. Temporaries are used again as late as the memory
+            allows, because whoever uses one again has to wait for all who used it before.
+        memory_limit: with ``lanes='auto'``, bytes up to which new memory is taken before some is used again. None:
+            twice what the block needs at once, as far as it has come.
 
     Raises:
         CaptureError: in the block, a subclass for each kind of refused call; at its end UnjoinedError for open lanes.
@@ -458,7 +478,8 @@ def capture(
     check_into(to, check_races, rehearsal)
     check_update(update, to, rehearsal)
     check_pieces(pieces, to, update)
-    return Capture(stream, strict, mode, pool, rehearsal, lines, to, check_races, update, pieces)
+    late = check_lanes(lanes, memory_limit, to, update)
+    return Capture(stream, strict, mode, pool, rehearsal, lines, to, check_races, update, pieces, late)
 
 
 def rehearse(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Rehearsal:

@@ -38,6 +38,7 @@ class WayIn(WayOut):
     _gates: str
     _seams_on: Any
     _pieces: bool
+    _reuse_late: int | None
     _outside: OutsideMemory | None
     _live: Live | None
 
@@ -58,7 +59,8 @@ class WayIn(WayOut):
             device = platform.device
             old = device.exchange_thread_mode(Mode.RELAXED)
             undo.push(lambda: device.exchange_thread_mode(old))
-            memory = GraphMemory(platform.cupy, self._pool, device.next_after(), lambda d: GUARD.on(d, platform))
+            on = lambda d: GUARD.on(d, platform)  # noqa: E731
+            memory = GraphMemory(platform.cupy, self._pool, device.next_after(), on, self._reuse_late)
             self._lease.add(memory.hold())
             if self._pieces:
                 self._seams_on = platform.cupy.cuda.get_current_stream()

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from capturekit.analysis.graph_diff import Update
 from capturekit.analysis.race_report import refusal
+from capturekit.analysis.relaned import Relaned
 from capturekit.driver.cuda import Platform
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, Live, close_recording, tell
@@ -78,6 +79,8 @@ class WayOut:
 
     _into: EmbedTarget | None
     _renewed: Graph | None
+    _reuse_late: int | None
+    _relaned: Relaned | None
     _update: Update | None
     _state: str
     _undo: Undo
@@ -156,6 +159,8 @@ class WayOut:
         )
         if self._renewed is None:
             self._graph = graph
+            if self._reuse_late is not None:
+                self._relaned = graph.relane()
             return
         try:
             self._update = self._renewed.update(graph, instantiate=True)

@@ -49,7 +49,7 @@ def machine(cp: Any) -> dict[str, str]:
 
 
 def costs(cp: Any, _small: bool, _timed: bool) -> Parts:
-    from tests.benchmarks import costs, deciding, graphed, jobs, rebinding, updating, wild
+    from tests.benchmarks import costs, deciding, graphed, jobs, rebinding, relaning, updating, wild
 
     return {
         'beside': costs.beside,
@@ -57,6 +57,7 @@ def costs(cp: Any, _small: bool, _timed: bool) -> Parts:
         'launching': lambda: costs.launching(cp),
         'nodes': lambda: costs.nodes(cp),
         'updating': lambda: updating.updating(cp),
+        'relaning': lambda: relaning.lines(cp),
         'jobs': lambda: jobs.main_jobs(cp),
         'graphed': lambda: graphed.calls(cp),
         'deciding': lambda: deciding.solvers(cp),

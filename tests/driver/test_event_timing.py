@@ -12,6 +12,7 @@ import pytest
 from capturekit.driver import event_timing, node_reader
 from capturekit.driver.cuda import CudaDevice
 from capturekit.driver.event_timing import Times, measured
+from capturekit.driver.graph_edges import EdgeWriter
 from capturekit.driver.node_reader import Reader
 from capturekit.graph.measure import timeline
 from capturekit.model.errors import CudaCallError
@@ -377,6 +378,24 @@ def test_drivers_without_data_at_edges(device: Device) -> None:
     g, handles = device.graph(DIAMOND, EDGES)
     assert close(found(device.measured(g), handles, EDGES).nodes, RAN)
     assert set(old.asked) == {'cuGraphGetEdges', 'cuGraphRemoveDependencies', 'cuGraphAddDependencies'}
+
+
+def test_edges_are_moved_all_or_none(device: Device) -> None:
+    """Where the second of the two calls fails, the first one is undone; data at an edge is not ours to move."""
+    g, handles = device.graph([(KERNEL, 3.0)] * 3, [(0, 1), (1, 2)])
+    first, second, third = handles
+    edges = EdgeWriter(device.reader)
+    device.begin()
+    edges.rewire(g, [(first, second)], [(first, third)])
+    moved = {(second, third), (first, third)}
+    assert set(Reader().edges(g)) == moved
+    with pytest.raises(CudaCallError):
+        edges.rewire(g, [(first, third)], [(second, third)])
+    assert set(Reader().edges(g)) == moved
+    g, handles = device.graph([(KERNEL, 3.0)] * 2, [(0, 1, EARLY)])
+    with pytest.raises(CudaCallError, match='an edge with data'):
+        edges.rewire(g, [(handles[0], handles[1])], [])
+    assert Reader().edges(g) == [(handles[0], handles[1])]
 
 
 # -- the way out ------------------------------------------------------------------------------------------------

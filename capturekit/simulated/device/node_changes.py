@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import numpy as np
@@ -184,6 +185,19 @@ def _alike(old: ExecutableGraph, a: GraphNode, new: ExecutableGraph, b: GraphNod
         paired(old.children[a], new.children[b], by_priority)
 
 
+def _wired(nodes: Sequence[GraphNode], before: Mapping[int, set[int]]) -> list[GraphNode]:
+    """Copies of nodes, with the same handles, that come after others than these. A circle is refused."""
+    copies: dict[int, GraphNode] = {}
+    try:
+        order = list(TopologicalSorter(before).static_order())
+    except CycleError:
+        raise CudaCallError(Code.cudaErrorInvalidValue, 'graphAddDependencies') from None
+    by_handle = {n.handle: n for n in nodes}
+    for handle in order:
+        copies[handle] = replace(by_handle[handle], after=frozenset(copies[a] for a in before[handle]))
+    return [copies[n.handle] for n in nodes]
+
+
 class Changes:
     """The verbs of a device that change graphs. Beside them it needs what :class:`SimulatedDevice` keeps."""
 
@@ -225,6 +239,27 @@ class Changes:
             handle = self._handle()
             self.graphs[handle] = type(graph)(handle, list(copies.values()))
             return handle
+
+    def graph_rewire(self, g: int, removed: Sequence[tuple[int, int]], added: Sequence[tuple[int, int]]) -> None:
+        """``cudaGraphRemoveDependencies`` and ``cudaGraphAddDependencies``: pairs (from, to) of nodes of a definition.
+
+        No executable graph is changed by it: those have the nodes as they were.
+        """
+        with self._lock:
+            graph = self._graph(g)
+            before = {n.handle: {a.handle for a in n.after} for n in graph.nodes}
+            memory = any(n.kind in ('memAlloc', 'memFree') for n in graph.nodes)
+            if removed and memory:  # CUDA's documentation of both calls says so
+                raise CudaCallError(Code.cudaErrorInvalidValue, 'graphRemoveDependencies')
+            for a, b in removed:
+                if a not in before.get(b, ()):
+                    raise CudaCallError(Code.cudaErrorInvalidValue, 'graphRemoveDependencies')
+                before[b].discard(a)
+            for a, b in added:
+                if a not in before or b not in before or a == b or a in before[b]:
+                    raise CudaCallError(Code.cudaErrorInvalidValue, 'graphAddDependencies')
+                before[b].add(a)
+            graph.nodes[:] = _wired(graph.nodes, before)
 
     def graph_accesses(self, g: int) -> dict[int, Touched]:
         """What each node of a definition touches, by its handle."""

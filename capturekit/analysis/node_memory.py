@@ -1,0 +1,126 @@
+"""What is known for sure of the memory of a graph's nodes: all bytes that a node may touch, and which it writes.
+
+It is known of CuPy's own kernels, of copies and of memsets, and of child graphs of these. It is not known of kernels
+that somebody else wrote, of host functions, of conditional nodes, nor of nodes that events and semaphores order with
+work outside of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from capturekit.analysis.needed_order import Memory
+from capturekit.analysis.races import MemoryBlocks
+from capturekit.driver.node_accesses import Access, Touched
+from capturekit.driver.node_reader import NodeInfo
+
+_MOVING = frozenset({'kernel', 'memcpy', 'memset'})
+#: Parts of the names of NCCL's kernels, which wait for each other, and of capturekit's, which count launches.
+_ONCE = ('ncclDevKernel', 'capturekit_')
+#: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
+_DEVICE = (2, 3)
+
+
+class Definitions:
+    """Definitions as they are now, each read once: reading takes longer than all that is done with it."""
+
+    def __init__(self, device: Any) -> None:
+        self.infos = cache(device.node_infos)
+        self.accesses = cache(device.graph_accesses)
+
+
+def memory_of(definitions: Definitions, g: int, blocks: MemoryBlocks) -> dict[int, Memory]:
+    """What each node of a definition touches, by its handle; None where that is not known."""
+    accesses = definitions.accesses(g)
+    infos = definitions.infos(g)
+    return {info.handle: _memory(definitions, info, accesses[info.handle], blocks) for info in infos}
+
+
+def _memory(definitions: Definitions, info: NodeInfo, touched: Touched, blocks: MemoryBlocks) -> Memory:
+    if info.kind == 'empty':
+        return ()
+    if info.kind == 'graph':
+        inner = list(memory_of(definitions, info.inner, blocks).values())
+        known = [one for one in inner if one is not None]
+        return [access for one in known for access in one] if len(known) == len(inner) else None
+    if info.kind not in _MOVING or not touched.complete:
+        return None
+    bounded = [_bounded(access, blocks) for access in touched.accesses]
+    found = [one for one in bounded if one is not None]
+    # a kernel that writes nothing would have no purpose: what it writes can not be seen
+    return found if len(found) == len(bounded) and any(one.writes for one in found) else None
+
+
+def _bounded(access: Access, blocks: MemoryBlocks) -> Access | None:
+    """The access with its end: that of its memory block where the node only has an address. None if it has none."""
+    if access.writes is None:
+        return None
+    if access.itemsize:
+        return access
+    end = blocks.end(access.address)
+    if end is None:
+        return None
+    return replace(access, shape=(end - access.address,), strides=(1,), itemsize=1)
+
+
+# -- memory that a launch may change ----------------------------------------------------------------------------
+
+
+class NotRepeatableError(ValueError):
+    """A graph can not be launched twice with the same effect as once; the text says why."""
+
+
+def written_ranges(platform: Any, definitions: Definitions, g: int, blocks: MemoryBlocks) -> list[tuple[int, int]]:
+    """Disjoint ranges of device memory that hold all that a launch of a definition may write.
+
+    Of a kernel that somebody else wrote these are the whole memory blocks of its arguments.
+
+    Raises:
+        NotRepeatableError: a node does more than to write such memory.
+    """
+    device = cache(lambda address: platform.cupy.cuda.runtime.pointerGetAttributes(address).type in _DEVICE)
+    joined: list[tuple[int, int]] = []
+    for low, high in sorted({*_ranges(definitions, g, blocks, device)}):
+        # ranges that only touch may be two allocations, and CUDA copies from and to one alone
+        if joined and low < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        else:
+            joined.append((low, high))
+    return joined
+
+
+def _ranges(
+    definitions: Definitions, g: int, blocks: MemoryBlocks, on_device: Callable[[int], bool]
+) -> Iterator[tuple[int, int]]:
+    accesses: Mapping[int, Touched] = definitions.accesses(g)
+    for info in definitions.infos(g):
+        if info.kind not in _MOVING | {'empty', 'graph'} or any(part in info.name for part in _ONCE):
+            raise NotRepeatableError(f'a node of it ({_words(info)}) would act twice')
+        if info.kind == 'graph':
+            yield from _ranges(definitions, info.inner, blocks, on_device)
+            continue
+        if not accesses[info.handle].complete:
+            raise NotRepeatableError(f'it is not known what a node of it writes ({_words(info)})')
+        for access in accesses[info.handle].accesses:
+            found = None if access.writes is False else _range(access, blocks)
+            if found is not None and not on_device(access.address):
+                raise NotRepeatableError(f'a node of it writes memory of the host ({_words(info)})')
+            if found is not None:
+                yield found
+
+
+def _words(info: NodeInfo) -> str:
+    return f'{info.kind} {info.name}'.strip()
+
+
+def _range(access: Access, blocks: MemoryBlocks) -> tuple[int, int] | None:
+    """Where an access may write; None if its address is none, or not of memory that the graph holds."""
+    around = blocks.around(access.address)
+    if access.itemsize and access.writes:
+        return access.extent
+    if access.itemsize and around is None:
+        return access.extent
+    return around

@@ -1,0 +1,228 @@
+"""The report of ``graph.relane()``: the order as it was recorded beside the one that the data needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from capturekit.analysis.intervals import most_at_once
+from capturekit.analysis.node_view import Node
+from capturekit.driver.node_reader import shortened
+from capturekit.model.counted import counted
+from capturekit.model.dag import Order
+from capturekit.model.shown import Shown
+
+#: The most findings of one kind, and the most rows of a picture, that are printed.
+_SHOWN = 8
+#: The columns of a picture.
+_WIDE = 72
+
+Pairs = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The edges of one graph, or of the body of a conditional node: as recorded, and as the data needs them.
+
+    Attributes:
+        nodes: its nodes, in the order of recording.
+        took: the time of each in microseconds, if the graph was measured; else 1 for each.
+        recorded, needed: the edges, as pairs of places in ``nodes``.
+    """
+
+    nodes: tuple[Node, ...]
+    took: tuple[float, ...]
+    recorded: tuple[tuple[int, int], ...]
+    needed: tuple[tuple[int, int], ...]
+
+    @cached_property
+    def before(self) -> Order:
+        """The order as it was recorded."""
+        return Order(len(self.nodes), self.recorded)
+
+    @cached_property
+    def after(self) -> Order:
+        """The order that the data needs."""
+        return Order(len(self.nodes), self.needed)
+
+    @cached_property
+    def loosened(self) -> list[tuple[Node, Node]]:
+        """Pairs of nodes that an edge of the recording had put in an order which nothing needs."""
+        ordered = self.after.before
+        return [(self.nodes[a], self.nodes[b]) for a, b in self.recorded if not ordered(a, b)]
+
+    @cached_property
+    def longest(self) -> tuple[float, float]:
+        """The longest path, by ``took``, of the two orders."""
+        first, second = (max(order.longest(self.took)[0], default=0.0) for order in (self.before, self.after))
+        return first, second
+
+    @cached_property
+    def at_once(self) -> tuple[int, int]:
+        """The most nodes that run at once in the two orders, if each starts as soon as its edges allow."""
+        first, second = (most_at_once(_spans(order, self.took)) for order in (self.before, self.after))
+        return first, second
+
+    def picture(self) -> Iterator[str]:
+        """Both orders on one axis of time, each node where it runs if it starts as soon as its edges allow."""
+        scale = _WIDE / max(self.longest[0], self.longest[1], 1e-9)
+        for name, order in (('as recorded', self.before), ('as the data needs it', self.after)):
+            yield name
+            rows = _rows(list(_spans(order, self.took)), scale)
+            yield from (f'  {row}' for row in rows[:_SHOWN])
+            if len(rows) > _SHOWN:
+                yield f'  and {counted(len(rows) - _SHOWN, "more row")}'
+
+
+def _spans(order: Order, took: Sequence[float]) -> Iterator[tuple[float, float]]:
+    ends, _path = order.longest(took)
+    for end, before in zip(ends, order.before_each):
+        yield max((ends[a] for a in before), default=0.0), end
+
+
+def _rows(spans: Sequence[tuple[float, float]], scale: float) -> list[str]:
+    """Rows of text in which each span stands, by its number, behind those that have ended before it."""
+    ends: list[float] = []
+    rows: list[list[str]] = []
+    for number in sorted(range(len(spans)), key=spans.__getitem__):
+        start, end = spans[number]
+        at = next((row for row, until in enumerate(ends) if until <= start), len(ends))
+        if at == len(ends):
+            ends.append(0.0)
+            rows.append([' '] * (_WIDE + 1))
+        ends[at] = end
+        first, last = int(start * scale), int(end * scale)
+        text = f'[{number}'.ljust(max(last - first, 1), '-')[: max(last - first, 1)]
+        rows[at][first : first + len(text)] = text
+    return [''.join(row).rstrip() for row in rows]
+
+
+@dataclass(repr=False)
+class Relaned(Shown):
+    """What :meth:`Graph.relane` did, or would do. True if the graph has other edges than it was recorded with.
+
+    Attributes:
+        graphs: the order of the graph's nodes, then that of each body of a conditional node.
+        fixed: nodes that kept their order with all others, because it is not known what they touch.
+        kept: the reason for which the graph has the edges that it was recorded with; '' where it has others.
+        compared: what the first launch has shown, or why it shows nothing.
+        unit: of ``took`` and of the longest paths: 'us' where the graph was measured before, else 'nodes'.
+    """
+
+    graphs: list[Wiring] = field(default_factory=list)
+    fixed: list[Node] = field(default_factory=list)
+    kept: str = ''
+    compared: str = ''
+    unit: str = 'nodes'
+
+    def __bool__(self) -> bool:
+        return not self.kept
+
+    @property
+    def edges(self) -> tuple[int, int]:
+        """How many edges there were, and how many the data needs."""
+        return sum(len(one.recorded) for one in self.graphs), sum(len(one.needed) for one in self.graphs)
+
+    @property
+    def loosened(self) -> list[tuple[Node, Node]]:
+        """Pairs of nodes that were ordered by an edge which nothing needs."""
+        return [pair for one in self.graphs for pair in one.loosened]
+
+    @property
+    def python(self) -> str:
+        """Python that would record the graph's order by hand, with ``...`` in the place of each node's own line.
+
+        Of a graph that is launched in several parts it is the first part's; bodies of conditional nodes are left out.
+        """
+        return '' if not self.graphs or not self.graphs[0].nodes else '\n'.join(_by_hand(self.graphs[0]))
+
+    def _brief(self) -> str:
+        before, after = self.edges
+        return f'{counted(sum(len(one.nodes) for one in self.graphs), "node")}, {counted(before, "edge")}, ' + (
+            f'{after:,} needed' + (f'; as recorded: {self.kept}' if self.kept else '')
+        )
+
+    def __str__(self) -> str:
+        before, after = self.edges
+        nodes = counted(sum(len(one.nodes) for one in self.graphs), 'node')
+        lines = [f'{nodes}: {counted(before, "edge")} as recorded, {after:,} that the data needs']
+        for number, one in enumerate(self.graphs):
+            lines += self._about(one, 'the graph' if not number else f'body {number}')
+        lines += self._chance()
+        if self.fixed:
+            some = ', '.join(str(node) for node in self.fixed[:3]) + (', ...' if self.fixed[3:] else '')
+            lines.append(
+                f'kept in order, as it is not known what they touch, {counted(len(self.fixed), "node")}: {some}'
+            )
+        lines.append(f'the graph is as it was recorded: {self.kept}' if self.kept else 'the graph has these edges now')
+        if self.compared:
+            lines.append(f'first launch: {self.compared}')
+        return '\n'.join(lines)
+
+    def _about(self, one: Wiring, name: str) -> Iterator[str]:
+        if not one.loosened:
+            return
+        (was, now), (few, many) = one.longest, one.at_once
+        path = f'{was:,.1f} us, {now:,.1f} us' if self.unit == 'us' else f'{counted(int(was), "node")}, {int(now):,}'
+        yield f'{name}: longest path {path}; at most {few} and {many} at once'
+        yield from (f'  {line}' for line in one.picture())
+
+    def _chance(self) -> Iterator[str]:
+        """The edges that nothing needs, those of the same two lines together."""
+        groups: dict[tuple[str, str], list[tuple[Node, Node]]] = {}
+        for first, second in self.loosened:
+            groups.setdefault((_line(first), _line(second)), []).append((first, second))
+        if groups:
+            yield 'ordered only by chance'
+        for pairs in list(groups.values())[:_SHOWN]:
+            (first, second), more = pairs[0], len(pairs) - 1
+            yield f'  {_words(second)} after {_words(first)}' + (
+                f', and {counted(more, "pair")} like it' if more else ''
+            )
+        if len(groups) > _SHOWN:
+            yield f'  and {counted(len(groups) - _SHOWN, "more pair")} of lines'
+
+
+def _line(node: Node) -> str:
+    return f'{node.lane} {node.at}' if node.at is not None else f'{node.lane} {node.name}'
+
+
+def _words(node: Node) -> str:
+    where = '' if node.at is None else f' of {node.at}'
+    return f'node {node.number} ({shortened(node.name) or node.kind}{where})'
+
+
+# -- the same by hand -------------------------------------------------------------------------------------------
+
+
+def _lanes(order: Order) -> list[int]:
+    """A lane for each node: that of a node right before it, else one that has ended before it, else a new one."""
+    last: list[int] = []
+    found = [0] * len(order.before_each)
+    for node in order.sequence:
+        before = order.before_each[node]
+        lane = next((found[a] for a in before if last[found[a]] == a), -1)
+        if lane < 0:
+            lane = next((n for n, end in enumerate(last) if order.before(end, node)), len(last))
+        last[lane : lane + 1] = [node]
+        found[node] = lane
+    return found
+
+
+def _by_hand(one: Wiring) -> Iterator[str]:
+    order = one.after
+    lanes, now = _lanes(order), -1
+    names = [f'lane{lane + 1}' for lane in range(max(lanes, default=-1) + 1)]
+    yield f'with cap.fork({len(names)}) as ({", ".join(names)}{"," if len(names) == 1 else ""}):'
+    for node in order.sequence:
+        lane = names[lanes[node]]
+        waits = [a for a in order.before_each[node] if lanes[a] != lanes[node]]
+        yield from (f'    {lane}.stream.wait_event(done{a})' for a in waits)
+        if now != lanes[node] or waits:
+            yield f'    with {lane}:'
+        now = lanes[node]
+        yield f'        ...  # {_words(one.nodes[node])}'
+        if any(lanes[b] != lanes[node] for b in order.after_each[node]):
+            yield f'    done{node} = {lane}.stream.record()'
+            now = -1

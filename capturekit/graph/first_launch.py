@@ -1,0 +1,66 @@
+"""The first launch of a graph with other edges: it runs with the old ones as well, and the results are compared.
+
+The memory that the graph may write is copied, the graph runs as it was recorded, the memory is put back, and the graph
+runs as it is now. Both start from the same bytes, so that every byte has to be the same afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from capturekit.analysis.races import MemoryBlocks
+from capturekit.driver.cuda import Platform, StreamHandle
+from capturekit.launch.executable_graph import ExecutableGraph
+from capturekit.model.counted import counted
+
+
+class FirstLaunch:
+    """One launch that is compared. ``recorded`` is the graph as it was; ``ranges`` hold all that a launch may write."""
+
+    def __init__(
+        self, platform: Platform, recorded: ExecutableGraph, ranges: Sequence[tuple[int, int]], blocks: MemoryBlocks
+    ) -> None:
+        self._platform = platform
+        self.recorded = recorded
+        self._ranges = ranges
+        self._blocks = blocks
+
+    def run(self, executable: int, stream: int) -> str:
+        """Launch both on a stream, and wait for it.
+
+        Return '' where they wrote the same. Else return where they differ; then the memory is as the old edges left it.
+        Raises MemoryError where there is no room for the copies: then nothing has been launched.
+        """
+        cuda = self._platform.cupy.cuda
+        current = stream == cuda.get_current_stream().ptr
+        with nullcontext() if current else cuda.Stream.from_external(StreamHandle(stream)):
+            return self._run(executable, stream)
+
+    def _run(self, executable: int, stream: int) -> str:
+        views = [self._bytes(low, high) for low, high in self._ranges]
+        before, results = [view.copy() for view in views], [self._platform.cupy.empty_like(view) for view in views]
+        launch = self._platform.device.graph_launch
+        launch(self.recorded.graphExec, stream)
+        for view, old, result in zip(views, before, results):
+            result[...] = view
+            view[...] = old
+        launch(executable, stream)
+        apart = [int((view != result).sum()) for view, result in zip(views, results)]
+        if not any(apart):
+            self._platform.device.stream_synchronize(stream)  # the old executable graph may go now
+            return ''
+        for view, result in zip(views, results):
+            view[...] = result
+        first = next(number for number, count in enumerate(apart) if count)
+        low, high = self._ranges[first]
+        return f'{counted(sum(apart), "byte")} differ, the first in {self._blocks.words(low, high - low)}'
+
+    def _bytes(self, low: int, high: int) -> Any:
+        """Memory as an array of bytes."""
+        cuda = self._platform.cupy.cuda
+        memory = cuda.UnownedMemory(low, high - low, self, cuda.Device().id)
+        return self._platform.cupy.ndarray((high - low,), np.uint8, cuda.MemoryPointer(memory, 0))

@@ -1,0 +1,476 @@
+"""A graph's edges replaced by those that its data needs.
+
+A recording orders more than it has to: all nodes of one lane come one after the other, and a wait for a lane is one for
+all of it. The definition is changed where it stands, so that nodes keep their numbers and lines, and an executable
+graph is made of it anew. CUDA C++ Programming Guide, "Graph Structure".
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from capturekit.analysis.graph_diff import GraphDifference
+from capturekit.analysis.needed_order import TooManyError, needed_edges
+from capturekit.analysis.node_memory import Definitions, NotRepeatableError, memory_of, written_ranges
+from capturekit.analysis.node_view import Look, Node
+from capturekit.analysis.races import MemoryBlocks, Races, Search
+from capturekit.analysis.relaned import Pairs, Relaned, Wiring
+from capturekit.driver.cuda import Platform, current
+from capturekit.driver.node_writer import Change
+from capturekit.graph.edit import NodeNames, _At, _failure
+from capturekit.graph.first_launch import FirstLaunch
+from capturekit.graph.rebind import Rebindable
+from capturekit.graph.update import Updatable
+from capturekit.launch.plan import Part, Plan
+from capturekit.model.cleanup import GARBAGE
+from capturekit.model.dag import Order
+from capturekit.model.errors import ClosedError, CudaCallError
+from capturekit.model.source_line import here
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+_CALL = 'Graph.relane()'
+_MEMORY = ('mem alloc', 'mem free', 'memAlloc', 'memFree')
+_ENOUGH = 'its data needs the order that was recorded'
+_ALLOCATES = 'it allocates memory as it runs, and CUDA removes no edge of such a graph'
+
+
+@dataclass
+class _Level:
+    """One definition: the handles of its nodes, and edges as pairs of places among these."""
+
+    graph: int
+    handles: list[int]
+    present: list[tuple[int, int]]
+    recorded: Pairs
+    needed: Pairs = ()
+
+    @property
+    def is_so(self) -> bool:
+        """Whether the edges are those that are needed."""
+        return set(self.present) == set(self.needed)
+
+    def rewire(self, device: Any, to: Pairs) -> None:
+        """Let the definition have other edges."""
+        old, new = set(self.present), set(to)
+        name = self.handles.__getitem__
+        removed, added = ([(name(a), name(b)) for a, b in sorted(one)] for one in (old - new, new - old))
+        if removed or added:
+            device.graph_rewire(self.graph, removed, added)
+            self.present = list(to)
+
+
+@dataclass(frozen=True)
+class _Sight:
+    """One look at a graph: what its nodes are and touch."""
+
+    platform: Platform
+    look: Look
+    blocks: MemoryBlocks
+    definitions: Definitions
+
+
+@dataclass
+class NewEdges:
+    """What a graph with other edges than it was recorded with has to know.
+
+    Attributes:
+        recorded: the edges of each definition as recorded, as pairs of places among its nodes.
+        report: the report that :meth:`Relanable.relane` returned.
+        trial: the first launch, which is still to be compared; None after it.
+    """
+
+    recorded: list[Pairs]
+    report: Relaned
+    trial: FirstLaunch | None = None
+
+    def not_compared(self, why: str) -> None:
+        """Do without the comparison."""
+        if self.trial is not None:
+            self.trial, self.report.compared = None, f'not compared: {why}'
+
+
+class Relanable(Rebindable, Updatable):
+    """The method :meth:`relane` of :class:`capturekit.Graph`."""
+
+    if not TYPE_CHECKING:
+        __slots__ = ()  # the subclass has them all
+
+    _new_edges: NewEdges | None
+    _parts: Callable[[], list[Part]]
+    launch: Callable[..., None]
+
+    def relane(self, *, report: bool = False) -> Relaned:
+        """Let the graph have the edges that its data needs, and no others; ``print(graph.relane())`` tells which.
+
+        A read comes after the write before it, a write after the reads and the write before it, to the byte: disjoint
+        views of an array need no order. A node keeps its order with all others where it is not known what it touches:
+        kernels of your own, libraries' kernels, host functions, conditional nodes and nodes for events. Nodes that
+        were recorded in no order stay in none. Bodies of conditional nodes are treated each by itself.
+
+        The graph stays as it was recorded, and ``kept`` has the reason, where its data needs the whole order, where
+        CUDA refuses, where :meth:`races` would find something new, and where the graph is too large (more than 32,768
+        nodes). The first launch runs the graph with the old edges as well, compares all that both wrote, byte by
+        byte, and waits for this; where they differ, the graph gets its old edges again, with a RuntimeWarning.
+        ``compared`` tells the outcome, or why a launch can not be compared: host functions, checks of host reads and
+        conditional nodes would act twice. Copies of what the graph writes take memory for that one launch.
+
+        Nodes keep their numbers, and ``graphExec`` is another one afterwards. Changes of nodes, :meth:`rebind` and
+        :meth:`update` compute the order again, from the edges as recorded.
+
+        Args:
+            report: True: only tell what would be done.
+
+        Raises:
+            TypeError: ``report`` is not a bool. ClosedError: the graph was closed.
+            UpdateError: the graph of a ``@graphed`` function.
+
+        Threads: calls take turns. Streams: nothing is launched; launches under way are not affected. Some 200
+        microseconds for each node.
+        """
+        if not isinstance(report, bool):
+            raise TypeError(f'report is True or False, got {report!r}')
+        with self._lock:
+            if self._made is None:
+                raise ClosedError(
+                    _CALL, location=here(), rule='It was closed.', remedy='Record again, or close it later.'
+                )
+            if getattr(self.launch, '__qualname__', '') != 'Graph.launch':
+                rule = 'It is the graph of a graphed function, which calls alone launch.'
+                raise _failure(_CALL, rule, 'Record the work in a ck.capture() block.')
+            GARBAGE.hold()  # it would look through all that is made for each node, again and again
+            try:
+                with self._relaxed():
+                    return self._relane(apply=not report)
+            finally:
+                GARBAGE.release()
+
+    # -- what is needed -----------------------------------------------------------------------------------------
+
+    def _relane(self, apply: bool) -> Relaned:
+        sight = self._sight()
+        levels, known = self._levels(sight.look), Relaned()
+        try:
+            known.fixed = self._need(levels, sight)
+        except (TooManyError, CudaCallError) as error:
+            known.kept = str(error)
+            return known
+        self._fill(known, levels, sight.look)
+        if not known.loosened:
+            known.kept = _ALLOCATES if any(_allocates(one.nodes) for one in known.graphs) else _ENOUGH
+        if all(level.is_so for level in levels) and self._new_edges is not None:
+            known.compared = self._new_edges.report.compared
+        elif apply and not known.kept:
+            known.kept = self._rewired(levels, sight)
+            if not known.kept:
+                self._take_edges(levels, known, sight)
+        elif not known.kept:
+            known.kept = 'only a report was asked for'
+        return known
+
+    def _sight(self) -> _Sight:
+        platform = current()
+        blocks = MemoryBlocks(self._memory, platform.cupy.ndarray, {})
+        return _Sight(platform, self._look_in(), blocks, Definitions(self._device))
+
+    def _definitions(self) -> list[int]:
+        return [g for part in self._parts() for g in part.graphs if g]
+
+    def _levels(self, look: Look) -> list[_Level]:
+        """The graph and the bodies in it, with the edges that they have and had."""
+        found = []
+        state = self._new_edges
+        for number, g in enumerate(self._definitions()):
+            handles = self._device.graph_nodes(g)
+            place = {handle: n for n, handle in enumerate(handles)}
+            present = sorted((place[a], place[b]) for a, b in self._device.graph_edges(g))
+            found.append(_Level(g, handles, present, present if state is None else state.recorded[number]))
+        return found
+
+    def _need(self, levels: Sequence[_Level], sight: _Sight) -> list[Node]:
+        """Find the needed edges of each level; return the nodes of unknown memory."""
+        fixed = []
+        for level in levels:
+            memory = memory_of(sight.definitions, level.graph, sight.blocks)
+            nodes = [sight.look.nodes[sight.look.numbers[handle]] for handle in level.handles]
+            if _allocates(nodes):
+                level.needed = level.recorded
+                continue
+            order = Order(len(level.handles), level.recorded)
+            level.needed = needed_edges(order, [memory[handle] for handle in level.handles])
+            fixed += [node for node, handle in zip(nodes, level.handles) if memory[handle] is None]
+        return sorted(fixed, key=lambda node: node.number)
+
+    def _fill(self, report: Relaned, levels: Sequence[_Level], look: Look) -> None:
+        timeline = self.recording.timeline
+        timed = timeline is not None and len(timeline.nodes) == len(look.nodes)
+        report.unit = 'us' if timed else 'nodes'
+        for level in levels:
+            numbers = [look.numbers[handle] for handle in level.handles]
+            spans = timeline.nodes if timed and timeline is not None else [(0.0, 1.0)] * len(look.nodes)
+            took = tuple(0.0 if (span := spans[n]) is None else span[1] - span[0] for n in numbers)
+            nodes = tuple(look.nodes[n] for n in numbers)
+            report.graphs.append(Wiring(nodes, took, tuple(level.recorded), tuple(level.needed)))
+
+    # -- the change ---------------------------------------------------------------------------------------------
+
+    def _rewired(self, levels: Sequence[_Level], sight: _Sight) -> str:
+        """Give all definitions the edges that they need; return why that can not be, and then they are as before."""
+        old = [level.present for level in levels]
+        try:
+            self._rewire(levels, [level.needed for level in levels])
+            after = self._races(sight)
+            if not after:
+                return ''
+            self._rewire(levels, old)
+            why = _worse(self._races(sight), after)
+            if not why:
+                self._rewire(levels, [level.needed for level in levels])
+        except CudaCallError as error:
+            why = f'CUDA refuses: {error}'
+            self._rewire(levels, old)
+        return why
+
+    def _rewire(self, levels: Sequence[_Level], edges: Sequence[Pairs]) -> None:
+        for level, to in zip(levels, edges):
+            level.rewire(self._device, to)
+
+    def _races(self, sight: _Sight) -> Races:
+        search = Search(self._device, self._parts(), sight.look, sight.blocks, accesses=sight.definitions.accesses)
+        return search.report
+
+    def _take_edges(self, levels: Sequence[_Level], report: Relaned, sight: _Sight) -> None:
+        """Make executable graphs of the new definitions, and let the next launch be compared."""
+        state = self._new_edges
+        recorded = [level.recorded for level in levels]
+        made = self._made
+        try:
+            self._instantiate()
+        except CudaCallError as error:
+            self._rewire(levels, [level.recorded for level in levels])
+            report.kept = f'CUDA refuses: {error}'
+            return
+        if state is not None:
+            state.not_compared('the order was computed again before the first launch')
+        self._new_edges = NewEdges(recorded, report)
+        if state is None:
+            self._new_edges.trial = self._trial(made, report, sight)
+        self._aim_all()
+
+    def _trial(self, made: Any, report: Relaned, sight: _Sight) -> FirstLaunch | None:
+        try:
+            if self._plan is not None and not self._plan.plain:
+                raise NotRepeatableError('it is launched in several parts, with checks')
+            if len(self.recording.devices) > 1:
+                raise NotRepeatableError('it is of several devices')
+            ranges = written_ranges(sight.platform, sight.definitions, self._made.graph, sight.blocks)
+        except NotRepeatableError as error:
+            report.compared = f'not compared: {error}'
+            return None
+        report.compared = 'not yet'
+        return FirstLaunch(sight.platform, made, ranges, sight.blocks)
+
+    def _instantiate(self) -> None:
+        """Make executable graphs of the definitions as they are now. Nodes that are disabled stay so."""
+        plan, off = self._plan, set(self._names.off)
+        if plan is None or plan.plain:
+            self._made = self._made.instantiated(self._device, self.recording.by_priority)
+            self._names, self._index = NodeNames(), None
+            for number in sorted(off):
+                self._switch(self._at(_CALL, number), False)
+        else:
+            self._instantiate_parts(plan)
+        self._note_edges()
+
+    def _note_edges(self) -> None:
+        """The recording tells of the edges that the graph has now."""
+        self.recording.timeline = None  # it describes what the graph did before
+        if self.recording.arrows:
+            self.recording.arrows = self._look_in().edges
+        self.recording.edge_count = sum(self._device.graph_edge_count(g) for g in self._definitions())
+
+    def _instantiate_parts(self, plan: Plan) -> None:
+        made: list[int] = []
+        try:
+            made += (self._device.graph_instantiate(one.graph, self.recording.by_priority) for one in plan.parts)
+        except CudaCallError:
+            for x in made:
+                self._device.graph_exec_destroy(x)
+            raise
+        for part, x in zip(plan.parts, made):
+            part.executable, old = x, part.executable
+            self._device.graph_exec_destroy(old)
+        self._made = replace(self._made, graphExec=made[0])
+
+    # -- launching ----------------------------------------------------------------------------------------------
+
+    def _aim_all(self) -> None:
+        if self._plan is None or self._plan.plain:
+            self._aim()
+
+    def _aim(self) -> None:
+        if self._new_edges is None or self._new_edges.trial is None:
+            super()._aim()
+            return
+        graph = weakref.ref(self)
+
+        def first() -> None:
+            found = graph()
+            if found is None:
+                raise _closed()
+            with found._lock:
+                if found._made is None:
+                    raise _closed()
+                found._start(found._current().ptr)
+
+        self._shut(first)
+
+    def _start(self, stream: int) -> None:
+        """Launch on a stream, by its handle: the first time with the comparison."""
+        state = self._new_edges
+        if state is None or state.trial is None:
+            self._device.graph_launch(self._made.graphExec, stream)
+            return
+        trial, state.trial = state.trial, None
+        with self._relaxed():
+            try:
+                apart = trial.run(self._made.graphExec, stream)
+                state.report.compared = f'differs: {apart}' if apart else 'the same as with the recorded edges'
+            except MemoryError as error:
+                state.report.compared, apart = f'not compared: no memory for copies ({error})', ''
+                self._device.graph_launch(self._made.graphExec, stream)
+            if apart:
+                self._fall_back(trial, apart)
+            self._aim()
+        if apart:
+            words = f'{_CALL} is undone: the first launch gave something else than the recorded edges do ({apart})'
+            at = here()
+            if at is None:
+                warnings.warn(words, RuntimeWarning, stacklevel=2)
+            else:
+                warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)
+
+    def _fall_back(self, trial: FirstLaunch, apart: str) -> None:
+        """Give the graph its recorded edges again, and the executable graph that was made of them."""
+        state = self._new_edges
+        assert state is not None
+        for level in self._levels(self._look_in()):
+            level.rewire(self._device, level.recorded)
+        state.report.kept = f'the first launch gave something else: {apart}'
+        self._new_edges = None
+        self._made, self._index = trial.recorded, None
+        off, self._names = self._names.off, NodeNames()
+        for number in sorted(off):
+            self._switch(self._at(_CALL, number), False)
+        self._note_edges()
+
+    # -- changes of a graph with new edges ----------------------------------------------------------------------
+
+    def _order_again(self) -> None:
+        state = self._new_edges
+        if state is None:
+            return
+        state.not_compared('a node was changed before the first launch')
+        with self._relaxed():
+            try:
+                levels = self._needed_now()
+                if not all(level.is_so for level in levels):
+                    for level in levels:
+                        level.rewire(self._device, level.needed)
+                    self._instantiate()
+            except (CudaCallError, TooManyError) as error:
+                rule = f'The nodes touch other memory now, and the order that they need can not be found: {error}.'
+                raise _failure(_CALL, rule, 'Record again.') from error
+        self._aim_all()
+
+    def _needed_now(self) -> list[_Level]:
+        sight = self._sight()
+        levels = self._levels(sight.look)
+        self._need(levels, sight)
+        return levels
+
+    def _apply(self, at: _At, change: Callable[[], Change], arrays: list[Any]) -> None:
+        super()._apply(at, change, arrays)
+        self._order_again()
+
+    def _switch(self, at: _At, on: bool) -> None:
+        super()._switch(at, on)
+        state = self._new_edges
+        if state is not None and state.trial is not None:
+            state.not_compared('a node was switched on or off before the first launch')
+            self._aim_all()
+
+    def clone(self) -> Self:
+        made = super().clone()
+        state = self._new_edges
+        if state is not None:
+            compared = 'not compared: the graph is a copy' if state.trial is not None else state.report.compared
+            made._new_edges = NewEdges(state.recorded, replace(state.report, compared=compared))
+        return made
+
+    # -- another graph that is taken over -----------------------------------------------------------------------
+
+    def _try_update(self, other: Updatable, instantiate: bool) -> tuple[str, list[GraphDifference]]:
+        """The other graph gets the edges that its data needs, too: CUDA updates no graph to one of other edges."""
+        laid = isinstance(other, Relanable) and self._new_edges is not None and other._lay()
+        why, found = super()._try_update(other, instantiate)
+        if why and laid and isinstance(other, Relanable):
+            if instantiate:
+                other._instantiate()
+            else:
+                other._lay_back()
+        return why, found
+
+    def _lay(self) -> bool:
+        """Give the definitions the edges that they need, and leave the executable graphs as they are."""
+        if self._new_edges is not None:
+            return False
+        try:
+            levels = self._needed_now()
+            for level in levels:
+                level.rewire(self._device, level.needed)
+        except (CudaCallError, TooManyError):
+            return False
+        report = Relaned(compared='not compared: another graph has taken this one over')
+        self._new_edges = NewEdges([level.recorded for level in levels], report)
+        self._note_edges()
+        return True
+
+    def _lay_back(self) -> None:
+        for level in self._levels(self._look_in()):
+            level.rewire(self._device, level.recorded)
+        self._new_edges = None
+        self._note_edges()
+
+    def _take_over(self, other: Updatable, *, anew: bool) -> None:
+        state = other._new_edges if isinstance(other, Relanable) else None
+        if state is not None:
+            state.not_compared('another graph has taken this one over')
+        self._new_edges = None
+        super()._take_over(other, anew=anew)
+        self._new_edges = state
+        if isinstance(other, Relanable):
+            other._new_edges = None
+
+
+def _allocates(nodes: Iterable[Node]) -> bool:
+    return any(node.kind in _MEMORY for node in nodes)
+
+
+def _closed() -> ClosedError:
+    rule = 'Its executable graph and its memory were given back by close().'
+    return ClosedError('Graph', location=here(), rule=rule, remedy='Record again, or close it later.')
+
+
+def _worse(before: Races, after: Races) -> str:
+    """The first race that was not there before, in words; '' if there is none."""
+    known = {(race.missing, race.certain): race.count for race in before}
+    for race in after:
+        if known.get((race.missing, race.certain), 0) < race.count:
+            return str(race).partition('\n')[0]
+    return ''

@@ -1,0 +1,142 @@
+"""The order that data needs: against all pairs of nodes, looked at one by one."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capturekit.analysis import needed_order
+from capturekit.analysis.needed_order import Memory, TooManyError, needed_edges
+from capturekit.driver.node_accesses import Access, linear, overlap
+from capturekit.model.dag import Order
+from tests.examples import examples
+
+Edges = set[tuple[int, int]]
+
+
+def closure(count: int, edges: Edges) -> Edges:
+    """All pairs of nodes with a path from the first to the second; edges go from lower numbers to higher ones."""
+    before: list[set[int]] = [set() for _ in range(count)]
+    for b in range(count):
+        for a in range(b):
+            if (a, b) in edges:
+                before[b] |= {a} | before[a]
+    return {(a, b) for b in range(count) for a in before[b]}
+
+
+def conflict(one: Memory, other: Memory) -> bool:
+    if one is None or other is None:
+        return True
+    return any(
+        (a.writes is not False or b.writes is not False) and overlap(a, b) is not False for a in one for b in other
+    )
+
+
+def wanted(count: int, edges: Edges, touched: list[Memory]) -> Edges:
+    """The fewest edges, by definition: of each pair whose order is needed, no other node lies between the two."""
+    ordered = closure(count, edges)
+    pairs = closure(count, {(a, b) for a, b in ordered if conflict(touched[a], touched[b])})
+    return {(a, b) for a, b in pairs if not any((a, c) in pairs and (c, b) in pairs for c in range(count))}
+
+
+def strided(start: int, count: int, step: int, writes: bool | None, exact: bool) -> Access:
+    return Access(1 << 33 | start, (count,), (step,), 2, writes, exact)
+
+
+accesses = st.builds(
+    strided, st.integers(0, 24), st.integers(1, 6), st.sampled_from((2, 2, 4, 6, -2)),
+    st.sampled_from((True, False, True, False, None)), st.sampled_from((True, True, True, False)),
+)  # fmt: skip
+memories = st.one_of(st.lists(accesses, max_size=3), st.lists(accesses, max_size=3), st.none())
+
+
+@st.composite
+def graphs(draw: st.DrawFn, lanes: int) -> tuple[int, Edges, list[Memory]]:
+    """Nodes on lanes; each comes after the one before on its lane, and some wait for others."""
+    touched = draw(st.lists(memories, min_size=1, max_size=12))
+    last: dict[int, int] = {}
+    edges: Edges = set()
+    for node in range(len(touched)):
+        lane = draw(st.integers(0, lanes - 1))
+        if lane in last:
+            edges.add((last[lane], node))
+        edges |= {(a, node) for a in draw(st.lists(st.integers(0, node - 1), max_size=2))} if node else set()
+        last[lane] = node
+    return len(touched), edges, touched
+
+
+@settings(max_examples=examples(600), deadline=None)
+@given(st.one_of(graphs(1), graphs(3), graphs(8)))
+def test_the_edges_are_those_of_the_definition(graph: tuple[int, Edges, list[Memory]]) -> None:
+    count, edges, touched = graph
+    assert set(needed_edges(Order(count, edges), touched)) == wanted(count, edges, touched)
+
+
+def test_one_lane_of_independent_work_needs_no_order() -> None:
+    touched: list[Memory] = [[linear(n << 34, 8, True)] for n in range(1, 5)]
+    assert needed_edges(Order(4, [(0, 1), (1, 2), (2, 3)]), touched) == []
+
+
+@pytest.mark.parametrize(('first', 'second'), list(itertools.product((False, True, None), repeat=2)))
+def test_only_two_reads_of_one_byte_may_change_places(first: bool | None, second: bool | None) -> None:
+    touched: list[Memory] = [[linear(1 << 34, 8, first)], [linear((1 << 34) + 7, 8, second)]]
+    expected = [] if first is False and second is False else [(0, 1)]
+    assert needed_edges(Order(2, [(0, 1)]), touched) == expected
+
+
+def test_bytes_side_by_side_are_not_the_same() -> None:
+    touched: list[Memory] = [[linear(1 << 34, 8, True)], [linear((1 << 34) + 8, 8, True)]]
+    assert needed_edges(Order(2, [(0, 1)]), touched) == []
+
+
+def test_a_node_of_unknown_memory_keeps_its_order_with_all() -> None:
+    touched: list[Memory] = [[linear(n << 34, 8, True)] for n in range(1, 6)]
+    touched[2] = None
+    row = [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert needed_edges(Order(5, row), touched) == [(0, 2), (1, 2), (2, 3), (2, 4)]
+
+
+def test_what_a_write_covers_counts_for_nodes_beside_it() -> None:
+    """Node 1 writes all that node 0 wrote. Node 2 is in no order with node 1: its order with node 0 is left."""
+    touched: list[Memory] = [[linear(1 << 34, 8, True)], [linear(1 << 34, 8, True)], [linear(1 << 34, 8, False)]]
+    assert needed_edges(Order(3, [(0, 1), (0, 2)]), touched) == [(0, 1), (0, 2)]
+
+
+def test_what_was_in_no_order_stays_in_none() -> None:
+    touched: list[Memory] = [[linear(1 << 34, 8, True)], [linear(1 << 34, 8, True)]]
+    assert needed_edges(Order(2, []), touched) == []
+
+
+def test_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(needed_order, 'MOST_NODES', 3)
+    with pytest.raises(TooManyError, match='4 nodes, and 3 are the most'):
+        needed_edges(Order(4, []), [[]] * 4)
+    monkeypatch.setattr(needed_order, 'MOST_PAIRS', 1)
+    with pytest.raises(TooManyError, match='more than 1 pairs of nodes touch the same memory'):
+        needed_edges(Order(3, [(0, 1), (1, 2)]), [None, None, None])
+
+
+def many(count: int) -> tuple[Order, list[Memory]]:
+    """One lane of work on a hundred arrays: each node reads two of them and writes one; a few are not known."""
+    random = np.random.default_rng(1)
+    touched: list[Memory] = []
+    for node in range(count):
+        read, more, write = (int(n) + 1 << 34 for n in random.integers(0, 100, 3))
+        touched.append([linear(read, 4096, False), linear(more, 4096, False), linear(write, 4096, True)])
+        if node % 500 == 250:
+            touched[-1] = None
+    return Order(count, itertools.pairwise(range(count))), touched
+
+
+def test_ten_thousand_nodes() -> None:
+    """The time is measured by tests.benchmarks; here only what would be quadratic shows."""
+    order, touched = many(10_000)
+    start = time.perf_counter()
+    edges = needed_edges(order, touched)
+    assert 10_000 < len(edges) < 40_000
+    assert time.perf_counter() - start < 60

@@ -1,0 +1,47 @@
+"""The verb that moves edges: the simulated device and CUDA, asked the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from capturekit.model.errors import CudaCallError
+from tests.simulated.test_contract import Bench, bench, fills, launched
+
+__all__ = ['bench']  # a fixture
+
+
+def test_edges_are_removed_and_added(bench: Bench) -> None:
+    d = bench.device
+    g = fills(bench, (0, 1), (1, 2), (2, 3))
+    first, second, third = d.graph_nodes(g)
+    old = d.graph_instantiate(g)
+    d.graph_rewire(g, [(first, second)], [(first, third)])
+    assert d.graph_nodes(g) == [first, second, third]
+    assert sorted(d.graph_edges(g)) == sorted([(first, third), (second, third)])
+    for removed, added in (([(first, second)], []), ([], [(first, third)])):
+        with pytest.raises(CudaCallError):
+            d.graph_rewire(g, removed, added)
+        assert sorted(d.graph_edges(g)) == sorted([(first, third), (second, third)])
+    new = d.graph_instantiate(g)
+    for x in (old, new):
+        assert launched(bench, x, 0, 1, 2) == [1, 2, 3]
+        d.graph_exec_destroy(x)
+
+
+def test_edges_of_a_conditional_nodes_body_are_removed(bench: Bench) -> None:
+    d = bench.device
+    g = d.graph_create()
+    _node, body = d.add_if(g, [], d.condition_create(g, 1))
+    s = bench.stream()
+    d.begin_capture_to(s, body)
+    bench.fill(s, 0, 1)
+    bench.fill(s, 1, 2)
+    d.end_capture(s)
+    old = d.graph_instantiate(g)
+    d.graph_rewire(body, d.graph_edges(body), [])
+    assert d.graph_edges(body) == []
+    new = d.graph_instantiate(g)
+    for x in (old, new):
+        assert launched(bench, x, 0, 1) == [1, 2]
+        d.graph_exec_destroy(x)
+    d.graph_destroy(g)
