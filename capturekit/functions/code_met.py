@@ -46,6 +46,8 @@ class CodeMet(Holders):
         self._swept: set[int] = set()
         #: Code of an ``__init__`` that was given an object which was there before.
         self._begun_again: set[int] = set()
+        #: The attributes in which the run keeps times of a clock, each with the sentence for the case that they count.
+        self._times: dict[str, str] = {}
         #: Code that calls ``getattr`` or its like, and where: see :class:`CodeNames`.
         self._asking: dict[int, CodeType] = {}
         self._sites: dict[tuple[int, int], NameGiven] = {}

@@ -71,7 +71,7 @@ class _Names:
     def add(self, code: CodeType) -> None:
         """Take in one code object, without those nested in it."""
         met: set[str] = set()
-        instructions = [one for i in dis.get_instructions(code) for one in _single(i)]
+        instructions = single_steps(code)
         line = code.co_firstlineno
         for number, instruction in enumerate(instructions):
             if instruction.starts_line and not isinstance(instruction.starts_line, bool):
@@ -156,6 +156,11 @@ def nested(code: CodeType) -> Iterator[CodeType]:
     for constant in code.co_consts:
         if type(constant) is CodeType:
             yield from nested(constant)
+
+
+def single_steps(code: CodeType) -> list[dis.Instruction]:
+    """The instructions of code. An instruction that loads two variables is returned as two."""
+    return [one for instruction in dis.get_instructions(code) for one in _single(instruction)]
 
 
 def _single(instruction: dis.Instruction) -> list[dis.Instruction]:

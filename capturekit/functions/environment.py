@@ -77,6 +77,8 @@ class Environment:
         self.own: dict[int, Any] = {}
         #: The changes that the run makes and that launches repeat, or None.
         self.carried = carried
+        #: The attributes in which objects that the run made keep times of a clock.
+        self.times: frozenset[str] = frozenset()
         self._written = written
         self._empty()
         if written is None:

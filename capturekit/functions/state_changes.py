@@ -17,6 +17,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from capturekit.functions.carried_state import CarriedPlace, CarriedState, Counter, GrowingList, StoredPlace
+from capturekit.functions.clock_uses import only_in_readings
 from capturekit.functions.code_met import CodeMet
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING, bases_of, made_by_class_statement
@@ -75,7 +76,7 @@ class StateChanges:
 
     def add(self, entry: WatchedValue, value: Any) -> bool:
         """Add a watched value that has changed. False if the change is not understood."""
-        if entry.kind not in _KINDS or self._array is None:
+        if entry.kind not in _KINDS or self._array is None or entry.key in self._watch._times:
             return False
         try:
             for change in _changes(entry.kept, value, ()):
@@ -163,6 +164,18 @@ class StateChanges:
             name not in code.co_names or is_ours(code.co_filename) if foreign else self._only_used(code, name, use)
             for code, foreign in watch._codes.values()
         )
+
+    def times_that_count(self) -> Iterator[str]:
+        """For each attribute that keeps the time of a clock and may be read otherwise: the sentence that says so."""
+        watch = self._watch
+        for name, sentence in watch._times.items():
+            opened = watch._everything or name in watch._strings or any(map(_opens, watch._entries.values()))
+            if opened or not all(
+                name not in code.co_names or is_ours(code.co_filename) if foreign else
+                _OPENING.isdisjoint(code.co_names) and only_in_readings(code, name)
+                for code, foreign in watch._codes.values()
+            ):  # fmt: skip
+                yield sentence
 
     def _only_used(self, code: CodeType, name: str, use: _Use) -> bool:
         """Whether code uses values of this name in one way only, or gives them to objects that this run made."""

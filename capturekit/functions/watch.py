@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.functions.clock_uses import attributes_of_reading
 from capturekit.functions.code_met import CodeMet, read_cell
 from capturekit.functions.code_reads import READERS, names_of
 from capturekit.functions.environment import Environment
@@ -203,6 +204,8 @@ class Watch(CodeMet):
             if (known is not None and not known[1]) or asked_by_user(frame, self._skip):
                 self._asked(frame)
             return
+        if what[0] == 'time' and self._timed(frame, function):
+            return
         if what in self._calls or code.co_filename.startswith(_own_folder):
             return
         if not asked_by_user(frame, self._skip):
@@ -216,6 +219,14 @@ class Watch(CodeMet):
         elif found == 'names':
             self._name((), (), True)
             self._settle()
+
+    def _timed(self, frame: FrameType, function: Any) -> bool:
+        """Note where the user's code keeps the time of a clock. False if the time may get to another place."""
+        known = self._codes.get(id(frame.f_code))
+        names = attributes_of_reading(frame, function) if known is not None and not known[1] else ()
+        for name in names:
+            self._times.setdefault(name, self._sentence(frame, f'calls time.{function.__name__}'))
+        return bool(names)
 
     def _asked(self, frame: FrameType) -> None:
         """Watch the attribute that code of the user, or of Python itself for it, asks ``getattr`` or its like for."""
@@ -238,10 +249,13 @@ class Watch(CodeMet):
 
     def _doubt(self, frame: FrameType | None, action: str) -> None:
         """Note that something is not understood: what it is, and the user's line."""
+        self._unwatchable.append(self._sentence(frame, action))
+
+    def _sentence(self, frame: FrameType | None, action: str) -> str:
         while frame is not None and is_library_frame(frame, self._skip):
             frame = frame.f_back
         at = '' if frame is None else f' at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}'
-        self._unwatchable.append(f'the function {action}{at}: what that reads is not known')
+        return f'the function {action}{at}: what that reads is not known'
 
     def _library(self, frame: FrameType) -> None:
         """Note that code of a library is entered, which may read more than can be seen."""

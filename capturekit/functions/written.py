@@ -39,6 +39,7 @@ def finish(watch: CodeMet, carries: bool = False) -> Environment:
     elif watch._failure is not None:
         watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
     _aliases(watch)
+    watch._unwatchable += changes.times_that_count()
     name = watch._of_arrays()
     if name is not None:
         watch._unwatchable.append(f'the function asks an array for {name}, which is another at each call')
@@ -57,6 +58,7 @@ def finish(watch: CodeMet, carries: bool = False) -> Environment:
         entries, objects, arrays, watch._unwatchable, written, missing, bases, _all_names(watch), forms, carried
     )
     environment.own = watch._own
+    environment.times = frozenset(watch._times)
     environment.too_much = isinstance(watch._failure, TooLong)
     environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()])
     environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
@@ -130,6 +132,8 @@ def given_back(environment: Environment, result: Any) -> str | None:
         reached = id(value) in environment.reached and type(value) is not tuple and by_value
         if reached or id(value) in environment.own:
             return f'the result is or holds {a(type(value))} that is not made by the function'
+        if not environment.times.isdisjoint(attributes_of(value)):
+            return f'the result is or holds {a(type(value))}, which keeps the time of a clock'
         todo += [] if contents is None else contents[2]
         if is_dataclass(type(value)):
             todo += attributes_of(value).values()

@@ -1,0 +1,177 @@
+"""Code that times itself is recorded where no reading of the clock can get to the caller."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from capturekit.functions.clock_uses import only_in_readings, readings_of
+
+
+class Solver:
+    """What many solvers look like: it notes when it began and how long it took."""
+
+    def __init__(self) -> None:
+        self.begun = time.perf_counter()
+        self.took = 0.0 if False else time.time()
+
+    def run(self, x: Any) -> Any:
+        self.begun = time.time()
+        y = x * 2
+        self.took = time.time() - self.begun
+        return y
+
+    def report(self) -> str:
+        return f'{self.took}'
+
+
+def of_a_solver(x: Any) -> Any:
+    return Solver().run(x)
+
+
+class Timed:
+    def __enter__(self) -> Timed:
+        self.start = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        end = self
+        self.passed = time.monotonic() - end.start
+
+
+def of_a_block(x: Any) -> Any:
+    with Timed():
+        return x * 2
+
+
+def launches(fn: Any) -> int:
+    return sum(variant.launches for variant in fn.variants)
+
+
+@pytest.mark.parametrize('function', [of_a_solver, of_a_block], ids=lambda f: f.__name__)
+def test_times_that_nobody_sees(cp: Any, function: Callable[..., Any]) -> None:
+    fn = ck.graphed(function)
+    for number in range(5):
+        assert fn(cp.full(2, float(number))).get().tolist() == [2.0 * number] * 2
+    assert launches(fn) >= 3
+
+
+OLD = Solver()
+
+
+def kept_by_an_old_object(x: Any) -> Any:
+    return OLD.run(x)
+
+
+def read_elsewhere(x: Any) -> Any:
+    solver = Solver()
+    y = solver.run(x)
+    return y + 0 * len(solver.report())
+
+
+def returned(x: Any) -> Any:
+    solver = Solver()
+    solver.run(x)
+    return solver.took
+
+
+def read_by_name(x: Any) -> Any:
+    solver = Solver()
+    y = solver.run(x)
+    return y + 0 * getattr(solver, 'took')  # noqa: B009
+
+
+def read_with_all(x: Any) -> Any:
+    solver = Solver()
+    y = solver.run(x)
+    return y + 0 * sum(vars(solver).values())
+
+
+def in_a_variable(x: Any) -> Any:
+    begun = time.time()
+    return x * 2 + 0 * begun
+
+
+@dataclasses.dataclass
+class Answer:
+    value: Any
+    begun: float = 0.0
+
+
+def in_the_result(x: Any) -> Any:
+    answer = Answer(x * 2)
+    answer.begun = time.time()
+    return answer
+
+
+class Property:
+    @property
+    def begun(self) -> float:
+        return self._begun
+
+    @begun.setter
+    def begun(self, value: float) -> None:
+        self._begun = value
+
+
+def through_a_property(x: Any) -> Any:
+    one = Property()
+    one.begun = time.time()
+    return x * 2 + 0 * one._begun
+
+
+class Sees:
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, 'seen', value)
+
+
+def through_setattr(x: Any) -> Any:
+    one = Sees()
+    one.begun = time.time()  # type: ignore[attr-defined]
+    return x * 2 + 0 * one.seen  # type: ignore[attr-defined]
+
+
+@dataclasses.dataclass
+class Compared:
+    begun: float = 0.0
+
+
+def compared(x: Any) -> Any:
+    one, two = Compared(), Compared()
+    one.begun = time.time()
+    return x * 2 if one == two else x * 3
+
+
+OTHERWISE = [
+    kept_by_an_old_object, read_elsewhere, returned, read_by_name, read_with_all, in_a_variable, in_the_result,
+    through_a_property, through_setattr, compared,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('function', OTHERWISE, ids=lambda f: f.__name__)
+def test_times_that_may_be_seen_leave_it_eager(sim: Any, function: Callable[..., Any]) -> None:
+    fn = ck.graphed(function)
+    for _ in range(5):
+        fn(sim.ones(2))
+    assert launches(fn) == 0
+
+
+def test_an_old_object_has_the_time_of_each_call(sim: Any) -> None:
+    fn = ck.graphed(kept_by_an_old_object)
+    times = []
+    for _ in range(5):
+        fn(sim.ones(2))
+        times.append(OLD.begun)
+    assert len(set(times)) == 5
+
+
+def test_statements_that_read_a_clock() -> None:
+    assert [(one.stored, one.subtracted) for one in readings_of(Solver.run.__code__)] == [
+        ('begun', ''), ('took', 'begun'),
+    ]  # fmt: skip
+    assert only_in_readings(Solver.run.__code__, 'begun') and not only_in_readings(Solver.report.__code__, 'took')
