@@ -23,6 +23,7 @@ from capturekit.analysis.race_report import check, races_of
 from capturekit.analysis.races import Races
 from capturekit.analysis.verify import Verification, verify
 from capturekit.driver.cuda import Platform, stream_handle
+from capturekit.graph.closed import closed
 from capturekit.graph.edit import Lent, NodeNames
 from capturekit.graph.measure import Measurable
 from capturekit.graph.relane import Relanable
@@ -31,15 +32,11 @@ from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.plan import Part, Plan
 from capturekit.model.counted import counted
 from capturekit.model.counters import FIGURES
-from capturekit.model.errors import AssumptionError, ClosedError
+from capturekit.model.errors import AssumptionError
 from capturekit.model.lease import Lease
 from capturekit.model.ledger import Ledger
 from capturekit.model.recording import Recording, Timeline
 from capturekit.model.rules import Mode
-from capturekit.model.source_line import here
-
-_CLOSED = 'Its executable graph and its memory were given back by close()'
-
 
 _LAUNCH = """Launch on ``stream`` (a CuPy stream or any object with ``__cuda_stream__``), or CuPy's current one.
 
@@ -55,12 +52,8 @@ Raises:
 """
 
 
-def _closed(call: str) -> ClosedError:
-    return ClosedError(call, location=here(), rule=f'{_CLOSED}.', remedy='Record again, or close it later.')
-
-
 def _refuse() -> None:
-    raise _closed('Graph.launch()')
+    raise closed('Graph.launch()')
 
 
 class Graph(Relanable, Measurable):
@@ -177,7 +170,7 @@ class Graph(Relanable, Measurable):
         def on_stream(stream: Any) -> None:
             found = graph()
             if found is None:
-                raise _closed('Graph.launch()')
+                raise closed('Graph.launch()')
             found._launch_on(stream)
 
         def shut(to: Callable[[], None] = _refuse) -> None:
@@ -195,7 +188,7 @@ class Graph(Relanable, Measurable):
         def launch(stream: Any = None) -> None:
             found = graph()
             if found is None:
-                raise _closed('Graph.launch()')
+                raise closed('Graph.launch()')
             found._follow_plan(stream)
 
         launch.__name__, launch.__qualname__, launch.__doc__ = 'launch', 'Graph.launch', _LAUNCH
@@ -205,12 +198,12 @@ class Graph(Relanable, Measurable):
         current = self._current()
         ptr = current.ptr if stream is None else self._checked(stream)
         if self._made is None or self._plan is None:
-            raise _closed('Graph.launch()')
+            raise closed('Graph.launch()')
         if self._topology.captures:
             self._before(False, ptr)
         with self._lock:
             if self._made is None:
-                raise _closed('Graph.launch()')
+                raise closed('Graph.launch()')
             with self._inside():
                 try:
                     if ptr == current.ptr:
@@ -224,12 +217,12 @@ class Graph(Relanable, Measurable):
     def _launch_on(self, stream: Any = None) -> None:
         ptr = self._current().ptr if stream is None else self._checked(stream)
         if self._made is None:
-            raise _closed('Graph.launch()')
+            raise closed('Graph.launch()')
         if self._topology.captures:
             self._before(False, ptr)
         with self._lock:
             if self._made is None:
-                raise _closed('Graph.launch()')
+                raise closed('Graph.launch()')
             self._start(ptr)
             self._by_name += 1
 
@@ -246,7 +239,7 @@ class Graph(Relanable, Measurable):
             self._before(True, ptr)
         with self._lock:
             if self._made is None:
-                raise _closed('Graph.upload()')
+                raise closed('Graph.upload()')
             plan = self._plan
             parts = [self._made.graphExec] if plan is None or plan.plain else [p.executable for p in plan.parts]
             for executable in parts:
@@ -261,7 +254,7 @@ class Graph(Relanable, Measurable):
         """
         with self._lock:
             if self._made is None:
-                raise _closed('Graph.constants()')
+                raise closed('Graph.constants()')
             found: list[dict[str, Any]] = [
                 {'kind': 'upload', 'text': step.text, 'at': step.at, 'nbytes': step.nbytes}
                 for step in self.recording.constants
@@ -361,7 +354,7 @@ class Graph(Relanable, Measurable):
         check(observe, frame)
         with self._lock:
             if self._made is None:
-                raise _closed('Graph.races()')
+                raise closed('Graph.races()')
             with self._relaxed():
                 return races_of(self, self._parts(), self._look_in(), observe, frame)
 
@@ -411,7 +404,7 @@ class Graph(Relanable, Measurable):
     def _look(self, call: str) -> Look:
         with self._lock:
             if self._made is None:
-                raise _closed(call)
+                raise closed(call)
             return self._look_in()
 
     def _look_in(self) -> Look:
@@ -424,7 +417,7 @@ class Graph(Relanable, Measurable):
         """Return the graph in DOT (``cudaGraphDebugDotPrint``). Raises ClosedError on a closed graph."""
         with self._lock:
             if self._made is None:
-                raise _closed('Graph.debug_dot_str()')
+                raise closed('Graph.debug_dot_str()')
             parts = [self._made.graph] if self._plan is None else [p.graph for p in self._plan.parts]
             return ''.join(str(self._device.graph_dot(part, flags)) for part in parts)
 
@@ -432,7 +425,7 @@ class Graph(Relanable, Measurable):
         """Let ``memory``, another graph's, keep what this graph's nodes use: that graph holds a copy of this one."""
         with self._lock:
             if self._made is None:
-                raise _closed('Capture.embed()')
+                raise closed('Capture.embed()')
             memory.keep(Lent(self._memory, self._made))
             memory.to_close |= self._memory.to_close
 

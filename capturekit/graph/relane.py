@@ -21,6 +21,7 @@ from capturekit.analysis.races import MemoryBlocks, Races, Search
 from capturekit.analysis.relaned import Pairs, Relaned, Wiring
 from capturekit.driver.cuda import Platform, current
 from capturekit.driver.node_writer import Change
+from capturekit.graph.closed import closed
 from capturekit.graph.edit import NodeNames, _At, _failure
 from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.rebind import Rebindable
@@ -322,10 +323,10 @@ class Relanable(Rebindable, Updatable):
         def first() -> None:
             found = graph()
             if found is None:
-                raise _closed()
+                raise closed('Graph.relane()')
             with found._lock:
                 if found._made is None:
-                    raise _closed()
+                    raise closed('Graph.relane()')
                 found._start(found._current().ptr)
 
         self._shut(first)
@@ -460,11 +461,6 @@ class Relanable(Rebindable, Updatable):
 
 def _allocates(nodes: Iterable[Node]) -> bool:
     return any(node.kind in _MEMORY for node in nodes)
-
-
-def _closed() -> ClosedError:
-    rule = 'Its executable graph and its memory were given back by close().'
-    return ClosedError('Graph', location=here(), rule=rule, remedy='Record again, or close it later.')
 
 
 def _worse(before: Races, after: Races) -> str:

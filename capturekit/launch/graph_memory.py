@@ -6,7 +6,7 @@ only to work that the graph orders after everything that may have touched it.
 
 While the capture has never forked, or all its lanes have been joined, recorded work is one line and CuPy's own pool
 does that at full speed. While lanes are open its rule (same stream, so same order) is wrong: a block of lane 1 that
-lane 2 still reads would be handed out on lane 1. Then blocks come from :class:`_Lanes`: each remembers, when it is
+lane 2 still reads would be handed out on lane 1. Then blocks come from :class:`LaneBlocks`: each remembers, when it is
 dropped, how far every lane had got that was active during its life, and goes out again only on a lane that is
 ordered after all of that. A lane is active while it is current, or when it is handed to a call; otherwise the driver
 is asked whether it got work through its handle. CuPy's pool does not ask: work by handles on lanes that had all been
@@ -18,147 +18,23 @@ Blocks are in bytes, rounded up to 512. Any thread may allocate and drop, with o
 from __future__ import annotations
 
 import threading
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
+from capturekit.launch.lane_blocks import UNIT, LaneBlocks, Ticket
 from capturekit.model.lease import Lease
-from capturekit.model.ledger import Clock, Lane, LedgerCapture, covers
+from capturekit.model.ledger import Clock, Lane, LedgerCapture
 from capturekit.model.rules import CaptureStatus
 
-_UNIT = 512
-_TIMES = 2  # as much as one line of work needs may be taken, where memory is used again late
 #: For cuBLAS on each lane: what NVIDIA's documentation of cublasSetWorkspace recommends for Hopper and later.
 WORKSPACE_BYTES = 32 << 20
-
-
-class _Ticket:
-    """Held by the arrays on a block; when the last is gone, the block is free."""
-
-    __slots__ = ('block', 'lanes')
-
-    def __init__(self, lanes: _Lanes, block: _Block) -> None:
-        self.lanes = lanes
-        self.block = block
-
-    def __del__(self) -> None:
-        self.lanes.dropped(self.block)
-
-
-class _Block:
-    """A piece of the pool: ``born`` is the tick at which it was last handed out."""
-
-    __slots__ = ('born', 'device', 'pointer', 'size')
-
-    def __init__(self, pointer: Any, size: int) -> None:
-        self.pointer = pointer
-        self.device = int(pointer.device_id)
-        self.size = size
-        self.born = 0
-
-
-class _Lanes:
-    """Blocks for captures with open lanes."""
-
-    def __init__(self, memory: GraphMemory) -> None:
-        self._memory = memory
-        #: The key is the device and size, and how far lanes must have got, which most blocks share.
-        self._free: defaultdict[tuple[int, int], dict[tuple[tuple[int, int], ...], list[_Block]]] = defaultdict(dict)
-        self._lock = threading.RLock()
-        #: Blocks whose arrays are gone. Garbage collection may add some at any line here, so they wait.
-        self._dropped: deque[_Block] = deque()
-        self._busy = 0
-        self._closed = False
-        self.reused = 0
-        #: Bytes of these blocks that arrays hold, the most that they have held, and all bytes of these blocks.
-        self._live = self._peak = self._total = 0
-
-    def malloc(self, lane: Lane, size: int) -> Any:
-        """Return a memory pointer of ``size`` bytes for work on a lane."""
-        rounded = max((size + _UNIT - 1) // _UNIT, 1) * _UNIT
-        memory = self._memory
-        with self._undisturbed():
-            self._live += rounded
-            self._peak = max(self._peak, self._live)
-            room = -1 if memory.late is None else memory.late or _TIMES * self._peak
-            block = self._take(lane, rounded) if self._total + rounded > room else None
-            if block is None:
-                block = _Block(memory.grow(rounded), rounded)
-                self._total += rounded
-            memory.active(lane)
-            block.born = memory.tick
-        owned = memory.unowned(block.pointer.ptr, rounded, _Ticket(self, block), block.pointer.device_id)
-        return memory.pointer(owned, 0)
-
-    def _take(self, lane: Lane, size: int) -> _Block | None:
-        free, late = self._free[lane.device, size], self._memory.late is not None
-        for key in free if late else reversed(free):
-            if covers(lane, key):
-                self.reused += 1
-                block = free[key].pop(0 if late else -1)
-                if not free[key]:
-                    del free[key]
-                return block
-        return None
-
-    def settle(self) -> None:
-        """Free blocks may go to any lane."""
-        with self._undisturbed():
-            for free in self._free.values():
-                every = [block for blocks in free.values() for block in blocks]
-                free.clear()
-                if every:
-                    free[()] = every
-
-    def spare(self) -> list[Any]:
-        """The memory of the free blocks, which stay free."""
-        with self._undisturbed():
-            return [one.pointer for free in self._free.values() for blocks in free.values() for one in blocks]
-
-    def close(self) -> None:
-        """Give up all free blocks; blocks in use are given up when their arrays are gone."""
-        with self._undisturbed():
-            self._closed = True
-            self._free.clear()
-
-    def dropped(self, block: _Block) -> None:
-        """The last array on a block is gone."""
-        self._dropped.append(block)
-        with self._lock:
-            self._put_back()
-
-    @contextmanager
-    def _undisturbed(self) -> Iterator[None]:
-        """Blocks that are dropped during this block are put back at its end."""
-        with self._lock:
-            self._busy += 1
-            try:
-                yield
-            finally:
-                self._busy -= 1
-                self._put_back()
-
-    def _put_back(self) -> None:
-        while self._dropped and not self._busy:
-            self._busy = 1
-            try:
-                if self._dropped:
-                    self._put(self._dropped.popleft())
-            finally:
-                self._busy = 0
-
-    def _put(self, block: _Block) -> None:
-        self._live -= block.size
-        if not self._closed:
-            touched = tuple(sorted(self._memory.touched_since(block.born).items()))
-            self._free[block.device, block.size].setdefault(touched, []).append(block)
 
 
 def _all_free(pool: Any) -> Iterator[Any]:
     """A pool's free memory for the current stream, in pieces; the pool can't grow: it raises MemoryError instead."""
     size = 1 << max(int(pool.free_bytes()), 1).bit_length() - 1
-    while size >= _UNIT:
+    while size >= UNIT:
         try:
             yield pool.malloc(size)
         except MemoryError:
@@ -206,7 +82,7 @@ class GraphMemory:
         self._fresh = cupy.cuda.MemoryPool(self._chunk) if pool is None else pool
         self.unowned = cupy.cuda.UnownedMemory
         self.pointer = cupy.cuda.MemoryPointer
-        self._lanes = _Lanes(self)
+        self._lanes = LaneBlocks(self)
         self._ends = ends
         self._asking = threading.RLock()
         self._held: list[Any] = []
@@ -218,8 +94,8 @@ class GraphMemory:
         self._watch_lanes(None, {}, {})
         self.grown = 0
         #: The pools and lanes of the loops' bodies by depth, and those around the loops that are open.
-        self._loops: list[tuple[Any, _Lanes]] = []
-        self._around: list[tuple[Any, _Lanes, int]] = []
+        self._loops: list[tuple[Any, LaneBlocks]] = []
+        self._around: list[tuple[Any, LaneBlocks, int]] = []
         self.holders = 0
         #: Held objects must not go before the graphs: those are closed when the process ends.
         self.to_close = False
@@ -318,7 +194,7 @@ class GraphMemory:
         """Begin a loop's body: older memory that is dropped in it does not become free in it, as each pass reads it."""
         depth = len(self._around)
         if depth == len(self._loops):
-            self._loops.append((self._new_pool() if self.private else self.pool, _Lanes(self)))
+            self._loops.append((self._new_pool() if self.private else self.pool, LaneBlocks(self)))
             self._identity.clear()
         self._around.append((self.pool, self._lanes, self._sum(self.pool, 'used_bytes')))
         self.pool, self._lanes = self._loops[depth]
@@ -425,7 +301,7 @@ class GraphMemory:
     def owns(self, mem: Any) -> bool:
         """True when a memory object of CuPy's lies in this memory."""
         owner = getattr(mem, '_owner', None)
-        if isinstance(owner, _Ticket):
+        if isinstance(owner, Ticket):
             return owner.lanes._memory is self
         if not self.private:
             return False

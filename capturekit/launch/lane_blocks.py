@@ -1,0 +1,159 @@
+"""Blocks of a graph's memory while several lanes are open, or while memory is used again as late as possible.
+
+A block goes to a lane only if the lane is ordered after all work that used the block before. Blocks are in bytes,
+rounded up to 512. Any thread may allocate and drop.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from capturekit.model.ledger import Clock, Lane, covers
+
+UNIT = 512
+#: Where memory is used again late, so many times as much may be taken as one line of work needs.
+_TIMES = 2
+
+
+class BlockSource(Protocol):
+    """The memory that the blocks come from, and what it knows of lanes."""
+
+    late: int | None
+    tick: int
+    unowned: Any
+    pointer: Any
+
+    def grow(self, size: int) -> Any:
+        """Take a new piece of memory of so many bytes."""
+
+    def active(self, lane: Lane) -> None:
+        """Note that a lane allocates."""
+
+    def touched_since(self, tick: int) -> Clock:
+        """How far each lane has come that may have used a block since it was handed out."""
+
+
+class Ticket:
+    """Held by the arrays on a block; when the last is gone, the block is free."""
+
+    __slots__ = ('block', 'lanes')
+
+    def __init__(self, lanes: LaneBlocks, block: Block) -> None:
+        self.lanes = lanes
+        self.block = block
+
+    def __del__(self) -> None:
+        self.lanes.dropped(self.block)
+
+
+class Block:
+    """A piece of the pool: ``born`` is the tick at which it was last handed out."""
+
+    __slots__ = ('born', 'device', 'pointer', 'size')
+
+    def __init__(self, pointer: Any, size: int) -> None:
+        self.pointer = pointer
+        self.device = int(pointer.device_id)
+        self.size = size
+        self.born = 0
+
+
+class LaneBlocks:
+    """Blocks for captures with open lanes."""
+
+    def __init__(self, memory: BlockSource) -> None:
+        self._memory = memory
+        #: The key is the device and size, and how far lanes must have got, which most blocks share.
+        self._free: defaultdict[tuple[int, int], dict[tuple[tuple[int, int], ...], list[Block]]] = defaultdict(dict)
+        self._lock = threading.RLock()
+        #: Blocks whose arrays are gone. Garbage collection may add some at any line here, so they wait.
+        self._dropped: deque[Block] = deque()
+        self._busy = 0
+        self._closed = False
+        self.reused = 0
+        #: Bytes of these blocks that arrays hold, the most that they have held, and all bytes of these blocks.
+        self._live = self._peak = self._total = 0
+
+    def malloc(self, lane: Lane, size: int) -> Any:
+        """Return a memory pointer of ``size`` bytes for work on a lane."""
+        rounded = max((size + UNIT - 1) // UNIT, 1) * UNIT
+        memory = self._memory
+        with self._undisturbed():
+            self._live += rounded
+            self._peak = max(self._peak, self._live)
+            room = -1 if memory.late is None else memory.late or _TIMES * self._peak
+            block = self._take(lane, rounded) if self._total + rounded > room else None
+            if block is None:
+                block = Block(memory.grow(rounded), rounded)
+                self._total += rounded
+            memory.active(lane)
+            block.born = memory.tick
+        owned = memory.unowned(block.pointer.ptr, rounded, Ticket(self, block), block.pointer.device_id)
+        return memory.pointer(owned, 0)
+
+    def _take(self, lane: Lane, size: int) -> Block | None:
+        free, late = self._free[lane.device, size], self._memory.late is not None
+        for key in free if late else reversed(free):
+            if covers(lane, key):
+                self.reused += 1
+                block = free[key].pop(0 if late else -1)
+                if not free[key]:
+                    del free[key]
+                return block
+        return None
+
+    def settle(self) -> None:
+        """Free blocks may go to any lane."""
+        with self._undisturbed():
+            for free in self._free.values():
+                every = [block for blocks in free.values() for block in blocks]
+                free.clear()
+                if every:
+                    free[()] = every
+
+    def spare(self) -> list[Any]:
+        """The memory of the free blocks, which stay free."""
+        with self._undisturbed():
+            return [one.pointer for free in self._free.values() for blocks in free.values() for one in blocks]
+
+    def close(self) -> None:
+        """Give up all free blocks; blocks in use are given up when their arrays are gone."""
+        with self._undisturbed():
+            self._closed = True
+            self._free.clear()
+
+    def dropped(self, block: Block) -> None:
+        """The last array on a block is gone."""
+        self._dropped.append(block)
+        with self._lock:
+            self._put_back()
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Blocks that are dropped during this block are put back at its end."""
+        with self._lock:
+            self._busy += 1
+            try:
+                yield
+            finally:
+                self._busy -= 1
+                self._put_back()
+
+    def _put_back(self) -> None:
+        while self._dropped and not self._busy:
+            self._busy = 1
+            try:
+                if self._dropped:
+                    self._put(self._dropped.popleft())
+            finally:
+                self._busy = 0
+
+    def _put(self, block: Block) -> None:
+        self._live -= block.size
+        if not self._closed:
+            touched = tuple(sorted(self._memory.touched_since(block.born).items()))
+            self._free[block.device, block.size].setdefault(touched, []).append(block)
