@@ -50,6 +50,11 @@ from capturekit.model.value_changes import shape_of_change, snapshot
 
 #: After so many calls in a row that fitted no recorded variant, a kind of call stays eager.
 PATIENCE = 8
+#: Why nothing fits call after call: without and with host reads that failed their checks.
+_DIFFERENT = (
+    'what it depends on besides its arguments is different at nearly each call',
+    'host reads give other values at nearly each call',
+)
 #: After so many runs in a row that could not be recorded for the same reason, a kind of call stays eager.
 HOPE = 3
 #: Up to so many host reads, the device checks them. With more, the host does: many conditional nodes cost more.
@@ -308,7 +313,7 @@ class Answering:
             return run.result
         kind.strange += 1
         if kind.strange > self._options.limit + PATIENCE or self._costs_too_much(kind, run.reason):
-            reason = run.reason or 'what it depends on besides its arguments is different at nearly each call'
+            reason = run.reason or _DIFFERENT[kind.misses > 0]
             self._stay_eager(kind, self._variant(given, None, run.rehearsal, reason), reason)
             return run.result
         variant = self._variant(given, run.environment, run.rehearsal, run.reason)

@@ -1,8 +1,8 @@
 """Readings of a clock that can't reach a result: code that times itself and keeps the times in attributes.
 
 A reading is understood if the statement is ``self.begun = time.time()`` or ``self.took = time.time() - self.begun``,
-and if no code that ran names these attributes in any other statement. A launch then takes no readings: the objects were
-made by the call, and nobody can see them afterwards.
+and if no code that ran names these attributes in any other statement but ``self.took = self.ended - self.begun``. A
+launch then takes no readings: the objects were made by the call, and nobody can see them afterwards.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ def _reading(steps: list[dis.Instruction], call: int) -> Reading | None:
         return None
     if names[1:2] == ['STORE_ATTR'] and names[0] in _VARIABLES:
         return Reading(steps[call].offset, (rest[0].argval,), rest[1].argval, '', frozenset({rest[1].offset}))
-    subtracts = names[2:3] == ['BINARY_SUBTRACT'] or (names[2:3] == ['BINARY_OP'] and rest[2].argrepr == '-')
-    if not subtracts or names[1] != 'LOAD_ATTR' or names[4:5] != ['STORE_ATTR']:
+    if len(rest) < 5 or not _subtracts(rest[2]) or names[1] != 'LOAD_ATTR' or names[4] != 'STORE_ATTR':
         return None
     if names[0] not in _VARIABLES or names[3] not in _VARIABLES or 'NULL' in rest[1].argrepr:
         return None
@@ -69,19 +68,65 @@ def _reading(steps: list[dis.Instruction], call: int) -> Reading | None:
     )  # fmt: skip
 
 
-def attributes_of_reading(frame: FrameType, function: Any) -> tuple[str, ...]:
-    """The attributes that keep the time which is read in a frame; () if it may get to another place."""
+class Difference(NamedTuple):
+    """A statement that subtracts two attributes of an object and puts the difference into a third.
+
+    ``steps``: where the attributes are named in the code.
+    """
+
+    read: tuple[str, str]
+    stored: str
+    steps: frozenset[int]
+
+
+def differences_of(code: CodeType) -> Iterator[Difference]:
+    """The statements of code that put a difference of two attributes of an object into a third of the same object."""
+    steps = single_steps(code)
+    for number in range(len(steps) - 6):
+        part = steps[number : number + 7]
+        loads, kinds = (part[0], part[2], part[5]), [one.opname for one in part]
+        if any(one.is_jump_target for one in part[1:]) or kinds[6] != 'STORE_ATTR' or not _subtracts(part[4]):
+            continue
+        same = len({one.argval for one in loads}) == 1 and all(one.opname in _VARIABLES for one in loads)
+        if same and kinds[1] == kinds[3] == 'LOAD_ATTR' and not any('NULL' in part[n].argrepr for n in (1, 3)):
+            places = frozenset(part[n].offset for n in (1, 3, 6))
+            yield Difference((part[1].argval, part[3].argval), part[6].argval, places)
+
+
+def _subtracts(one: dis.Instruction) -> bool:
+    return one.opname == 'BINARY_SUBTRACT' or (one.opname == 'BINARY_OP' and one.argrepr == '-')
+
+
+def reckoned_from(times: set[str], codes: list[CodeType]) -> set[str]:
+    """These attributes and those that get differences of them, of these, and so on."""
+    found = set(times)
+    every = [one for code in codes for one in differences_of(code)]
+    while more := {one.stored for one in every if not found.isdisjoint(one.read)} - found:
+        found |= more
+    return found
+
+
+class TimeKept(NamedTuple):
+    """The attributes that keep a time, and the classes of the objects that have these."""
+
+    names: tuple[str, ...]
+    classes: tuple[type, ...]
+
+
+def time_kept(frame: FrameType, function: Any) -> TimeKept | None:
+    """Where the time is kept that a call of a clock in a frame reads; None if it may get to another place."""
     if not any(function is clock for clock in CLOCKS):
-        return ()
+        return None
     for reading in readings_of(frame.f_code):
         if reading.call == frame.f_lasti:
             names = (reading.stored, reading.subtracted) if reading.subtracted else (reading.stored,)
-            holders = [frame.f_locals.get(variable) for variable in reading.objects]
-            return names if all(_only_keeps(type(one), name) for one in holders for name in names) else ()
-    return ()
+            classes = tuple(type(frame.f_locals.get(variable)) for variable in reading.objects)
+            kept = all(only_keeps(cls, name) for cls in classes for name in names)
+            return TimeKept(names, classes) if kept else None
+    return None
 
 
-def _only_keeps(cls: type, name: str) -> bool:
+def only_keeps(cls: type, name: str) -> bool:
     """Whether instances of a class keep an attribute without any code of the class seeing it."""
     for base in bases_of(cls):
         if base is object:
@@ -96,8 +141,9 @@ def _only_keeps(cls: type, name: str) -> bool:
 
 
 def only_in_readings(code: CodeType, name: str) -> bool:
-    """Whether code names an attribute only in statements that read a clock."""
+    """Whether code names an attribute only in statements that read a clock, or that subtract times."""
     allowed = {offset for reading in readings_of(code) for offset in reading.steps}
+    allowed |= {offset for difference in differences_of(code) for offset in difference.steps}
     texts = [text for text in code.co_consts if type(text) is str]
     texts += [text for part in code.co_consts if type(part) in (tuple, frozenset) for text in part if type(text) is str]
     return name not in texts and all(

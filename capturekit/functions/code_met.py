@@ -48,6 +48,7 @@ class CodeMet(Holders):
         self._begun_again: set[int] = set()
         #: The attributes in which the run keeps times of a clock, each with the sentence for the case that they count.
         self._times: dict[str, str] = {}
+        self._timed_classes: list[type] = []
         #: Code that calls ``getattr`` or its like, and where: see :class:`CodeNames`.
         self._asking: dict[int, CodeType] = {}
         self._sites: dict[tuple[int, int], NameGiven] = {}

@@ -17,7 +17,7 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from capturekit.functions.carried_state import CarriedPlace, CarriedState, Counter, GrowingList, StoredPlace
-from capturekit.functions.clock_uses import only_in_readings
+from capturekit.functions.clock_uses import only_in_readings, only_keeps, reckoned_from
 from capturekit.functions.code_met import CodeMet
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING, bases_of, made_by_class_statement
@@ -167,14 +167,21 @@ class StateChanges:
 
     def times_that_count(self) -> Iterator[str]:
         """For each attribute that keeps the time of a clock and may be read otherwise: the sentence that says so."""
-        watch = self._watch
-        for name, sentence in watch._times.items():
-            opened = watch._everything or name in watch._strings or any(map(_opens, watch._entries.values()))
-            if opened or not all(
-                name not in code.co_names or is_ours(code.co_filename) if foreign else
-                _OPENING.isdisjoint(code.co_names) and only_in_readings(code, name)
+        watch, times = self._watch, self._watch._times
+        if not times:
+            return
+        own = [code for code, foreign in watch._codes.values() if not foreign]
+        opened = watch._everything or any(map(_opens, watch._entries.values()))
+        opened = opened or any(not _OPENING.isdisjoint(code.co_names) for code in own)
+        for name in reckoned_from(set(times), own) - times.keys():
+            times[name] = next(iter(times.values()))
+            opened = opened or not all(only_keeps(cls, name) for cls in watch._timed_classes)
+        for name, sentence in times.items():
+            named = any(
+                foreign and name in code.co_names and not is_ours(code.co_filename)
                 for code, foreign in watch._codes.values()
-            ):  # fmt: skip
+            )
+            if opened or named or name in watch._strings or not all(only_in_readings(code, name) for code in own):
                 yield sentence
 
     def _only_used(self, code: CodeType, name: str, use: _Use) -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.clock_uses import attributes_of_reading
+from capturekit.functions.clock_uses import time_kept
 from capturekit.functions.code_met import CodeMet, read_cell
 from capturekit.functions.code_reads import READERS, names_of
 from capturekit.functions.environment import Environment
@@ -223,10 +223,13 @@ class Watch(CodeMet):
     def _timed(self, frame: FrameType, function: Any) -> bool:
         """Note where the user's code keeps the time of a clock. False if the time may get to another place."""
         known = self._codes.get(id(frame.f_code))
-        names = attributes_of_reading(frame, function) if known is not None and not known[1] else ()
-        for name in names:
+        kept = time_kept(frame, function) if known is not None and not known[1] else None
+        if kept is None:
+            return False
+        for name in kept.names:
             self._times.setdefault(name, self._sentence(frame, f'calls time.{function.__name__}'))
-        return bool(names)
+        self._timed_classes += kept.classes
+        return True
 
     def _asked(self, frame: FrameType) -> None:
         """Watch the attribute that code of the user, or of Python itself for it, asks ``getattr`` or its like for."""
