@@ -93,7 +93,7 @@ class _Needs:
                 self._add(node, access)
         self._pairs += len(found)
         if self._pairs > MOST_PAIRS:
-            raise TooManyError(f'more than {MOST_PAIRS:,} pairs of nodes touch the same memory')
+            raise TooManyError(f'more than {counted(MOST_PAIRS, "pair")} of nodes touch the same memory')
         return found
 
     def _fences_of(self, node: int) -> frozenset[int]:

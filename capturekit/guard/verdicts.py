@@ -251,7 +251,7 @@ class Verdicts:
         try:
             yield
         finally:
-            with state.closed:
+            with state.closed, state.inside():
                 state.under_way.remove(way)
                 state.closed.notify_all()
 

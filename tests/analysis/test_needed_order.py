@@ -117,7 +117,7 @@ def test_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TooManyError, match='4 nodes, and 3 are the most'):
         needed_edges(Order(4, []), [[]] * 4)
     monkeypatch.setattr(needed_order, 'MOST_PAIRS', 1)
-    with pytest.raises(TooManyError, match='more than 1 pairs of nodes touch the same memory'):
+    with pytest.raises(TooManyError, match='more than 1 pair of nodes touch the same memory'):
         needed_edges(Order(3, [(0, 1), (1, 2)]), [None, None, None])
 
 

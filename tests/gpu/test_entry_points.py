@@ -75,7 +75,6 @@ NOT_SIMULATED = {
     f'{RUNTIME}.deviceSetLimit-good arguments': 'limits of the device',
     f'{RUNTIME}.memAdvise-good arguments': 'advice on managed memory',
     f'{CURAND}.generateLongLong-by handles': 'quasi-random generators',
-    'cupy.linalg.svd-a name imported before the capture': "the stand-in's solvers are no plain functions",
 }  # fmt: skip
 #: Each fills its part of the table when it is imported.
 ROWS = (arrays, callers, draws, events, memory, modes, no_capture, runtime, streams)

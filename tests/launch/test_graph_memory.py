@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
-from capturekit.launch import graph_memory
+from capturekit.launch import graph_memory, lane_blocks
 from tests.examples import examples
 
 
@@ -178,7 +178,7 @@ def test_garbage_collection_during_a_search_waits(sim: Any, monkeypatch: pytest.
             addresses = {one.data.ptr, two.data.ptr, three.data.ptr}
             garbage += [three]
             del one, two, three
-            monkeypatch.setattr(graph_memory, 'covers', collects)
+            monkeypatch.setattr(lane_blocks, 'covers', collects)
             y = x * 2
             monkeypatch.undo()
         assert len(looked) == 2 and not garbage

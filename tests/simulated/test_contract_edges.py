@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from capturekit.model.errors import CudaCallError
-from tests.simulated.test_contract import Bench, bench, fills, launched
-
-__all__ = ['bench']  # a fixture
+from tests.simulated.bench import Bench
+from tests.simulated.test_contract_changes import fills, launched
 
 
 def test_edges_are_removed_and_added(bench: Bench) -> None:
