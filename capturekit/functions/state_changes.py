@@ -34,6 +34,8 @@ _OPENING = frozenset(
 _OPENERS: tuple[Any, ...] = (
     locals, vars, globals, eval, exec, dir, operator.attrgetter, operator.methodcaller, sys._getframe,
 )  # fmt: skip
+#: Methods of an amount by which it sees the number that it is added to, whatever function stands there.
+_REFLECTED = frozenset({'__radd__', '__rsub__'})
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _COPIES = {('COPY', 1), ('DUP_TOP', None)}
 _SWAPS = {('SWAP', 2), ('ROT_TWO', None)}
@@ -145,7 +147,8 @@ class StateChanges:
     def _counts(self, entry: WatchedValue) -> bool:
         """Whether a whole number has only got amounts that do not depend on it."""
         codes = self._watch._codes.values()
-        reflected = any(code.co_name in ('__radd__', '__rsub__') for code, _ in codes)  # these see the number
+        named = any(not _REFLECTED.isdisjoint((code.co_name, *code.co_names)) for code, _ in codes)
+        reflected = named or any(entry.key in _REFLECTED for entry in self._watch._entries.values())
         return not reflected and self._is_only(entry, counting)
 
     def _is_only(self, entry: WatchedValue, use: _Use) -> bool:

@@ -6,6 +6,7 @@ never wrong. The rows are data: the tests go through Python's modules and say wh
 
 from __future__ import annotations
 
+import operator
 import types
 from typing import Any
 
@@ -93,6 +94,17 @@ METHODS_BY_NAME = _set(
     'str.format str.format_map object.__getattribute__ object.__setattr__ object.__delattr__ object.__reduce_ex__ '
     'object.__reduce__ object.__dir__ object.__getstate__'
 )
+
+#: Attributes that give others, which nobody names then; and methods that read those that a text names.
+OPENING = _set(
+    '__dict__ __getattribute__ __setattr__ __delattr__ __get__ __set__ __delete__ __getstate__ __reduce__ '
+    '__reduce_ex__ __dir__ __self__ format format_map'
+)
+#: Classes of what reads attributes whose names it was given.
+MAKERS = (operator.attrgetter, operator.methodcaller)
+FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
+#: What code may read of a function besides the attributes in its dictionary.
+OF_FUNCTIONS = frozenset({*FUNCTION_PARTS, '__name__', '__qualname__'})
 
 #: Modules of Python's own whose code is followed: what it calls in C is looked up, too. Named: only those functions.
 FOLLOWED: dict[str, frozenset[str]] = {
