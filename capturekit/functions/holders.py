@@ -41,7 +41,7 @@ from capturekit.functions.understood import (
     SPECIAL,
     home,
 )
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.watched_value import WatchedValue, of_this_thread, read_attribute, read_unguarded
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
     MISSING,
@@ -257,7 +257,7 @@ class Holders:
             layout, kind = layout_of(cls), 'object'
             owned = among(cls, (types.SimpleNamespace, threading.local)) or not self._is_foreign_class(cls)
             if cls is threading.local:
-                layout = Layout(_of_this_thread, {})
+                layout = Layout(of_this_thread, {})
             whole = is_whole(cls)
             if owned:
                 self._class(cls)
@@ -494,19 +494,3 @@ def _is_iterator(cls: type) -> bool:
 def never(value: object) -> bool:
     """Nothing is an array."""
     return False
-
-
-def _of_this_thread(local: Any) -> dict[str, Any]:
-    """The attributes that a ``threading.local`` has in this thread."""
-    found: dict[str, Any] = threading.local.__getattribute__(local, '__dict__')
-    return found
-
-
-def read_attribute(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:
-    """An attribute in an object's dictionary."""
-    return dictionary(value).get(name, MISSING)
-
-
-def read_unguarded(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:
-    """The same, and what stands behind it where the guard has put something in its place."""
-    return GUARD.installation.behind(dictionary(value).get(name, MISSING))

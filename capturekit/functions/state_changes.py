@@ -149,6 +149,7 @@ class StateChanges:
         codes = self._watch._codes.values()
         named = any(not _REFLECTED.isdisjoint((code.co_name, *code.co_names)) for code, _ in codes)
         reflected = named or any(entry.key in _REFLECTED for entry in self._watch._entries.values())
+        reflected = reflected or any(_makes_a_class(code) for code, foreign in codes if not foreign)
         return not reflected and self._is_only(entry, counting)
 
     def _is_only(self, entry: WatchedValue, use: _Use) -> bool:
@@ -182,6 +183,14 @@ class StateChanges:
             return False
         others = [one.kept for one in self._watch._entries.values() if one is not entry]
         return all(self._is_state(item) for item in now[count:]) and not _holds(others, kept)
+
+
+def _makes_a_class(code: CodeType) -> bool:
+    """Whether code may call ``type`` with a dict of methods, whose names are seen nowhere."""
+    if 'type' not in code.co_names:
+        return False
+    calls = [one for one in dis.get_instructions(code) if one.opname.startswith('CALL')]
+    return any(one.arg == 3 or one.opname == 'CALL_FUNCTION_EX' for one in calls)
 
 
 def _opens(entry: WatchedValue) -> bool:

@@ -1,4 +1,4 @@
-"""Attributes whose names reach ``getattr`` and its like on other ways than by a variable, and amounts that see a number.
+"""Attributes whose names reach ``getattr`` and its like on other ways than by a variable; amounts that see a number.
 
 Each program is run eagerly and graphed, each with a module of its own, and what it reads changes between the calls.
 """
@@ -109,6 +109,14 @@ def seen(self, number): return AGAIN[number]
 MAKER = Maker()
 def work(x):
     ONE.count += MAKER.amount
+    return x * 2
+""",
+    'a class of a dict': """
+def seen(self, number): return AGAIN[number]
+METHODS = {'__radd__': seen}
+def work(x):
+    amount = type('Amount', (), METHODS)()
+    ONE.count += amount
     return x * 2
 """,
 }
