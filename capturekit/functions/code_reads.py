@@ -128,7 +128,7 @@ class _Names:
         call, name = _name_given(instructions, number)
         if call is None:
             self.everything = True
-        elif name is not None:
+        elif name is not None and (name.opname == 'LOAD_CONST' or _is_one(code, name.argval)):
             self.sites[id(code), call.offset] = NameGiven(name.opname != 'LOAD_CONST', name.argval)
 
     def _unknown(self, what: str, line: int) -> None:
@@ -233,6 +233,11 @@ def _reach(instruction: dis.Instruction) -> int:
     if instruction.opname in ('SWAP', 'COPY', 'ROT_N'):
         return instruction.arg or 0
     return _ORDERS.get(instruction.opname, 0)
+
+
+def _is_one(code: CodeType, variable: str) -> bool:
+    """False where a comprehension may have a variable of its own of this name, and both are variables of the frame."""
+    return [*code.co_varnames, *code.co_cellvars, *code.co_freevars].count(variable) == 1
 
 
 def _may_change(name: dis.Instruction, kind: str) -> bool:

@@ -49,6 +49,13 @@ def work(x):
     name, other = NAMES[0], 'factor'
     return x * getattr(ONE, name or other)
 """,
+    'a variable of a comprehension': """
+def work(x):
+    name = 'factor'
+    read = lambda: [getattr(ONE, name) for name in NAMES][0] + 0.0 * len(name)
+    inner = lambda: ([getattr(ONE, name) for name in NAMES][0], name)[0]
+    return x * inner() + 0.0 * read()
+""",
     'in a namespace of its own': """
 class Space(dict):
     def __getitem__(self, key): return NAMES[0] if key == 'name' else dict.__getitem__(self, key)
