@@ -12,8 +12,9 @@ from typing import Any
 
 from capturekit.functions.code_reads import NameGiven, names_of
 from capturekit.functions.collector import Before, functions_of
-from capturekit.functions.holders import FUNCTION_PARTS, Holders
+from capturekit.functions.holders import Holders
 from capturekit.functions.sights import is_cupys, is_itself, named_in
+from capturekit.functions.understood import FUNCTION_PARTS
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class
 from capturekit.model.kept_values import IsArray, Kept

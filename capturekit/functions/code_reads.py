@@ -22,8 +22,13 @@ _BY_STRING = frozenset('getattr setattr hasattr delattr attrgetter methodcaller 
 _ALL = frozenset('vars __dict__ __get__'.split())
 #: Methods that take an attribute's name, with their number of arguments as a function; and what is made from names.
 _BY_NAME = {'__getattribute__': 2, '__setattr__': 3, '__delattr__': 2}
+_FORMATS = ('format', 'format_map')
 _MADE_BY_NAMES = ('attrgetter', 'methodcaller')
-_VARIABLES = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW', 'LOAD_DEREF', 'LOAD_CLASSDEREF')
+_VARIABLES = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW', 'LOAD_DEREF')
+#: Instructions that load something from the value that lies on the stack.
+_LOADS_FROM = ('LOAD_ATTR', 'LOAD_METHOD', 'LOAD_SUPER', 'LOAD_ZERO_SUPER', 'LOAD_SPECIAL', 'LOAD_FROM_DICT')
+#: How many values on the stack these put in another order, or copy.
+_ORDERS = {'ROT_TWO': 2, 'ROT_THREE': 3, 'ROT_FOUR': 4, 'DUP_TOP': 1, 'DUP_TOP_TWO': 2}
 _EMPTY = ('BUILD_LIST', 'BUILD_MAP', 'BUILD_SET')
 _CALLS = ('PRECALL', 'CALL', 'CALL_FUNCTION')
 _NO_ARGUMENTS = ('PUSH_NULL', 'KW_NAMES', 'PRECALL', 'NOP', 'COPY_FREE_VARS')
@@ -102,6 +107,8 @@ class _Names:
         kind = instructions[number].opname
         if (name in _BY_NAME or name in _MADE_BY_NAMES) and not _by_constants(instructions, number, name):
             self.everything = True
+        if name in _FORMATS and kind == 'LOAD_ATTR' and 'NULL' not in instructions[number].argrepr:
+            self.everything = True  # what reads attributes by the names in a text is handed on
         if kind in _GLOBALS_READ:
             self.read.add(name)
         elif kind in _GLOBALS_MADE:
@@ -120,7 +127,7 @@ class _Names:
         call, name = _name_given(instructions, number)
         if call is None:
             self.everything = True
-        elif name is not None:
+        elif name is not None and (name.opname == 'LOAD_CONST' or _is_one(code, name.argval)):
             self.sites[id(code), call.offset] = NameGiven(name.opname != 'LOAD_CONST', name.argval)
 
     def _unknown(self, what: str, line: int) -> None:
@@ -185,28 +192,56 @@ def _name_given(
     top = _effect(instructions[number])
     if instructions[number + 1].opname == 'PUSH_NULL':
         number, top = number + 1, top + 1
-    depth, name, certain = top, None, True
-    depths: dict[int, int] = {}  # where jumps lead
+    depth, name, certain, ends = top, None, True, False
+    joins: dict[int, tuple[int, dis.Instruction | None]] = {}  # where jumps lead: the depth there, and the name so far
     for position, instruction in enumerate(instructions[number + 1 :], number + 1):
         kind = instruction.opname
-        depth = depths.get(instruction.offset, depth)
+        if instruction.offset in joins:
+            depth, other = joins.pop(instruction.offset)
+            certain = certain and other is name
+        elif ends:
+            break  # only jumps from elsewhere lead here
+        ends = kind in ('JUMP_FORWARD', 'JUMP')
         if kind in _CALLS and depth - top == instruction.arg:
             return instructions[position + (kind == 'PRECALL')], name if certain else None
-        if depth == top and not kind.startswith('LOAD_') and (kind not in _EMPTY or instruction.arg):
+        if (depth == top and not _only_adds(instruction)) or depth - _reach(instruction) < top:
             break  # something else is done with the function
         if 'JUMP' in kind:
             certain = certain and depth > top + 2
             if instruction.argval <= instruction.offset:
                 break
-            depths[instruction.argval] = depth + dis.stack_effect(instruction.opcode, instruction.arg, jump=True)
+            there = depth + dis.stack_effect(instruction.opcode, instruction.arg, jump=True), name
+            certain = certain and joins.setdefault(instruction.argval, there) == there
         elif kind in ('CALL_FUNCTION_EX', 'FOR_ITER', 'RETURN_VALUE'):
             break
         before, depth = depth, depth + _effect(instruction)
+        if depth < top or (depth == top < before and kind != 'POP_TOP' and 'JUMP' not in kind):
+            break
         if before == top + 1 and depth == top + 2:
             name = instruction if _is_a_name(instruction) else None
         elif name is None or (depth < top + 3 and 'JUMP' not in kind) or _may_change(name, kind):
             name = None  # it is computed, or the variable may have changed
     return None, None
+
+
+def _only_adds(instruction: dis.Instruction) -> bool:
+    """Whether an instruction leaves alone what lies on the stack."""
+    kind = instruction.opname
+    if kind in _EMPTY:
+        return not instruction.arg
+    return kind in ('PUSH_NULL', 'NOP') or (kind.startswith('LOAD_') and not kind.startswith(_LOADS_FROM))
+
+
+def _reach(instruction: dis.Instruction) -> int:
+    """How many values on the stack an instruction copies or puts in another order."""
+    if instruction.opname in ('SWAP', 'COPY', 'ROT_N'):
+        return instruction.arg or 0
+    return _ORDERS.get(instruction.opname, 0)
+
+
+def _is_one(code: CodeType, variable: str) -> bool:
+    """False where a comprehension may have a variable of its own of this name, and both are variables of the frame."""
+    return [*code.co_varnames, *code.co_cellvars, *code.co_freevars].count(variable) == 1
 
 
 def _may_change(name: dis.Instruction, kind: str) -> bool:

@@ -30,8 +30,18 @@ from capturekit.functions.sights import (
     logger_state,
     reaches_far,
 )
-from capturekit.functions.understood import METHODS_BY_NAME, OF_ARRAYS, OF_DEVICES, SPECIAL, home
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.understood import (
+    MAKERS,
+    METHODS_BY_NAME,
+    OF_ARRAYS,
+    OF_DEVICES,
+    OF_FUNCTIONS,
+    OPENING,
+    OUT_OF_SIGHT,
+    SPECIAL,
+    home,
+)
+from capturekit.functions.watched_value import WatchedValue, of_this_thread, read_attribute, read_unguarded
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
     MISSING,
@@ -48,7 +58,6 @@ from capturekit.model.plain_values import plain_key
 
 ABSENT = Kept('same', MISSING)
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
-FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
 _GENERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
@@ -123,10 +132,13 @@ class Holders:
         if value is MISSING:
             return entry
         before, self._at = self._at, entry.where()
+        asks = self._asks_all
         if kind == 'function' and key == '__code__':
             entry.kept = Kept('same', value)
         else:
             entry.kept = self._keeper.keep(value)
+        if any(value is one for one in MAKERS) and key == value.__name__:
+            self._asks_all = asks  # code that calls it by its own name says which attributes it reads, or that it can't
         self._kept += self._keeper.count
         if entry.kept.kind == 'big' or self._kept > LIMIT:
             self._unwatchable.append(f'{self._at} holds too many values to compare at each call')
@@ -155,6 +167,8 @@ class Holders:
             texts = [text for text in value.__reduce__()[1] if type(text) is str]
             self._asked_names.update(part for text in texts for part in text.split('.'))
         if among(cls, _BUILTIN) and (any(value is one for one in _READ_ALL) or value.__name__ in _METHODS_BY_NAME):
+            self._asks_all = True
+        if any(value is one for one in MAKERS) or (among(cls, _UNBOUND) and value.__name__ in _METHODS_BY_NAME):
             self._asks_all = True
         if cls is FunctionType:
             self._know(value)
@@ -243,7 +257,7 @@ class Holders:
             layout, kind = layout_of(cls), 'object'
             owned = among(cls, (types.SimpleNamespace, threading.local)) or not self._is_foreign_class(cls)
             if cls is threading.local:
-                layout = Layout(_of_this_thread, {})
+                layout = Layout(of_this_thread, {})
             whole = is_whole(cls)
             if owned:
                 self._class(cls)
@@ -275,6 +289,9 @@ class Holders:
         """Watch attributes that were not named before, of all objects noted so far."""
         new = set(names) - self._attributes
         asked = set(strings) - self._strings
+        everything = everything or not OPENING.isdisjoint(asked)
+        for name in sorted(asked & OUT_OF_SIGHT):
+            self._unwatchable.append(f'the function asks for the attribute {name}: what that reads is not known')
         self._attributes |= new
         self._strings |= asked
         again = everything and not self._everything
@@ -323,6 +340,10 @@ class Holders:
             found = True
         elif name in holder.slots:
             self._attribute(holder, name, holder.slots[name])
+            found = True
+        elif name in OF_FUNCTIONS and type(holder.value) is FunctionType:
+            get = functools.partial(getattr, holder.value, name)
+            self._watch('function', holder.value, name, get(), ('', self._of(holder)), None, get)
             found = True
         else:
             found = False
@@ -457,6 +478,7 @@ def a(cls: type) -> str:
 
 
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
+_UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _METHODS_BY_NAME = frozenset(name.partition('.')[2] for name in METHODS_BY_NAME)
 _READ_ALL = (getattr, setattr, hasattr, delattr, vars, dir)
 
@@ -472,19 +494,3 @@ def _is_iterator(cls: type) -> bool:
 def never(value: object) -> bool:
     """Return False: no value is an array."""
     return False
-
-
-def _of_this_thread(local: Any) -> dict[str, Any]:
-    """The attributes that a ``threading.local`` has in this thread."""
-    found: dict[str, Any] = threading.local.__getattribute__(local, '__dict__')
-    return found
-
-
-def read_attribute(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:
-    """An attribute in an object's dictionary."""
-    return dictionary(value).get(name, MISSING)
-
-
-def read_unguarded(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:
-    """The same; if the guard has put a wrapper there, what the wrapper replaced."""
-    return GUARD.installation.behind(dictionary(value).get(name, MISSING))

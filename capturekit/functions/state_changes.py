@@ -35,6 +35,8 @@ _OPENING = frozenset(
 _OPENERS: tuple[Any, ...] = (
     locals, vars, globals, eval, exec, dir, operator.attrgetter, operator.methodcaller, sys._getframe,
 )  # fmt: skip
+#: Methods of an amount by which it sees the number that it is added to, whatever function stands there.
+_REFLECTED = frozenset({'__radd__', '__rsub__'})
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _COPIES = {('COPY', 1), ('DUP_TOP', None)}
 _SWAPS = {('SWAP', 2), ('ROT_TWO', None)}
@@ -146,7 +148,9 @@ class StateChanges:
     def _counts(self, entry: WatchedValue) -> bool:
         """Whether all that happens to a whole number is that amounts are added which do not depend on it."""
         codes = self._watch._codes.values()
-        reflected = any(code.co_name in ('__radd__', '__rsub__') for code, _ in codes)  # these methods see the number
+        named = any(not _REFLECTED.isdisjoint((code.co_name, *code.co_names)) for code, _ in codes)
+        reflected = named or any(entry.key in _REFLECTED for entry in self._watch._entries.values())
+        reflected = reflected or any(_makes_a_class(code) for code, foreign in codes if not foreign)
         return not reflected and self._is_only(entry, counting)
 
     def _is_only(self, entry: WatchedValue, use: _Use) -> bool:
@@ -199,6 +203,14 @@ class StateChanges:
             return False
         others = [one.kept for one in self._watch._entries.values() if one is not entry]
         return all(self._is_state(item) for item in now[count:]) and not _holds(others, kept)
+
+
+def _makes_a_class(code: CodeType) -> bool:
+    """Whether code may call ``type`` with a dict of methods, whose names are seen nowhere."""
+    if 'type' not in code.co_names:
+        return False
+    calls = [one for one in dis.get_instructions(code) if one.opname.startswith('CALL')]
+    return any(one.arg == 3 or one.opname == 'CALL_FUNCTION_EX' for one in calls)
 
 
 def _opens(entry: WatchedValue) -> bool:

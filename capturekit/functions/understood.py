@@ -6,6 +6,7 @@ never wrong. The rows are data: the tests go through Python's modules and list t
 
 from __future__ import annotations
 
+import operator
 import types
 from typing import Any
 
@@ -93,6 +94,17 @@ METHODS_BY_NAME = _set(
     'str.format str.format_map object.__getattribute__ object.__setattr__ object.__delattr__ object.__reduce_ex__ '
     'object.__reduce__ object.__dir__ object.__getstate__'
 )
+
+#: Attributes that give others, which code then does not name; and methods that read attributes named in a text.
+OPENING = _set(
+    '__dict__ __getattribute__ __setattr__ __delattr__ __get__ __set__ __delete__ __getstate__ __reduce__ '
+    '__reduce_ex__ __dir__ __self__ format format_map'
+)
+#: Classes of objects that read attributes whose names they were given.
+MAKERS = (operator.attrgetter, operator.methodcaller)
+FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
+#: What code may read of a function besides the attributes in its dictionary.
+OF_FUNCTIONS = frozenset({*FUNCTION_PARTS, '__name__', '__qualname__'})
 
 #: Standard modules whose code is followed, including its calls of C functions. If functions are named, only those.
 FOLLOWED: dict[str, frozenset[str]] = {

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
+from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING
 from capturekit.model.kept_values import Kept
 
@@ -50,3 +53,19 @@ class WatchedValue:
         if self._get is not None:
             return self._get()
         return self.mapping.get(self.key, MISSING)
+
+
+def of_this_thread(local: Any) -> dict[str, Any]:
+    """The attributes that a ``threading.local`` has in this thread."""
+    found: dict[str, Any] = threading.local.__getattribute__(local, '__dict__')
+    return found
+
+
+def read_attribute(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:
+    """An attribute in an object's dictionary."""
+    return dictionary(value).get(name, MISSING)
+
+
+def read_unguarded(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:
+    """The same, and what stands behind it where the guard has put something in its place."""
+    return GUARD.installation.behind(dictionary(value).get(name, MISSING))
