@@ -137,7 +137,7 @@ class Holders:
             entry.kept = Kept('same', value)
         else:
             entry.kept = self._keeper.keep(value)
-        if any(value is one for one in MAKERS) and key == value.__name__:
+        if (any(value is one for one in MAKERS) or among(type(value), _UNBOUND)) and key == value.__name__:
             self._asks_all = asks  # code that calls it by its own name says which attributes it reads, or that it can't
         self._kept += self._keeper.count
         if entry.kept.kind == 'big' or self._kept > LIMIT:
