@@ -125,6 +125,10 @@ class StoredPlace(CarriedPlace):
         self.put(value)
 
 
+#: By so much counters are moved while a function is recorded.
+_ELSEWHERE = (1 << 40) + 12345
+
+
 class Counter(CarriedPlace):
     """A whole number that the function only adds ``delta`` to."""
 
@@ -135,8 +139,11 @@ class Counter(CarriedPlace):
     def arrays(self, array: type) -> list[Any] | None:
         return [] if type(self.read()) is int else None
 
+    def begin(self, left: Iterator[Any]) -> None:
+        self.put(self.read() + _ELSEWHERE)  # so that code which sees the number makes another change
+
     def is_as_recorded(self, before: Any) -> bool:
-        return bool(self.read() == before + self.delta)
+        return bool(self.read() == before + _ELSEWHERE + self.delta)
 
     def after(self) -> Any:
         return None

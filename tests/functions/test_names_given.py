@@ -147,6 +147,19 @@ def by_an_amount_that_sees_it(one: Settings, x: Any) -> Any:
     return x * 2
 
 
+class Meta(type):
+    """Makes classes from a dict, as ``type`` does."""
+
+
+METHODS = {'__ra' + 'dd__': lambda _self, number: number + 1 + number // 5}
+
+
+def by_an_amount_of_a_class_made_by_a_call(one: Settings, x: Any) -> Any:
+    amount = Meta('Amount', (), METHODS)()
+    one.count += amount
+    return x * 2
+
+
 def from_the_beginning(one: Settings, x: Any) -> Any:
     one.count += 1
     if one.scale > 0:
@@ -175,7 +188,14 @@ def halves(one: Settings, x: Any) -> Any:
 
 @pytest.mark.parametrize(
     'function',
-    [by_an_amount_that_sees_it, from_the_beginning, by_what_is_given, put_by_what_is_given, halves],
+    [
+        by_an_amount_that_sees_it,
+        by_an_amount_of_a_class_made_by_a_call,
+        from_the_beginning,
+        by_what_is_given,
+        put_by_what_is_given,
+        halves,
+    ],
     ids=lambda f: f.__name__,
 )
 def test_numbers_that_do_more_than_count(cp: Any, function: Callable[..., Any]) -> None:
