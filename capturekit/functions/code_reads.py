@@ -30,7 +30,7 @@ _LOADS_FROM = ('LOAD_ATTR', 'LOAD_METHOD', 'LOAD_SUPER', 'LOAD_ZERO_SUPER', 'LOA
 #: How many values on the stack these put in another order, or copy.
 _ORDERS = {'ROT_TWO': 2, 'ROT_THREE': 3, 'ROT_FOUR': 4, 'DUP_TOP': 1, 'DUP_TOP_TWO': 2}
 _EMPTY = ('BUILD_LIST', 'BUILD_MAP', 'BUILD_SET')
-_CALLS = ('PRECALL', 'CALL', 'CALL_FUNCTION')
+_CALLS = ('PRECALL',) if 'PRECALL' in dis.opmap else ('CALL', 'CALL_FUNCTION')
 _NO_ARGUMENTS = ('PUSH_NULL', 'KW_NAMES', 'PRECALL', 'NOP', 'COPY_FREE_VARS')
 
 
@@ -211,7 +211,7 @@ def _name_given(
             if instruction.argval <= instruction.offset:
                 break
             there = depth + dis.stack_effect(instruction.opcode, instruction.arg, jump=True), name
-            certain = certain and joins.setdefault(instruction.argval, there) == there
+            certain = joins.setdefault(instruction.argval, there) == there and certain
         elif kind in ('CALL_FUNCTION_EX', 'FOR_ITER', 'RETURN_VALUE'):
             break
         before, depth = depth, depth + _effect(instruction)
