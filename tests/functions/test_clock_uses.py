@@ -146,17 +146,17 @@ def a_difference_that_is_read(x: Any) -> Any:
 class Property:
     @property
     def begun(self) -> float:
-        return self._begun
+        return self._hidden_time
 
     @begun.setter
     def begun(self, value: float) -> None:
-        self._begun = value
+        self._hidden_time = value
 
 
 def through_a_property(x: Any) -> Any:
     one = Property()
     one.begun = time.time()
-    return x * 2 + 0 * one._begun
+    return x * 2 + 0 * one._hidden_time
 
 
 class Sees:
