@@ -9,22 +9,13 @@ import ctypes
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from capturekit.driver.node_reader import Reader
+from capturekit.driver.checked_calls import CheckedCalls
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 
 
-class EdgeWriter:
+class EdgeWriter(CheckedCalls):
     """Reads and changes the edges of graphs of the driver's."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._cuda = reader.library
-
-    def _call(self, name: str, *args: Any) -> None:
-        code = int(getattr(self._cuda, name)(*args))
-        if code:
-            raise CudaCallError(Code(code) if code in set(Code) else code, name)
 
     def edges(self, graph: int) -> list[tuple[int, int, int]]:
         """(from, to, data) of each edge; the eight bytes of data are 0 where the end of a node is waited for."""

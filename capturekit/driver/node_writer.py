@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from capturekit.driver.checked_calls import CheckedCalls
 from capturekit.driver.kernel_args import Argument
-from capturekit.driver.node_reader import _SCALARS, KINDS, NodeInfo, Reader, _Memcpy, _Memset, _Params
+from capturekit.driver.node_reader import _SCALARS, KINDS, NodeInfo, _Memcpy, _Memset, _Params
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 
@@ -74,17 +75,8 @@ class KernelAim:
             raise CudaCallError(Code(code) if code in set(Code) else code, 'cuGraphExecKernelNodeSetParams')
 
 
-class Writer:
+class Writer(CheckedCalls):
     """Changes nodes of the driver's."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._cuda = reader.library
-
-    def _call(self, name: str, *args: Any) -> None:
-        code = int(getattr(self._cuda, name)(*args))
-        if code:
-            raise CudaCallError(Code(code) if code in set(Code) else code, name)
 
     def update(self, x: int, g: int) -> tuple[str, int]:
         """``cuGraphExecUpdate``: ('', 0), or why not and the node of ``g``, 0 where CUDA names none."""

@@ -36,6 +36,20 @@ from capturekit.model.source_line import Place, called
 QUIET = ('stream_handed_out', 'current_stream', 'stream_eq', 'stream_hash')
 
 
+def counterpart(verb: Callable[..., Any], instead: dict[int, Any], asked: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function to call in place of a verb of the guard.
+
+    ``instead``: the components that replace the guard's, by the id of the guard's component. ``asked`` is called with
+    the method of the same name and the call's arguments, unless the verb makes no call of CuPy.
+    """
+    method: Any = getattr(verb, 'func', verb)
+    ask = getattr(instead[id(method.__self__)], method.__name__)
+    given = getattr(verb, 'args', ())
+    if given:
+        ask = functools.partial(ask, *given)
+    return ask if method.__name__ in QUIET else functools.partial(asked, ask)
+
+
 class Shadow:
     """The guard of one linted thread.
 
@@ -161,12 +175,7 @@ class Shadow:
         """
         if self._guard.state.mine() is not None or self._me in self._guard.state.rehearsals:
             return verb if self._before is None else self._before.instead_of(verb)
-        method: Any = getattr(verb, 'func', verb)
-        ask = getattr(self._instead[id(method.__self__)], method.__name__)
-        given = getattr(verb, 'args', ())
-        if given:
-            ask = functools.partial(ask, *given)
-        return ask if method.__name__ in QUIET else functools.partial(self._asked, ask)
+        return counterpart(verb, self._instead, self._asked)
 
     def _asked(self, ask: Callable[..., Any], original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call a verb; report what it raises, and make the user's call anyway, once."""

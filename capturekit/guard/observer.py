@@ -11,7 +11,6 @@ What follows from a loss is no finding of its own: every call on a lost capture 
 
 from __future__ import annotations
 
-import functools
 import re
 import threading
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from capturekit.guard.components import MADE_OF, Components, assemble
-from capturekit.guard.lint_guard import QUIET
+from capturekit.guard.lint_guard import counterpart
 from capturekit.guard.observer_components import kinds
 from capturekit.guard.open_capture import Live, close_recording, tell
 from capturekit.guard.patching import Inside
@@ -44,9 +43,9 @@ class LetThrough:
 
 
 class Observer:
-    """What the guard would have refused, let through and remembered, in every thread."""
+    """Lets through the calls that the guard would refuse, in every thread, and remembers them."""
 
-    #: Arrays that are made, and CuPy's switches, are asked about as in any capture.
+    #: False: the making of arrays and CuPy's switches are observed too, not calls alone.
     asks_calls_only = False
 
     def __init__(self, guard: Components) -> None:
@@ -56,22 +55,22 @@ class Observer:
         self._awaited: WeakKeyDictionary[Live, LetThrough] = WeakKeyDictionary()
         self._open = False
         self._components = assemble(Components, guard.state, kinds(guard, self.tell))
-        #: By what the guard's component is: the one that is asked instead.
+        #: The components that replace the guard's, by the id of the guard's component.
         self._instead = {id(getattr(guard, name)): getattr(self._components, name) for name in MADE_OF}
 
     @property
     def found(self) -> list[LetThrough]:
-        """What would have been refused: first what has lost a capture, each in the order of the calls."""
+        """What would have been refused, in the order of the calls; those that lost a capture come first."""
         return sorted(self._found, key=lambda one: not one.loses)
 
     def open(self) -> None:
-        """From now on every thread's calls come by here."""
+        """Begin to observe the calls of all threads."""
         self._open = True
         Inside.shadow = self
         self._guard.state.installation.inside.shadow = self
 
     def close(self) -> None:
-        """No thread's calls come by here any more; one that has met it meets nothing but the guard."""
+        """Stop observing. A call that is already here goes to the guard."""
         self._open = False
         Inside.shadow = None
         self._guard.state.installation.inside.shadow = None
@@ -85,12 +84,7 @@ class Observer:
         graphed = (mine is not None and mine.caller is not None) or threading.get_ident() in state.rehearsals
         if graphed or not self._open:
             return verb
-        method: Any = getattr(verb, 'func', verb)
-        ask = getattr(self._instead[id(method.__self__)], method.__name__)
-        given = getattr(verb, 'args', ())
-        if given:
-            ask = functools.partial(ask, *given)
-        return ask if method.__name__ in QUIET else functools.partial(self._asked, ask)
+        return counterpart(verb, self._instead, self._asked)
 
     def launching(self, upload: bool, ptr: int) -> None:
         """A graph of capturekit's own is about to be launched: the guard says whether it would have been refused."""

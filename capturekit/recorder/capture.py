@@ -453,7 +453,7 @@ def capture(
             it changed are as before. Random numbers that were drawn stay drawn.
         lanes: 'auto': at the end of the block the graph gets the edges that its data needs, and no others, as by
             :meth:`Graph.relane`; ``cap.relaned`` is the report. Temporaries are used again as late as the memory
-            allows, because whoever uses one again has to wait for all who used it before.
+            allows, because work that uses one again has to wait for all work that used it before.
         memory_limit: with ``lanes='auto'``, bytes up to which new memory is taken before some is used again. None:
             twice what the block needs at once, as far as it has come.
 
