@@ -10,6 +10,7 @@ from capturekit.model import versions as versions
 from capturekit import render
 from capturekit._version import __version__ as __version__
 from capturekit.analysis.concurrency import Concurrency
+from capturekit.analysis.fused import Fused
 from capturekit.analysis.graph_diff import Update
 from capturekit.analysis.relaned import Relaned
 from capturekit.analysis.verify import Verification
@@ -45,7 +46,8 @@ from capturekit.model.errors import (
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.recording import Recording, Timeline
 from capturekit.recorder.branches import parallel
-from capturekit.recorder.capture import Capture, capture, rehearse
+from capturekit.recorder.capture import Capture, capture
+from capturekit.recorder.eager_run import rehearse
 from capturekit.recorder.embed import look
 from capturekit.recorder.forks import fork
 
@@ -61,6 +63,7 @@ __all__ = [
     'Experiment',
     'Finding',
     'FreedMemoryError',
+    'Fused',
     'GeneratorError',
     'Graph',
     'Graphed',

@@ -64,6 +64,16 @@ def traces() -> list[str]:
     return found
 
 
+def pytest_collection_finish() -> None:
+    """Let the collector pass over what was imported so far: that takes an eighth of the tests' time.
+
+    Not where CuPy is imported, whose kernels capturekit finds among the collector's objects.
+    """
+    if 'cupy' not in sys.modules:
+        gc.collect()
+        gc.freeze()
+
+
 def sweep() -> None:
     """Take away what a failed test has left, so that the next ones are judged by their own deeds."""
     GUARD.lives.clear()

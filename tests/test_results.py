@@ -25,6 +25,18 @@ def test_the_table_of_ratios_is_the_committed_run() -> None:
         assert f'{lines[name]["ratio"]:.2f}' == ratio, name
 
 
+def test_what_a_watch_costs_is_the_committed_run() -> None:
+    run = sorted(FOLDER.glob('watching_h100_*.json'))[-1]
+    lines = {line['name']: line for line in json.loads(run.read_text())['lines']}
+    section = COSTS.read_text().split('\n## Watching\n')[1].split('\n## ')[0]
+    rows = re.findall(r'^\| (.+) \| ([\d.,]+) \| ([\d.,]+) \| (\d+\.\d\d) \|$', section, re.MULTILINE)
+    assert [name for name, *_ in rows] == list(lines)
+    for name, without, watched, ratio in rows:
+        found = lines[name]['medians']
+        assert (readme.number(found['without']), readme.number(found['watched'])) == (without, watched), name
+        assert f'{lines[name]["ratio"]:.2f}' == ratio, name
+
+
 #: Committed runs are named TABLE_DEVICE_DATE.json; the page shows the H100's latest.
 @pytest.mark.parametrize(('table', 'head'), [('workloads', '| workload | CuPy eager'), ('memory', '| memory | MB')])
 def test_a_table_is_the_committed_run_of(table: str, head: str) -> None:

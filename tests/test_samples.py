@@ -145,7 +145,13 @@ def test_sample_of_another_size(name: str, args: list[str], first: str) -> None:
 
 
 @pytest.mark.parametrize(
-    'name', ['copy_compute_pipeline.py', 'inference_branches.py', 'many_small_solves.py', 'two_devices.py']
+    'name',
+    [
+        'copy_compute_pipeline.py',
+        'inference_branches.py',
+        pytest.param('many_small_solves.py', marks=pytest.mark.slow),
+        'two_devices.py',
+    ],
 )
 def test_sample_writes_its_picture(name: str, tmp_path: Path) -> None:
     path = tmp_path / 'picture.svg'

@@ -216,7 +216,7 @@ def test_mlp(load: Load, generator: bool) -> None:
 # -- graphed ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('sim', [0, 1], indirect=True)
+@pytest.mark.parametrize('sim', [0, pytest.param(1, marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.parametrize(('name', 'options'), [*((name, {}) for name in TINY), ('mlp', {'generator': True})])
 def test_graphed_equals_eager(load: Load, name: str, options: dict[str, bool]) -> None:
     program, beside = load(name), load('side_by_side')

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.needed_order import Memory
 from capturekit.analysis.races import MemoryBlocks
 from capturekit.driver.node_accesses import Access, Touched
@@ -73,17 +74,25 @@ class NotRepeatableError(ValueError):
     """A graph can not be launched twice with the same effect as once; the text says why."""
 
 
-def written_ranges(platform: Any, definitions: Definitions, g: int, blocks: MemoryBlocks) -> list[tuple[int, int]]:
+def written_ranges(
+    platform: Any,
+    definitions: Definitions,
+    g: int,
+    blocks: MemoryBlocks,
+    without: str = '',
+    free: FreeMemory | None = None,
+) -> list[tuple[int, int]]:
     """Disjoint ranges of device memory that hold all that a launch of a definition may write.
 
-    Of a kernel that somebody else wrote these are the whole memory blocks of its arguments.
+    Of a kernel that somebody else wrote these are the whole memory blocks of its arguments. Nodes whose names
+    begin with ``without`` are left out, if it is not '', and so is ``free`` memory.
 
     Raises:
         NotRepeatableError: a node does more than to write such memory.
     """
     device = cache(lambda address: platform.cupy.cuda.runtime.pointerGetAttributes(address).type in _DEVICE)
     joined: list[tuple[int, int]] = []
-    for low, high in sorted({*_ranges(definitions, g, blocks, device)}):
+    for low, high in sorted({*_ranges(definitions, g, blocks, device, without, free or FreeMemory())}):
         # ranges that only touch may be two allocations, and CUDA copies from and to one alone
         if joined and low < joined[-1][1]:
             joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
@@ -93,23 +102,31 @@ def written_ranges(platform: Any, definitions: Definitions, g: int, blocks: Memo
 
 
 def _ranges(
-    definitions: Definitions, g: int, blocks: MemoryBlocks, on_device: Callable[[int], bool]
+    definitions: Definitions,
+    g: int,
+    blocks: MemoryBlocks,
+    on_device: Callable[[int], bool],
+    without: str,
+    free: FreeMemory,
 ) -> Iterator[tuple[int, int]]:
     accesses: Mapping[int, Touched] = definitions.accesses(g)
     for info in definitions.infos(g):
+        if without and info.name.startswith(without):
+            continue
         if info.kind not in _MOVING | {'empty', 'graph'} or any(part in info.name for part in _ONCE):
             raise NotRepeatableError(f'a node of it ({_words(info)}) would act twice')
         if info.kind == 'graph':
-            yield from _ranges(definitions, info.inner, blocks, on_device)
+            yield from _ranges(definitions, info.inner, blocks, on_device, without, free)
             continue
         if not accesses[info.handle].complete:
             raise NotRepeatableError(f'it is not known what a node of it writes ({_words(info)})')
         for access in accesses[info.handle].accesses:
-            found = None if access.writes is False else _range(access, blocks)
+            left_out = access.writes is False or (access.itemsize > 0 and free.meets(access))
+            found = None if left_out else _range(access, blocks)
             if found is not None and not on_device(access.address):
                 raise NotRepeatableError(f'a node of it writes memory of the host ({_words(info)})')
             if found is not None:
-                yield found
+                yield from free.rest(*found)
 
 
 def _words(info: NodeInfo) -> str:

@@ -29,6 +29,7 @@ from capturekit.cli.terminal import (
     unwritable,
 )
 from capturekit.cli.traceback_text import show, show_left, show_unended, threads_shown
+from capturekit.driver.cupti import Untraceable
 from capturekit.model.causes import PROGRAM
 from capturekit.model.counted import counted
 from capturekit.model.recording import Recording
@@ -51,6 +52,11 @@ script begins and ends by itself with CuPy's begin_capture and end_capture. A ca
 leave work out of it, is refused before CUDA sees it: the message says what and where, CUDA's rule, and what to write
 instead; the exit status is 1. With --observe no call is refused: the script runs as it does without capturekit, and
 at the end standard error lists what would have been refused. What has lost a capture comes first.
+
+With --watch every call to CUDA is watched, whoever makes it: PyTorch, Numba, Warp, cuda.core, a C++ library. Every
+capture of the process is followed, torch.cuda.graph too, and at the end standard error lists the first call that lost
+a capture, with its line and library, work that went past one, and lanes that were never joined. It needs CUPTI
+(pip install nvidia-cuda-cupti, which PyTorch brings) and no other profiler in the process.
 """
 RUN_EPILOG = """\
 Without a GPU, `import cupy` in the script finds a stand-in that computes with NumPy and answers as CUDA does. One line
@@ -62,6 +68,7 @@ examples:
   python -m capturekit run --simulate --seed 7 train.py --epochs 3
   python -m capturekit run --report failed.html -m mypackage.train --epochs 3
   python -m capturekit run --observe -m pytest tests/test_graphs.py
+  python -m capturekit run --watch train_with_torch.py
   python -m capturekit run -c 'import cupy; print(cupy.arange(3) * 2)'
 """
 
@@ -127,9 +134,8 @@ def _add_run(commands: Any) -> None:
         metavar='N',
         help='seed of the order in which simulated graphs compute their nodes (default 0)',
     )
-    run.add_argument(
-        '--devices', type=int, default=1, metavar='N', help='how many devices the simulated machine has (default 1)'
-    )
+    devices = 'how many devices the simulated machine has (default 1)'
+    run.add_argument('--devices', type=int, default=1, metavar='N', help=devices)
     run.add_argument(
         '--traceback',
         choices=('short', 'full'),
@@ -140,6 +146,8 @@ def _add_run(commands: Any) -> None:
     run.add_argument(
         '--observe', action='store_true', help='refuse nothing, and list at the end what would have been refused'
     )
+    watch = "watch the calls to CUDA of every library, and list at the end what has harmed any library's captures"
+    run.add_argument('--watch', action='store_true', help=watch)
     run.add_argument('--save', metavar='FILE', help='write what each capture left behind to FILE, FILE-2 ... (JSON)')
     run.add_argument('--report', metavar='FILE', help='write a page (HTML) of the capture that failed, or the last')
     run.add_argument('-m', dest='module', nargs=argparse.REMAINDER, metavar='...', help='run a module, as python -m')
@@ -165,10 +173,11 @@ class _Program:
 
 @dataclass
 class _Way:
-    """How it is run: with all frames of its errors, and with calls let through that would be refused."""
+    """How it is run: with all frames of its errors, with calls let through that would be refused, and watched."""
 
     whole: bool
     observe: bool
+    watch: bool
 
 
 def _run_given(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
@@ -183,8 +192,12 @@ def _run_given(parser: argparse.ArgumentParser, given: argparse.Namespace) -> in
             _say(f'{path!r} can not be written: {why}. Nothing was run.')
             return 2
     with _kept(given.save, given.report):
-        way = _Way(given.traceback == 'full', given.observe)
-        return _run(program, given.simulate, given.seed, given.devices, way)
+        way = _Way(given.traceback == 'full', given.observe, given.watch)
+        try:
+            return _run(program, given.simulate, given.seed, given.devices, way)
+        except Untraceable as missing:  # of --watch: what the script raises has been shown
+            _say(f'--watch is not possible here: {missing}. Nothing was run.')
+            return 2
 
 
 class _Wrong(Exception):
@@ -314,13 +327,15 @@ def _say(text: str) -> None:
 
 def _guarded(program: _Program, way: _Way) -> int:
     from capturekit.cli.observation import observed
+    from capturekit.cli.watching import watched
     from capturekit.guard import GUARD, watch
     from capturekit.model.counters import aloud
 
     tell_of_crashes()
     PROGRAM.clear()
     observing = observed() if way.observe else nullcontext()
-    with as_main(program.argv, program.folder), aloud(), watch(), observing, threads_shown(way.whole):
+    watching = watched() if way.watch else nullcontext()
+    with as_main(program.argv, program.folder), aloud(), watch(), watching, observing, threads_shown(way.whole):
         try:
             program.go()
             join_threads()

@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from capturekit.driver.call_notices import CallSource
 from capturekit.driver.cupti import Timing
+from capturekit.driver.elementwise import ElementwiseNodes
+from capturekit.driver.fused_nodes import FusingNodes
 from capturekit.driver.graph_edges import Rewiring
 from capturekit.driver.node_accesses import Accessing
 from capturekit.driver.node_reader import KINDS, NodeInfo, Reader
@@ -105,7 +108,7 @@ class StreamHandle:
         return (0, self.ptr)
 
 
-class CudaDevice(Accessing, Rewiring, Setting, Timing):
+class CudaDevice(Accessing, ElementwiseNodes, FusingNodes, Rewiring, Setting, Timing):
     """CUDA through cuda-bindings, with the methods of :class:`capturekit.simulated.device.machine.SimulatedDevice`."""
 
     def __init__(self, cupy: Any) -> None:
@@ -119,6 +122,8 @@ class CudaDevice(Accessing, Rewiring, Setting, Timing):
         self.spare_streams: dict[Any, list[Any]] = {}
         #: Kernels of capturekit's own, compiled once.
         self.kernels: dict[str, Any] = {}
+        self.fused: dict[tuple[str, ...], Any] = {}
+        self.fusing: list[float] = [0, 0.0]
         self._modes = [
             runtime.cudaStreamCaptureMode.cudaStreamCaptureModeGlobal,
             runtime.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal,
@@ -288,6 +293,10 @@ class CudaDevice(Accessing, Rewiring, Setting, Timing):
         edges = [rt.cudaGraphEdgeData() for _ in after] or None
         answer = begin(s, rt.cudaGraph_t(g), nodes, edges, len(after), self._modes[mode])
         self._ask(answer, 'streamBeginCaptureToGraph')
+
+    def can_continue(self) -> bool:
+        """Whether driver and cuda-bindings can capture into a graph that has nodes: from CUDA 12.3 on."""
+        return hasattr(self.rt, 'cudaStreamBeginCaptureToGraph') and self.driver_version() >= 12030
 
     def set_dependencies(self, s: int, after: Sequence[int]) -> None:
         """``cudaStreamUpdateCaptureDependencies``: set the nodes that a captured stream's next node comes after."""
@@ -462,6 +471,12 @@ class CudaDevice(Accessing, Rewiring, Setting, Timing):
             return []
         kernels = [kernel for graph in graphs for kernel in reader.kernels(graph)[0]]
         return [(kernel.name, *scalar) for kernel in kernels for scalar in kernel.scalars()]
+
+    def call_source(self) -> CallSource:
+        """Return who tells of the process's calls to CUDA. Raises Untraceable where CUPTI can't be had."""
+        from capturekit.driver.cupti_calls import cuda_calls  # only those who watch need it
+
+        return cuda_calls()
 
     def mem_get_info(self) -> tuple[int, int]:
         """Free and total bytes."""

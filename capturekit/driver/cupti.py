@@ -108,6 +108,11 @@ class Profiler:
         self.strangers = False
         self._callbacks = _Requested(self._give), _Completed(self._take), _Called(self._note)
 
+    @property
+    def library(self) -> Any:
+        """CUPTI's library."""
+        return self._cupti
+
     # -- called by CUPTI ----------------------------------------------------------------------------------------
 
     def _give(self, buffer: Any, size: Any, most: Any) -> None:

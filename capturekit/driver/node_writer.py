@@ -160,6 +160,18 @@ class Writer(CheckedCalls):
         params.args, params.extra = ctypes.cast(pointers, ctypes.POINTER(ctypes.c_void_p)), None
         self._call('cuGraphKernelNodeSetParams_v2', ctypes.c_void_p(node), ctypes.byref(params))
 
+    def put_function(
+        self, node: int, function: int, grid: Sequence[int], block: Sequence[int], args: Sequence[bytes]
+    ) -> None:
+        """``cuGraphKernelNodeSetParams`` with another function of the node's context."""
+        params, _name, _layout = self._params(node)
+        params.func, params.kern = function, None
+        params.grid, params.block, params.shared = tuple(grid), tuple(block), 0
+        buffers = [ctypes.create_string_buffer(data, len(data)) for data in args]
+        pointers = (ctypes.c_void_p * max(len(buffers), 1))(*(ctypes.addressof(one) for one in buffers))
+        params.args, params.extra = ctypes.cast(pointers, ctypes.POINTER(ctypes.c_void_p)), None
+        self._call('cuGraphKernelNodeSetParams_v2', ctypes.c_void_p(node), ctypes.byref(params))
+
     def set_memcpy(self, node: int, dst: int, src: int, nbytes: int) -> Change:
         """``cuGraphMemcpyNodeSetParams``; one-dimensional copies between linear memory."""
         copy = self.read('cuGraphMemcpyNodeGetParams', node, _Memcpy())

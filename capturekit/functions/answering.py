@@ -282,7 +282,8 @@ class Answering:
                 return self._keep(given, WatchedRun(None, rehearsal, written or '', result), fitted)
             if _is_forgiven(kind, written):
                 return result
-            reason = written or shape_of_change(before, args, given.is_array) or given_back(environment, result)
+            reason = written or shape_of_change(before, args, given.is_array)
+            reason = reason or given_back(environment, result, given.is_array)
         return self._keep(given, WatchedRun(environment, rehearsal, reason or '', result), fitted)
 
     def _watch(self, given: Given) -> Watch | None:
@@ -360,7 +361,9 @@ class Answering:
         drawn: list[Feed] = []
         reason = ''
         for gates in ('device', 'host') if len(variant.assumptions) <= CHAIN else ('host',):
-            recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options.pool)
+            recorder = VariantRecorder(
+                given.platform, self._fn, variant, gates, self._options.pool, fuse=self._options.fuse
+            )
             BUSY.depth += 1
             try:
                 begun = time.perf_counter()

@@ -6,11 +6,12 @@ Nothing is run for this. If the instructions do not show which attribute is read
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import CodeType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from capturekit.functions.understood import INSTRUCTIONS, OUT_OF_SIGHT
+from capturekit.model.class_layout import plain_attribute
 
 _GLOBALS_MADE = frozenset({'STORE_GLOBAL', 'DELETE_GLOBAL'})
 _GLOBALS_READ = frozenset({'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS'})
@@ -31,14 +32,33 @@ _LOADS_FROM = ('LOAD_ATTR', 'LOAD_METHOD', 'LOAD_SUPER', 'LOAD_ZERO_SUPER', 'LOA
 _ORDERS = {'ROT_TWO': 2, 'ROT_THREE': 3, 'ROT_FOUR': 4, 'DUP_TOP': 1, 'DUP_TOP_TWO': 2}
 _EMPTY = ('BUILD_LIST', 'BUILD_MAP', 'BUILD_SET')
 _CALLS = ('PRECALL',) if 'PRECALL' in dis.opmap else ('CALL', 'CALL_FUNCTION')
+_ANY_CALL = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 _NO_ARGUMENTS = ('PUSH_NULL', 'KW_NAMES', 'PRECALL', 'NOP', 'COPY_FREE_VARS')
 
 
 class NameGiven(NamedTuple):
-    """What gives ``getattr`` or its like the attribute's name: a text in the code, or the value of a variable."""
+    """What gives ``getattr`` or its like the attribute's name: a text in the code, or the value of a variable.
+
+    ``attribute``: the name is this attribute of the variable's value.
+    """
 
     is_variable: bool
     text: str
+    attribute: str | None = None
+
+    def value_in(self, variables: Mapping[str, Any]) -> Any:
+        """The name, or None if code may have to run to find it."""
+        if not self.is_variable:
+            return self.text
+        value = variables.get(self.text)
+        return value if self.attribute is None else plain_attribute(value, self.attribute)
+
+
+class _Loaded(NamedTuple):
+    """What loads the name that a call gets: an instruction, and the attribute that is taken of the value it loads."""
+
+    by: dis.Instruction
+    attribute: str | None = None
 
 
 class CodeNames(NamedTuple):
@@ -95,6 +115,8 @@ class _Names:
             if name in READERS and instruction.opname in _GLOBALS_READ:
                 self._called(code, instructions, number)
             self._named(instructions, number, name, line)
+        if _asks_numpy_for_the_time(code):
+            self._unknown('the time of day as a datetime64', line)
         unsaid = set(code.co_names) - met  # dis does not show how the code uses these names
         self.read |= unsaid
         self.attributes |= unsaid
@@ -119,6 +141,8 @@ class _Names:
             self.attributes.update(name.split('.')[1:])
         elif kind not in _LOCALS_MADE:
             self.attributes.add(name)
+            if name == 'acquire' and not _result_is_dropped(instructions[number + 1 :]):
+                self._unknown('the result of acquire, or a lock that it does not wait for,', line)
             if name in OUT_OF_SIGHT and kind != 'STORE_ATTR':
                 self._unknown(f'attribute {name}', line)
 
@@ -127,8 +151,9 @@ class _Names:
         call, name = _name_given(instructions, number)
         if call is None:
             self.everything = True
-        elif name is not None and (name.opname == 'LOAD_CONST' or _is_one(code, name.argval)):
-            self.sites[id(code), call.offset] = NameGiven(name.opname != 'LOAD_CONST', name.argval)
+        elif name is not None and (name.by.opname == 'LOAD_CONST' or _is_one(code, name.by.argval)):
+            is_variable = name.by.opname != 'LOAD_CONST'
+            self.sites[id(code), call.offset] = NameGiven(is_variable, name.by.argval, name.attribute)
 
     def _unknown(self, what: str, line: int) -> None:
         self.unknown = self.unknown or f'{what} at line {line}'
@@ -180,25 +205,24 @@ def _single(instruction: dis.Instruction) -> list[dis.Instruction]:
     return [instruction._replace(opname='LOAD_FAST', opcode=load, argval=name) for name in instruction.argval]
 
 
-def _name_given(
-    instructions: list[dis.Instruction], number: int
-) -> tuple[dis.Instruction | None, dis.Instruction | None]:
-    """The call of the function loaded there, if it is called at once, and the instruction that loads the name for it.
+def _name_given(instructions: list[dis.Instruction], number: int) -> tuple[dis.Instruction | None, _Loaded | None]:
+    """The call of the function loaded there, if it is called at once, and what loads the name for it.
 
-    The name is the second argument. It is None if it is neither a text in the code nor a variable. The stack is
-    followed from the function on: the second argument begins where there is one value more than the function and its
-    first argument.
+    The name is the second argument. It is None if it is neither a text in the code nor a variable or an attribute of a
+    variable. The stack is followed from the function on: the second argument begins where there is one value more than
+    the function and its first argument.
     """
     top = _effect(instructions[number])
     if instructions[number + 1].opname == 'PUSH_NULL':
         number, top = number + 1, top + 1
-    depth, name, certain, ends = top, None, True, False
-    joins: dict[int, tuple[int, dis.Instruction | None]] = {}  # where jumps lead: the depth there, and the name so far
+    depth, certain, ends = top, True, False
+    name: _Loaded | None = None
+    joins: dict[int, tuple[int, _Loaded | None]] = {}  # where jumps lead: the depth there, and the name so far
     for position, instruction in enumerate(instructions[number + 1 :], number + 1):
         kind = instruction.opname
         if instruction.offset in joins:
             depth, other = joins.pop(instruction.offset)
-            certain = certain and other is name
+            certain = certain and other == name
         elif ends:
             break  # only jumps from elsewhere lead here
         ends = kind in ('JUMP_FORWARD', 'JUMP')
@@ -218,10 +242,25 @@ def _name_given(
         if depth < top or (depth == top < before and kind != 'POP_TOP' and 'JUMP' not in kind):
             break
         if before == top + 1 and depth == top + 2:
-            name = instruction if _is_a_name(instruction) else None
+            name = _Loaded(instruction) if _is_a_name(instruction) else None
+        elif before == depth == top + 2 and name is not None and kind == 'LOAD_ATTR':
+            name = name._replace(attribute=instruction.argval) if _is_of_a_variable(name) else None
         elif name is None or (depth < top + 3 and 'JUMP' not in kind) or _may_change(name, kind):
             name = None  # it is computed, or the variable may have changed
     return None, None
+
+
+def _result_is_dropped(after: list[dis.Instruction]) -> bool:
+    """Whether what was loaded is called at once, without arguments, and nothing is made of the result."""
+    steps = [one for one in after[:4] if one.opname not in _NO_ARGUMENTS]
+    return [one.opname for one in steps[1:2]] == ['POP_TOP'] and steps[0].opname in _ANY_CALL and not steps[0].arg
+
+
+def _asks_numpy_for_the_time(code: CodeType) -> bool:
+    """Whether code makes a ``datetime64`` of the text 'now' or 'today', for which NumPy reads the clock."""
+    texts = [text for text in code.co_consts if type(text) is str]
+    of_numpy = 'datetime64' in code.co_names or any('datetime64' in text or 'M8' in text for text in texts)
+    return of_numpy and not {'now', 'today'}.isdisjoint(texts)
 
 
 def _only_adds(instruction: dis.Instruction) -> bool:
@@ -244,11 +283,16 @@ def _is_one(code: CodeType, variable: str) -> bool:
     return [*code.co_varnames, *code.co_cellvars, *code.co_freevars].count(variable) == 1
 
 
-def _may_change(name: dis.Instruction, kind: str) -> bool:
-    """Whether an instruction between the loading of the name and the call may change its variable."""
-    if name.opname.startswith('LOAD_FAST'):
+def _may_change(name: _Loaded, kind: str) -> bool:
+    """Whether an instruction between the loading of the name and the call may change its variable, or its attribute."""
+    if name.by.opname.startswith('LOAD_FAST') and name.attribute is None:
         return 'STORE_' in kind or 'DELETE_' in kind
-    return name.opname != 'LOAD_CONST' and kind != 'LOAD_CONST' and kind not in _VARIABLES
+    return name.by.opname != 'LOAD_CONST' and kind not in ('LOAD_CONST', 'PRECALL') and kind not in _VARIABLES
+
+
+def _is_of_a_variable(name: _Loaded) -> bool:
+    """Whether an attribute of it can be followed: it is a variable, and no attribute itself."""
+    return name.by.opname in _VARIABLES and name.attribute is None
 
 
 def _is_a_name(instruction: dis.Instruction) -> bool:

@@ -229,6 +229,7 @@ def graphed(
     pool: Any = None,
     pure: bool = False,
     check: bool | int = False,
+    fuse: bool = False,
 ) -> Graphed[P, R_co]: ...
 
 
@@ -243,6 +244,7 @@ def graphed(
     pool: Any = None,
     pure: bool = False,
     check: bool | int = False,
+    fuse: bool = False,
 ) -> Callable[[Callable[P, R_co]], Graphed[P, R_co]]: ...
 
 
@@ -256,6 +258,7 @@ def graphed(
     pool: Any = None,
     pure: bool = False,
     check: bool | int = False,
+    fuse: bool = False,
 ) -> Any:
     """Make a function of CuPy code launch a recorded graph of itself: ``@ck.graphed``.
 
@@ -285,6 +288,10 @@ def graphed(
             copies of the arrays among the arguments, and the results are compared. 0 and False: the environment
             variable CAPTUREKIT_CHECK gives n, when the function is decorated. Whole numbers have to be equal, floating
             point numbers may differ by rounding.
+        fuse: whether runs of elementwise kernels in the graphs become one kernel each, as by :meth:`Graph.fuse`.
+            Results are the same to the bit. The first launch of a variant is compared with the graph as it was
+            recorded; where a byte differs that one is used, and the logger ``capturekit`` says so, as a warning.
+            ``variant.fused`` is the report.
 
     Raises:
         TypeError, ValueError: an argument is not as described.
@@ -295,7 +302,7 @@ def graphed(
     """
     asked: dict[str, Any] = {
         'strict': strict, 'checks': checks, 'pieces': pieces, 'limit': limit, 'pool': pool, 'pure': pure,
-        'check': check,
+        'check': check, 'fuse': fuse,
     }  # fmt: skip
     if fn is None:
         return functools.partial(graphed, **asked)

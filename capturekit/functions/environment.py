@@ -68,11 +68,10 @@ class Environment:
         self._missing: list[tuple[Any, frozenset[str], str]] = []
         self._unfound = missing or []
         #: Objects all of whose attributes count, and their names in order; arrays, and their shapes and strides.
-        self._names = names or []
-        self._forms = forms or []
-        self._bases = bases or []
-        #: The containers that the run reached, by id: a call with one of them as an argument is of another kind.
-        self.reached: set[int] = set()
+        self._names, self._forms, self._bases = names or [], forms or [], bases or []
+        #: The containers that the run reached, by id (a call with one of them as an argument is of another kind); and
+        #: the objects that are compared by identity.
+        self.reached, self.known = set[int](), set[int]()
         #: The containers among the arguments that are compared by value, by id.
         self.own: dict[int, Any] = {}
         #: The changes that the run makes and that launches repeat, or None.
@@ -272,13 +271,13 @@ class Environment:
         rows, absent, cells, slots, slow = laid
         functions: dict[int, Any] = {}
         inner = _Insides()
-        reached: set[int] = set()
+        reached = set[int]()
         dictionaries = {id(value): get(value) for value, _, get, _ in self._objects}
         for entry in self.entries:
             if entry.kind == 'attribute':
                 entry.mapping = dictionaries.get(id(entry.holder), entry.mapping)
             value = entry.read()
-            _note_containers(entry.kept, value, reached)
+            _note_containers(entry.kept, value, reached, self.known)
             if self.carried is not None and difference(entry.kept, value) is not None:
                 slow.append(entry)  # the run has changed it, and no call has begun with the old value since
                 continue
@@ -302,9 +301,14 @@ class Environment:
                 slow.append(entry)
         self._rows, self._absent, self._cells, self._slots, self._slow = laid
         self._functions, self._sequences, self._numbers = list(functions.values()), inner.sequences, inner.numbers
-        grown = set[int]() if self.carried is None else self.carried.lists()
-        self.reached = reached | grown | {id(value) for value, _, _, _ in self._objects}
+        self._note_reached(reached)
         self._more = self._has_more()
+
+    def _note_reached(self, reached: set[int]) -> None:
+        """Add to the containers that entries hold those that grow, and the objects whose attributes are compared."""
+        grown = set[int]() if self.carried is None else self.carried.lists()
+        objects = {id(value) for value, _, _, _ in self._objects}
+        self.reached, self.known = reached | grown | objects, self.known | objects
 
     def _has_more(self) -> bool:
         """Whether there is anything to look at besides globals, functions and plain values."""
@@ -326,14 +330,16 @@ def _replaced(kept: Kept, value: Any, seen: set[tuple[int, int]]) -> bool:
     return any(_replaced(part, item, seen) for part, item in zip(kept.parts, items))
 
 
-def _note_containers(kept: Kept, value: Any, reached: set[int]) -> None:
-    """Add the ids of a container and of those that it holds, at any depth."""
+def _note_containers(kept: Kept, value: Any, reached: set[int], known: set[int]) -> None:
+    """Add the ids of a container and of those that it holds, at any depth; and those of objects to ``known``."""
+    if kept.kind == 'same':
+        known.add(id(value))
     if kept.kind in ('plain', 'same', 'method', 'carried') or id(value) in reached:
         return
     reached.add(id(value))
     contents = contents_of(value)
     for part, item in zip(kept.parts, attributes_of(value).values() if contents is None else contents[2]):
-        _note_containers(part, item, reached)
+        _note_containers(part, item, reached, known)
 
 
 class _Insides:

@@ -14,6 +14,8 @@ from capturekit.model.value_changes import difference
 
 #: The types of files whose position is asked, since only Python's own code answers for them.
 FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedRandom, io.FileIO, io.BytesIO, io.StringIO)
+#: Those of them whose contents are in memory.
+IN_MEMORY = (io.BytesIO, io.StringIO)
 #: Names through which code reads the state of a generator without drawing.
 STATE_NAMES = frozenset('getstate get_state state seed_seq bit_generator __getstate__ __reduce__ __reduce_ex__'.split())
 
@@ -31,6 +33,14 @@ def state_of(value: Any) -> Any:
     try:
         return value.tell() if value.seekable() else None
     except (OSError, ValueError) as error:  # closed, or being iterated over
+        return str(error)
+
+
+def held_by(value: Any) -> Any:
+    """What a file in memory holds, and its position."""
+    try:
+        return value.getvalue(), value.tell()
+    except ValueError as error:  # closed
         return str(error)
 
 

@@ -18,12 +18,14 @@ import numpy as np
 
 from capturekit.functions.binding import AsFunction
 from capturekit.functions.follow_time import FollowTime
-from capturekit.functions.hidden_state import FILES, is_in_state, random_types, state_of
+from capturekit.functions.handed_on import reads_unknown
+from capturekit.functions.hidden_state import FILES, IN_MEMORY, held_by, is_in_state, random_types, state_of
 from capturekit.functions.settings import Setting, setting_for
 from capturekit.functions.sights import (
     in_package,
     is_cupys,
     is_in_its_module,
+    is_iterator,
     is_logger,
     is_visible,
     is_whole,
@@ -40,6 +42,7 @@ from capturekit.functions.understood import (
     OUT_OF_SIGHT,
     SPECIAL,
     home,
+    owner_of,
 )
 from capturekit.functions.watched_value import WatchedValue, of_this_thread, read_attribute, read_unguarded
 from capturekit.guard import GUARD
@@ -104,6 +107,8 @@ class Holders:
         self._suspended: dict[int, tuple[FrameType, str]] = {}
         self._kept = 0
         self._at = ''
+        #: The value that is watched under a name of its own, as code calls it.
+        self._named: Any = None
         self._far = False
         #: The names that code looks up in classes.
         self._sought: dict[tuple[int, str], type] = {}
@@ -132,7 +137,7 @@ class Holders:
         if value is MISSING:
             return entry
         before, self._at = self._at, entry.where()
-        asks = self._asks_all
+        asks, self._named = self._asks_all, value
         if kind == 'function' and key == '__code__':
             entry.kept = Kept('same', value)
         else:
@@ -172,6 +177,8 @@ class Holders:
             self._asks_all = True
         if cls is FunctionType:
             self._know(value)
+        if value is not self._named and reads_unknown(value):
+            self._unwatchable.append(f'{self._at} is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')
         if not self._is_array(value):
             self._pending.append(value)
 
@@ -200,7 +207,10 @@ class Holders:
                 if not among(cls, FILES):
                     get = functools.partial(is_in_state, value, kept)
                     self._watch('draws', value, '', True, (f'{self._at}: its state as it was', ''), None, get)
-        elif _is_iterator(cls):
+            if among(cls, IN_MEMORY):
+                where = f'{self._at}: what it holds', ''
+                self._watch('contents', value, '', held_by(value), where, None, functools.partial(held_by, value))
+        elif is_iterator(cls):
             self._unwatchable.append(f"{self._at} is or holds {a(cls)}: what is left in it can't be compared")
         elif cls is contextvars.ContextVar:
             self._watch_state(f'{self._at}: its value', functools.partial(_value_of, value))
@@ -356,7 +366,7 @@ class Holders:
 
     def _attribute(self, holder: Holder, name: str, value: Any) -> None:
         if holder.kind == 'module' and not holder.owned:
-            if among(type(value), FILES):
+            if among(type(value), FILES) and not (name == 'stdin' and among(type(value), IN_MEMORY)):
                 return
             value = GUARD.installation.behind(value)
         where = ('attribute', self._of(holder))
@@ -479,16 +489,9 @@ def a(cls: type) -> str:
 
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
 _UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType)
+_UNSEEN = 'which code written in C may call: what that reads is not known'
 _METHODS_BY_NAME = frozenset(name.partition('.')[2] for name in METHODS_BY_NAME)
 _READ_ALL = (getattr, setattr, hasattr, delattr, vars, dir)
-
-
-def _is_iterator(cls: type) -> bool:
-    """True for iterators written in C, whose position can't be read."""
-    for base in bases_of(cls):
-        if '__next__' in dictionary_of_class(base):
-            return type(dictionary_of_class(base)['__next__']) is types.WrapperDescriptorType
-    return False
 
 
 def never(value: object) -> bool:

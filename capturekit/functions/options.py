@@ -16,6 +16,7 @@ class Options(NamedTuple):
     pool: Any = None
     pure: bool = False
     check: int = 0
+    fuse: bool = False
 
     @property
     def later(self) -> bool:
@@ -32,6 +33,8 @@ def options_of(given: dict[str, Any]) -> Options:
         raise TypeError('strict and pieces must be True or False')
     if not isinstance(found.pure, bool):
         raise TypeError(f'pure must be True or False, got {found.pure!r}')
+    if not isinstance(found.fuse, bool):
+        raise TypeError(f'fuse must be True or False, got {found.fuse!r}')
     if isinstance(found.limit, bool) or not isinstance(found.limit, int):
         raise TypeError(f'limit must be a whole number, got {found.limit!r}')
     if found.limit < 1:

@@ -80,6 +80,14 @@ def is_pythons(module: str) -> bool:
     return module.partition('.')[0] in sys.stdlib_module_names or module.partition('.')[0] in ('numpy', 'scipy')
 
 
+def is_iterator(cls: type) -> bool:
+    """True for iterators written in C, whose position can't be read."""
+    for base in bases_of(cls):
+        if '__next__' in dictionary_of_class(base):
+            return type(dictionary_of_class(base)['__next__']) is types.WrapperDescriptorType
+    return False
+
+
 _LOGGER = ('logging', 'Logger')
 
 

@@ -28,10 +28,19 @@ PACKAGES = _set('cupy cupyx cupy_backends capturekit numpy scipy cuda')
 OUTSIDE = {
     'numpy': _set(
         'load loadtxt genfromtxt fromfile fromregex memmap geterr geterrcall seterr seterrcall getbufsize setbufsize '
-        'get_printoptions set_printoptions array2string array_repr array_str base_repr printoptions save savez savetxt'
+        'get_printoptions set_printoptions array2string array_repr array_str base_repr printoptions save savez savetxt '
+        'open_memmap'
     ),
     'cupy': _set('load loadtxt genfromtxt fromfile get_printoptions set_printoptions'),
 }
+
+#: Modules of NumPy whose functions all read files; and those whose functions read the options for printing.
+OF_FILES = _set('numpy._core.memmap numpy.core.memmap numpy.lib.format numpy.lib._format_impl numpy.lib._datasource')
+OF_PRINTING = _set('numpy._core.arrayprint numpy.core.arrayprint')
+#: Functions of ``traceback`` that read who called the function.
+OF_CALLERS = _set('extract_stack format_stack print_stack walk_stack')
+#: Functions of ``logging`` that give back a logger, or tell its settings.
+OF_LOGGERS = _set('getLogger isEnabledFor getEffectiveLevel hasHandlers')
 
 _STATES = _set(
     'memGetInfo used_bytes free_bytes total_bytes n_free_blocks get_limit get_curr_size get_curr_memsize show_info '
@@ -144,7 +153,7 @@ WHOLE = _set('logging warnings traceback abc _abc _py_abc enum linecache _weakre
 OUT_OF_SIGHT = _set(
     '__globals__ __builtins__ __closure__ cell_contents __subclasses__ gi_frame cr_frame ag_frame tb_frame f_back '
     'f_locals f_globals f_builtins __weakref__ gi_yieldfrom device_ptr __cuda_array_interface__ __dlpack__ toDlpack '
-    '__array_interface__'
+    '__array_interface__ ctypes'
 )
 #: The same, unless an object of the user has an attribute of that name: otherwise only arrays have it.
 OF_ARRAYS = _set('ptr owndata base')
@@ -185,7 +194,7 @@ CONSTANT_NAMES = _set(
     '_thread.lock _thread.RLock re.Pattern builtins.object _cython_function_or_method cython_function_or_method '
     'builtins.NotImplementedType datetime.timezone datetime.time datetime.datetime operator.itemgetter _struct.Struct '
     'numpy.finfo numpy.iinfo numpy._ArrayFunctionDispatcher collections._tuplegetter operator.attrgetter '
-    '_collections._tuplegetter operator.methodcaller _abc._abc_data typing.TypeVar typing.ParamSpec'
+    '_collections._tuplegetter operator.methodcaller _abc._abc_data typing.TypeVar typing.ParamSpec uarray._Function'
 )
 
 #: Instructions that are understood, of Python 3.10 to 3.14. Those of 3.14's template strings are not.

@@ -12,6 +12,7 @@ from capturekit.functions.fences import Fences
 from capturekit.functions.number_arguments import NumberSlots, names_of_positions
 from capturekit.functions.places import block_like, places_of, same_array, spans
 from capturekit.functions.recordable import (
+    found_again,
     host_arrays,
     must_be_same,
     must_leave_nothing,
@@ -47,13 +48,21 @@ class VariantRecorder:
     """
 
     def __init__(
-        self, platform: Platform, fn: Callable[..., Any], variant: Variant, gates: str, pool: Any, aim: bool = True
+        self,
+        platform: Platform,
+        fn: Callable[..., Any],
+        variant: Variant,
+        gates: str,
+        pool: Any,
+        aim: bool = True,
+        fuse: bool = False,
     ) -> None:
         self.platform = platform
         self.fn = fn
         self.variant = variant
         self.pool = pool
         self.gates = gates
+        self.fuse = fuse
         self.places: list[Any] = []
         self.results: list[Result] = []
         self.blocks: list[Any] = []
@@ -97,9 +106,11 @@ class VariantRecorder:
             self._must_be_whole(live, capture.graph)
             if self.slots is not None:
                 self.slots.ended()
+            if self.fuse:
+                self._fuse(capture.graph, leaves)
             if self.aims and not self._can_aim(capture.graph):
                 capture.graph.close()
-                again = VariantRecorder(self.platform, self.fn, self.variant, self.gates, self.pool, aim=False)
+                again = VariantRecorder(self.platform, self.fn, self.variant, self.gates, self.pool, False, self.fuse)
                 return again.record(given, pieces)
             return self._first_call(capture.graph, live, leaves, stream)
         except BaseException:
@@ -107,6 +118,11 @@ class VariantRecorder:
                 self._take_back(live, stream)
                 self.drawn = list(live.drawn)
             raise
+
+    def _fuse(self, graph: Graph, leaves: Sequence[Any]) -> None:
+        assert self.ports is not None
+        written = [extent(one) for one in (*leaves, self.ports.state) if one.size]
+        self.variant.fused = graph._fuse_for_calls(written)
 
     def _wait_for_others(self) -> None:
         """Wait for the device if parts of the call run while it is recorded, so that they come after earlier work.
@@ -194,9 +210,11 @@ class VariantRecorder:
         memory = live.memory
         cupy = self.platform.cupy
         assert memory is not None and self.ports is not None
-        held = self.variant.held
+        is_array = only_arrays(cupy)
+        objects = held_in(take_apart(packed(result), is_array, opaque, name='the result')[1])
+        held = found_again(self.variant.held, objects)
         known_object = lambda value: opaque(value) and any(value is one for one in held)  # noqa: E731
-        arrays, self.form = take_apart(packed(result), only_arrays(cupy), known_object, name='the result')
+        arrays, self.form = take_apart(packed(result), is_array, known_object, name='the result')
         must_be_same(self.variant.values, result, cupy)
         must_leave_nothing(live)
         for value in held_in(self.form):

@@ -14,6 +14,7 @@ import decimal
 import enum
 import functools
 import gc
+import logging
 import os
 import sys
 import types
@@ -33,7 +34,17 @@ from capturekit.functions.holders import never
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
 from capturekit.functions.settings import ROUTINES, routines_now, settings_now
 from capturekit.functions.sights import is_cupys
-from capturekit.functions.understood import BY_ADDRESS, OUTSIDE, WHOLE, owner_of, reads
+from capturekit.functions.understood import (
+    BY_ADDRESS,
+    OF_CALLERS,
+    OF_FILES,
+    OF_LOGGERS,
+    OF_PRINTING,
+    OUTSIDE,
+    WHOLE,
+    owner_of,
+    reads,
+)
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among, attributes_of, is_dataclass
 from capturekit.model.kept_values import IsArray, Keeper, contents_of
@@ -240,9 +251,7 @@ class Watch(CodeMet):
             self._asking[id(code)] = code
             self._sites |= names_of(code).sites
         given = self._sites.get((id(code), frame.f_lasti))
-        name: Any = None
-        if given is not None:
-            name = frame.f_locals.get(given.text) if given.is_variable else given.text
+        name = None if given is None else given.value_in(frame.f_locals)
         if type(name) is not str:
             self._name((), (), True)
             self._settle()
@@ -268,17 +277,15 @@ class Watch(CodeMet):
         if not module:
             top = str(frame.f_globals.get('__name__', '')).partition('.')[0]
             top = 'cupy' if is_cupys(top) else top
-            if name in OUTSIDE.get(top, ()) and asked_by_user(frame.f_back, self._skip):
-                self._doubt(frame, f'calls {top}.{name}')
+            self._package(frame, top, name)
             return
         top = module.partition('.')[0]
         self._waits = self._waits or top in _OF_THREADS
         if (module, name) in self._calls and name != 'seed':
             return
         if top in WHOLE:
-            if name in ('__instancecheck__', '__subclasscheck__') and asked_by_user(frame.f_back, self._skip):
-                self._watch_state('the registered subclasses of abstract classes', abc.get_cache_token)
-                self._calls.add((module, name))
+            if name in _ASKED_OF_WHOLE.get(top, ()) and asked_by_user(frame.f_back, self._skip):
+                self._asked_of_whole(frame, module, name)
             return
         if not asked_by_user(frame.f_back, self._skip):
             return
@@ -296,6 +303,33 @@ class Watch(CodeMet):
         elif module in ('copy', 'dataclasses', 'copyreg'):
             self._name((), (), True)
             self._settle()
+
+    def _package(self, frame: FrameType, top: str, name: str) -> None:
+        """Note what a function of a package that is understood as a whole reads besides its arguments."""
+        if name == '__ua_function__':  # which one is called may be set anew at any time
+            self._doubt(frame, 'calls a function of SciPy by its backend')
+            return
+        inside = frame.f_globals.get('__name__')
+        if name not in OUTSIDE.get(top, ()) and inside not in OF_FILES and inside not in OF_PRINTING:
+            return
+        if not asked_by_user(frame.f_back, self._skip):
+            return
+        if name not in OUTSIDE.get(top, ()) and inside in OF_PRINTING:
+            self._watch_state("NumPy's options for printing", np.get_printoptions)
+        else:
+            self._doubt(frame, f'calls {top}.{name}')
+
+    def _asked_of_whole(self, frame: FrameType, module: str, name: str) -> None:
+        """Note what the user's code asks a module for that is otherwise skipped as a whole."""
+        if name in OF_LOGGERS:
+            here = frame.f_locals
+            self._meet(here['self'] if 'self' in here else logging.getLogger(here.get('name')))
+            self._settle()
+        elif module == 'linecache' or name in OF_CALLERS:
+            self._doubt(frame, f'calls {module}.{name}')
+        else:
+            self._watch_state('the registered subclasses of abstract classes', abc.get_cache_token)
+            self._calls.add((module, name))
 
     def _dispatched(self, dispatch: Any) -> None:
         """Watch which functions are registered for which types (``functools.singledispatch``)."""
@@ -411,6 +445,14 @@ class Watch(CodeMet):
             self._meet(value)
 
 
+_ABSTRACT = frozenset({'__instancecheck__', '__subclasscheck__'})
+#: What code may ask modules for that are otherwise skipped as a whole.
+_ASKED_OF_WHOLE = {
+    **dict.fromkeys(('abc', '_abc', '_py_abc', 'enum', '_weakrefset'), _ABSTRACT),
+    'linecache': frozenset({'getline', 'getlines', 'checkcache', 'updatecache', 'lazycache'}),
+    'traceback': OF_CALLERS,
+    'logging': OF_LOGGERS,
+}
 _PLAIN = (list, tuple, dict, set, frozenset, np.ndarray, slice)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.code_met import CodeMet
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
+from capturekit.functions.handed_on import handed_on
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
 from capturekit.functions.holders import Holder, a
 from capturekit.functions.state_changes import StateChanges
@@ -39,7 +41,7 @@ def finish(watch: CodeMet, carries: bool = False) -> Environment:
     elif watch._failure is not None:
         watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
     _aliases(watch)
-    watch._unwatchable += changes.times_that_count()
+    watch._unwatchable += [*changes.times_that_count(), *_handed_on(watch)]
     name = watch._of_arrays()
     if name is not None:
         watch._unwatchable.append(f'the function asks an array for {name}, which is another at each call')
@@ -66,6 +68,11 @@ def finish(watch: CodeMet, carries: bool = False) -> Environment:
     environment.by_identity = bool(watch._identities) or carried is not None
     _let_go(watch)
     return environment
+
+
+def _handed_on(watch: CodeMet) -> Iterator[str]:
+    codes = [code for code, foreign in watch._codes.values() if not foreign]
+    return handed_on(watch._entries.values(), codes, watch._strings)
 
 
 def _objects_of(watch: CodeMet) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
@@ -116,7 +123,7 @@ def _itself(value: Any) -> Any:
     return value
 
 
-def given_back(environment: Environment, result: Any) -> str | None:
+def given_back(environment: Environment, result: Any, is_array: Callable[[Any], bool]) -> str | None:
     """Say which container in a result the run did not make itself: a recording would return a copy of it."""
     todo, seen = [result], set()
     placed = [] if environment.carried is None else environment.carried.tuples
@@ -134,10 +141,15 @@ def given_back(environment: Environment, result: Any) -> str | None:
             return f'the result is or holds {a(type(value))} that is not made by the function'
         if not environment.times.isdisjoint(attributes_of(value)):
             return f'the result is or holds {a(type(value))}, which keeps the time of a clock'
+        if id(value) in environment.known or is_array(value):
+            continue
         todo += [] if contents is None else contents[2]
-        if is_dataclass(type(value)):
+        if not issubclass(type(value), _NOT_LOOKED_INTO):
             todo += attributes_of(value).values()
     return None
+
+
+_NOT_LOOKED_INTO = (type, types.ModuleType, types.FunctionType)
 
 
 def _no_dictionary(value: object) -> None:
@@ -196,7 +208,7 @@ def _written(watch: CodeMet, changes: StateChanges | None) -> str | None:
         if (array.shape, array.strides) != form:
             return f'the function makes the shape of an array {array.shape} that was {form[0]}'
     for entry in watch._entries.values():
-        if entry.kind == 'draws':
+        if entry.kind in ('draws', 'contents'):
             continue  # reported below
         value = entry.read()
         found = difference(entry.kept, value)

@@ -25,8 +25,8 @@ from capturekit.analysis.verify import Verification, verify
 from capturekit.driver.cuda import Platform, stream_handle
 from capturekit.graph.closed import closed
 from capturekit.graph.edit import Lent, NodeNames
+from capturekit.graph.fuse import Fusable
 from capturekit.graph.measure import Measurable
-from capturekit.graph.relane import Relanable
 from capturekit.launch.at_exit import close_at_end
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.plan import Part, Plan
@@ -56,7 +56,7 @@ def _refuse() -> None:
     raise closed('Graph.launch()')
 
 
-class Graph(Relanable, Measurable):
+class Graph(Fusable, Measurable):
     """The graph that a capture made. It has no public constructor: ``with ck.capture() as cap: ...`` makes
     ``cap.graph``.
 
@@ -70,6 +70,7 @@ class Graph(Relanable, Measurable):
         '_counted': None,
         '_current': None,
         '_device': None,
+        '_fused': None,
         '_index': None,
         '_inside': None,
         '_lease': None,
@@ -141,7 +142,7 @@ class Graph(Relanable, Measurable):
         self._plan = plan
         self._by_name = self.counted = 0
         self._names = NodeNames()
-        self._index = self._new_edges = None
+        self._index = self._new_edges = self._fused = None
         self._counted = lambda: 0
         self.launch, self._shut = self._launcher(launch) if plan is None or plan.plain else self._planned()
         self._made = made
@@ -408,7 +409,7 @@ class Graph(Relanable, Measurable):
             return self._look_in()
 
     def _look_in(self) -> Look:
-        return Look(self._device, self._parts(), self.recording.spans, self._memory)
+        return self._with_members(Look(self._device, self._parts(), self.recording.spans, self._memory))
 
     def _parts(self) -> list[Part]:
         return [Part(self._made.graph)] if self._plan is None else self._plan.parts
@@ -470,7 +471,7 @@ class Graph(Relanable, Measurable):
         self._shut()
         old = self._device.exchange_thread_mode(Mode.RELAXED)
         try:
-            self._made = self._new_edges = None
+            self._made = self._new_edges = self._fused = None
             with self._inside(), self._lease:
                 if self._plan is not None:
                     self._plan.close()

@@ -19,15 +19,24 @@ from capturekit.model.counted import counted
 
 
 class FirstLaunch:
-    """One launch that is compared. ``recorded`` is the graph as it was; ``ranges`` hold all that a launch may write."""
+    """One launch that is compared. ``recorded`` is the graph as it was; ``ranges`` hold all that a launch may write.
+
+    ``again``: a launch also writes arrays that are not known, so that where they differ the graph as it was runs again.
+    """
 
     def __init__(
-        self, platform: Platform, recorded: ExecutableGraph, ranges: Sequence[tuple[int, int]], blocks: MemoryBlocks
+        self,
+        platform: Platform,
+        recorded: ExecutableGraph,
+        ranges: Sequence[tuple[int, int]],
+        blocks: MemoryBlocks,
+        again: bool = False,
     ) -> None:
         self._platform = platform
         self.recorded = recorded
         self._ranges = ranges
         self._blocks = blocks
+        self._again = again
 
     def run(self, executable: int, stream: int) -> str:
         """Launch both on a stream, and wait for it.
@@ -53,8 +62,11 @@ class FirstLaunch:
         if not any(apart):
             self._platform.device.stream_synchronize(stream)  # the old executable graph may go now
             return ''
-        for view, result in zip(views, results):
-            view[...] = result
+        for view, old, result in zip(views, before, results):
+            view[...] = old if self._again else result
+        if self._again:
+            launch(self.recorded.graphExec, stream)
+            self._platform.device.stream_synchronize(stream)
         first = next(number for number, count in enumerate(apart) if count)
         low, high = self._ranges[first]
         return f'{counted(sum(apart), "byte")} differ, the first in {self._blocks.words(low, high - low)}'

@@ -29,7 +29,7 @@ from capturekit.graph.update import Updatable
 from capturekit.launch.plan import Part, Plan
 from capturekit.model.cleanup import GARBAGE
 from capturekit.model.dag import Order
-from capturekit.model.errors import ClosedError, CudaCallError
+from capturekit.model.errors import CudaCallError
 from capturekit.model.source_line import here
 
 if TYPE_CHECKING:
@@ -106,6 +106,15 @@ class Relanable(Rebindable, Updatable):
     _parts: Callable[[], list[Part]]
     launch: Callable[..., None]
 
+    def _check_changeable(self, call: str, report: object, instead: str) -> None:
+        """Raise if ``report`` is not a bool, or if nothing can be changed in this graph. The caller holds the lock."""
+        if not isinstance(report, bool):
+            raise TypeError(f'report is True or False, got {report!r}')
+        if self._made is None:
+            raise closed(call)
+        if getattr(self.launch, '__qualname__', '') != 'Graph.launch':
+            raise _failure(call, 'It is the graph of a graphed function, which calls alone launch.', instead)
+
     def relane(self, *, report: bool = False) -> Relaned:
         """Let the graph have the edges that its data needs, and no others; ``print(graph.relane())`` tells which.
 
@@ -134,16 +143,8 @@ class Relanable(Rebindable, Updatable):
         Threads: calls take turns. Streams: nothing is launched; launches under way are not affected. Some 200
         microseconds for each node.
         """
-        if not isinstance(report, bool):
-            raise TypeError(f'report is True or False, got {report!r}')
         with self._lock:
-            if self._made is None:
-                raise ClosedError(
-                    _CALL, location=here(), rule='It was closed.', remedy='Record again, or close it later.'
-                )
-            if getattr(self.launch, '__qualname__', '') != 'Graph.launch':
-                rule = 'It is the graph of a graphed function, which calls alone launch.'
-                raise _failure(_CALL, rule, 'Record the work in a ck.capture() block.')
+            self._check_changeable(_CALL, report, 'Record the work in a ck.capture() block.')
             GARBAGE.hold()  # it would look through all that is made for each node, again and again
             try:
                 with self._relaxed():

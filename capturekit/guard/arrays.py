@@ -154,10 +154,10 @@ class Arrays:
             self.verdicts.check(mine)
             if hasattr(obj, '__cuda_array_interface__'):
                 return original(self.exchange.exchanged(mine, obj), *args, **kwargs)
-            if _holds_arrays(obj, self.state.platform.cupy.ndarray):
+            if _holds_arrays(obj, kind):
                 flat = list(_flat(obj))
-                if _by_table(flat, getattr(flat[0], 'dtype', None), self.state.platform.cupy.ndarray):
-                    raise _table_refused('cupy.array()', flat, 'Use `cp.stack`, of eight at most at a time')
+                if _by_table(flat, getattr(flat[0], 'dtype', None), kind) and _nested_shape(obj) is not None:
+                    obj = self._of_arrays(flat, obj)
                 return original(obj, *args, **kwargs)
             if _is_scalar(obj):
                 return original(obj, *args, **kwargs)
@@ -193,7 +193,8 @@ class Arrays:
     ) -> Any:  # fmt: skip
         """Concatenate arrays.
 
-        For many small ones CuPy copies their addresses from the host for one kernel, which no graph can hold.
+        For many small ones CuPy copies their addresses from the host for one kernel, which no graph can hold. So these
+        are joined a few at a time, which gives the same values.
         """
         mine = self.state.mine()
         arrays = list(tup) if isinstance(tup, (list, tuple)) else tup
@@ -203,16 +204,20 @@ class Arrays:
         wanted = out.dtype if isinstance(out, kind) else arrays[0].dtype if dtype is None else numpy.dtype(dtype)
         if not _by_table(arrays, wanted, kind):
             return original(tup, axis, out, dtype, casting)
-        if mine.strict:
-            words = f'Join {_JOINED} at most at a time, or record with `strict=False`, which does that'
-            raise _table_refused('cupy.concatenate()', arrays, words)
+        if mine.memory is None:
+            raise _table_refused('cupy.concatenate()', arrays)
         with self.state.lock:
             text = f'{counted(len(arrays), "array")} are joined {_JOINED} at a time'
-            mine.note('adapted', self.lanes.current_lane(mine), text, here())
+            mine.note('note' if mine.strict else 'adapted', self.lanes.current_lane(mine), text, here())
         while len(arrays) > _JOINED:
             groups = range(0, len(arrays), _JOINED)
             arrays = [original(arrays[n : n + _JOINED], axis, None, dtype, casting) for n in groups]
         return original(arrays, axis, out, dtype, casting)
+
+    def _of_arrays(self, flat: list[Any], obj: Any) -> Any:
+        """Join the arrays in a nested list, as ``cupy.array`` does."""
+        original = self.state.installation.originals['cupy._core.concatenate_method']
+        return self.arrays_joined(original, [one.reshape(-1) for one in flat], 0).reshape(_nested_shape(obj))
 
     def constant(self, live: Live, make: Callable[[], Any], call: str) -> Any:
         """Upload a host value on a separate stream and wait for it. The graph keeps its memory."""
@@ -295,14 +300,23 @@ def _by_table(arrays: list[Any], dtype: Any, kind: Any) -> bool:
     return sum(int(one.nbytes) for one in arrays) < _SMALL * len(arrays)
 
 
-def _table_refused(call: str, arrays: list[Any], instead: str) -> errors.UnsupportedCallError:
+def _nested_shape(obj: Any) -> tuple[int, ...] | None:
+    """The shape of what ``cupy.array`` makes of a nested list of arrays; None where the arrays do not fit together."""
+    if not isinstance(obj, (list, tuple)):
+        return tuple(obj.shape)
+    shapes = {_nested_shape(part) for part in obj}
+    shape = shapes.pop() if len(shapes) == 1 else None
+    return None if shape is None else (len(obj), *shape)
+
+
+def _table_refused(call: str, arrays: list[Any]) -> errors.UnsupportedCallError:
     return errors.UnsupportedCallError(
         call,
         location=here(),
         rule=f'CuPy joins {len(arrays)} small arrays of one dtype with one kernel, and copies a table of their '
         'addresses from the host for it: no such copy can be recorded.',
-        remedy=f'{instead}; or write each array into its part of one: `out = cp.empty(shape, dtype)`, '
-        '`out[:, n : n + k] = x`.',
+        remedy=f'Join {_JOINED} at most at a time; or write each array into its part of one: '
+        '`out = cp.empty(shape, dtype)`, `out[:, n : n + k] = x`.',
         cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 from capturekit.driver.node_accesses import Access, Touched, linear, overlap
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.open_capture import Live
-from capturekit.guard.parts import Parts, decided_here
+from capturekit.guard.parts import INSIDE, Parts, decided_here, unfit_kind
 from capturekit.guard.state import State
 from capturekit.launch.condition_kernel import KERNEL, decide
 from capturekit.launch.plan import Part
@@ -24,9 +24,6 @@ from capturekit.model import errors
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import Code
 from capturekit.model.source_line import Place, here
-
-#: The kinds of nodes that a body can hold.
-_INSIDE = frozenset({'kernel', 'memcpy', 'memset', 'empty', 'graph', 'conditional'})
 
 
 @dataclass(eq=False)
@@ -124,7 +121,7 @@ class Bodies:
         decision.before = self._one_line(live, at)  # this shows work on other lanes since then, too
         self._nothing_between(live, decision, at)
         with self.state.inside():
-            self._suspend(live, decision.graph)
+            self.suspend(live, decision.graph)
             device.begin_capture_to(live.origin.ptr, decision.bodies[number], live.capture.mode)
         decision.inside = number
         live.decisions.open.append(decision)
@@ -146,10 +143,11 @@ class Bodies:
                 remedy='Put it before the decision, after it, or into a branch.',
             )
 
-    def _suspend(self, live: Live, graph: int) -> None:
-        """End the driver's capture; the graph will continue after the node."""
-        self._number(live, graph)
-        live.platform.device.end_capture(live.origin.ptr)
+    def suspend(self, live: Live, graph: int) -> None:
+        """End the driver's capture; the graph will be continued."""
+        with self.state.inside():
+            self._number(live, graph)
+            live.platform.device.end_capture(live.origin.ptr)
         with self.state.lock:
             live.parts.past.append(live.capture)
             self.state.ledger.end(live.capture)
@@ -209,17 +207,29 @@ class Bodies:
 
     @staticmethod
     def _unfit(live: Live, body: int, at: Place | None) -> errors.CaptureError | None:
-        device = live.platform.device
-        for info in device.node_infos(body):
-            if info.kind not in _INSIDE:
-                return errors.UnsupportedCallError(
-                    f'A {info.kind} node in the body of a conditional node',
-                    location=at,
-                    rule=f'A body holds {", ".join(sorted(_INSIDE))} nodes.',
-                    remedy='Do that before the decision, or after it.',
-                    cuda_error=Code.cudaErrorNotSupported.name,
-                )
-        return None
+        kind = unfit_kind(live.platform.device, body)
+        if kind is None:
+            return None
+        return errors.UnsupportedCallError(
+            f'A {kind} node in the body of a conditional node',
+            location=at,
+            rule=f'A body holds {", ".join(sorted(INSIDE))} nodes.',
+            remedy='Do that before the decision, or after it.',
+            cuda_error=Code.cudaErrorNotSupported.name,
+        )
+
+    def no_memory_in_body(self, live: Live) -> None:
+        """Raise an error if the body of a decision is being recorded, because it can't hold a library's allocation."""
+        if live.decisions.open:
+            decision = live.decisions.open[-1]
+            raise errors.UnsupportedCallError(
+                'A call of a library that allocates memory itself',
+                location=here(),
+                rule=f'The body of `{decision.decides}` (at {decision.at}) can not hold the nodes that allocate and '
+                'free it: cuSOLVER always makes some, cuBLAS does for batches of matrices.',
+                remedy='Call it before the decision, or after it.',
+                cuda_error=Code.cudaErrorInvalidValue.name,
+            )
 
     def not_in_body(self, live: Live | None, what: str, remedy: str) -> None:
         """Raise an error if the body of a decision is being recorded, because it can't hold this."""

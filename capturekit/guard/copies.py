@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.state import State
 from capturekit.guard.stream_work import StreamWork
@@ -68,12 +70,30 @@ class Copies:
             return original(pointer, *args, **kwargs)
         return self.work.on_stream(_O.WORK, call, stream.ptr, lambda: original(pointer, *args, **kwargs))
 
+    def texture_copy(self, call: str, original: Callable[..., Any], array: Any, other: Any, stream: Any = None) -> Any:
+        """``CUDAarray.copy_from`` and ``copy_to``: copies on the current stream, or on the one that is given.
+
+        CUDA crashes when it instantiates a graph that copies from or to a CUDA array which is gone: the graph keeps it.
+        """
+        mine = self.state.mine()
+        if mine is not None:
+            where = stream if stream is not None else self.state.platform.cupy.cuda.get_current_stream()
+            if isinstance(other, np.ndarray) and self.state.ledger.lane(where.ptr) is not None:
+                self._refuse_host_copy(call, where.ptr)
+            if mine.memory is not None:
+                mine.memory.keep((array, other))
+        if stream is None:
+            return original(array, other)
+        return self.work.on_stream(_O.WORK, call, stream.ptr, lambda: original(array, other, stream))
+
     def _refuse_host_copy(self, call: str, ptr: int) -> None:
         """Refuse a copy between host and device, with the line and the reason, which CuPy's error lacks."""
         rules = {
             'copy_to_host_async': 'host-read',
             'copy_from_host_async': 'host-write',
             'copy_from_async': 'host-write',
+            'CUDAarray.copy_to': 'host-read',
+            'CUDAarray.copy_from': 'host-write',
         }
         rule = next((RULES[name] for part, name in rules.items() if part in call), None)
         if rule is not None:

@@ -21,6 +21,7 @@ _GIVEN_THEIR_NAME = (
     'curand_draw',
     'unsafe',
     'pointer_',
+    'texture_',
     'pool_free',
     'pool_malloc',
     'runtime_work',
@@ -29,6 +30,7 @@ _GIVEN_THEIR_NAME = (
     'collective',
     'thread_fed',
     'communicator',
+    'plan_made',
 )
 
 
@@ -95,6 +97,7 @@ SEAMS = (
     'cupyx.scipy.sparse.linalg.spsolve',
     'cupyx.scipy.sparse.linalg.spsolve_triangular',
     'cupyx.scipy.sparse.linalg.lsqr',
+    'cupyx._texture.affine_transformation',
     *(
         f'cupyx.cusparse.{name}'
         for name in (
@@ -236,6 +239,23 @@ ENTRIES: tuple[Entry, ...] = (
     *(
         Entry(name.rpartition('.')[0], name.rpartition('.')[2], 'host_calls.seam', 'code', optional=True)
         for name in SEAMS
+    ),
+    *(
+        Entry('cupy.cuda.cufft', name, 'plans.plan_made', 'function', optional=True) for name in ('Plan1d', 'PlanNd')
+    ),
+    *(
+        Entry(f'cupy.cuda.cufft.{name}', 'fft', 'plans.plan_used', 'sealed', optional=True)
+        for name in ('Plan1d', 'PlanNd')
+    ),
+    Entry('cupy.cuda.texture.CUDAarray', 'copy_from', 'copies.texture_copy', 'sealed', optional=True),
+    Entry('cupy.cuda.texture.CUDAarray', 'copy_to', 'copies.texture_copy', 'sealed', optional=True),
+    Entry('cupy.cuda.device', 'get_cusolver_handle', 'host_calls.allocates_inside', 'function'),
+    *(
+        Entry(holder, name, 'host_calls.allocates_inside', 'code', optional=True)
+        for holder, name in (
+            ('cupy.cublas', 'batched_gesv'), ('cupy.linalg._solve', '_batched_inv'),
+            ('cupy.linalg._decomposition', '_lu_factor'),
+        )
     ),
     *_nccl(
         'collectives.collective', 'allReduce', 'reduce', 'broadcast', 'bcast', 'reduceScatter', 'allGather', 'send',

@@ -121,9 +121,9 @@ class Exchange:
             if to_host and array.size:
                 self.verdicts.refuse_read_elsewhere('ndarray.__dlpack__()', array.data.mem)
             if mine is not None:
-                if to_host:
+                if to_host and mine.parts.answers is None:
                     self.verdicts.refuse_read(self.state.platform.cupy.cuda.get_current_stream().ptr)
-                if stream is None or stream in LEGACY_HANDLES:
+                if not to_host and (stream is None or stream in LEGACY_HANDLES):
                     verdict = self.verdicts.judge(_O.LEGACY_WORK, stream=LEGACY_HANDLES[0])
                     rule = VARIANTS['dlpack-legacy']
                     self.verdicts.refuse(verdict, 'ndarray.__dlpack__()', LEGACY_HANDLES[0], rule)

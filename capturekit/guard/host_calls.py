@@ -3,6 +3,9 @@
 The table :data:`SEAMS` names them (a *seam* is such a call between two parts). Each would lose the capture, because a
 library waits for the stream or allocates inside, or decides on the host by values that are not computed yet. A test on
 a GPU checks the table.
+
+Other calls record, but not everywhere: cuSOLVER, and cuBLAS for batches, allocate memory on their stream, and the body
+of a conditional node can't hold the nodes of that. See :meth:`HostCalls.allocates_inside`.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ from capturekit.model.pytree import take_apart
 from capturekit.model.rules import Code
 from capturekit.model.source_line import Place, here
 from capturekit.model.sparse import matrices, packed, unpacked
+
+_ALLOCATES = 'A call that allocates memory itself while lanes are open'
+_IN_ANOTHER_PART = 'It begins another part of the graph behind a checked host read; all lanes are joined before that.'
 
 
 class HostCalls:
@@ -67,6 +73,20 @@ class HostCalls:
             )
         return self._between(live, name, at, original, (args, kwargs))
 
+    def allocates_inside(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A call by which a library will allocate memory on its stream: it is recorded outside of all bodies.
+
+        Instantiating a graph with such a node in a body fails with ``cudaErrorInvalidValue``, or ends the process.
+        """
+        live = self.state.mine()
+        if live is not None:
+            self.bodies.no_memory_in_body(live)
+            lane = self.state.ledger.lane(live.platform.cupy.cuda.get_current_stream().ptr)
+            if live.parts.check_node and (not live.strict or lane is not None):
+                with self.state.lock:
+                    self.parts.cut_on_host(live, here(), _ALLOCATES, _IN_ANOTHER_PART)
+        return original(*args, **kwargs)
+
     def _between(self, live: Live, name: str, at: Place | None, original: Callable[..., Any], given: Any) -> Any:
         """End this part; run what has not run yet; make the call with these results; continue in a new part."""
         self.bodies.not_in_body(live, f'{name}()', 'Call it before the decision, or after it.')
@@ -88,10 +108,11 @@ class HostCalls:
                 plan.steps.append(seam)
                 live.host_calls.done = len(plan.steps)
         finally:
-            self.verdicts.give_way()
-            with self.state.inside():
-                live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
-            self.parts.begin_segment(live, before, at)
+            with self.state.lock:  # from here on nobody else may begin to wait for the device
+                self.verdicts.give_way()
+                with self.state.inside():
+                    live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
+                self.parts.begin_segment(live, before, at)
         live.note('seam', None, f'{name}() is called by the host at every launch, between two parts', at)
         return result
 
@@ -150,7 +171,7 @@ class HostCalls:
         return unpacked(lasting[0]) if same is None else same, Seam(name, at, again)
 
     def _outside_capture(self, live: Live) -> Any:
-        return _Outside(self.state, self.allocators, live)
+        return Outside(self.state, self.allocators, live, live.host_calls.stream)
 
 
 def _parts(value: Any, array: type) -> tuple[list[Any], Any]:
@@ -171,13 +192,14 @@ def _with(value: Any, places: dict[int, Any]) -> Any:
     return value
 
 
-class _Outside:
-    """A block between two parts, in which this thread has no capture and its former allocator."""
+class Outside:
+    """A block between two parts, in which this thread has no capture, its former allocator, and this stream."""
 
-    def __init__(self, state: State, allocators: Allocators, live: Live) -> None:
+    def __init__(self, state: State, allocators: Allocators, live: Live, stream: Any) -> None:
         self._state = state
         self._allocators = allocators
         self._live = live
+        self._stream = stream
 
     def __enter__(self) -> None:
         state, live = self._state, self._live
@@ -186,11 +208,11 @@ class _Outside:
             state.threads[threading.get_ident()].remove(live)
             self._allocators.restore()
             state.installation.inside.depth += 1
-        live.host_calls.stream.__enter__()
+        self._stream.__enter__()
 
     def __exit__(self, *_exc: object) -> None:
         state, live = self._state, self._live
-        live.host_calls.stream.__exit__(None, None, None)
+        self._stream.__exit__(None, None, None)
         with state.lock:
             state.installation.inside.depth -= 1
             state.threads.setdefault(threading.get_ident(), []).append(live)

@@ -154,6 +154,12 @@ class HostWaits:
         finally:
             self.outside.hold_again()
 
+    def made_when_free(self, call: str, make: Callable[[], Any]) -> Any:
+        """Make a call that waits for the current device, once no capture of any thread is open there."""
+        device = self.state.current_device()
+        with self.verdicts.turn(call, lambda: self._judged_wait(device), device):
+            return make()
+
     def _judged_wait(self, device: int) -> Verdict:
         """Return the verdict on a wait for a device.
 

@@ -17,6 +17,7 @@ from capturekit.guard.device_switches import DeviceSwitches
 from capturekit.guard.events import Events
 from capturekit.guard.exchange import Exchange, WithoutStream
 from capturekit.guard.lanes import Lanes
+from capturekit.guard.library_plans import LibraryPlans
 from capturekit.guard.lint_run import Alias, LintRun
 from capturekit.guard.manual_captures import ManualCaptures
 from capturekit.guard.open_capture import Live
@@ -308,6 +309,19 @@ class LintManualCaptures(ManualCaptures):
             self.verdicts.refuse(verdict, call, ptr)
 
 
+class LintPlans(LibraryPlans):
+    """Plans are made and used by the run itself; those that a capture would refuse are told."""
+
+    def _can_suspend(self, live: Live) -> bool:
+        return not live.decisions.open and all(lane.joined_at is not None for lane in live.capture.lanes[1:])
+
+    def _suspended(self, live: Live, call: str, make: Callable[[], Any]) -> Any:
+        return make()
+
+    def plan_used(self, original: Callable[..., Any], plan: Any, *args: Any) -> Any:
+        return original(plan, *args)
+
+
 #: The components that need the run.
 _OF_THE_RUN: dict[str, Callable[..., Any]] = {
     'lanes': LintLanes,
@@ -330,5 +344,6 @@ def kinds(run: LintRun) -> dict[str, Callable[..., Any]]:
         'devices': LintDeviceSwitches,
         'work': LintStreamWork,
         'exchange': LintExchange,
+        'plans': LintPlans,
         **{name: functools.partial(kind, run) for name, kind in _OF_THE_RUN.items()},
     }

@@ -24,6 +24,7 @@ from capturekit.launch.plan import Feed
 from capturekit.model import counters
 from capturekit.model.causes import Causes
 from capturekit.model.errors import CaptureError
+from capturekit.model.followed_captures import FollowedCapture
 from capturekit.model.ledger import Lane, LedgerCapture
 from capturekit.model.recording import LaneRecord, Recording, Step
 from capturekit.model.rules import CaptureStatus, Mode
@@ -68,6 +69,8 @@ class Live:
     caller: Caller | None = None
     #: What would have been refused and has lost the capture, since the script is only observed.
     let_through: CaptureError | None = None
+    #: The driver's captures that have ended while the calls to CUDA were watched.
+    watched: list[FollowedCapture] = field(default_factory=list)
     outside: OutsideRecord = field(default_factory=OutsideRecord)
     devices: DeviceRecord = field(default_factory=DeviceRecord)
     parts: PartsRecord = field(default_factory=PartsRecord)
@@ -176,6 +179,8 @@ def close_recording(live: Live, outcome: str) -> None:
                 sum(s.count for s in live.trace.spans),
                 live.parts.edges,
             )
+    # a capture that was cut has the lanes of all its parts; where parts number them alike, the last one counts
+    lanes = {lane.number: lane for capture in (*live.parts.past, live.capture) for lane in capture.lanes}
     live.recording.lanes = [
         LaneRecord(
             lane.number,
@@ -187,5 +192,5 @@ def close_recording(live: Live, outcome: str) -> None:
             lane.priority,
             lane.device,
         )
-        for lane in live.capture.lanes
+        for _, lane in sorted(lanes.items())
     ]

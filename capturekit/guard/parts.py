@@ -24,11 +24,14 @@ from capturekit.launch.plan import Part, Plan
 from capturekit.launch.read_checks import Checks
 from capturekit.model import errors
 from capturekit.model.ledger import EventMark
+from capturekit.model.rules import Code
 from capturekit.model.source_line import Place, here
 
 #: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
 _OF_DEVICES = (2, 3)
 _CHECKED = 'The value that was read is checked before anything else runs, so that all lanes have to be joined.'
+#: The kinds of nodes that the body of a conditional node can hold.
+INSIDE = frozenset({'kernel', 'memcpy', 'memset', 'empty', 'graph', 'conditional'})
 
 
 class Parts:
@@ -101,9 +104,12 @@ class Parts:
             device.begin_capture_to(live.origin.ptr, body, live.capture.mode)
         self.begin_segment(live, before, at)
 
-    def cut_on_host(self, live: Live, at: Place | None) -> Part:
-        """End this part, and continue in another graph; return the part that ended."""
-        before = self.leave_lanes(live, at)
+    def cut_on_host(self, live: Live, at: Place | None, *why: str) -> Part:
+        """End this part, and continue in another graph; return the part that ended.
+
+        ``why``: what the error for open lanes says, as in :meth:`leave_lanes`.
+        """
+        before = self.leave_lanes(live, at, *why)
         ended = self.end_part(live)
         with self.state.inside():
             live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
@@ -189,6 +195,8 @@ class Parts:
         if fault is not None:
             raise fault
         device, capture = live.platform.device, live.capture
+        if live.parts.check_node and live.parts.current is not None:
+            self._refuse_unfit(live, live.parts.current.bodies[-1])
         live.poll()
         info = device.capture_info(live.origin.ptr)
         live.recording.node_count += device.graph_node_count(info.graph)
@@ -200,6 +208,20 @@ class Parts:
             live.parts.past.append(capture)
             self.state.ledger.end(capture)
         return graph
+
+    @staticmethod
+    def _refuse_unfit(live: Live, body: int) -> None:
+        """Raise for a node that can't stand behind a check of the device: instantiating could end the process."""
+        kind = unfit_kind(live.platform.device, body)
+        if kind is not None:
+            raise errors.UnsupportedCallError(
+                f'A {kind} node behind a host read that the device checks',
+                location=here(),
+                rule=f'What follows such a check is the body of a conditional node, which holds '
+                f'{", ".join(sorted(INSIDE))} nodes.',
+                remedy='Make that call before the host read, or in another graph.',
+                cuda_error=Code.cudaErrorInvalidValue.name,
+            )
 
     def order_of(self, live: Live, graph: int) -> list[int]:
         """The nodes of a graph in the order in which they were made, without those that are already numbered."""
@@ -231,6 +253,12 @@ class Parts:
     def is_past(self, live: Live | None, mark: EventMark | None) -> bool:
         """Whether an event belongs to an earlier part of this capture, so that all its work comes before this part."""
         return live is not None and mark is not None and mark.capture in live.parts.past
+
+
+def unfit_kind(device: Any, body: int) -> str | None:
+    """The kind of the first node in a graph that the body of a conditional node can't hold."""
+    kinds = (device.node_kind(body, node)[0] for node in device.graph_nodes(body))
+    return next((kind for kind in kinds if kind not in INSIDE), None)
 
 
 def decided_here(what: str) -> errors.CaptureError:

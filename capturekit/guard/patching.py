@@ -227,11 +227,12 @@ class _Asked:
 
 
 def _stands_for(original: type, call: Callable[..., Any]) -> type:
-    """Return a class that replaces another: making an instance calls the wrapper, and ``isinstance`` still works."""
+    """Return a class that replaces another: making an instance calls the wrapper, all else is the class's."""
     members: dict[str, Any] = {
         '__call__': lambda _cls, *args, **kwargs: call(*args, **kwargs),
         '__instancecheck__': lambda _cls, one: isinstance(one, original),
         '__subclasscheck__': lambda _cls, one: issubclass(one, original),
+        '__getattr__': lambda _cls, name: getattr(original, name),
     }
     names = {name: getattr(original, name) for name in ('__module__', '__qualname__', '__doc__')}
     made: type = type('Guarded', (type,), members)(original.__name__, (), names)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from capturekit.driver.cuda import Platform, current
+from capturekit.guard.call_watch import CallWatch
 from capturekit.guard.open_capture import Live
 from capturekit.guard.patching import Installation
 from capturekit.launch.plan import Feed
@@ -21,6 +22,8 @@ class State:
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.installation = Installation()
+        #: What is seen below Python, while somebody watches.
+        self.call_watch = CallWatch(self.installation.inside)
         self.lock = threading.RLock()
         #: The condition that is notified whenever a capture has closed, or a call that would have lost one is over.
         self.closed = threading.Condition(self.lock)

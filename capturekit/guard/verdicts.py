@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from capturekit.guard import finding_words
 from capturekit.guard.cupy_errors import answers_with_code, make_catchable, say_as_cupy
 from capturekit.guard.manual_remedies import without_cap
 from capturekit.guard.open_capture import Live
@@ -110,6 +111,13 @@ class Verdicts:
         if live.let_through is not None:
             return _lost_by(live, live.let_through)
         live.poll()
+        ended = (one for one in live.watched if one.capture.origin.stream == live.origin.ptr)
+        seen = self.state.call_watch.loss(live.origin.ptr) or next((one.loss for one in ended if one.loss), None)
+        if seen is not None:
+            maker = 'cupy' if live.memory is None else 'capturekit'
+            error = finding_words.invalidated(seen, live.origin.ptr, live.at, maker)
+            error.active_at = live.active_at if live.trace is None else live.trace.good
+            return error
         trace = live.trace
         good = trace.good if trace is not None else live.active_at
         lost = trace.lost if trace is not None else None
@@ -127,7 +135,7 @@ class Verdicts:
             rule=f'{status}. Something below Python made a call that no capture can hold: a C library, another '
             'library, a destructor, or another thread.',
             remedy='Move that call out of the block: most often it waits for the device, allocates, or uses the legacy '
-            'stream.',
+            'stream. `capturekit run --watch` names the call.',
             cuda_error=Code.cudaErrorStreamCaptureInvalidated.name,
         )
         error.active_at, error.lost_at = good, lost
@@ -290,6 +298,7 @@ class Verdicts:
             state.closed.wait_for(free, WAIT_SECONDS)
             if state.waiting and state.mine() is None:
                 state.closed.wait_for(lambda: not state.waiting and free(), MOMENT)
+                state.closed.wait_for(free, WAIT_SECONDS)  # those that went first must not meet a capture half way
 
     def unsafe(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Judge and make a call that the mode of a capture may forbid."""

@@ -212,6 +212,20 @@ def arrays_at(addresses: Iterable[int], memory: GraphMemory, array: type) -> lis
     return list({id(found): found for found in map(blocks.at, outside) if found is not None}.values())
 
 
+def keep_touched(device: Any, graphs: Iterable[int], memory: GraphMemory, held: list[Any]) -> None:
+    """Keep those of the arrays that nodes of graphs touch. For the simulated device, whose nodes have no arguments."""
+    blocks = {int(one.data.mem.ptr): one.data for one in held if one.size and not memory.holds(int(one.data.ptr))}
+    starts = sorted(blocks)
+    touched = [node for graph in graphs for node in device.graph_accesses(graph).values()] if starts else []
+    found: dict[int, Any] = {}
+    for address in {access.address for node in touched for access in node.accesses}:
+        start = starts[max(bisect_right(starts, address) - 1, 0)]
+        if start <= address < start + blocks[start].mem.size:
+            found[start] = blocks[start]
+    for data in found.values():
+        memory.keep(data)
+
+
 def keep_named(addresses: Iterable[int], memory: GraphMemory, array: type) -> None:
     """Keep for the graph the arrays at addresses that a library was given, whose nodes may not show them."""
     outside = [address for address in addresses if not memory.holds(address)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 import types
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -99,13 +101,27 @@ def solid_base(cls: type) -> type:
             if base is not object:
                 return base
             break
-    members = sum(type(member) is types.MemberDescriptorType for base in bases for member in _members(base))
+    members = sum(map(_members, bases))
     words = members + (_DICT_AT(cls) > 0) + (_WEAK_AT(cls) > 0)
     return object if _CLASS_SIZE(cls) <= object.__basicsize__ + words * _WORD else cls
 
 
-def _members(cls: type) -> list[Any]:
-    return list(dictionary_of_class(cls).values())
+def _members(cls: type) -> int:
+    """How many words of memory the members of a class say that its instances have; counted once for each class."""
+    known = _COUNTED.get(id(cls))
+    of_class = dictionary_of_class(cls)
+    if known is None or known[0]() is not cls or known[1] != len(of_class):
+        count = sum(type(member) is types.MemberDescriptorType for member in list(of_class.values()))
+        known = _COUNTED[id(cls)] = weakref.ref(cls, functools.partial(_forget, id(cls))), len(of_class), count
+    return known[2]
+
+
+def _forget(key: int, _dead: object) -> None:
+    _COUNTED.pop(key, None)
+
+
+#: By id of a class: the class, how many members it had, and the count.
+_COUNTED: dict[int, tuple[weakref.ref[type], int, int]] = {}
 
 
 def attributes_of(value: object) -> dict[str, Any]:
@@ -122,6 +138,21 @@ def attributes_of(value: object) -> dict[str, Any]:
 def found_in_class(cls: type, name: str) -> Any:
     """What a class or one of its bases holds under a name, without asking its metaclass; MISSING if none does."""
     return next((members[name] for members in map(dictionary_of_class, bases_of(cls)) if name in members), MISSING)
+
+
+def plain_attribute(value: object, name: str) -> Any:
+    """What an object's ``__dict__`` holds under a name, or a text that its class does.
+
+    It is None if there is no such thing, or if code may have to run to find it.
+    """
+    cls = type(value)
+    get = layout_of(cls).dictionary
+    if get is None or issubclass(cls, type) or found_in_class(cls, '__getattribute__') is not object.__getattribute__:
+        return None
+    of_class = found_in_class(cls, name)
+    if type(of_class) is str or of_class is MISSING:
+        return get(value).get(name, None if of_class is MISSING else of_class)
+    return None
 
 
 def is_dataclass(cls: type) -> bool:

@@ -36,6 +36,7 @@ COUNTED = {
     'rerecordings': 're-recordings',
     'updates': 'updates',
     'reinstantiations': 're-instantiations',
+    'fusions': 'fused kernels',
 }
 
 
@@ -75,11 +76,12 @@ class Statistics(Shown):
             not be recorded.
         rerecordings: recordings of ``@graphed`` functions that had been recorded before, for other calls.
         updates: graphs updated in place. reinstantiations: graphs that had to be instantiated anew instead.
+        fusions: kernels that were made in the place of several nodes; their time is mostly the compiler's.
         launches: launches of graphs, including those by ``@graphed`` functions.
         graphs: how many graphs are open now. memory_bytes: device memory that these hold now, in bytes.
         seconds: total host time, in seconds, by the names above: of captures (from entering the block to its end),
-            re-recordings, updates and re-instantiations. Launches are counted but not timed, because timing would slow
-            them.
+            re-recordings, updates, re-instantiations and fused kernels. Launches are counted but not timed, because
+            timing would slow them.
     """
 
     captures: int = 0
@@ -91,6 +93,7 @@ class Statistics(Shown):
     rerecordings: int = 0
     updates: int = 0
     reinstantiations: int = 0
+    fusions: int = 0
     launches: int = 0
     graphs: int = 0
     memory_bytes: int = 0

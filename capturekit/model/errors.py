@@ -186,11 +186,16 @@ class InvalidatedError(CaptureError):
     """A call that capturekit can not see lost the capture: a C library's, or one through cuda-bindings.
 
     ``active_at`` is the last line after which it was still good, ``lost_at`` the one after which it was not (None where
-    lines are not followed).
+    lines are not followed). Where CUDA's calls were watched (``ck.capture(watch=True)``), the message names the call:
+    ``function`` is CUDA's function, ``libraries`` are what it was called through, the nearest first, and ``answer`` is
+    CUDA's name of the error that it got.
     """
 
     active_at: Place | None = None
     lost_at: Place | None = None
+    function: str = ''
+    libraries: tuple[str, ...] = ()
+    answer: str = ''
 
 
 class UpdateError(CaptureError):

@@ -10,7 +10,10 @@ from types import FrameType
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 #: Packages whose frames are never the user's line, because captured calls go through them.
-_PACKAGES = ('cupy', 'cupyx', 'cupy_backends', 'cuda.bindings', 'cuda.core', 'numpy', 'scipy', 'torch')
+_PACKAGES = (
+    'cupy', 'cupyx', 'cupy_backends', 'cuda.bindings', 'cuda.core', 'numpy', 'scipy', 'torch', 'triton', 'numba',
+    'numba_cuda', 'warp', 'rmm', 'cudf', 'cuml', 'jax',
+)  # fmt: skip
 #: The folders of Python's standard library, and the folders inside them into which packages are installed.
 _PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ('stdlib', 'platstdlib')})
 _INSTALLED = ('site-packages', 'dist-packages')
@@ -43,7 +46,7 @@ class Place:
 
 
 def is_foreign(filename: str) -> bool:
-    """True for code of capturekit, CuPy, NVIDIA's bindings, NumPy, SciPy, PyTorch and Python's own modules."""
+    """True for code of capturekit, of the libraries that make calls to CUDA for others, and of Python's own modules."""
     answer = _foreign.get(filename)
     if answer is None:
         answer = _foreign[filename] = filename.startswith((_OURS, '<frozen', *_package_folders())) or _is_pythons(

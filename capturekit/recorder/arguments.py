@@ -87,6 +87,13 @@ def check_lanes(lanes: Any, memory_limit: Any, into: EmbedTarget | None, update:
     return None if lanes is None else memory_limit or 0
 
 
+def check_fuse(fuse: Any, into: EmbedTarget | None, update: Any) -> None:
+    """Refuse fuse= with into= or update=: the nodes of those graphs are others'."""
+    check_flag('fuse', fuse)
+    if fuse and (into is not None or update is not None):
+        raise ValueError('fuse=True goes neither with into= nor with update=')
+
+
 def check_update(update: Any, into: EmbedTarget | None, rehearsal: Rehearsal | None) -> None:
     """Raise UpdateError or ClosedError, too: the graph is launched in several parts, or closed."""
     if update is None:

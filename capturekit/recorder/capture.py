@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar
 
+from capturekit.analysis.fused import Fused
 from capturekit.analysis.graph_diff import Update
 from capturekit.analysis.relaned import Relaned
-from capturekit.driver.cuda import current
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, Live
 from capturekit.guard.cupy_errors import OWN
@@ -32,6 +32,7 @@ from capturekit.model.rules import Code, Mode
 from capturekit.model.source_line import here
 from capturekit.recorder.arguments import (
     check_flag,
+    check_fuse,
     check_into,
     check_lanes,
     check_pieces,
@@ -90,21 +91,22 @@ class Capture(WayIn):
         renewed: Graph | None = None,
         pieces: bool = False,
         reuse_late: int | None = None,
+        fuse: bool = False,
+        watch: bool = False,
     ) -> None:
         self._given = stream
-        self._strict = strict
-        self._mode = mode
-        self._pool = pool
-        self._rehearsal = rehearsal
+        self._strict, self._mode = strict, mode
+        self._pool, self._rehearsal = pool, rehearsal
         self._lines = lines
         self._into = into
         self._races_asked = bool(check_races)
         self._checked = self._races_asked or (check_races is None and into is None and not strict)
         self._left_by: FrameType | None = None
-        self._renewed = renewed
         self._update: Update | None = None
-        self._reuse_late = reuse_late
+        self._renewed, self._reuse_late = renewed, reuse_late
+        self._fuse, self._watch = fuse, watch
         self._relaned: Relaned | None = None
+        self._fused: Fused | None = None
         self._gates = 'device'
         self._pieces = pieces
         self._seams_on: Any = None
@@ -216,6 +218,13 @@ class Capture(WayIn):
         if self._relaned is None:
             raise self._used('asking for its edges', before=self._state in ('new', 'open'))
         return self._relaned
+
+    @property
+    def fused(self) -> Fused:
+        """Of a capture with ``fuse=True``: which kernels became one. Raises ClosedError before the end."""
+        if self._fused is None:
+            raise self._used('asking for its fused kernels', before=self._state in ('new', 'open'))
+        return self._fused
 
     def close(self) -> None:
         """For a capture with ``into=``: give back the memory that its nodes use. A second call does nothing.
@@ -419,6 +428,8 @@ def capture(
     pieces: bool = False,
     lanes: Literal['auto'] | None = None,
     memory_limit: int | None = None,
+    fuse: bool = False,
+    watch: bool = False,
 ) -> Capture:
     """Record the CuPy work of a block into a CUDA graph.
 
@@ -456,6 +467,10 @@ def capture(
             allows, because work that uses one again has to wait for all work that used it before.
         memory_limit: with ``lanes='auto'``, bytes up to which new memory is taken before some is used again. None:
             twice what the block needs at once, as far as it has come.
+        fuse: whether runs of elementwise kernels become one kernel each at the end of the block, as by
+            :meth:`Graph.fuse`; ``cap.fused`` is the report. With ``lanes='auto'`` the edges are made afterwards.
+        watch: whether to watch every call to CUDA, of any library (by CUPTI): the error of a lost capture then names
+            the call that lost it, and ``cap.recording.notes`` has work that went past it. Recording takes longer.
 
     Raises:
         CaptureError: in the block, a subclass for each kind of refused call; at its end UnjoinedError for open lanes.
@@ -464,6 +479,7 @@ def capture(
         TypeError, ValueError: an argument is not as described, or the stream is the legacy one or of another device.
         ImportError: CuPy or cuda-bindings is missing, or of a version that capturekit does not work with.
         UnmatchedError: on entering: the stream is already being captured.
+        Untraceable: on entering, with ``watch``: CUPTI is not available, or another tool uses it.
 
     Threads: the block belongs to the thread that entered it; work of other threads goes on and is not recorded.
     """
@@ -478,22 +494,7 @@ def capture(
     check_into(to, check_races, rehearsal)
     check_update(update, to, rehearsal)
     check_pieces(pieces, to, update)
+    check_flag('watch', watch)
     late = check_lanes(lanes, memory_limit, to, update)
-    return Capture(stream, strict, mode, pool, rehearsal, lines, to, check_races, update, pieces, late)
-
-
-def rehearse(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Rehearsal:
-    """Run ``fn(*args, **kwargs)`` eagerly and remember each host read: order, line, shape, dtype, value.
-
-    ``ck.capture(rehearsal=...)`` around the same call then records the branches that this run took. ``.result`` is what
-    ``fn`` returned, ``.reads`` are its host reads.
-
-    Raises:
-        TypeError: ``fn`` is not callable. UnmatchedError: this thread has a capture open. Whatever ``fn`` raises.
-    """
-    if not callable(fn):
-        raise TypeError(f'rehearse takes a function and its arguments, got {type(fn).__name__}')
-    rehearsal = Rehearsal()
-    with GUARD.rehearsing(current(), rehearsal):
-        rehearsal.result = fn(*args, **kwargs)
-    return rehearsal
+    check_fuse(fuse, to, update)
+    return Capture(stream, strict, mode, pool, rehearsal, lines, to, check_races, update, pieces, late, fuse, watch)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from capturekit.guard import GUARD, Live
 from capturekit.launch.executable_graph import ExecutableGraph
-from capturekit.launch.outside_arrays import keep, keep_named
+from capturekit.launch.outside_arrays import keep, keep_named, keep_touched
 from capturekit.model import errors
 from capturekit.model.rules import CaptureStatus
 from capturekit.model.source_line import Place
@@ -117,8 +119,15 @@ def keep_outside(live: Live, graphs: list[int], first: int = 0) -> None:
     """Keep the outside arrays that the graph uses; in a strict capture, raise if one of them is already gone."""
     if live.collectives.addresses and live.memory is not None:
         keep_named(live.collectives.addresses, live.memory, live.platform.cupy.ndarray)
-    reader = None if live.platform.simulated else live.platform.device.reader
-    if reader is None or live.memory is None:
+    if live.memory is None:
+        return
+    if live.platform.simulated:
+        held, live.recorder.arrays = live.recorder.arrays, []
+        with GUARD.inside(), suppress(errors.CudaCallError):
+            keep_touched(live.platform.device, graphs, live.memory, held)
+        return
+    reader = live.platform.device.reader
+    if reader is None:
         return
     held, live.recorder.arrays = live.recorder.arrays, []
     lost = keep(reader, graphs, live.memory, held, live.platform.cupy.ndarray, first)

@@ -24,6 +24,7 @@ from capturekit.model.source_line import Place, here
 from capturekit.recorder.embed import check
 from capturekit.recorder.no_suspend import forbid_suspension
 from capturekit.recorder.teardown import WayOut
+from capturekit.recorder.watched import start
 
 
 class WayIn(WayOut):
@@ -41,6 +42,7 @@ class WayIn(WayOut):
     _reuse_late: int | None
     _outside: OutsideMemory | None
     _live: Live | None
+    _watch: bool
 
     def _open(self, frame: FrameType) -> None:
         undo = self._undo
@@ -52,6 +54,7 @@ class WayIn(WayOut):
         self._lease.add(UNLOADING.hold(platform))
         GUARD.install(platform)
         undo.push(GUARD.uninstall)
+        watched = start(platform, undo) if self._watch else []
         undo.push(lambda: GUARD.libraries.streams.give_back(platform.cupy))
         with GUARD.lock:
             GUARD.verdicts.give_way()
@@ -68,6 +71,7 @@ class WayIn(WayOut):
                 undo.push(self._put_back)
             self._make_current(platform, origin)
             live = self._begin(platform, origin, memory, here(frame))
+            live.watched = watched
             self._note_surroundings(live, frame)
             memory.opened(live.capture)
             GUARD.captures.opened(live)
@@ -160,8 +164,7 @@ class WayIn(WayOut):
             live.parts.numbered[live.recorder.into] = self._into.count
         if self._rehearsal is not None:
             live.parts.answers = Answers(self._rehearsal.reads)
-        if not platform.simulated:
-            live.recorder.arrays = held_by(frame, platform.cupy.ndarray)
+        live.recorder.arrays = held_by(frame, platform.cupy.ndarray)
         count = platform.cupy.cuda.runtime.getDeviceCount()
         if count > 1:
             live.devices.before = [platform.cupy.cuda.get_current_stream(device) for device in range(count)]

@@ -12,6 +12,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
 
+from capturekit.analysis.fused import Fused
 from capturekit.analysis.graph_diff import Update
 from capturekit.analysis.race_report import refusal
 from capturekit.analysis.relaned import Relaned
@@ -30,6 +31,7 @@ from capturekit.model.source_line import raised_at
 from capturekit.recorder.embed import EmbedTarget, join_for_good, take_out
 from capturekit.recorder.ending import check, end, instantiate
 from capturekit.recorder.forks import LANE_STREAMS
+from capturekit.recorder.watched import explained, note_escaped
 
 _T = TypeVar('_T')
 
@@ -81,6 +83,8 @@ class WayOut:
     _renewed: Graph | None
     _reuse_late: int | None
     _relaned: Relaned | None
+    _fuse: bool
+    _fused: Fused | None
     _update: Update | None
     _state: str
     _undo: Undo
@@ -107,6 +111,8 @@ class WayOut:
         if outcome.good and outcome.ended is None:
             outcome.ended = outcome.attempt(lambda: instantiate(live, self._renewed is not None))
         outcome.unwind(self._undo)
+        outcome.faults[:1] = [explained(live, fault) for fault in outcome.faults[:1]]
+        outcome.attempt(lambda: note_escaped(live))
         if outcome.good and self._checked:
             outcome.attempt(lambda: self._check_races(live, outcome.ended))
         outcome.attempt(lambda: LANE_STREAMS.give(live.platform, live.recorder.lane_streams))
@@ -159,6 +165,8 @@ class WayOut:
         )
         if self._renewed is None:
             self._graph = graph
+            if self._fuse:
+                self._fused = graph.fuse()
             if self._reuse_late is not None:
                 self._relaned = graph.relane()
             return

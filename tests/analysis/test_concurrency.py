@@ -302,6 +302,7 @@ def test_bad_arguments_are_told_at_the_call(sim: Any) -> None:
         cap.graph.concurrency()
 
 
+@pytest.mark.slow
 def test_ten_thousand_nodes_take_seconds(sim: Any) -> None:
     arrays = [sim.zeros(64) for _ in range(32)]
     with ck.capture(lines=False) as cap, cap.fork(32) as lanes:

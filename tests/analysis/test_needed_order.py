@@ -133,6 +133,7 @@ def many(count: int) -> tuple[Order, list[Memory]]:
     return Order(count, itertools.pairwise(range(count))), touched
 
 
+@pytest.mark.slow
 def test_ten_thousand_nodes() -> None:
     """The time is measured by tests.benchmarks; here only what would be quadratic shows."""
     order, touched = many(10_000)

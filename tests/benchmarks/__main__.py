@@ -49,7 +49,18 @@ def machine(cp: Any) -> dict[str, str]:
 
 
 def costs(cp: Any, _small: bool, _timed: bool) -> Parts:
-    from tests.benchmarks import costs, deciding, graphed, jobs, rebinding, relaning, updating, wild
+    from tests.benchmarks import (
+        costs,
+        deciding,
+        fusion,
+        graphed,
+        jobs,
+        rebinding,
+        relaning,
+        updating,
+        watching,
+        wild,
+    )
 
     return {
         'beside': costs.beside,
@@ -58,11 +69,13 @@ def costs(cp: Any, _small: bool, _timed: bool) -> Parts:
         'nodes': lambda: costs.nodes(cp),
         'updating': lambda: updating.updating(cp),
         'relaning': lambda: relaning.lines(cp),
+        'fusion': lambda: fusion.lines(cp),
         'jobs': lambda: jobs.main_jobs(cp),
         'graphed': lambda: graphed.calls(cp),
         'deciding': lambda: deciding.solvers(cp),
         'rebinding': lambda: rebinding.against_copies(cp),
         'wild': wild.lines,
+        'watching': lambda: watching.lines(cp),
     }
 
 
@@ -96,7 +109,8 @@ def given() -> argparse.Namespace:
         '--only',
         nargs='+',
         metavar='PART',
-        help='costs: beside, recording, launching, nodes, updating, jobs, graphed, deciding, rebinding or wild; '
+        help='costs: beside, recording, launching, nodes, updating, relaning, fusion, jobs, graphed, deciding, '
+        'rebinding or wild; '
         'workloads: gelu, training, classifier, stencil, dsp or solver',
     )
     found = arguments.parse_args()

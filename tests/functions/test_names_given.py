@@ -15,12 +15,14 @@ class Settings:
     """What the functions below read and count in."""
 
     factor = 3.0
+    chosen_for_all = 'chosen'
 
     def __init__(self) -> None:
         self.scale = 2.0
         self.other = 1.0
         self.count = 0
         self.names = ['scale']
+        self.chosen = 'scale'
 
     def begin_again(self) -> None:
         Settings.__init__(self)
@@ -62,7 +64,26 @@ def under_another_name(one: Settings, x: Any) -> Any:
     return x * read(one, name)
 
 
-READING = [by_a_variable, by_a_variable_around, by_a_text_that_is_made, with_a_default, handed_on, under_another_name]
+def by_an_attribute(one: Settings, x: Any) -> Any:
+    one.chosen = one.names[0]
+    return x * getattr(one, one.chosen)
+
+
+def by_an_attribute_of_the_class(one: Settings, x: Any) -> Any:
+    one.chosen = one.names[0]
+    return x * getattr(one, getattr(one, one.chosen_for_all), None)
+
+
+READING = [
+    by_a_variable,
+    by_a_variable_around,
+    by_a_text_that_is_made,
+    with_a_default,
+    handed_on,
+    under_another_name,
+    by_an_attribute,
+    by_an_attribute_of_the_class,
+]
 
 
 @pytest.mark.parametrize('function', READING, ids=lambda function: function.__name__)
@@ -88,6 +109,88 @@ def test_an_attribute_that_nobody_names_does_not(sim: Any, function: Callable[..
     fn = ck.graphed(lambda x: function(one, x))
     for number in range(8):
         one.other = float(number)
+        fn(sim.ones(2))
+    assert launches(fn) >= 5
+
+
+class Chooses:
+    """Names the attributes of :class:`Settings` that functions read."""
+
+    for_all = 'scale'
+
+    def __init__(self) -> None:
+        self.name = 'scale'
+
+    @property
+    def by_code(self) -> str:
+        return self.name
+
+    def __getattr__(self, name: str) -> str:
+        if name == 'missing':
+            return self.name
+        raise AttributeError(name)
+
+
+class Looks(Chooses):
+    def __getattribute__(self, name: str) -> Any:
+        if name == 'name':
+            return 'factor'
+        return super().__getattribute__(name)
+
+
+def changes_it_on_the_way(one: Settings, chooses: Chooses, x: Any) -> Any:
+    before = chooses.name
+
+    def changed() -> None:
+        chooses.name = 'factor'
+
+    found = getattr(one, chooses.name, changed())
+    chooses.name = before
+    return x * found
+
+
+CHOSEN: list[Callable[..., Any]] = [
+    lambda one, chooses, x: x * getattr(one, chooses.name),
+    lambda one, chooses, x: x * getattr(one, chooses.name, 5.0),
+    lambda one, chooses, x: x * getattr(one, chooses.for_all),
+    lambda one, chooses, x: x * getattr(one, chooses.by_code),
+    lambda one, chooses, x: x * getattr(one, chooses.missing),
+    lambda one, chooses, x: [x * getattr(one, chooses.name) for _ in range(2)][1],
+    changes_it_on_the_way,
+]
+
+
+@pytest.mark.parametrize('kind', [Chooses, Looks])
+@pytest.mark.parametrize('number', range(len(CHOSEN)))
+def test_a_name_in_an_attribute_goes_as_eagerly(cp: Any, kind: type[Chooses], number: int) -> None:
+    function, x = CHOSEN[number], cp.ones(2)
+    one, chooses = Settings(), kind()
+    fn = ck.graphed(lambda x: function(one, chooses, x))
+
+    def alike() -> None:
+        assert fn(x).get().tolist() == function(one, chooses, x).get().tolist()
+
+    for _ in range(3):
+        alike()
+    one.scale, one.other, Settings.factor = 7.0, 8.0, 9.0
+    try:
+        alike()
+        chooses.name = 'other'
+        for _ in range(2):
+            alike()
+        chooses.__dict__['for_all'] = chooses.__dict__['missing'] = 'other'
+        for _ in range(2):
+            alike()
+    finally:
+        Settings.factor = 3.0
+
+
+@pytest.mark.parametrize('number', [0, 1, 2])
+def test_a_name_in_an_attribute_is_followed(sim: Any, number: int) -> None:
+    one, chooses = Settings(), Chooses()
+    fn = ck.graphed(lambda x: CHOSEN[number](one, chooses, x))
+    for other in range(8):
+        one.other = float(other)
         fn(sim.ones(2))
     assert launches(fn) >= 5
 

@@ -270,12 +270,13 @@ def test_every_verb_is_tried_where_it_is_refused_and_allowed() -> None:
     always = sorted(verb for verb, answers in verbs.items() if answers == {True})
     never = sorted(verb for verb, answers in verbs.items() if answers == {False})
     assert always == [
-        'allocator_set', 'array_new', 'array_setitem', 'copied_to', 'current_stream', 'device_enter', 'device_exit',
-        'device_use', 'event_made', 'event_record', 'generator_state', 'linalg_config', 'pool_malloc',
-        'random_seeded', 'runtime_event_made', 'runtime_event_record', 'runtime_set_device', 'runtime_stream_flags',
-        'runtime_stream_priority', 'stream_deleted', 'stream_eq', 'stream_handed_out', 'stream_hash',
-        'stream_is_capturing', 'stream_is_non_blocking', 'stream_made', 'stream_priority', 'stream_record',
-        'thread_fed',
+        'allocates_inside',
+        'allocator_set', 'array_new', 'array_setitem', 'arrays_joined', 'copied_to', 'current_stream', 'device_enter',
+        'device_exit', 'device_use', 'event_made', 'event_record', 'generator_state', 'linalg_config', 'plan_used',
+        'pool_malloc', 'random_seeded', 'runtime_event_made', 'runtime_event_record', 'runtime_set_device',
+        'runtime_stream_flags', 'runtime_stream_priority', 'stream_deleted', 'stream_eq', 'stream_handed_out',
+        'stream_hash', 'stream_is_capturing', 'stream_is_non_blocking', 'stream_made', 'stream_priority',
+        'stream_record', 'thread_fed',
     ]  # fmt: skip
     assert never == [
         'allocator_chosen', 'array_set', 'declared_synchronize', 'device_synchronize', 'graph_launch', 'pointer_sync',

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,6 +126,7 @@ def test_a_changed_order_of_edges_is_reported() -> None:
     assert 'node 2 (host) comes after nodes 1, 0 in this order, and came after nodes 0, 1' in found.text
 
 
+@pytest.mark.slow
 def test_large_graphs_are_compared_quickly() -> None:
     def chain(length: int, odd: int) -> Seen:
         nodes = [Node(n, 'memset' if n == odd else 'kernel', 'sin') for n in range(length)]

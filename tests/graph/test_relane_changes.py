@@ -124,7 +124,7 @@ def test_a_recording_in_the_place_of_another_one(cp: Any) -> None:
     outs = [cp.zeros(8) for _ in range(2)]
     with ck.capture(update=graph) as cap:
         for number, out in enumerate(outs):
-            cp.sin(x, out=out)
+            cp.sqrt(x, out=out)
             cp.multiply(out, number + 1, out=out)
     assert cap.graph is graph and graph.edges == [(0, 1), (2, 3)]
     graph.launch()

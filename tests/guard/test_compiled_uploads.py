@@ -200,3 +200,52 @@ def test_another_thread_beside_the_capture(cp: Any) -> None:
         y = x.take([0, 1])
     cap.graph.launch()
     assert (y.get().tolist(), found[0].get().tolist()) == ([0.0, 1.0], [2.0, 0.0])
+
+
+#: Many small arrays joined: CuPy's kernel for them reads a table of addresses that it uploads.
+JOINED: dict[str, Callable[[Any, list[Any]], Any]] = {
+    'concatenate': lambda cp, xs: cp.concatenate(xs),
+    'with a dtype': lambda cp, xs: cp.concatenate(xs, dtype='f4', casting='same_kind'),
+    'into an array': lambda cp, xs: cp.concatenate(xs, out=cp.empty(3 * len(xs))),
+    'stack': lambda cp, xs: cp.stack(xs, axis=1),
+    'vstack': lambda cp, xs: cp.vstack(xs),
+    'hstack': lambda cp, xs: cp.hstack(xs),
+    'of scalars': lambda cp, xs: cp.array([x[1] for x in xs]),
+    'of lists': lambda cp, xs: cp.array([[x, x + 1] for x in xs]),
+    'another dtype': lambda cp, xs: cp.array(xs, dtype='c16', ndmin=4),
+}
+
+
+@pytest.mark.parametrize('count', [9, 16, 17, 200])
+@pytest.mark.parametrize('how', JOINED)
+def test_many_small_arrays_are_joined(cp: Any, how: str, count: int) -> None:
+    join, xs = JOINED[how], [cp.arange(3.0) + n for n in range(count)]
+    with ck.capture() as cap:
+        y = join(cp, [x * 2 for x in xs])
+    for n in range(2):
+        xs[count - 1] += n
+        wanted = join(cp, [x * 2 for x in xs])
+        cap.graph.launch()
+        assert y.get().tolist() == wanted.get().tolist()
+        assert (y.dtype, y.flags.f_contiguous, y.shape) == (wanted.dtype, wanted.flags.f_contiguous, wanted.shape)
+    by_table = how != 'with a dtype'  # else CuPy copies one by one
+    assert any('joined 8 at a time' in step.text for step in cap.recording.steps) == by_table
+
+
+def test_many_arguments_are_joined_in_a_graphed_function(cp: Any) -> None:
+    fn = ck.graphed(lambda *xs: cp.concatenate(xs) + 1)
+    for n in range(6):
+        xs = [cp.arange(2.0) * k + n for k in range(12)]
+        assert fn(*xs).get().tolist() == (np.concatenate([x.get() for x in xs]) + 1).tolist()
+    assert fn.variants[0].launches >= 3
+
+
+def test_arrays_that_do_not_fit_are_refused_by_cupy(cp: Any) -> None:
+    with ck.capture() as cap:
+        y = cp.ones(3) * 2
+        with pytest.raises((ValueError, TypeError, ck.CaptureError)):
+            cp.array([[cp.ones(2)] * 9, [cp.ones(2)] * 8])
+        with pytest.raises(ValueError):
+            cp.concatenate([cp.ones((1, n + 1)) for n in range(9)])
+    cap.graph.launch()
+    assert y.get().tolist() == [2.0] * 3

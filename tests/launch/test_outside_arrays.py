@@ -20,7 +20,7 @@ from capturekit.driver.node_reader import Kernel
 from capturekit.guard.records import CollectiveRecord
 from capturekit.launch.graph_memory import GraphMemory
 from capturekit.launch.outside_arrays import ArrayBlocks, held_by
-from capturekit.recorder import ending
+from capturekit.recorder import ending, setup
 from tests.recorder.test_teardown import unchanged
 
 MULTIPLY = 'cupy_multiply__float64_float_float64'
@@ -68,6 +68,7 @@ def reader(sim: Any, monkeypatch: pytest.MonkeyPatch) -> Reader:
             live.platform = real
 
     monkeypatch.setattr(ending, 'keep_outside', as_on_a_gpu)
+    monkeypatch.setattr(setup, 'held_by', lambda *_frame_and_array: [])
     return found
 
 
@@ -93,8 +94,9 @@ def overwritten(sim: Any) -> list[Any]:
     return [sim.full(N, -1.0) for _ in range(8)]
 
 
-def test_without_keeping_a_launch_reads_what_came_later(sim: Any) -> None:
+def test_without_keeping_a_launch_reads_what_came_later(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that is guarded against is there on the simulated device, too."""
+    monkeypatch.setattr(ending, 'keep_touched', lambda *_given: None)
     x = sim.arange(float(N))
     with ck.capture() as cap:
         y = x * 2
@@ -102,6 +104,20 @@ def test_without_keeping_a_launch_reads_what_came_later(sim: Any) -> None:
     later = overwritten(sim)
     cap.graph.launch()
     assert y.get().tolist() == [-2.0] * N
+    assert later
+
+
+def test_the_simulated_device_keeps_what_the_code_drops(sim: Any) -> None:
+    x, part, unused = sim.arange(float(N)), sim.arange(float(N)), sim.zeros(N)
+    dropped = weakref.ref(unused)
+    with ck.capture() as cap:
+        y = x * 2 + part[8:16].sum()
+        x = y + 1
+    del part, unused
+    assert dropped() is None
+    later = overwritten(sim)
+    cap.graph.launch()
+    assert x.get().tolist() == [n * 2.0 + sum(range(8, 16)) + 1 for n in range(N)]
     assert later
 
 

@@ -437,6 +437,7 @@ def test_leaving_on_another_thread_is_refused(sim: Any) -> None:
     assert cap.graph is not None
 
 
+@pytest.mark.slow
 def test_thousands_of_captures_leave_nothing_behind(sim: Any) -> None:
     device = sim.__capturekit_simulated__
     x = sim.arange(4, dtype='f8')

@@ -359,6 +359,7 @@ def test_times_are_taken_where_they_are_known() -> None:
         to_trace(recording, times[:3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('ending', FORMATS)
 def test_ten_thousand_nodes(ending: str) -> None:
     recording = large()

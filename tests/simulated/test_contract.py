@@ -327,6 +327,7 @@ def test_one_of_several_bodies_runs(bench: Bench, decides: str, count: int, defa
     d.begin_capture(s)
     top = d.capture_info(s).graph
     assert d.can_decide(decides, count)
+    assert d.can_continue()
     bench.work(s)
     node, bodies = d.add_conditional(
         top, d.capture_info(s).dependencies, d.condition_create(top, default), decides, count

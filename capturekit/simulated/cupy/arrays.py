@@ -245,7 +245,7 @@ class _ndarray_base(Calculations):
             raise ValueError('Unable to avoid copy while creating an array as requested.')
         order = exchange.resolve(self, order)
         made = ndarray(self.shape, found, None, exchange.strides_like(self, found, order), 'C')
-        launches.mutate('cupy_copy', exchange.assign, made, (self,), rehearse=False)
+        launches.mutate('cupy_copy', exchange.assign, made, (self,), rehearse=False, elementwise=True)
         return made
 
     def astype(self, dtype: Any, order: str = 'K', casting: Any = None, subok: Any = None, copy: bool = True) -> Any:
@@ -280,7 +280,7 @@ class _ndarray_base(Calculations):
         if self.dtype.kind != 'V' and scalar == 0 and self._c_contiguous:
             self.data.memset_async(0, self.nbytes)
         else:
-            launches.mutate('cupy_fill', exchange.assign, self, (scalar[()],), rehearse=False)
+            launches.mutate('cupy_fill', exchange.assign, self, (scalar[()],), rehearse=False, elementwise=True)
 
     # -- Python ---------------------------------------------------------------------------------------------------
 

@@ -164,7 +164,7 @@ def build(device: SimulatedDevice) -> dict[str, ModuleType]:
     # Two names for one module, as in CuPy.
     found['cupy.cuda.runtime'] = found['cupy_backends.cuda.api.runtime']
     vars(found['cupy.cuda'])['runtime'] = found['cupy.cuda.runtime']
-    parts.launches.public = parts.extras.public = found
+    parts.launches.public = parts.extras.public = parts.vendor.public = found
     parts.operators.namespace = top = found['cupy']
     parts.csr.namespace = found['cupyx.cusparse']
     parts.memory.set_allocator(vars(top)['_default_memory_pool'].malloc)
@@ -236,6 +236,8 @@ def _add_cuda(parts: _Parts, add: Any, found: dict[str, ModuleType]) -> None:
     add('cupy.cuda.graph', _public(parts.graphs))
     add('cupy.cuda.profiler', {'start': parts.runtime.profilerStart, 'stop': parts.runtime.profilerStop})
     add('cupy.cuda.nvtx', {'available': False})
+    add('cupy.cuda.cufft', _public(parts.cufft, 'CuFFTError'))
+    add('cupy.fft.config', {'get_plan_cache': parts.cufft.get_plan_cache})
     vars(found['cupy.cuda'])['curand'] = parts.curand
     # As in CuPy the functions are in two modules, and the class is one.
     add('cupy.cuda.nccl', _public(parts.nccl, 'available'))

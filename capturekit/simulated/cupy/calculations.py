@@ -105,7 +105,7 @@ class Calculations(Operators):
         """Return the elements limited to an interval."""
         if min is None and max is None:
             raise ValueError('array_clip: must set either max or min')
-        return launches.launch('cupy_clip', np.clip, (self, min, max), out=out)
+        return launches.launch('cupy_clip', np.clip, (self, min, max), out=out, elementwise=True)
 
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
         """Return the sum along a diagonal."""

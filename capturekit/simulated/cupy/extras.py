@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import creation, devices, indexing, pinned, runtime, streams
+from . import creation, devices, indexing, pinned, streams
 
 
 def empty_pinned(shape: Any, dtype: Any = float, order: str = 'C') -> NDArray[Any]:
@@ -144,13 +144,15 @@ class time_range:
     def __enter__(self) -> time_range:
         if self.message is None:
             raise ValueError('when used as a context manager, the message argument cannot be None')
-        if self.sync:
-            runtime.deviceSynchronize()
+        self._wait()
         return self
 
     def __exit__(self, *args: object) -> None:
+        self._wait()
+
+    def _wait(self) -> None:
         if self.sync:
-            runtime.deviceSynchronize()
+            public['cupy.cuda.runtime'].deviceSynchronize()  # by its public name, as CuPy does
 
     def __call__(self, func: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(func)

@@ -15,7 +15,7 @@ import numpy as np
 
 from capturekit.simulated.cupy.signatures import Call, declarations, declared
 
-from . import creation, decisions, launches, operators, runtime, runtime_calls, vendor
+from . import creation, cufft, decisions, launches, operators, runtime, runtime_calls, vendor
 from .current import get_current_stream_ptr
 from .layout import Layout
 from .surface import CUBLAS, FFT, HOST, LINALG, PLAIN, SAME_AS, VIEWS, WAITING
@@ -223,4 +223,4 @@ def linalg() -> dict[str, Any]:
 
 def fft() -> dict[str, Any]:
     """Return the functions of ``cupy.fft``."""
-    return _made(FFT, np.fft, _plain, 'cupy.fft')
+    return _made(FFT, np.fft, lambda name, fn: cufft.transforming(name, _plain(name, fn)), 'cupy.fft')

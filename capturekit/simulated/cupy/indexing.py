@@ -234,7 +234,7 @@ def _assign(seen: Any, value: Any, op: str) -> None:
         else:
             _UPDATES[op](a, Ellipsis, v)
 
-    launches.mutate('cupy_copy' if op == 'update' else f'cupy_{op}', write, seen, (value,))
+    launches.mutate('cupy_copy' if op == 'update' else f'cupy_{op}', write, seen, (value,), elementwise=op == 'update')
 
 
 def _squeezed(v: NDArray[Any], ndim: int) -> NDArray[Any]:

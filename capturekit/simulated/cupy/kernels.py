@@ -125,7 +125,8 @@ class ElementwiseKernel:
         inputs, outputs = args[: self.nin], args[self.nin :]
         work = self._work(inputs, outputs, size)
         with _on(stream):
-            found = launches.launch(self.name, work, inputs, out=tuple(outputs) or None)
+            each = size == -1 and not any(p.raw for p in self.in_params + self.out_params)
+            found = launches.launch(self.name, work, inputs, out=tuple(outputs) or None, elementwise=each)
         if self.no_return:
             return None
         return tuple(found) if self.return_tuple or self.nout != 1 else found[0]

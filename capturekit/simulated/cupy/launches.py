@@ -142,18 +142,44 @@ def _store_all(slots: Iterable[Slot], values: Iterable[NDArray[Any]]) -> None:
             _store(slot.view(), value)
 
 
+#: Does to each element what a kernel does: takes values in the place of its arguments.
+Each = Callable[[Sequence[Any]], None] | None
+
+
 def _given(
-    args: tuple[Any, ...], make: Callable[..., Callable[[], None]], writes: Iterable[int], beside: Any = ()
+    args: tuple[Any, ...],
+    make: Callable[..., Callable[[], None]],
+    writes: Iterable[int],
+    beside: Any = (),
+    each: Each = None,
 ) -> Given:
     """The arguments of a kernel of CuPy's, which decides about its grid itself."""
     values = {'args': args, 'grid': None, 'block': None, 'shared': 0}
-    return Given(values, make, writes=frozenset(writes), beside=beside)
+    return Given(values, make, writes=frozenset(writes), beside=beside, each=each)
 
 
-def _into(recipe: Any, slots: Sequence[Slot], make: Callable[..., Callable[[], None]]) -> Given:
+def _into(recipe: Any, slots: Sequence[Slot], make: Callable[..., Callable[[], None]], each: Each = None) -> Given:
     """The same, of inputs followed by outputs."""
     count = len(recipe[0])
-    return _given((*recipe[0], *slots), make, range(count, count + len(slots)), recipe[1])
+    return _given((*recipe[0], *slots), make, range(count, count + len(slots)), recipe[1], each)
+
+
+def _each(fn: Callable[..., Any], recipe: Any, targets: Any = None) -> Each:
+    """How an elementwise function works on values; ``targets`` is what it was given as ``out``."""
+    count, kwargs = len(recipe[0]), recipe[1]
+
+    def each(values: Sequence[Any]) -> None:
+        outputs = values[count:]
+        if targets is None:
+            found = list(_leaves(_quietly(fn, (values[:count], kwargs))))
+        else:
+            found = [np.array(one) for one in outputs]
+            into = tuple(found) if isinstance(targets, tuple) else found[0]
+            _quietly(lambda *a, **k: fn(*a, **k, out=into), (values[:count], kwargs))
+        for output, value in zip(outputs, found):
+            output[...] = value
+
+    return each
 
 
 def launch(
@@ -165,15 +191,16 @@ def launch(
     out: Any = None,
     shapes: Sequence[Shape] | None = None,
     kind: str = 'kernel',
+    elementwise: bool = False,
 ) -> Any:
     """Call the pure function ``fn`` on the device and return its results as arrays.
 
     ``out`` is passed to ``fn`` as a scratch array and then stored. ``shapes`` fixes the results' shapes, for results
-    whose length depends on values.
+    whose length depends on values. ``elementwise``: each element of the results depends on one of each array.
     """
     recipe = (lower(tuple(args)), lower(dict(kwargs or {})))
     if out is not None:
-        return _launch_into(name, fn, recipe, out, kind)
+        return _launch_into(name, fn, recipe, out, kind, elementwise)
     result = _try(fn, recipe)
     values = list(_leaves(result))
     arrays = [Layout.for_result(v.shape if shapes is None else shapes[i], v.dtype) for i, v in enumerate(values)]
@@ -192,12 +219,13 @@ def launch(
     del values
     if all(0 in slot.shape for slot in slots):
         return _rebuild(result, iter(arrays))
-    if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, _into(recipe, slots, make)):
+    given = _into(recipe, slots, make, _each(fn, recipe) if elementwise else None)
+    if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, given):
         fresh = None
     return _rebuild(result, iter(arrays))
 
 
-def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind: str) -> Any:
+def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind: str, elementwise: bool) -> Any:
     targets = out if isinstance(out, tuple) else (out,)
     for target in targets:
         if not isinstance(target, Layout):
@@ -233,7 +261,8 @@ def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind:
 
         return again
 
-    if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, _into(recipe, slots, make)):
+    given = _into(recipe, slots, make, _each(fn, recipe, out) if elementwise else None)
+    if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, given):
         fresh = None
     return out
 
@@ -246,10 +275,12 @@ def mutate(
     *,
     rehearse: bool = True,
     kind: str = 'kernel',
+    elementwise: bool = False,
 ) -> None:
     """Run ``fn(view of target, *args)``, which writes into its first argument.
 
-    ``rehearse``: first on a copy, so that wrong shapes raise here and not at the launch.
+    ``rehearse``: first on a copy, so that wrong shapes raise here and not at the launch. ``elementwise``: it writes
+    each element, from one element of each array.
     """
     if target.size == 0:
         return
@@ -273,7 +304,11 @@ def mutate(
     def make(args: tuple[Any, ...], **_shape: Any) -> Callable[[], None]:
         return lambda: _quietly(lambda *a: fn(args[0].view(), *a), (args[1:], {}))
 
-    if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, _given((slot, *recipe[0]), make, [0])):
+    def each(values: Sequence[Any]) -> None:
+        _quietly(lambda *a: fn(values[0], *a), (tuple(values[1:]), {}))
+
+    given = _given((slot, *recipe[0]), make, [0], each=each if elementwise else None)
+    if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, given):
         fresh = None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -59,12 +60,19 @@ _CALLING = _Calling()
 
 
 def of_cuda(call: Callable[[], None]) -> None:
-    """Make a call as CUDA calls a host function: it must not call CUDA, and what it raises is only printed."""
+    """Make a call as CUDA calls a host function: it must not call CUDA, and what it raises is only printed.
+
+    No garbage is collected meanwhile: finalizers of others' streams and events would call CUDA.
+    """
     before, _CALLING.of_cuda = _CALLING.of_cuda, True
+    collects = gc.isenabled()
+    gc.disable()
     try:
         _UNHEARD(call)()
     finally:
         _CALLING.of_cuda = before
+        if collects:
+            gc.enable()
 
 
 #: CuPy calls host functions from C, where an exception has nobody to go to; so does ctypes.

@@ -50,7 +50,7 @@ def where(condition: Any, x: Any = None, y: Any = None) -> Any:
         return nonzero(condition)
     if any(hasattr(one, '__cupy_override_elementwise_kernel__') for one in (x, y)):
         return _WHERE(condition, x, y)
-    return launches.launch('cupy_where', np.where, (condition, x, y))
+    return launches.launch('cupy_where', np.where, (condition, x, y), elementwise=True)
 
 
 _WHERE = ufunc('where', 3, 1, np.where)

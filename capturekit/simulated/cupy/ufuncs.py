@@ -70,7 +70,7 @@ class ufunc:
             raise TypeError(f'Wrong number of arguments for {self.__name__}')
         inputs = [_apart(self._operand(a), out) for a in args[: self.nin]]
         options = {k: v for k, v in kwargs.items() if v is not None}
-        return launches.launch(self.name, self._function, inputs, options, out=out)
+        return launches.launch(self.name, self._function, inputs, options, out=out, elementwise=True)
 
     def _out(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = kwargs.pop('out', None)

@@ -62,6 +62,24 @@ def use(library: Any, waits: bool = False) -> None:
         runtime.streamSynchronize(stream)
 
 
+#: The modules as programs see them, by name; whoever makes them puts them here.
+public: dict[str, Any] = {}
+
+
+def _use_cusolver(name: str) -> None:
+    """Ask for cuSOLVER's handle as CuPy's Python code does; what solves or inverts allocates memory on the stream."""
+    public['cupy.cuda.device'].get_cusolver_handle()
+    use(cusolver, name in WAITING)
+    stream = get_current_stream_ptr()
+    if name in _ALLOCATING and runtime.streamIsCapturing(stream):
+        runtime.freeAsync(runtime.mallocAsync(_WORK, stream), stream)
+
+
+#: Functions for which cuSOLVER allocates memory on the stream, in arrays of any size.
+_ALLOCATING = frozenset('inv qr solve tensorinv tensorsolve'.split())
+_WORK = 64
+
+
 @contextmanager
 def stream_of(library: Any) -> Iterator[int]:
     """For a while work goes to the stream that the handle was given last, as that of CuPy's few functions does that
@@ -78,7 +96,7 @@ def stream_of(library: Any) -> Iterator[int]:
 def needed_by(name: str) -> Callable[[], None] | None:
     """Return what a function by this name does to its library before it launches."""
     if name in CUSOLVER:
-        return lambda: use(cusolver, name in WAITING)
+        return lambda: _use_cusolver(name)
     if name in CUBLAS:
         return lambda: use(cublas)
     return None

@@ -42,6 +42,10 @@ class Captures(Graphs):
             self._begin(s, mode, graph)
             self._stream(s).after = frozenset(known[a] for a in after)
 
+    def can_continue(self) -> bool:
+        """Whether captures can add to a graph that has nodes."""
+        return True
+
     def set_dependencies(self, s: int, after: Sequence[int]) -> None:
         """``cudaStreamUpdateCaptureDependencies``: what a captured stream's next node comes after."""
         with self._lock:

@@ -41,7 +41,7 @@ class Graphs(Streams):
                 if found is not None:
                     graph.nodes.remove(found)
                     graph.maimed |= bool(found.bodies)
-                    for n in graph.nodes:
+                    for n in filter(lambda one: found in one.after, graph.nodes):
                         n.after -= {found}
                     for body in found.bodies:
                         self._forget(body)

@@ -32,13 +32,16 @@ class Launches(DeviceState):
         raise CudaCallError(Code.cudaErrorInvalidValue, f'condition {condition:#x} belongs to no graph that runs here')
 
     def graph_instantiate(self, g: int, by_node_priority: bool = False) -> int:
-        """``cudaGraphInstantiate``; a body alone is refused. ``by_node_priority``: kernels have the priorities of the
-        streams that they were recorded on."""
+        """``cudaGraphInstantiate``; a body alone is refused, and so are bodies that allocate memory.
+
+        ``by_node_priority``: kernels have the priorities of the streams that they were recorded on.
+        """
         with self._lock:
             self._unsafe('graphInstantiate')
             graph = self._graph(g)
             executable = ExecutableGraph.of(graph, by_node_priority)
-            if graph.is_body or graph.maimed or not executable.conditions.keys() >= executable.used():
+            lost = not executable.conditions.keys() >= executable.used()
+            if graph.is_body or graph.maimed or lost or executable.allocates_in_a_body():
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphInstantiate')
             x = self._handle()
             self.executables[x] = executable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,8 @@ class Given:
     """What a node was given, how its work is made of that, and whether other values may take the place of these.
 
     ``writes`` are the numbers of the arguments that the work writes; None where only the kernel's author knows.
-    ``beside`` is what it reads that is no argument.
+    ``beside`` is what it reads that is no argument. ``each`` does the work on values in the place of the arguments, if
+    the work does the same to each element: it writes into those that ``writes`` names.
     """
 
     values: Mapping[str, Any]
@@ -21,6 +22,7 @@ class Given:
     fits: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda old, new: True
     writes: frozenset[int] | None = None
     beside: Any = ()
+    each: Callable[[Sequence[Any]], None] | None = None
 
     def work(self) -> Callable[[], None]:
         return self.make(**self.values)
@@ -91,6 +93,12 @@ class ExecutableGraph:
     def as_now(self) -> ExecutableGraph:
         """What a launch runs that waits, whatever becomes of the graph meanwhile."""
         return replace(self, works=dict(self.works), children=dict(self.children), off=set(self.off))
+
+    def allocates_in_a_body(self) -> bool:
+        """Whether a body has nodes that allocate or free memory: CUDA then fails to instantiate, or crashes."""
+        bodies = list(itertools.chain(*self.bodies.values()))
+        kinds = {node.kind for body in bodies for node in body.nodes}
+        return not kinds.isdisjoint(('memAlloc', 'memFree')) or any(body.allocates_in_a_body() for body in bodies)
 
     def used(self) -> set[int]:
         """Conditions that conditional nodes ask for."""

@@ -17,16 +17,18 @@ calls raise :class:`~capturekit.model.errors.CudaCallError` with ``code``. Safe 
 
 from __future__ import annotations
 
+from capturekit.simulated.device.call_notices import NoticedCalls
 from capturekit.simulated.device.device_captures import Captures
 from capturekit.simulated.device.device_events import Events
 from capturekit.simulated.device.device_launches import Launches
 from capturekit.simulated.device.device_memory import Memory
 from capturekit.simulated.device.device_work import Work
+from capturekit.simulated.device.fused_nodes import FusedNodes
 from capturekit.simulated.device.node_changes import Changes
 from capturekit.simulated.device.node_timing import Timing
 
 
-class SimulatedDevice(Work, Events, Captures, Launches, Memory, Changes, Timing):
+class SimulatedDevice(Work, Events, Captures, Launches, Memory, Changes, FusedNodes, Timing):
     """A machine of one or more devices; see the module's text.
 
     ``seed`` decides the order in which launches run unordered nodes; ``driver``: whose codes it answers with, as
@@ -34,3 +36,7 @@ class SimulatedDevice(Work, Events, Captures, Launches, Memory, Changes, Timing)
     and memory of its own. ``late``: work waits until the host has to know, and then runs in an order that the seed
     draws; None: where the environment variable ``CAPTUREKIT_LATE`` is 1.
     """
+
+    def call_source(self) -> NoticedCalls:
+        """Return who tells of the calls to this device."""
+        return NoticedCalls(self)

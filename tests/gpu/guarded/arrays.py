@@ -93,5 +93,15 @@ for entry in ('cupy.cuda.memory.UnownedMemory', 'cupy._util.CUDA_ARRAY_INTERFACE
 J = 'cupy._core.concatenate_method'
 row(J, 'two arrays', lambda s: keep(s, cp.concatenate([s.a[:1], s.a[2:3]])), check=kept_equals(1, 3))
 row(J, 'eight arrays', lambda s: keep(s, cp.stack([s.a[0]] * 8)[:2] * 1), check=kept_equals(1, 1))
-row(J, 'nine arrays', lambda s: cp.concatenate([s.a[:1]] * 9), unsupported)
-row(J, 'twenty arrays, stacked', lambda s: cp.stack([s.a] * 20), unsupported)
+row(J, 'nine arrays', lambda s: keep(s, cp.concatenate([s.a[:1]] * 9)[7:] * 1), check=kept_equals(1, 1))
+row(J, 'twenty arrays, stacked', lambda s: keep(s, cp.stack([s.a[0]] * 20)[18:] * 1), check=kept_equals(1, 1))
+F, C2C = 'cupy.cuda.cufft', 0x29
+row(f'{F}.Plan1d', 'of 64', lambda s: keep(s, cp.cuda.cufft.Plan1d(64, C2C, 1)))
+row(f'{F}.Plan1d', 'of 131 beside an open lane', lambda s: cp.cuda.cufft.Plan1d(131, C2C, 1), unsupported)
+row(f'{F}.PlanNd', 'of 7 by 131 beside an open lane', lambda s: cp.fft.fft2(s.a[:917].reshape(7, 131)), unsupported)
+row(f'{F}.PlanNd', 'of 8 by 8', lambda s: keep(s, cp.fft.fft2((s.a[:64] * 0 + 1).reshape(8, 8))[0, :2].real * 1),
+    check=kept_equals(64, 0))  # fmt: skip
+row(f'{F}.Plan1d.fft', 'on a lane', lambda s: keep(s, cp.fft.fft(s.a[:64] * 0 + 1)[:2].real * 1),
+    check=kept_equals(64, 0))  # fmt: skip
+row(f'{F}.PlanNd.fft', 'on a lane', lambda s: keep(s, cp.fft.fft2((s.a[:64] * 0 + 2).reshape(8, 8))[0, :2].real * 1),
+    check=kept_equals(128, 0))  # fmt: skip

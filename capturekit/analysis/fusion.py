@@ -1,0 +1,185 @@
+"""The fusion of a whole definition: its lines of nodes, the runs in them, and the kernels for these.
+
+A line is a row of nodes with one path along it and no edge from or to others but at its ends. Nodes of different lanes
+lie in different lines, and a fused kernel never reaches beyond its line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from capturekit.analysis.free_memory import FreeMemory
+from capturekit.analysis.fusion_joins import joined
+from capturekit.analysis.fusion_kernels import kernel_of
+from capturekit.analysis.fusion_liveness import Liveness
+from capturekit.analysis.fusion_runs import Item, Key, Run, runs_of
+from capturekit.analysis.needed_order import Memory
+from capturekit.driver.elementwise import Elementwise
+from capturekit.driver.fused_kernel import FusedKernel
+from capturekit.driver.node_accesses import Access
+from capturekit.model.dag import Order
+
+Edges = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Fusing:
+    """One kernel for several nodes, which are given by number; it takes the place of the last of them.
+
+    ``copies`` are nodes that it does without, because it reads from what these copy.
+    """
+
+    nodes: tuple[int, ...]
+    kernel: FusedKernel
+    names: tuple[str, ...]
+    copies: tuple[int, ...] = ()
+
+    @property
+    def parts(self) -> list[int]:
+        """The nodes whose work it does, in the order of their numbers."""
+        return sorted((*self.copies, *self.nodes))
+
+
+@dataclass
+class Fusion:
+    """What becomes of a definition.
+
+    Attributes:
+        kernels: the fused kernels. why: for each kernel's node that is in none the reason, by number.
+        gone: the nodes that are left out. edges: the edges that the nodes which are left then have.
+    """
+
+    kernels: list[Fusing] = field(default_factory=list)
+    why: dict[int, str] = field(default_factory=dict)
+    gone: list[int] = field(default_factory=list)
+    edges: Edges = field(default_factory=list)
+
+
+def lines_of(order: Order) -> list[list[int]]:
+    """The nodes in lines, in topological order."""
+    line_of: dict[int, list[int]] = {}
+    found: list[list[int]] = []
+    for node in order.sequence:
+        before = order.before_each[node]
+        if len(before) == 1 and len(order.after_each[before[0]]) == 1:
+            line = line_of[before[0]]
+        else:
+            line = []
+            found.append(line)
+        line.append(node)
+        line_of[node] = line
+    return found
+
+
+class _Line:
+    """A line of nodes, and how it is divided. ``alone`` are places that begin a run, ``stays`` copies that stay."""
+
+    def __init__(self, items: list[Item]) -> None:
+        self.items = items
+        self.alone: set[int] = set()
+        self.stays: set[int] = set()
+        self.divide()
+
+    def divide(self) -> None:
+        """Find the runs."""
+        self.joins = joined(self.items, frozenset(self.stays))
+        self.plan = runs_of(self.joins.line, frozenset(self.alone))
+
+    def number(self, place: int) -> int:
+        """The number of the node at a place."""
+        return self.items[place].number
+
+    def runs(self) -> list[tuple[Run, list[int]]]:
+        """The runs, each with the numbers of its members."""
+        return [(run, [self.number(place) for place in run.members]) for run in self.plan.runs]
+
+    def left_out(self) -> set[int]:
+        """The places of copies that are left out."""
+        return set().union(*self.joins.used.values())
+
+    def copies_of(self, run: Run) -> tuple[int, ...]:
+        """The numbers of the copies that a run does without."""
+        places = set().union(*(self.joins.used.get(place, set()) for place in run.members))
+        return tuple(self.number(place) for place in sorted(places))
+
+    def mended(self, live: Liveness, stores: Sequence[Mapping[Key, bool]]) -> bool:
+        """Whether all is as it has to be; if not, what is in the way is noted, and the line is divided anew."""
+        members = {place for run in self.plan.runs for place in run.members}
+        stays: set[int] = set()
+        for place, copies in self.joins.used.items():
+            needed = {one for one in copies if live.needed(self.number(one), _written(self.items[one]))}
+            stays |= needed if place in members else copies
+        alone = {
+            use.gone
+            for run, written in zip(self.plan.runs, stores)
+            for key, use in run.used.items()
+            if use.gone >= 0 and written[key]
+        }
+        if not stays and not alone:
+            return True
+        self.stays |= stays
+        self.alone |= alone
+        self.divide()
+        return False
+
+
+def _written(item: Item) -> list[Access]:
+    return [one for one in item.memory or () if one.writes]
+
+
+def fusion_of(
+    order: Order,
+    does: Sequence[Elementwise | str | None],
+    memory: Sequence[Memory],
+    free: FreeMemory,
+    blind: frozenset[int] = frozenset(),
+    copies: Mapping[int, tuple[int, int, int]] | None = None,
+) -> Fusion:
+    """Find what of a definition can become fused kernels.
+
+    Args:
+        order: the order of its nodes.
+        does: what each computes for each element, or why that is not known; None for nodes that are no kernels.
+        memory: what each touches; None where that is not known.
+        free: the graph's own memory that no array lies in any more.
+        blind: nodes of unknown memory that surely use no memory of the graph's own.
+        copies: of nodes that copy bytes on the device where to, where from, and how many.
+    """
+    known = copies or {}
+    lines = [
+        _Line([Item(n, does[n] or 'it is no kernel', memory[n], known.get(n)) for n in numbers])
+        for numbers in lines_of(order)
+    ]
+    while True:
+        left_out = {line.number(place) for line in lines for place in line.left_out()}
+        seen = [() if n in left_out or (n in blind and one is None) else one for n, one in enumerate(memory)]
+        live = Liveness(order, seen, [run for line in lines for run in line.runs()], free)
+        stores = [[live.stores(run, numbers) for run, numbers in line.runs()] for line in lines]
+        mended = [line.mended(live, one) for line, one in zip(lines, stores)]
+        if all(mended):
+            break
+    found = Fusion()
+    for line, written in zip(lines, stores):
+        things = line.joins.line
+        for (run, numbers), one in zip(line.runs(), written):
+            names = tuple(str(getattr(things[place].does, 'name', '')) for place in run.members)
+            found.kernels.append(Fusing(tuple(numbers), kernel_of(run, things, one), names, line.copies_of(run)))
+        left = {line.number(place): why for place, why in line.plan.why.items()}
+        found.why.update({n: why for n, why in left.items() if does[n] is not None and n not in left_out})
+    found.gone = sorted(left_out | {node for one in found.kernels for node in one.nodes[:-1]})
+    found.edges = _edges(order, [[item.number for item in line.items] for line in lines], set(found.gone))
+    return found
+
+
+def _edges(order: Order, lines: Sequence[Sequence[int]], gone: Collection[int]) -> Edges:
+    """The edges between the nodes that are left: each line keeps its order, and the edges at its ends."""
+    first, found = {}, []
+    for line in lines:
+        left = [node for node in line if node not in gone]
+        first[line[0]] = left[0]
+        found += list(pairwise(left))
+    for line in lines:  # a line's last node is always left
+        found += [(a, first[line[0]]) for a in order.before_each[line[0]]]
+    return found

@@ -1,0 +1,48 @@
+"""The description of a fused kernel, made from a run of nodes and from what of it has to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from capturekit.analysis.fusion_runs import Item, Key, Run, key_of
+from capturekit.analysis.iteration_space import common, split
+from capturekit.driver.elementwise import Elementwise
+from capturekit.driver.fused_kernel import FusedKernel, Place, Step
+
+
+def kernel_of(run: Run, line: Sequence[Item], stores: Mapping[Key, bool]) -> FusedKernel:
+    """One kernel for the members of a run. ``stores`` says which elements it writes."""
+    written = dict(stores)
+    if not any(written.values()):  # a kernel that writes nothing can not be described; one write does no harm
+        written[next(key for key, use in reversed(run.used.items()) if use.writes and use.gone < 0)] = True
+    in_memory = [key for key, use in run.used.items() if not key.part and (use.reads or written[key])]
+    wholes = [piece.whole for key in run.joins for piece in key.pieces]
+    shape = common([*(key.shape for key in in_memory), *wholes]) or (1,)
+    places: list[Place] = []
+    number_of: dict[Key, int] = {}
+    for key, use in run.used.items():
+        if key.part:
+            continue
+        number_of[key] = len(places)
+        if key in in_memory:
+            strides = split(key.shape, key.strides, shape)
+            places.append(Place(key.dtype, key.address, shape, strides, use.reads, written[key]))
+        else:
+            places.append(Place(key.dtype, 0, (), (), False, False))
+    for key in run.joins:
+        number_of[key] = len(places)
+        places.append(Place(key.dtype, 0, (), (), True, False, key.pieces))
+    numbers: list[tuple[str, bytes]] = []
+    steps: list[Step] = []
+    for place in run.members:
+        does = line[place].does
+        assert isinstance(does, Elementwise)
+        operands = []
+        for operand in does.operands:
+            if operand.number is not None:
+                numbers.append((operand.dtype, operand.number))
+                operands.append(-len(numbers))
+            else:
+                operands.append(number_of[key_of(operand)])
+        steps.append(Step(does.operation, tuple(operands)))
+    return FusedKernel(shape, tuple(places), tuple(numbers), tuple(steps))

@@ -1,0 +1,274 @@
+"""Every call of the process to CUDA, told by CUPTI's callbacks: whoever makes it, before it is made and after.
+
+Callbacks are enabled for the functions that matter to captures alone, and, while no capture is open, for those that
+begin one alone, so that the rest of a program costs nothing. The runtime's functions call the driver's, which are the
+ones that are followed; of a runtime's function only the name is kept, since that is what the code calls.
+
+A callback is Python code that CUDA calls in the thread that makes the call. It takes the interpreter's lock. It must
+not be called when Python is gone, so CUPTI is detached before Python ends.
+CUPTI User's Guide: "CUPTI Callback API".
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import ctypes
+import functools
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from capturekit.driver.call_notices import Listener
+from capturekit.driver.call_parameters import STREAM_OF_CONFIG, Layout, layout
+from capturekit.driver.cupti import Profiler, Untraceable, profiler
+from capturekit.driver.shared_objects import callers, files
+from capturekit.model.cuda_functions import EXCHANGE, ApiCall, Function, function
+from capturekit.model.ledger import PER_THREAD_HANDLE
+from capturekit.model.rules import CaptureStatus, Mode, Operation
+
+_O = Operation
+#: ``CUPTI_CB_DOMAIN_DRIVER_API`` and ``CUPTI_CB_DOMAIN_RUNTIME_API``.
+_DRIVER, _RUNTIME = 1, 2
+#: The numbers of CUPTI's functions lie below this one.
+_MOST_NUMBERS = 4096
+#: So many numbers without a function mean that there is none above them.
+_GAP = 256
+#: ``CUpti_CallbackData``: the offsets of the parameters' and the answer's addresses. The first field is 1 at the exit.
+_PARAMETERS, _ANSWER = 16, 24
+_EXTERNAL = 1
+#: Seconds until an interrupt that came within a callback is raised again.
+_SOON = 0.02
+_NON_BLOCKING = 1
+_Called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
+_u32, _u64 = ctypes.c_uint32.from_address, ctypes.c_uint64.from_address
+#: Functions that are called so often that the runtime's name for them is not asked for.
+_FREQUENT = (_O.WORK, _O.EVENT_RECORD, _O.WAIT_EVENT, _O.EVENT_DESTROY)
+#: Told before they are made, too: what they change can be asked for only then.
+_BOTH = (_O.BEGIN_CAPTURE, _O.WAIT_EVENT)
+
+
+@dataclass(frozen=True)
+class _Callback:
+    """A function whose callback may be enabled."""
+
+    domain: int
+    number: int
+    function: Function
+    layout: Layout
+
+    @property
+    def begins(self) -> bool:
+        """Whether it is enabled while no capture is open."""
+        return self.function.operation is _O.BEGIN_CAPTURE
+
+
+class _Thread(threading.local):
+    """``deaf`` while the source itself asks CUDA in this thread."""
+
+    deaf = False
+
+
+class CuptiCalls:
+    """CUPTI's callbacks. One listener at a time hears them."""
+
+    def __init__(self, library: Any, driver: Any) -> None:
+        self._cupti = library
+        self._driver = driver
+        self._callbacks = {(one.domain, one.number): one for one in _callbacks(library)}
+        self._subscriber: Any = None
+        self._listener: Listener | None = None
+        self._thread = _Thread()
+        #: By thread, for one without Python has no memory of its own between two callbacks: the runtime's function that
+        #: it is in, and the mode that it exchanges for its own.
+        self._within: dict[int, Function] = {}
+        self._modes: dict[int, Mode | None] = {}
+        self._enabling = threading.Lock()
+        self._all = False
+        self._heard = _Called(self._called)  # CUPTI keeps it
+
+    # -- for the listener ---------------------------------------------------------------------------------------------
+
+    def open(self, listener: Listener) -> None:
+        """Begin to tell a listener.
+
+        Raises:
+            Untraceable: another tool has attached CUPTI, or CUPTI does not fit the driver.
+        """
+        files()  # the first time, this loads a library
+        self._within.clear()
+        self._modes.clear()
+        subscriber = ctypes.c_void_p()
+        code = int(self._cupti.cuptiSubscribe(ctypes.byref(subscriber), self._heard, None))
+        if code:
+            raise Untraceable(f'CUPTI can not be attached (error {code}): most often another profiler or debugger is')
+        self._subscriber, self._listener, self._all = subscriber, listener, False
+        atexit.register(self.close)
+        self._enable(subscriber, True, begins=True)
+
+    def close(self) -> None:
+        """Detach CUPTI. A call that is under way is not told any more."""
+        atexit.unregister(self.close)
+        with self._enabling:
+            subscriber, self._subscriber, self._listener = self._subscriber, None, None
+        if subscriber is not None:  # without the lock: CUPTI may wait for callbacks that wait for it
+            self._cupti.cuptiUnsubscribe(subscriber)
+
+    def status(self, stream: int) -> CaptureStatus | None:
+        """``cuStreamIsCapturing``."""
+        found = ctypes.c_int()
+        code = self._ask('cuStreamIsCapturing', ctypes.c_void_p(stream), ctypes.byref(found))
+        return None if code else CaptureStatus(found.value)
+
+    def blocking(self, stream: int) -> bool:
+        """``cuStreamGetFlags``."""
+        found = ctypes.c_uint()
+        code = self._ask('cuStreamGetFlags', ctypes.c_void_p(stream), ctypes.byref(found))
+        return not code and not found.value & _NON_BLOCKING
+
+    def device(self) -> int | None:
+        """``cuCtxGetDevice``."""
+        found = ctypes.c_int()
+        return None if self._ask('cuCtxGetDevice', ctypes.byref(found)) else found.value
+
+    def libraries(self) -> tuple[str, ...]:
+        """Return the libraries that this thread's call came through."""
+        return callers(files())
+
+    def _ask(self, name: str, *args: Any) -> int:
+        thread, was = self._thread, self._thread.deaf
+        thread.deaf = True
+        try:
+            return int(getattr(self._driver, name)(*args))
+        finally:
+            thread.deaf = was
+
+    # -- called by CUPTI ----------------------------------------------------------------------------------------------
+
+    def _called(self, _user: Any, domain: int, number: int, data: int) -> None:
+        """Hear of a call. CUPTI must see no exception: an interrupt is raised again when the callback is over."""
+        listener, one = self._listener, self._callbacks.get((domain, number))
+        if listener is None or one is None or self._thread.deaf:
+            return
+        try:
+            self._heed(listener, one, domain, data)
+        except KeyboardInterrupt:
+            threading.Timer(_SOON, _thread.interrupt_main).start()
+        except BaseException as failure:
+            self._listener = None
+            listener.failed(failure)
+
+    def _heed(self, listener: Listener, one: _Callback, domain: int, data: int) -> None:
+        leaving = _u32(data).value
+        if domain == _RUNTIME:
+            if leaving:
+                self._within.pop(threading.get_ident(), None)
+            else:
+                self._within[threading.get_ident()] = one.function
+        elif leaving:
+            self._left(listener, one, data)
+        elif one.function.operation in _BOTH:
+            listener.before(self._call(one, data))
+        elif one.layout.exchanged:
+            self._modes[threading.get_ident()] = _mode(_u32(_u64(_u64(data + _PARAMETERS).value).value).value)
+
+    def _left(self, listener: Listener, one: _Callback, data: int) -> None:
+        code = _u32(_u64(data + _ANSWER).value).value
+        plain = one.function.operation is _O.WORK and not code and not one.function.reads
+        if plain and listener.worked(self._stream(one, _u64(data + _PARAMETERS).value) or 0):
+            return
+        listener.after(self._call(one, data), code)
+        if one.function.operation in (_O.BEGIN_CAPTURE, _O.END_CAPTURE) and self._all is listener.idle:
+            self._follow(listener)
+
+    def _stream(self, one: _Callback, parameters: int) -> int | None:
+        where = one.layout
+        if where.config:
+            stream = _u64(_u64(parameters).value + STREAM_OF_CONFIG).value
+        elif where.stream is None:
+            return None
+        else:
+            stream = _u64(parameters + where.stream).value
+        return PER_THREAD_HANDLE if not stream and one.function.own else stream
+
+    def _call(self, one: _Callback, data: int) -> ApiCall:
+        """Read the parameters of a call."""
+        parameters, where, what = _u64(data + _PARAMETERS).value, one.layout, one.function
+        me = threading.get_ident()
+        mode = self._modes.pop(me, None) if where.exchanged else None
+        if where.mode is not None:
+            mode = _mode(_u32(parameters + where.mode).value)
+        outer = self._within.get(me)
+        shown = what if outer is None or outer.operation is not what.operation else outer
+        flags = 0 if where.flags is None else _u32(parameters + where.flags).value
+        return ApiCall(
+            shown.shown,
+            what.operation,
+            me,
+            self._stream(one, parameters),
+            None if where.event is None else _u64(parameters + where.event).value,
+            None if where.event2 is None else _u64(parameters + where.event2).value,
+            mode,
+            bool(flags & _EXTERNAL),
+            what.reads,
+        )
+
+    # -- which callbacks are enabled ----------------------------------------------------------------------------------
+
+    def _follow(self, listener: Listener) -> None:
+        """Enable all callbacks when the first capture has begun, and all but its begin when the last one has ended."""
+        with self._enabling:
+            wanted = not listener.idle
+            if self._subscriber is not None and wanted is not self._all:
+                self._all = wanted
+                self._within.pop(threading.get_ident(), None)  # the exit of what ends a capture is told no more
+                self._enable(self._subscriber, wanted, begins=False)
+
+    def _enable(self, subscriber: Any, on: bool, begins: bool) -> None:
+        for one in self._callbacks.values():
+            if one.begins is begins:
+                self._cupti.cuptiEnableCallback(int(on), subscriber, one.domain, one.number)
+
+
+def _mode(value: int) -> Mode | None:
+    return Mode(value) if value in tuple(Mode) else None
+
+
+def _callbacks(library: Any) -> list[_Callback]:
+    """The functions that are followed, by the numbers that this version of CUPTI has for them."""
+    found = []
+    name = ctypes.c_char_p()
+    for domain in (_DRIVER, _RUNTIME):
+        last = 0
+        for number in range(1, _MOST_NUMBERS):
+            if library.cuptiGetCallbackName(domain, number, ctypes.byref(name)) or not name.value:
+                if number > last + _GAP:
+                    break
+                continue
+            last = number
+            called = name.value.decode()
+            what = function(called)
+            if what is not None and (domain == _DRIVER or _told_by_runtime(what)):
+                found.append(_Callback(domain, number, what, layout(called) if domain == _DRIVER else Layout()))
+    return found
+
+
+def _told_by_runtime(what: Function) -> bool:
+    return what.operation is not None and what.operation not in _FREQUENT and not what.shown.endswith(EXCHANGE)
+
+
+@functools.lru_cache(maxsize=1)
+def cuda_calls() -> CuptiCalls:
+    """Return the source of a GPU's process, which lives as long as the process: CUPTI keeps its callback.
+
+    Raises:
+        Untraceable: CUPTI or the driver's library is not available; ``reason`` is one sentence.
+    """
+    found: Profiler | str = profiler()
+    if isinstance(found, str):
+        raise Untraceable(found)
+    try:
+        driver = ctypes.CDLL('libcuda.so.1')
+    except OSError:
+        raise Untraceable("the driver's library libcuda.so.1 can't be loaded") from None
+    return CuptiCalls(found.library, driver)

@@ -1,0 +1,78 @@
+"""Nodes that run a fused kernel: compiled by CuPy, found in its caches by its source, put in the place of another.
+
+CUDA Driver API, "Graph Management": ``cuGraphKernelNodeSetParams`` takes another function of the same context.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any
+
+from capturekit.driver.fused_kernel import FusedKernel, arguments, infos, source
+
+#: As CuPy launches its elementwise kernels.
+_BLOCK = 128
+_MOST_BLOCKS = 0x7FFFFFFF
+#: A thread works on so many elements at once where there are so many blocks that all processors stay busy: more loads
+#: are under way then. (On an H100 this takes a third off a kernel of 4.8 million elements with one ``erf``.)
+_TOGETHER, _MANY_BLOCKS = 4, 8192
+_ONE_BY_ONE, _SEVERAL = '#pragma unroll 1\n', f'#pragma unroll {_TOGETHER}\n'
+_OPTIONS = ('--std=c++17',)
+
+
+class FusingError(ValueError):
+    """A kernel can not be made; the text says why."""
+
+
+def name_of(kernel: FusedKernel, names: tuple[str, ...], text: tuple[str, ...]) -> str:
+    """A name that tells the first operations, and is another one for another source."""
+    words = '_'.join(name.removeprefix('cupy_').partition('__')[0] for name in names)
+    words = re.sub(r'\W|_+', '_', words)[:48].rstrip('_')
+    digest = sha256('\0'.join(text).encode()).hexdigest()[:8]
+    return f'cupy_fused_{words}_{digest}'
+
+
+class FusingNodes:
+    """The verbs of :class:`capturekit.driver.cuda.CudaDevice` that make fused kernels and put them into nodes."""
+
+    _writer: Callable[[], Any]
+    fused: dict[tuple[str, ...], Any]
+    #: How many kernels were asked of CuPy, and the seconds that took.
+    fusing: list[float]
+
+    def fused_function(self, kernel: FusedKernel, names: tuple[str, ...]) -> tuple[str, Any]:
+        """The name and the function of a fused kernel, on the current device, by way of CuPy's caches.
+
+        Raises:
+            FusingError: the compiler refuses the source.
+        """
+        cupy = sys.modules['cupy']
+        inputs, outputs, operation, preamble = text = source(kernel)
+        name = name_of(kernel, names, text)
+        start = time.perf_counter()
+        made = self.fused.get(text)
+        if made is None:  # kept, because its parameters say what the kernel reads and writes
+            made = self.fused[text] = cupy.ElementwiseKernel(inputs, outputs, operation, name, preamble=preamble)
+        internal = sys.modules['cupy._core._kernel']
+        code = internal._get_elementwise_kernel_code(
+            infos(kernel, cupy), internal._TypeMap(()), made.params, operation, name, preamble
+        ).replace(_ONE_BY_ONE, _SEVERAL)
+        key = (code, str(cupy.cuda.Device().id))
+        try:
+            if key not in self.fused:
+                self.fused[key] = cupy._core.core.compile_with_cache(code, _OPTIONS).get_function(name)
+        except cupy.cuda.compiler.CompileException as error:
+            raise FusingError(f'the compiler refuses the kernel: {str(error).strip().splitlines()[0]}') from error
+        self.fusing[0] += 1
+        self.fusing[1] += time.perf_counter() - start
+        return name, self.fused[key]
+
+    def fuse_node(self, g: int, node: int, kernel: FusedKernel, name: str, function: Any) -> None:
+        """``cuGraphKernelNodeSetParams``: a kernel's node of a definition runs a fused kernel from now on."""
+        size, blocks = kernel.size, -(-kernel.size // _BLOCK)
+        grid = (min(_MOST_BLOCKS, -(-blocks // _TOGETHER) if blocks >= _MANY_BLOCKS else blocks), 1, 1)
+        self._writer().put_function(node, int(function.ptr), grid, (min(_BLOCK, size), 1, 1), arguments(kernel))

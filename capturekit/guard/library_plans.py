@@ -1,0 +1,128 @@
+"""Plans of cuFFT that a block makes, or works with.
+
+A plan that waits for the device is made while the driver's capture is suspended: it ends, and goes on into the same
+graph behind the same nodes. And while a plan's transform is recorded, the plan works in memory of the graph: CuPy may
+drop the plan and its own memory before a launch, or use them on another stream during one.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from capturekit.driver.fft_plans import DIRECT, lengths_of, set_work_area, waits_for_the_device, work_bytes
+from capturekit.guard.allocators import Allocators
+from capturekit.guard.conditional_bodies import Bodies
+from capturekit.guard.host_calls import Outside
+from capturekit.guard.host_waits import HostWaits
+from capturekit.guard.lanes import Lanes
+from capturekit.guard.open_capture import Live
+from capturekit.guard.parts import Parts
+from capturekit.guard.state import State
+from capturekit.guard.verdicts import Verdicts
+from capturekit.model import errors
+from capturekit.model.rules import Code
+from capturekit.model.source_line import here
+
+
+class LibraryPlans:
+    """Makes plans of cuFFT beside a capture, and gives them memory of its graph."""
+
+    def __init__(
+        self,
+        state: State,
+        verdicts: Verdicts,
+        allocators: Allocators,
+        lanes: Lanes,
+        parts: Parts,
+        bodies: Bodies,
+        waits: HostWaits,
+    ) -> None:
+        self.state = state
+        self.verdicts = verdicts
+        self.allocators = allocators
+        self.lanes = lanes
+        self.parts = parts
+        self.bodies = bodies
+        self.waits = waits
+
+    def plan_made(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Make a plan. If that waits for the device, no capture is open in the driver meanwhile."""
+        make = functools.partial(original, *args, **kwargs)
+        given = args[0] if args else kwargs.get('nx', kwargs.get('shape', ()))
+        if not waits_for_the_device(lengths_of(given)):
+            return make()
+        live = self.state.mine()
+        if live is None:
+            return self.waits.made_when_free(call, make)
+        with self.state.lock:
+            self.verdicts.check(live)
+        if live.memory is None or not self._can_suspend(live):
+            raise _refused(call, lengths_of(given))
+        return self._suspended(live, call, make)
+
+    def _can_suspend(self, live: Live) -> bool:
+        """Whether the capture can go on as if it had not been suspended: all is on its origin, in no body."""
+        if live.decisions.open or not live.platform.device.can_continue():
+            return False
+        if not live.strict:
+            return True
+        current = live.platform.cupy.cuda.get_current_stream()
+        with self.state.lock:
+            self.parts.joins.find_work(live)
+            open_lanes = [lane for lane in live.capture.lanes[1:] if lane.joined_at is None]
+            return int(current.ptr) == live.origin.ptr and not live.capture.unjoined() and not open_lanes
+
+    def _suspended(self, live: Live, call: str, make: Callable[[], Any]) -> Any:
+        """End the driver's capture, make the plan, and continue the capture in the same graph."""
+        device, at = live.platform.device, here()
+        before = self.parts.leave_lanes(live, at)
+        with self.state.inside():
+            info = device.capture_info(live.origin.ptr)
+        self.bodies.suspend(live, info.graph)
+        with self.state.inside():
+            live.parts.numbered[info.graph] = device.graph_node_count(info.graph)
+        try:
+            with Outside(self.state, self.allocators, live, live.origin):
+                plan = self.waits.made_when_free(call, make)
+        finally:
+            with self.state.lock:  # from here on nobody else may begin to wait for the device
+                self.verdicts.give_way()
+                with self.state.inside():
+                    device.begin_capture_to(live.origin.ptr, info.graph, live.capture.mode, info.dependencies)
+                self.parts.begin_segment(live, before, at)
+        live.note('note', None, f'{call}: cuFFT waits for the device, so the capture was suspended meanwhile', at)
+        return plan
+
+    def plan_used(self, original: Callable[..., Any], plan: Any, *args: Any) -> Any:
+        """Record a transform. The plan works in memory of the graph for it."""
+        live, size = self.state.mine(), work_bytes(plan)
+        if live is None or live.memory is None or not size:
+            return original(plan, *args)
+        cuda = live.platform.cupy.cuda
+        lane = self.state.ledger.lane(cuda.get_current_stream().ptr)
+        if lane is None or lane.capture is not live.capture:
+            return original(plan, *args)
+        area = cuda.alloc(size)
+        if not set_work_area(plan, int(area.ptr)):
+            live.memory.keep(plan.work_area)
+            return original(plan, *args)
+        try:
+            return original(plan, *args)
+        finally:
+            set_work_area(plan, int(plan.work_area.ptr))
+
+
+def _refused(call: str, lengths: tuple[int, ...]) -> errors.CaptureError:
+    shown = ', '.join(map(str, lengths))
+    return errors.UnsupportedCallError(
+        call,
+        location=here(),
+        rule=f'cuFFT makes a plan for length {shown}, which has a prime factor above {DIRECT}, with work of its own, '
+        f'and waits for the whole device ({Code.cudaErrorStreamCaptureUnsupported.name} would follow, and the capture '
+        'would be lost).',
+        remedy='Make the plan before the capture, where CuPy keeps it: call the transform once on an array of this '
+        'shape and dtype, or `cupyx.scipy.fft.get_fft_plan(x)`; or make it where no lane is open.',
+        cuda_error=Code.cudaErrorStreamCaptureUnsupported.name,
+    )

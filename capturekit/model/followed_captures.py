@@ -1,0 +1,373 @@
+"""Captures of a whole process, followed by what CUDA's functions are told and what they answer.
+
+:class:`Follower` is told of every call of a function of CUDA's that matters to captures, before it is made and after
+(:class:`~capturekit.model.cuda_functions.ApiCall`), whoever makes it: CuPy, PyTorch, Numba, a C library. From begin,
+end, record and wait it keeps an account of captures, lanes and events (:mod:`capturekit.model.ledger`), as the guard
+does for what goes through CuPy. From a call's error code it knows that a capture may be lost, and asks the driver which
+one. The first such call is the finding; what follows from it is none. What the call was is then told in the words of
+the table of rules.
+
+It uses no CUDA: who asks the driver, finds the line and finds the library is given to it. Not safe for threads: the
+caller holds a lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from capturekit.model.cuda_functions import ApiCall
+from capturekit.model.ledger import LEGACY_HANDLES, EventState, Lane, Ledger, LedgerCapture, Verdict
+from capturekit.model.rules import RULES, CaptureStatus, Code, Effect, Mode, Operation, Rule, Table
+from capturekit.model.source_line import Place
+
+_O = Operation
+#: The rule for a code that a call got though the account did not foresee it.
+_BY_CODE = {
+    Code.cudaErrorStreamCaptureInvalidated: 'invalidated',
+    Code.cudaErrorStreamCaptureMerge: 'merge',
+    Code.cudaErrorStreamCaptureUnmatched: 'end-elsewhere',
+    Code.cudaErrorStreamCaptureUnjoined: 'unjoined',
+    Code.cudaErrorStreamCaptureIsolation: 'isolation',
+    Code.cudaErrorStreamCaptureImplicit: 'legacy-stream',
+    Code.cudaErrorStreamCaptureWrongThread: 'end-wrong-thread',
+}
+#: Codes that are answers and no errors.
+_NO_ERROR = (Code.cudaSuccess, Code.cudaErrorNotReady)
+#: Events of captures that are over are forgotten when there are so many, and no capture is open.
+_MOST_MARKS = 4096
+
+
+class Surroundings(Protocol):
+    """What the follower asks about the process."""
+
+    def status(self, stream: int) -> CaptureStatus | None:
+        """Return a stream's status (``cudaStreamIsCapturing``); None if it can't be asked."""
+
+    def blocking(self, stream: int) -> bool:
+        """Return whether a stream that is in no capture is a blocking one."""
+
+    def device(self) -> int | None:
+        """Return the number of this thread's device; None if it can't be asked."""
+
+    def place(self, thread: int) -> Place | None:
+        """Return the line of the user's code that a thread is at; None if it runs no Python."""
+
+    def libraries(self) -> tuple[str, ...]:
+        """Return the libraries that this thread's call came through, the nearest first."""
+
+    def maker(self) -> str:
+        """Return the package that makes this thread's call: 'torch', 'cupy', 'capturekit'; '' for the user's code."""
+
+    def own(self) -> bool:
+        """Return whether capturekit makes this thread's call for itself."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A call that has harmed a capture.
+
+    Attributes:
+        kind: 'lost', 'escaped' or 'unjoined'. call: what was called. code: CUDA's answer. rule: the rule for it, None
+            where the table has none. at: the line of the user's code. libraries: what the call came through, the
+            nearest first. subject: the stream or event in words. elsewhere: another thread than the capture's made it.
+        lanes: those that are not joined, in words. count: how often it was made, at this line.
+    """
+
+    kind: str
+    call: ApiCall
+    code: int
+    rule: Rule | None
+    at: Place | None
+    libraries: tuple[str, ...]
+    subject: str = ''
+    elsewhere: bool = False
+    lanes: tuple[str, ...] = ()
+    count: int = 1
+
+
+@dataclass(eq=False)
+class FollowedCapture:
+    """A capture from its begin to its end, and what has harmed it.
+
+    Attributes:
+        capture: the account of its lanes. at: the line that began it. maker: the package that began it, or ''. own:
+            whether capturekit began it for itself. loss: what lost it first. escaped: work of its thread that went past
+            it. copied: by thread, the stream and the line of its last copy to the host.
+    """
+
+    capture: LedgerCapture
+    at: Place | None
+    maker: str
+    own: bool = False
+    loss: Finding | None = None
+    escaped: list[Finding] = field(default_factory=list)
+    copied: dict[int, tuple[int, Place | None]] = field(default_factory=dict)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What has lost it, and then what has escaped it."""
+        return ([] if self.loss is None else [self.loss]) + self.escaped
+
+
+class Follower:
+    """Follows every capture of a process. ``ended`` is called with each capture that is over."""
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        rules: Table | None = None,
+        ended: Callable[[FollowedCapture], None] = lambda _one: None,
+    ) -> None:
+        self.ledger = Ledger(rules)
+        self.captures: dict[LedgerCapture, FollowedCapture] = {}
+        self._ask = surroundings
+        self._ended = ended
+        self._modes: dict[int, Mode] = {}
+        self._blocking: dict[int, bool] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether no capture is open."""
+        return not self.captures
+
+    # -- told of calls ------------------------------------------------------------------------------------------------
+
+    def before(self, call: ApiCall) -> None:
+        """Hear that a call is about to be made. A stream's kind can be asked for only before it is captured."""
+        if call.operation not in (_O.BEGIN_CAPTURE, _O.WAIT_EVENT) or call.stream in (None, *LEGACY_HANDLES):
+            return
+        stream = call.stream
+        assert stream is not None
+        forks = call.event is not None and self.ledger.event_state(call.event) is EventState.CAPTURED
+        if self.ledger.lane(stream) is None and (call.operation is _O.BEGIN_CAPTURE or forks):
+            self._blocking[stream] = self._ask.blocking(stream)
+
+    def after(self, call: ApiCall, code: int) -> None:
+        """Hear what a call was answered."""
+        if call.operation is None:
+            if code == Code.cudaSuccess and call.mode is not None:
+                self._modes[call.thread] = call.mode
+            return
+        if call.operation is _O.BEGIN_CAPTURE:
+            self._begun(call, code)
+        if not self.captures:
+            return
+        verdict = self._judged(call)
+        if code in _NO_ERROR:
+            self._succeeded(call, code, verdict)
+        else:
+            self._failed(call, code, verdict)
+        if call.operation is _O.END_CAPTURE:
+            self._over(call, code)
+
+    def worked(self, stream: int) -> bool:
+        """Note work on the origin of a capture, the most frequent call; False if :meth:`after` has to hear it."""
+        lane = self.ledger.lanes.get(stream)
+        if lane is None or lane.number:
+            return False
+        lane.worked = lane.segment
+        return True
+
+    def settle(self) -> None:
+        """Ask the driver which captures that have not ended are lost, though no call that did it was seen."""
+        for one in self.captures.values():
+            origin = one.capture.origin.stream
+            if one.loss is None and self._ask.status(origin) is CaptureStatus.INVALIDATED:
+                call = ApiCall('', None, one.capture.thread, origin)
+                code = Code.cudaErrorStreamCaptureInvalidated
+                one.loss = Finding('lost', call, code, RULES['invalidated'], None, (), self.subject(call))
+
+    # -- what a call has done -----------------------------------------------------------------------------------------
+
+    def _judged(self, call: ApiCall) -> Verdict | None:
+        """What the table says to a call; None where nobody has measured it."""
+        operation = _external(call)
+        asked: dict[str, int | None] = {'stream': call.stream, 'event': call.event, 'event2': call.event2}
+        if operation in (_O.EVENT_QUERY, _O.EVENT_SYNCHRONIZE, _O.EVENT_ELAPSED_TIME, _O.UNSAFE):
+            asked['stream'] = None
+        mode = self._modes.get(call.thread, Mode.GLOBAL)
+        try:
+            return self.ledger.judge(
+                operation, thread=call.thread, thread_mode=mode, device=self._device(call), **asked
+            )
+        except KeyError:
+            return None
+
+    def _device(self, call: ApiCall) -> int | None:
+        legacy = call.stream in LEGACY_HANDLES or call.operation in (_O.DEVICE_SYNCHRONIZE, _O.LEGACY_WORK)
+        return self._ask.device() if legacy else None
+
+    def _begun(self, call: ApiCall, code: int) -> None:
+        if code != Code.cudaSuccess or call.stream is None:
+            return
+        at, mode = self._place(call), Mode.GLOBAL if call.mode is None else call.mode
+        blocking = self._blocking.pop(call.stream, False)
+        capture = self.ledger.begin(
+            call.stream, mode, call.thread, blocking=blocking, at=at, device=self._ask.device() or 0
+        )
+        self.captures[capture] = FollowedCapture(capture, at, self._ask.maker(), self._ask.own())
+
+    def _succeeded(self, call: ApiCall, code: int, verdict: Verdict | None) -> None:
+        operation, stream, event = call.operation, call.stream, call.event
+        if operation is _O.EVENT_DESTROY and event is not None:
+            self.ledger.forget_event(event)
+        elif operation is _O.EVENT_RECORD and not call.external and event is not None and stream is not None:
+            self.ledger.record(event, stream, None)
+        elif operation is _O.WAIT_EVENT and not call.external and event is not None and stream is not None:
+            if self.ledger.event_state(event) is EventState.CAPTURED:
+                blocking = self._blocking.pop(stream, False)
+                self.ledger.wait(stream, event, blocking=blocking, at=self._place(call))
+        elif verdict is not None and verdict.answer.effect is Effect.RECORDED and stream is not None:
+            self._recorded(call, stream)
+        elif verdict is not None and verdict.answer.effect is Effect.ESCAPES:
+            self._escaped(call, code, verdict)
+
+    def _recorded(self, call: ApiCall, stream: int) -> None:
+        lane = self.ledger.lane(stream)
+        if lane is None:
+            return
+        at = self._place(call) if lane.number or call.reads else None
+        self.ledger.work(stream, at or lane.last_use)
+        if call.reads and lane.capture in self.captures:
+            self.captures[lane.capture].copied[call.thread] = (stream, at)
+
+    def _escaped(self, call: ApiCall, code: int, verdict: Verdict) -> None:
+        """Note work that went past the capture that its thread has open."""
+        mine = [one for one in self.captures.values() if one.capture.thread == call.thread and not one.own]
+        if not mine or mine[-1].loss is not None or self._ask.own() or self._captured(call.stream):
+            return
+        at, known = self._place(call), mine[-1].escaped
+        for number, one in enumerate(known):
+            if (one.at, one.call.function, one.call.stream) == (at, call.function, call.stream):
+                known[number] = Finding(**{**vars(one), 'count': one.count + 1})
+                return
+        known.append(Finding('escaped', call, code, verdict.rule, at, self._ask.libraries(), self.subject(call)))
+
+    def _captured(self, stream: int | None) -> bool:
+        """Whether a stream is in a capture that began before it was followed."""
+        if stream is None or stream in LEGACY_HANDLES:
+            return False
+        return self._ask.status(stream) in (CaptureStatus.ACTIVE, CaptureStatus.INVALIDATED)
+
+    def _failed(self, call: ApiCall, code: int, verdict: Verdict | None) -> None:
+        """Find out which captures a call that got an error has lost."""
+        good = [one for one in self.captures.values() if one.loss is None]
+        if not good or (call.operation is _O.END_CAPTURE and self._ends(call, code)):
+            return
+        lost = [one for one in good if self._lost(one, call, code, verdict)]
+        for one in lost:  # all are told of before one is marked: an event of a lost capture stands for nothing
+            one.loss = self._finding(one, call, code, verdict)
+        for one in lost:
+            one.capture.status = CaptureStatus.INVALIDATED
+
+    def _lost(self, one: FollowedCapture, call: ApiCall, code: int, verdict: Verdict | None) -> bool:
+        status = self._ask.status(one.capture.origin.stream)
+        if status is not None:
+            return status is not CaptureStatus.ACTIVE
+        lane = None if call.stream is None else self.ledger.lane(call.stream)
+        if code == Code.cudaErrorStreamCaptureInvalidated:
+            return lane is not None and lane.capture is one.capture
+        return verdict is not None and one.capture in verdict.lost
+
+    def _finding(self, one: FollowedCapture, call: ApiCall, code: int, verdict: Verdict | None) -> Finding:
+        at = self._place(call)
+        rule = self.rule(call, code, verdict)
+        elsewhere = call.thread != one.capture.thread
+        if rule is not None and rule.name == 'sync-captured' and one.copied.get(call.thread) == (call.stream, at):
+            rule = RULES['host-read']
+        return Finding('lost', call, code, rule, at, self._ask.libraries(), self.subject(call), elsewhere)
+
+    def rule(self, call: ApiCall, code: int, verdict: Verdict | None) -> Rule | None:
+        """Return the rule for an answer: the table's for such a call, or else the one for the code."""
+        if verdict is not None and verdict.rule is not None and verdict.answer.code == code:
+            return verdict.rule
+        if code in _BY_CODE:
+            return RULES[_BY_CODE[Code(code)]]
+        for _label, operation, _target, pattern, name in self.ledger.table.rows:
+            if operation is call.operation and any(answer.code == code for answer in pattern.answers):
+                return RULES.get(name)
+        return None
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def _ends(self, call: ApiCall, code: int) -> bool:
+        """Note why the end of a capture has made no graph; False if the end is not the capture's own."""
+        lane = None if call.stream is None else self.ledger.lane(call.stream)
+        if lane is None or lane.number or lane.capture not in self.captures:
+            return False
+        one = self.captures[lane.capture]
+        if one.loss is not None:
+            return True
+        rule = self.rule(call, code, self._judged(call))
+        kind, lanes = 'lost', tuple(_story(lane, one.capture) for lane in one.capture.unjoined())
+        if code == Code.cudaErrorStreamCaptureUnjoined:
+            kind = 'unjoined'
+        at = self._place(call)
+        one.loss = Finding(kind, call, code, rule, at, self._ask.libraries(), self.subject(call), False, lanes)
+        return True
+
+    def _over(self, call: ApiCall, code: int) -> None:
+        lane = None if call.stream is None else self.ledger.lane(call.stream)
+        if lane is None or lane.number:
+            return
+        still = code == Code.cudaErrorIllegalState or (
+            code != Code.cudaSuccess and self._ask.status(lane.stream) is CaptureStatus.ACTIVE
+        )
+        if not still:
+            self._close(lane.capture)
+
+    def _close(self, capture: LedgerCapture) -> None:
+        self.ledger.end(capture)
+        one = self.captures.pop(capture, None)
+        if not self.captures and len(self.ledger.marks) > _MOST_MARKS:
+            self.ledger.marks.clear()
+        if one is not None:
+            self._ended(one)
+
+    def _place(self, call: ApiCall) -> Place | None:
+        """The line of a call; for a thread without Python that of a thread with a capture, which may wait for it."""
+        at = self._ask.place(call.thread)
+        if at is not None:
+            return at
+        threads = dict.fromkeys(one.capture.thread for one in self.captures.values())
+        return next((at for thread in threads if (at := self._ask.place(thread)) is not None), None)
+
+    # -- words --------------------------------------------------------------------------------------------------------
+
+    def subject(self, call: ApiCall) -> str:
+        """Describe what a call addresses."""
+        if call.operation in (_O.EVENT_QUERY, _O.EVENT_SYNCHRONIZE, _O.EVENT_ELAPSED_TIME) and call.event is not None:
+            captured = self.ledger.event_state(call.event) is EventState.CAPTURED
+            return f'an event {"of the capture" if captured else "from outside of the capture"} ({call.event:#x})'
+        if call.operation is _O.LEGACY_WORK or call.stream in LEGACY_HANDLES:
+            return 'the legacy default stream'
+        if call.stream is None:
+            return ''
+        lane = self.ledger.lane(call.stream)
+        if lane is None:
+            return f'stream {call.stream:#x}, which is not in the capture'
+        if lane.number == 0:
+            return f'lane 0, the origin (stream {call.stream:#x})'
+        at = f', forked at {lane.forked_at.short}' if isinstance(lane.forked_at, Place) else ''
+        return f'lane {lane.number} (stream {call.stream:#x}{at})'
+
+
+def _external(call: ApiCall) -> Operation:
+    assert call.operation is not None
+    if not call.external:
+        return call.operation
+    return {
+        _O.EVENT_RECORD: _O.EVENT_RECORD_EXTERNAL,
+        _O.WAIT_EVENT: _O.WAIT_EVENT_EXTERNAL,
+    }.get(call.operation, call.operation)
+
+
+def _story(lane: Lane, capture: LedgerCapture) -> str:
+    """Tell of a lane that was not joined, as the guard does."""
+    parent = capture.lanes[lane.parent or 0]
+    last = f', last used at {lane.last_use}' if lane.last_use else ''
+    again = f'; it was joined at {lane.joined_at} and then worked on again' if lane.joined_at else ''
+    forked = f'forked from lane {parent.number} at {lane.forked_at}'
+    return f'lane {lane.number} (stream {lane.stream:#x}) {forked}{last}{again}'

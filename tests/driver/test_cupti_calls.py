@@ -1,0 +1,271 @@
+"""CUPTI's callbacks, read by a source that gets a library which calls back as CUPTI does."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from capturekit.driver.cupti import Untraceable
+from capturekit.driver.cupti_calls import CuptiCalls
+from capturekit.model.cuda_functions import ApiCall
+from capturekit.model.rules import CaptureStatus, Mode, Operation
+
+_O = Operation
+DRIVER, RUNTIME = 1, 2
+NAMES = {
+    (DRIVER, 7): 'cuStreamBeginCapture_v2',
+    (DRIVER, 8): 'cuStreamEndCapture',
+    (DRIVER, 9): 'cuLaunchKernel_ptsz',
+    (DRIVER, 10): 'cuStreamSynchronize',
+    (DRIVER, 11): 'cuThreadExchangeStreamCaptureMode',
+    (DRIVER, 12): 'cuStreamWaitEvent',
+    (DRIVER, 13): 'cuLaunchKernelEx',
+    (DRIVER, 14): 'cuCtxGetCurrent',
+    (RUNTIME, 3): 'cudaStreamSynchronize_v3020',
+    (RUNTIME, 4): 'cudaStreamBeginCapture_v10000',
+    (RUNTIME, 5): 'cudaLaunchKernel_v7000',
+}
+NUMBERS = {name: number for number, name in NAMES.items()}
+
+
+class Cupti:
+    """What is used of CUPTI's library."""
+
+    def __init__(self, refuses: int = 0) -> None:
+        self.refuses = refuses
+        self.enabled: set[tuple[int, int]] = set()
+        self.callback: Any = None
+
+    def cuptiGetCallbackName(self, domain: int, number: int, name: Any) -> int:
+        found = NAMES.get((domain, number))
+        name._obj.value = None if found is None else found.encode()
+        return int(found is None)
+
+    def cuptiSubscribe(self, subscriber: Any, callback: Any, _user: Any) -> int:
+        if not self.refuses:
+            subscriber._obj.value, self.callback = 1, callback
+        return self.refuses
+
+    def cuptiUnsubscribe(self, _subscriber: Any) -> int:
+        self.callback = None
+        self.enabled.clear()
+        return 0
+
+    def cuptiEnableCallback(self, on: int, _subscriber: Any, domain: int, number: int) -> int:
+        (self.enabled.add if on else self.enabled.discard)((domain, number))
+        return 0
+
+    def site(self, name: str, leaving: bool, parameters: bytes, code: int = 0) -> None:
+        """Call back, if that is enabled."""
+        if self.callback is None or NUMBERS[name] not in self.enabled:
+            return
+        given, answer = ctypes.create_string_buffer(parameters), ctypes.c_uint32(code)
+        data = (ctypes.c_uint64 * 9)(int(leaving), 0, ctypes.addressof(given), ctypes.addressof(answer))
+        self.callback(None, *NUMBERS[name], ctypes.addressof(data))
+
+    def made(self, name: str, *words: int, code: int = 0) -> None:
+        """Make a call whose parameters are words of eight bytes."""
+        parameters = b''.join(word.to_bytes(8, 'little') for word in words)
+        self.site(name, False, parameters)
+        self.site(name, True, parameters, code)
+
+
+class Driver:
+    """What is asked of the driver's library."""
+
+    def __init__(self) -> None:
+        self.cupti: Cupti | None = None
+
+    def cuStreamIsCapturing(self, stream: Any, found: Any) -> int:
+        if self.cupti is not None:  # the driver may call back for a question of the source's own
+            self.cupti.made('cuStreamSynchronize', 99, code=900)
+        found._obj.value = 2 if stream.value == 16 else 0
+        return 0 if stream.value in (16, 32) else 400
+
+    def cuStreamGetFlags(self, stream: Any, found: Any) -> int:
+        found._obj.value = 1 if stream.value == 16 else 0
+        return 0
+
+    def cuCtxGetDevice(self, found: Any) -> int:
+        found._obj.value = 3
+        return 0
+
+
+class Listens:
+    """Notes what it hears."""
+
+    def __init__(self) -> None:
+        self.idle = True
+        self.heard: list[tuple[str, ApiCall, int]] = []
+        self.worked_on: list[int] = []
+
+    def before(self, call: ApiCall) -> None:
+        self.heard.append(('before', call, 0))
+
+    def after(self, call: ApiCall, code: int) -> None:
+        if call.operation in (_O.BEGIN_CAPTURE, _O.END_CAPTURE):
+            self.idle = call.operation is _O.END_CAPTURE
+        self.heard.append(('after', call, code))
+
+    def worked(self, stream: int) -> bool:
+        self.worked_on.append(stream)
+        return stream == 16
+
+    def failed(self, failure: BaseException) -> None:
+        self.failure = failure
+
+
+@pytest.fixture
+def parts() -> Any:
+    cupti, driver, listener = Cupti(), Driver(), Listens()
+    source = CuptiCalls(cupti, driver)
+    source.open(listener)
+    yield cupti, driver, listener, source
+    source.close()
+
+
+def after(listener: Listens) -> list[ApiCall]:
+    return [call for when, call, _code in listener.heard if when == 'after']
+
+
+def test_only_the_begin_of_a_capture_is_told_while_none_is_open(parts: Any) -> None:
+    cupti, _driver, listener, _source = parts
+    begins = {NUMBERS['cuStreamBeginCapture_v2'], NUMBERS['cudaStreamBeginCapture_v10000']}
+    assert cupti.enabled == begins
+    cupti.made('cuStreamSynchronize', 16)
+    assert listener.heard == []
+    cupti.made('cuStreamBeginCapture_v2', 16, 2)
+    assert cupti.enabled == set(NUMBERS.values()) - {NUMBERS['cuCtxGetCurrent'], NUMBERS['cudaLaunchKernel_v7000']}
+    cupti.made('cuStreamEndCapture', 16)
+    assert cupti.enabled == begins
+    begin, end = after(listener)
+    assert (begin.function, begin.operation, begin.stream, begin.mode) == (
+        'cuStreamBeginCapture', _O.BEGIN_CAPTURE, 16, Mode.RELAXED
+    )  # fmt: skip
+    assert begin.thread == threading.get_ident() and end.operation is _O.END_CAPTURE
+
+
+def test_a_call_has_the_runtime_s_name_and_the_driver_s_answer(parts: Any) -> None:
+    cupti, _driver, listener, _source = parts
+    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+    cupti.site('cudaStreamSynchronize_v3020', False, bytes(8))
+    cupti.made('cuStreamSynchronize', 16, code=900)
+    cupti.site('cudaStreamSynchronize_v3020', True, bytes(8), 900)
+    cupti.made('cuStreamSynchronize', 32, code=0)
+    told = [(call.function, call.stream, code) for when, call, code in listener.heard if when == 'after'][1:]
+    assert told == [('cudaStreamSynchronize', 16, 900), ('cuStreamSynchronize', 32, 0)]
+
+
+def test_the_function_that_ends_a_capture_names_no_later_call(parts: Any) -> None:
+    cupti, _driver, listener, _source = parts
+    cupti.site('cudaStreamBeginCapture_v10000', False, bytes(8))
+    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+    cupti.site('cudaStreamBeginCapture_v10000', True, bytes(8))
+    cupti.made('cuStreamEndCapture', 16)
+    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+    assert [call.function for call in after(listener)] == [
+        'cudaStreamBeginCapture', 'cuStreamEndCapture', 'cuStreamBeginCapture'
+    ]  # fmt: skip
+
+
+def test_work_is_asked_for_the_short_way_first(parts: Any) -> None:
+    cupti, _driver, listener, _source = parts
+    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+    cupti.made('cuLaunchKernel_ptsz', 0, 0, 0, 0, 0, 16)
+    cupti.made('cuLaunchKernel_ptsz', 0, 0, 0, 0, 0, 32)
+    cupti.made('cuLaunchKernel_ptsz', 0, 0, 0, 0, 0, 0)
+    cupti.made('cuLaunchKernel_ptsz', 0, 0, 0, 0, 0, 16, code=901)
+    assert listener.worked_on == [16, 32, 2]
+    assert [call.stream for call in after(listener)[1:]] == [32, 2, 16]
+
+
+def test_a_configured_launch_names_its_stream_in_another_place(parts: Any) -> None:
+    cupti, _driver, listener, _source = parts
+    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+    config = (ctypes.c_uint64 * 6)(0, 0, 0, 0, 48, 0)
+    cupti.made('cuLaunchKernelEx', ctypes.addressof(config))
+    assert listener.worked_on == [48]
+
+
+def test_events_and_flags_are_read(parts: Any) -> None:
+    cupti, _driver, listener, _source = parts
+    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+    cupti.made('cuStreamWaitEvent', 16, 5, 1, code=905)
+    (before, one, _), (_, other, code) = listener.heard[-2:]
+    assert before == 'before' and one == other and code == 905
+    assert (one.stream, one.event, one.external) == (16, 5, True)
+
+
+def test_the_mode_of_a_thread_is_read_before_it_is_exchanged(parts: Any) -> None:
+    cupti, _driver, listener, _source = parts
+    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+    mode = ctypes.c_uint32(2)
+    given = ctypes.addressof(mode).to_bytes(8, 'little')
+    cupti.site('cuThreadExchangeStreamCaptureMode', False, given)
+    mode.value = 0
+    cupti.site('cuThreadExchangeStreamCaptureMode', True, given)
+    assert (after(listener)[-1].operation, after(listener)[-1].mode) == (None, Mode.RELAXED)
+
+
+def test_the_driver_is_asked_without_a_word(parts: Any) -> None:
+    cupti, driver, listener, source = parts
+    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+    driver.cupti = cupti
+    heard = len(listener.heard)
+    assert [source.status(stream) for stream in (16, 32, 48)] == [CaptureStatus.INVALIDATED, CaptureStatus.NONE, None]
+    assert (source.blocking(16), source.blocking(32), source.device()) == (False, True, 3)
+    assert len(listener.heard) == heard
+    cupti.made('cuStreamSynchronize', 16)
+    assert len(listener.heard) == heard + 1
+
+
+def test_a_failure_ends_the_telling_and_reaches_no_caller(parts: Any) -> None:
+    cupti, _driver, listener, _source = parts
+
+    def before(_call: ApiCall) -> None:
+        raise ZeroDivisionError
+
+    listener.before = before
+    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+    assert isinstance(listener.failure, ZeroDivisionError) and listener.heard == []
+    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+    assert listener.heard == []
+
+
+def test_an_interrupt_within_a_callback_comes_after_it(parts: Any) -> None:
+    cupti, _driver, listener, _source = parts
+    interrupts = [KeyboardInterrupt]
+
+    def before(_call: ApiCall) -> None:
+        if interrupts:
+            raise interrupts.pop()
+
+    listener.before = before
+    with pytest.raises(KeyboardInterrupt):
+        cupti.made('cuStreamBeginCapture_v2', 16, 0)
+        assert not interrupts
+        for _ in range(1000):
+            time.sleep(0.01)
+    cupti.made('cuStreamEndCapture', 16)
+    assert [call.operation for call in after(listener)] == [_O.BEGIN_CAPTURE, _O.END_CAPTURE]
+
+
+def test_afterwards_nothing_is_told(parts: Any) -> None:
+    cupti, _driver, listener, source = parts
+    callback = cupti.callback
+    source.close()
+    source.close()
+    assert cupti.callback is None
+    callback(None, *NUMBERS['cuStreamBeginCapture_v2'], 0)  # one that was under way
+    assert listener.heard == []
+
+
+def test_another_tool_s_cupti_is_left_to_it() -> None:
+    source = CuptiCalls(Cupti(refuses=39), Driver())
+    with pytest.raises(Untraceable, match='error 39'):
+        source.open(Listens())
+    source.close()

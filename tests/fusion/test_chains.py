@@ -1,0 +1,22 @@
+"""Every bit of random programs is the same with and without fused kernels, on the simulated device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import capturekit as ck
+from tests.examples import examples
+from tests.fusion import chains
+
+
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_random_chains_have_equal_bits(sim: Any, data: Any, seed: int) -> None:
+    steps = chains.draw(lambda options: data.draw(st.sampled_from(list(options))))
+    eager, recorded, first, second, report = chains.compared(ck, sim, steps, seed)
+    assert recorded == eager
+    assert first == eager and second == eager, report
+    assert 'differs' not in report.compared, report

@@ -1,0 +1,210 @@
+"""Arrays that copies fill, read from the sources of the copies: of described nodes, and of programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.analysis.free_memory import FreeMemory
+from capturekit.analysis.fusion import Fusion, fusion_of
+from capturekit.analysis.fusion_joins import joined
+from capturekit.analysis.fusion_runs import Item
+from capturekit.driver.elementwise import Elementwise, Operand, Piece
+from capturekit.driver.fused_kernel import source
+from capturekit.model.dag import Order
+from tests.fusion.test_runs import BASE, BLOCK, array, item, memory, to
+
+ROWS, COLUMNS = 5, 8
+ROW, ALL = 4 * COLUMNS, 4 * ROWS * COLUMNS
+
+
+def part(block: int, rows: slice, columns: slice, **more: bool) -> Operand:
+    """A box of an array of 5 x 8 elements at the start of a block."""
+    first, width = rows.start or 0, (columns.start or 0)
+    shape = (len(range(ROWS)[rows]), len(range(COLUMNS)[columns]))
+    return Operand('float32', BASE + block * BLOCK + first * ROW + width * 4, shape, (ROW, 4), None, **more)
+
+
+def copy(number: int, source: Operand, target: tuple[int, slice, slice]) -> Item:
+    ends = source, part(*target, reads=False, writes=True, sure=True)
+    return Item(number, Elementwise('cupy_copy', 'copy', ends, True), memory(*ends))
+
+
+def rolled(first: int, of: int, into: int) -> list[Item]:
+    """Two copies that move all columns one to the right."""
+    every = slice(None)
+    return [
+        copy(first, part(of, every, slice(0, 7)), (into, every, slice(1, 8))),
+        copy(first + 1, part(of, every, slice(7, 8)), (into, every, slice(0, 1))),
+    ]
+
+
+def whole(block: int, **more: bool) -> Operand:
+    return array(block, (ROWS, COLUMNS), **more)
+
+
+def adds(number: int, *operands: Operand) -> Item:
+    return item(number, *operands)
+
+
+def fused(line: list[Item], free: list[int]) -> Fusion:
+    pieces = FreeMemory((BASE + block * BLOCK, BASE + (block + 1) * BLOCK) for block in free)
+    order = Order(len(line), [(n, n + 1) for n in range(len(line) - 1)])
+    does, touched = [one.does for one in line], [one.memory for one in line]
+    copies = {one.number: one.copies for one in line if one.copies is not None}
+    return fusion_of(order, does, touched, pieces, copies=copies)
+
+
+def test_a_rolled_array_is_read_from_two_parts() -> None:
+    line = [*rolled(0, 0, 1), adds(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
+    found = joined(line, frozenset())
+    assert found.used == {2: {0, 1}} and not found.line[0].memory
+    does = found.line[2].does
+    assert isinstance(does, Elementwise)
+    assert does.operands[0].pieces == (
+        Piece(BASE, (5, 7), (ROW, 4), (5, 8), (0, 1)),
+        Piece(BASE + 28, (5, 1), (ROW, 0), (5, 8), (0, 0)),
+    )
+    assert joined(line, frozenset({0})).used == {}
+
+
+def test_copies_that_nobody_else_needs_are_left_out() -> None:
+    line = [*rolled(0, 0, 1), adds(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
+    found = fused(line, [1])
+    assert [(one.nodes, one.copies, one.parts) for one in found.kernels] == [((2,), (0, 1), [0, 1, 2])]
+    assert found.gone == [0, 1] and found.edges == []
+    kernel = found.kernels[0].kernel
+    assert kernel.shape == (ROWS, COLUMNS)
+    assert [(one.loads, one.stores, len(one.pieces)) for one in kernel.places] == [(1, 0, 0), (0, 1, 0), (1, 0, 2)]
+
+
+@pytest.mark.parametrize('free', [[], [1]])
+def test_copies_that_somebody_sees_stay(free: list[int]) -> None:
+    line = [*rolled(0, 0, 1), adds(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
+    if free:
+        line.append(Item(3, 'other', memory(whole(1), to(3, shape=(ROWS, COLUMNS)))))
+    assert fused(line, free).kernels == []
+
+
+def test_a_source_that_changes_meanwhile_is_not_read_later() -> None:
+    line = [
+        *rolled(0, 0, 1),
+        Item(2, 'other', memory(to(0, shape=(ROWS, COLUMNS)))),
+        adds(3, whole(1), to(2, shape=(ROWS, COLUMNS))),
+    ]
+    assert joined(line, frozenset()).used == {}
+    line[2] = Item(2, 'unknown', None)
+    assert joined(line, frozenset()).used == {}
+
+
+def test_a_run_does_not_write_what_it_reads_by_index() -> None:
+    """The new values go to the old array: another element's kernel would read them."""
+    line = [*rolled(0, 0, 1), adds(2, whole(1), whole(0), to(0, shape=(ROWS, COLUMNS)))]
+    assert fused(line, [1]).kernels == []
+    line = [*rolled(0, 0, 1), adds(2, whole(1), to(2, shape=(ROWS, COLUMNS))), adds(3, whole(2), whole(0), to(0))]
+    found = fused(line, [1, 2])
+    assert [one.nodes for one in found.kernels] == [(2,)]
+
+
+def test_parts_that_leave_a_gap_or_overlap_are_not_joined() -> None:
+    every = slice(None)
+    first = copy(0, part(0, every, slice(0, 7)), (1, every, slice(1, 8)))
+    reader = adds(2, whole(1), to(2, shape=(ROWS, COLUMNS)))
+    for second in (slice(0, 2), None):
+        line = [first, copy(1, part(0, every, second), (1, every, second)), reader] if second else [first, reader]
+        assert joined(line, frozenset()).used == {}
+
+
+def test_copies_of_bytes_are_parts_as_well() -> None:
+    moved = [(BASE + BLOCK + ROW, BASE, ALL - ROW), (BASE + BLOCK, BASE + ALL - ROW, ROW)]
+    line = []
+    for n, (at, of, size) in enumerate(moved):
+        ends = [Operand('uint8', of, (size,), (1,)), Operand('uint8', at, (size,), (1,), None, False, True)]
+        line.append(Item(n, 'it is no kernel', memory(*ends), (at, of, size)))
+    line.append(adds(2, whole(1), to(2, shape=(ROWS, COLUMNS))))
+    found = fused(line, [1])
+    assert [one.copies for one in found.kernels] == [(0, 1)]
+    pieces = found.kernels[0].kernel.places[-1].pieces
+    assert pieces == (Piece(BASE, (32,), (4,), (40,), (8,)), Piece(BASE + 128, (8,), (4,), (40,), (0,)))
+
+
+def test_the_source_takes_each_element_from_its_part() -> None:
+    pieces = (Piece(BASE, (5, 7), (ROW, 4), (5, 8), (0, 1)), Piece(BASE + 28, (5, 1), (ROW, 0), (5, 8), (0, 0)))
+    line = [*rolled(0, 0, 1), adds(2, whole(1), whole(0), to(2, shape=(ROWS, COLUMNS)))]
+    kernel = fused(line, [1]).kernels[0].kernel
+    assert kernel.places[-1].pieces == pieces
+    # the operations of these nodes have no code: what loads the elements is looked at alone
+    plain = type(kernel)(kernel.shape, kernel.places, kernel.numbers, ())
+    inputs, outputs, code, preamble = source(plain)
+    assert inputs.startswith('float32 ck_m0, raw float32 ck_s2_0, int64 ck_p2_0_0') and outputs == 'float32 ck_m1'
+    assert 'ck_take(ck_v2, ck_s2_0, ck_a2_0) || ck_take(ck_v2, ck_s2_1, ck_a2_1);' in code
+    assert 'bool ck_take(' in preamble
+
+
+# -- programs ---------------------------------------------------------------------------------------------------
+
+
+def roll(cp: Any, a: Any, shift: int, axis: int) -> Any:
+    """As ``cupy.roll``: two copies, which the simulated device does in one node."""
+    found = cp.empty_like(a)
+    to, of = (found, a) if axis == 0 else (found.T, a.T)
+    to[shift:], to[:shift] = of[:-shift], of[-shift:]
+    return found
+
+
+def heat(cp: Any, u: Any, steps: int = 4) -> Any:
+    for _ in range(steps):
+        around = roll(cp, u, 1, 0) + roll(cp, u, -1, 0) + roll(cp, u, 1, 1) + roll(cp, u, -1, 1)
+        u = u + 0.125 * (around - 4 * u)
+    return u
+
+
+@pytest.mark.parametrize('shape', [(64, 48), (5, 7), (2, 300)])
+def test_a_heat_equation_is_one_kernel_for_each_step(cp: Any, shape: tuple[int, int]) -> None:
+    u = cp.asarray(np.random.default_rng(0).uniform(0, 1, shape).astype('f4'))
+    expected = heat(cp, u).get().tobytes()
+    with ck.capture(fuse=True) as cap:
+        found = heat(cp, u)
+    for _ in range(2):
+        found.fill(0)
+        cap.graph.launch()
+        assert found.get().tobytes() == expected
+    assert cap.fused.compared == 'the same as without fused kernels'
+    assert len(cap.fused.kernels) <= 8 and sum(len(one.nodes) for one in cap.fused.kernels) > 40, cap.fused
+
+
+def test_rolled_arrays_of_other_dtypes_and_joined_ones(cp: Any) -> None:
+    values = np.random.default_rng(1)
+    for dtype in ('f8', 'f2', 'i4', '?', 'c8'):
+        given = [values.uniform(-3, 3, (12, 16)) for _ in range(2)]
+        a, b = (cp.asarray(one > 0 if dtype == '?' else one.astype(dtype)) for one in given)
+
+        def work(a: Any = a, b: Any = b) -> list[Any]:
+            joined = cp.empty((24, 16), a.dtype)
+            joined[:12], joined[12:] = a, b
+            both = cp.where(joined != roll(cp, joined, 3, 1), joined, roll(cp, joined, -2, 0))
+            return [both, a != b]
+
+        expected = [one.get().tobytes() for one in work()]
+        with ck.capture(fuse=True) as cap:
+            kept = work()
+        for _ in range(2):
+            cap.graph.launch()
+            assert [one.get().tobytes() for one in kept] == expected
+        assert cap.fused and 'the same' in cap.fused.compared
+
+
+def test_only_the_copies_that_are_needed_stay() -> None:
+    """A joined array that is rolled is read by index, and so has to be there; the rolled one has not."""
+    every, shape = slice(None), (ROWS, COLUMNS)
+    line = [
+        copy(0, part(4, every, slice(0, 3)), (1, every, slice(0, 3))),
+        copy(1, part(5, every, slice(0, 5)), (1, every, slice(3, 8))),
+        *rolled(2, 1, 2),
+        adds(4, whole(1), whole(2), to(3, shape=shape)),
+    ]
+    found = fused(line, [1, 2])
+    assert [(one.nodes, one.copies) for one in found.kernels] == [((4,), (2, 3))]

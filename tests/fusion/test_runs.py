@@ -1,0 +1,257 @@
+"""Which nodes of a line become one kernel: of described nodes alone, without a device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from capturekit.analysis.free_memory import FreeMemory
+from capturekit.analysis.fusion import fusion_of, lines_of
+from capturekit.analysis.fusion_kernels import kernel_of
+from capturekit.analysis.fusion_liveness import Liveness
+from capturekit.analysis.fusion_runs import MOST_MEMBERS, Item, Plan, access_of, key_of, runs_of
+from capturekit.analysis.iteration_space import apart, common, shortest, split
+from capturekit.driver.elementwise import Elementwise, Operand
+from capturekit.driver.node_accesses import Access
+from capturekit.model.dag import Order
+
+BASE, BLOCK, N = 1 << 40, 4096, 100
+
+
+def array(block: int, shape: tuple[int, ...] = (N,), dtype: str = 'float32', offset: int = 0, **more: bool) -> Operand:
+    """An operand at the start of a block (or ``offset`` bytes behind it), in C order."""
+    size = np.dtype(dtype).itemsize
+    strides = tuple(size * int(np.prod(shape[n + 1 :])) for n in range(len(shape)))
+    return Operand(dtype, BASE + block * BLOCK + offset, shape, strides, None, **more)
+
+
+def to(block: int, **more: object) -> Operand:
+    return array(block, reads=False, writes=True, sure=True, **more)  # type: ignore[arg-type]
+
+
+def item(number: int, *operands: Operand) -> Item:
+    return Item(number, Elementwise(f'cupy_op{number}', ('op', number), operands), memory(*operands))
+
+
+def memory(*operands: Operand) -> list[Access]:
+    return [access_of(key_of(one), one.writes) for one in operands if one.number is None]
+
+
+def members(plan: Plan) -> list[list[int]]:
+    return [run.members for run in plan.runs]
+
+
+# -- shapes -----------------------------------------------------------------------------------------------------
+
+
+def test_axes_that_lie_one_after_the_other_are_joined() -> None:
+    assert shortest((2, 3, 4), (48, 16, 4)) == ((24,), (4,))
+    assert shortest((2, 1, 4), (16, 99, 4)) == ((8,), (4,))
+    assert shortest((3, 4), (0, 4)) == ((3, 4), (0, 4))
+    assert shortest((3, 4), (0, 0)) == ((12,), (0,))
+    assert shortest((1, 1), (8, 8)) == ((), ())
+
+
+def test_shapes_are_split_into_one_that_fits_all() -> None:
+    assert common([(24,), (2, 12), (6, 4)]) == (2, 3, 4)
+    assert common([(6,), (2, 3), (3, 2)]) is None
+    assert common([(), ()]) == ()
+
+
+@pytest.mark.parametrize('shape, strides', [((24,), (4,)), ((2, 12), (0, 8)), ((6, 4), (4, 24)), ((24,), (-4,))])
+def test_a_split_array_has_the_same_elements(shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
+    def places(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
+        return [sum(i * s for i, s in zip(index, strides)) for index in np.ndindex(shape)]
+
+    whole = (2, 3, 4)
+    assert places(whole, split(shape, strides, whole)) == places(shape, strides)
+
+
+def test_elements_that_lie_across_each_other_are_not_apart() -> None:
+    assert apart((3, 4), (16, 4), 4) and apart((3, 4), (-16, 4), 4)
+    assert not apart((3, 4), (0, 4), 4) and not apart((3,), (2,), 4) and not apart((3, 4), (12, 4), 4)
+
+
+# -- runs -------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_of_one_size_are_one_run() -> None:
+    line = [item(0, array(0), to(1)), item(1, array(1), array(0), to(2)), item(2, array(2), to(1))]
+    assert members(runs_of(line)) == [[0, 1, 2]]
+
+
+def test_nodes_that_touch_nothing_of_a_run_do_not_end_it() -> None:
+    line = [
+        item(0, array(0), to(1)),
+        item(1, array(5, (7,)), to(6, shape=(7,))),
+        Item(2, 'it is no kernel', memory(array(7), to(8))),
+        item(3, array(1), to(2)),
+    ]
+    plan = runs_of(line)
+    assert members(plan) == [[0, 3]]
+    assert plan.why == {1: 'no elementwise kernel of the same elements is next to it', 2: 'it is no kernel'}
+
+
+@pytest.mark.parametrize('between', [memory(array(1)), memory(to(0)), None])
+def test_a_node_between_that_needs_its_order_ends_a_run(between: list[Access] | None) -> None:
+    line = [item(0, array(0), to(1)), Item(1, 'it is no kernel', between), item(2, array(1), to(2))]
+    assert members(runs_of(line)) == []
+
+
+def test_shifted_views_of_what_a_run_writes_end_it() -> None:
+    line = [item(0, array(0), to(1)), item(1, array(1, offset=4), to(2))]
+    assert members(runs_of(line)) == []
+    line = [item(0, array(0, offset=4), to(2)), item(1, array(2), to(0))]
+    assert members(runs_of(line)) == []
+
+
+def test_two_views_that_are_only_read_may_overlap() -> None:
+    line = [item(0, array(0), to(1)), item(1, array(0, offset=4), array(1), to(2))]
+    assert members(runs_of(line)) == [[0, 1]]
+
+
+def test_an_array_read_in_another_order_than_written_ends_a_run() -> None:
+    turned = Operand('float32', BASE + BLOCK, (10, 10), (4, 40))
+    line = [item(0, array(0), to(1)), item(1, turned, to(2, shape=(10, 10)))]
+    assert members(runs_of(line)) == []
+
+
+def test_elements_that_are_written_twice_are_in_no_run() -> None:
+    row = Operand('float32', BASE + BLOCK, (10, 10), (0, 4), None, False, True, True)
+    line = [item(0, array(0, (10, 10)), row), item(1, array(0), to(2))]
+    plan = runs_of(line)
+    assert members(plan) == [] and plan.why[0] == 'it writes elements more than once'
+
+
+def test_memory_used_again_for_another_dtype_stays_in_registers() -> None:
+    line = [
+        item(0, array(0), to(1)),
+        item(1, array(1), to(2)),
+        item(2, array(2), to(1, dtype='float64')),
+        item(3, array(1, dtype='float64'), to(3)),
+    ]
+    plan = runs_of(line)
+    assert members(plan) == [[0, 1, 2, 3]]
+    gone = {key.dtype: use.gone for key, use in plan.runs[0].used.items() if key.address == BASE + BLOCK}
+    assert gone == {'float32': 2, 'float64': -1}
+    assert members(runs_of(line, frozenset({2}))) == [[0, 1], [2, 3]]
+
+
+def test_memory_that_is_read_first_is_not_used_again() -> None:
+    line = [item(0, array(0), to(1)), item(1, array(1), to(0, dtype='float64'))]
+    assert members(runs_of(line)) == []
+
+
+def test_a_run_has_at_most_so_many_members() -> None:
+    line = [item(0, array(0), to(1)), *(item(n, array(1), to(1)) for n in range(1, MOST_MEMBERS + 5))]
+    assert [len(one) for one in members(runs_of(line))] == [MOST_MEMBERS, 5]
+
+
+# -- what is written --------------------------------------------------------------------------------------------
+
+
+def stored(line: list[Item], free: list[int], edges: list[tuple[int, int]] | None = None) -> list[int]:
+    """The blocks that the first run of a line writes, where these blocks are free."""
+    run = runs_of(line).runs[0]
+    order = Order(len(line), edges or [(n, n + 1) for n in range(len(line) - 1)])
+    pieces = FreeMemory((BASE + block * BLOCK, BASE + (block + 1) * BLOCK) for block in free)
+    live = Liveness(order, [one.memory for one in line], [(run, run.members)], pieces)
+    return [(key.address - BASE) // BLOCK for key, needed in live.stores(run, run.members).items() if needed]
+
+
+def test_what_anybody_can_see_is_written() -> None:
+    line = [item(0, array(0), to(1)), item(1, array(1), to(2))]
+    assert stored(line, []) == [1, 2]
+    assert stored(line, [1]) == [2]
+
+
+def test_what_a_later_node_reads_is_written() -> None:
+    line = [item(0, array(0), to(1)), item(1, array(1), to(2))]
+    reads, over = Item(2, 'other', memory(array(1), to(3))), Item(2, 'other', memory(array(0), to(1)))
+    assert stored([*line, reads], [1]) == [1, 2]
+    assert stored([*line, over, Item(3, 'other', memory(array(1), to(3)))], [1]) == [2]
+    assert stored([*line, over], []) == [2]
+    assert stored([*line, Item(2, 'unknown', None)], [1]) == [1, 2]
+
+
+def test_a_node_in_no_order_with_the_run_may_read_what_it_writes() -> None:
+    line = [item(0, array(0), to(1)), item(1, array(1), to(2)), Item(2, 'other', memory(array(1), to(3)))]
+    assert stored(line, [1], [(0, 1)]) == [1, 2]
+
+
+def test_of_an_array_that_is_gone_the_rest_may_belong_to_another() -> None:
+    line = [item(0, array(0), to(1)), item(1, array(1), to(2))]
+    run = runs_of(line).runs[0]
+    half = FreeMemory([(BASE + BLOCK + 200, BASE + 2 * BLOCK)])  # the first bytes are a smaller array's now
+    live = Liveness(Order(2, [(0, 1)]), [one.memory for one in line], [(run, run.members)], half)
+    assert [key.address - BASE for key, needed in live.stores(run, run.members).items() if needed] == [2 * BLOCK]
+
+
+def test_a_kernel_has_registers_for_what_it_does_not_write() -> None:
+    line = [
+        item(0, array(0, (10, 10)), Operand('float32', number=b'abcd'), to(1, shape=(10, 10))),
+        item(1, array(1), to(2)),
+    ]
+    run = runs_of(line).runs[0]
+    kernel = kernel_of(run, line, {key: key.address == BASE + 2 * BLOCK for key in run.used})
+    assert kernel.shape == (N,) and kernel.numbers == (('float32', b'abcd'),)
+    assert [(one.loads, one.stores) for one in kernel.places] == [(True, False), (False, False), (False, True)]
+    assert [step.operands for step in kernel.steps] == [(0, -1, 1), (1, 2)]
+
+
+def test_free_memory_is_left_out_of_ranges() -> None:
+    free = FreeMemory([(10, 20), (20, 25), (40, 50)])
+    assert free.pieces == [(10, 25), (40, 50)]
+    assert list(free.rest(0, 60)) == [(0, 10), (25, 40), (50, 60)]
+    assert (
+        list(free.rest(12, 45)) == [(25, 40)]
+        and list(free.rest(11, 24)) == []
+        and list(free.rest(60, 70)) == [(60, 70)]
+    )
+    assert [free.meets(Access(at, (5,), (1,), 1, True)) for at in (4, 6, 25, 36, 50)] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+# -- a whole definition -----------------------------------------------------------------------------------------
+
+
+def test_lines_end_where_lanes_meet() -> None:
+    order = Order(6, [(0, 1), (1, 2), (1, 3), (2, 4), (3, 4), (4, 5)])
+    assert sorted(lines_of(order)) == [[0, 1], [2], [3], [4, 5]]
+
+
+def test_the_edges_of_what_is_left_keep_the_order() -> None:
+    nodes = [
+        item(0, array(0), to(1)),
+        item(1, array(1), to(2)),
+        item(2, array(2), to(3)),
+        item(3, array(2), to(4)),
+        item(4, array(2), to(5)),
+    ]
+    edges = [(0, 1), (1, 2), (1, 3), (3, 4)]
+    found = fusion_of(Order(5, edges), [one.does for one in nodes], [one.memory for one in nodes], FreeMemory([]))
+    assert [one.nodes for one in found.kernels] == [(0, 1), (3, 4)]
+    assert sorted(found.edges) == [(1, 2), (1, 4)]
+
+
+def test_a_register_that_somebody_reads_makes_two_runs() -> None:
+    nodes = [
+        item(0, array(0), to(1)),
+        item(1, array(1), to(2)),
+        item(2, array(2), to(1, dtype='float64')),
+        item(3, array(1, dtype='float64'), to(3)),
+    ]
+    edges = [(0, 1), (1, 2), (2, 3)]
+    does, touched = [one.does for one in nodes], [one.memory for one in nodes]
+    whole = fusion_of(Order(4, edges), does, touched, FreeMemory([(BASE + BLOCK, BASE + 2 * BLOCK)]))
+    assert [one.nodes for one in whole.kernels] == [(0, 1, 2, 3)]
+    reads = [*touched, memory(array(1, offset=4), to(9, offset=4))]
+    other = fusion_of(Order(5, [*edges, (3, 4)]), [*does, 'other'], reads, FreeMemory([]))
+    assert [one.nodes for one in other.kernels] == [(0, 1, 2, 3)]  # what the reader sees was written over
+    beside = fusion_of(Order(5, edges), [*does, 'other'], reads, FreeMemory([]))
+    assert [one.nodes for one in beside.kernels] == [(0, 1), (2, 3)]

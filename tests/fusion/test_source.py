@@ -1,0 +1,175 @@
+"""The source of a fused kernel, made from operations as CuPy has them; and which operations are not for fusing."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from capturekit.driver.elementwise import ARRAY, SCALAR, Operation, Parameter, checked, of_node, written_first
+from capturekit.driver.fused_kernel import FusedKernel, Place, Step, arguments, contiguous, narrow, source
+from capturekit.driver.fused_nodes import name_of
+from capturekit.driver.kernel_args import Argument
+
+BASE = 1 << 40
+
+
+def ufunc(code: str, dtypes: str, preamble: str = '', computed: str = '', number: bool = False) -> Operation:
+    """An operation of a universal function, with inputs and one output of these dtypes (``'f4 f8 f8'``)."""
+    names = {'f2': 'float16', 'f4': 'float32', 'f8': 'float64', '?': 'bool', 'i8': 'int64', 'c8': 'complex64'}
+    given = [names[one] for one in dtypes.split()]
+    inside = [names[one] for one in (computed or dtypes).split()]
+    words = [*(f'in{n}' for n in range(len(given) - 1)), 'out0']
+    kinds = [SCALAR if number and n == 1 else ARRAY for n in range(len(given))]
+    found = tuple(Parameter(word, *one, word == 'out0') for word, *one in zip(words, given, inside, kinds))
+    return Operation(code, preamble, found, tuple((f'{word}_type', kind) for word, kind in zip(words, inside)), True)
+
+
+def place(dtype: str, loads: bool, stores: bool, n: int = 0, shape: tuple[int, ...] = (8,)) -> Place:
+    size = {'float32': 4, 'float64': 8, 'float16': 2, 'bool': 1, 'complex64': 8}[dtype]
+    return Place(dtype, BASE + 4096 * n, shape, (size,) * len(shape), loads, stores)
+
+
+PRODUCT, SUM = ufunc('out0 = in0 * in1', 'f4 f4 f4'), ufunc('out0 = in0 + in1', 'f4 f4 f4')
+
+
+def product_and_sum() -> FusedKernel:
+    places = (
+        place('float32', True, False),
+        place('float32', True, False, 1),
+        Place('float32', 0, (), (), False, False),
+        place('float32', False, True, 2),
+    )
+    return FusedKernel((8,), places, (), (Step(PRODUCT, (0, 1, 2)), Step(SUM, (2, 0, 3))))
+
+
+def test_each_value_is_sealed_before_the_next_operation() -> None:
+    inputs, outputs, code, _preamble = source(product_and_sum())
+    assert (inputs, outputs) == ('float32 ck_m0, float32 ck_m1, uint32 ck_zero', 'float32 ck_m3')
+    assert code.splitlines() == [
+        'float ck_v0 = ck_m0;',
+        'float ck_v1 = ck_m1;',
+        'float ck_v2;',
+        'float ck_v3;',
+        'ck_0::run(i, ck_v0, ck_v1, ck_v2);',
+        'ck_seal(ck_v2, ck_zero);',
+        'ck_1::run(i, ck_v2, ck_v0, ck_v3);',
+        'ck_seal(ck_v3, ck_zero);',
+        'ck_m3 = ck_v3;',
+    ]
+
+
+def test_an_operation_keeps_its_code_types_and_preamble() -> None:
+    operation = ufunc(
+        'out0 = max(in0, in1)', 'f2 f4 f4', '#include <x.h>\n#ifndef NAN\n#define NAN 1\n#endif', 'f4 f4 f4'
+    )
+    kernel = FusedKernel(
+        (8,), (place('float16', True, False), place('float32', True, True, 1)), (), (Step(operation, (0, 1, 1)),)
+    )
+    preamble = source(kernel)[3]
+    function = preamble[preamble.index('namespace ck_0') :]
+    assert preamble.index('#include <x.h>') < preamble.index('namespace ck_0') and '#include' not in function
+    assert 'typedef float in0_type;' in function and '#define NAN 1' in function
+    assert 'run(const ptrdiff_t i, const float16 &ck_in0, const float &ck_in1, float &ck_out0)' in function
+    assert (
+        'const in0_type in0(ck_in0);' in function
+        and 'out0 = max(in0, in1)' in function
+        and 'ck_out0 = out0;' in function
+    )
+
+
+def test_numbers_are_arguments_and_not_part_of_the_source() -> None:
+    operation = ufunc('out0 = in0 * in1', 'f4 f4 f4', number=True)
+    made = []
+    for number, address in ((1.5, 0), (2.5, 3)):
+        places = place('float32', True, False, address), place('float32', False, True, address + 1)
+        kernel = FusedKernel((8,), places, (('float32', struct.pack('f', number)),), (Step(operation, (0, -1, 1)),))
+        made.append((source(kernel), arguments(kernel)))
+    (text, first), (other, second) = made
+    assert text == other and name_of(product_and_sum(), ('cupy_add__x',), text) == name_of(
+        product_and_sum(), ('cupy_add__y',), other
+    )
+    assert 'const float in1' in text[3] and first[1] == struct.pack('f', 1.5) and second[1] == struct.pack('f', 2.5)
+    assert first[2] == bytes(4) and first[-1] == struct.pack('3q', 8, 8, 0)
+    assert first[0] == struct.pack('4q', BASE, 8, 8, 4) and second[0][:8] == struct.pack('q', BASE + 3 * 4096)
+
+
+@pytest.mark.parametrize(
+    'of, to, code',
+    [
+        ('? f4', 'f4 f4', '(ck_in0) ? 1 : 0'),
+        ('c8 f4', 'f4 f4', '(ck_in0).real()'),
+        ('c8 f4', '? f4', '!= thrust::complex'),
+    ],
+)
+def test_inputs_are_converted_as_cupy_does(of: str, to: str, code: str) -> None:
+    operation = ufunc('out0 = in0', of, computed=to)
+    dtypes = [one.dtype for one in operation.parameters]
+    places = place(dtypes[0], True, False), place(dtypes[1], False, True, 1)
+    assert code in source(FusedKernel((8,), places, (), (Step(operation, (0, 1)),)))[3]
+
+
+def test_elements_that_where_leaves_out_keep_their_values() -> None:
+    operation = ufunc('if (!_where) continue;\nout0 = in0', 'f4 f4')
+    assert written_first(operation) == (False, False)
+    assert written_first(ufunc('out0 = in0', 'f4 f4')) == (False, True)
+    text = source(
+        FusedKernel(
+            (8,), (place('float32', True, False), place('float32', True, True, 1)), (), (Step(operation, (0, 1)),)
+        )
+    )
+    assert 'do {\nif (!_where) continue;' in text[3]
+
+
+def user(code: str, preamble: str = '', kind: str = 'float32') -> Operation:
+    parameters = Parameter('x', kind, kind, ARRAY), Parameter('y', kind, kind, ARRAY, True)
+    return Operation(code, preamble, parameters, (), False)
+
+
+@pytest.mark.parametrize(
+    'operation, why',
+    [
+        (user('y = x * 2'), ''),
+        (user('y = x * x + x'), ''),
+        (user('y = x * x + x * 3'), 'two products'),
+        (user('y = hypot(x, x)'), 'two products'),
+        (user('y = f(x)', '__device__ float f(float x) { return x; }'), 'two products'),
+        (user('y = f(x) * x + x * 2', kind='int64'), ''),
+        (user('if (x > 0) return; y = x'), "'return'"),
+        (user('y = __shfl_sync(1, x, 0) + threadIdx.x'), "'threadIdx'"),
+        (user('y = _ind.size()'), "'_ind'"),
+        (user('y = *(&x + 1)'), 'address of an element'),
+        (user('y = x & 3', kind='int64'), ''),
+        (user('y = TWO', '#define TWO 2'), 'macros'),
+        (ufunc('out0 = in0 * in1', 'c8 c8 c8'), 'two products'),
+        (ufunc('out0 = in0 + in1', 'c8 c8 c8'), ''),
+    ],
+)
+def test_what_is_not_for_fusing(operation: Operation, why: str) -> None:
+    found = checked(operation)
+    assert found is operation if not why else isinstance(found, str) and why in found
+
+
+def test_a_users_output_that_is_read_first_is_loaded() -> None:
+    assert written_first(user('y = x * 2')) == (False, True)
+    assert written_first(user('y += x')) == written_first(user('if (x > 0) y = x')) == (False, False)
+    assert written_first(user('y = x == y ? 1 : 2')) == (False, False)
+
+
+def test_a_node_has_the_operands_that_its_arguments_say() -> None:
+    data = struct.pack('4q', BASE, 8, 8, 4), struct.pack('4q', BASE + 4096, 8, 8, 4), struct.pack('3q', 8, 8, 0)
+    found = of_node('cupy_negative__float32_float32', ufunc('out0 = -in0', 'f4 f4'), [Argument(one) for one in data])
+    assert not isinstance(found, str) and found.size == 8 and not found.copies
+    assert [(one.address, one.reads, one.writes, one.sure) for one in found.operands] == [
+        (BASE, True, False, False),
+        (BASE + 4096, False, True, True),
+    ]
+    copy = of_node('cupy_copy', ufunc('out0 = in0', 'f4 f4'), [Argument(one) for one in data])
+    assert not isinstance(copy, str) and copy.copies
+    assert of_node('x', ufunc('out0 = -in0', 'f4 f4'), [Argument(data[0])]) == 'it has other arguments than its kernel'
+
+
+def test_arrays_are_described_as_cupy_does() -> None:
+    whole, turned = Place('float32', 0, (3, 4), (16, 4), True, False), Place('float32', 0, (3, 4), (4, 12), True, False)
+    assert contiguous(whole) and not contiguous(turned)
+    assert narrow(whole) and not narrow(Place('float32', 0, (1 << 30,), (4,), True, False))

@@ -1,0 +1,290 @@
+"""Plans of cuFFT that are first made in a block: some wait for the device, which no capture holds."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.driver.fft_plans import waits_for_the_device
+
+#: 131 is the first prime for which cuFFT computes tables on the device.
+LENGTHS = [128, 127, 131, 262, 10007]
+#: Transforms of one axis and of several, to and from real numbers.
+KINDS: dict[str, tuple[tuple[int, ...], str, Callable[[Any, Any], Any]]] = {
+    'of complex numbers': ((131,), 'c16', lambda cp, x: cp.fft.fft(x)),
+    'in single precision': ((131,), 'c8', lambda cp, x: cp.fft.ifft(x)),
+    'of a batch': ((3, 137), 'c16', lambda cp, x: cp.fft.fft(x)),
+    'of the first axis': ((139, 4), 'c16', lambda cp, x: cp.fft.fft(x, axis=0)),
+    'of real numbers': ((263,), 'f8', lambda cp, x: cp.fft.rfft(x)),
+    'to real numbers': ((132,), 'c16', lambda cp, x: cp.fft.irfft(x, n=263)),
+    'of two axes': ((131, 64), 'c16', lambda cp, x: cp.fft.fft2(x)),
+    'of three axes': ((4, 131, 6), 'c16', lambda cp, x: cp.fft.fftn(x)),
+    'of two axes, real': ((8, 131), 'f8', lambda cp, x: cp.fft.rfft2(x)),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_plans(cp: Any) -> Iterator[None]:
+    """No plan is kept when a test begins."""
+    cp.fft.config.get_plan_cache().clear()
+    yield
+    cp.fft.config.get_plan_cache().clear()
+
+
+def numbers(cp: Any, shape: tuple[int, ...], dtype: str, seed: int = 1) -> Any:
+    return cp.asarray(np.random.default_rng(seed).random(shape)).astype(dtype)
+
+
+def same(a: Any, b: Any) -> bool:
+    return bool(np.array_equal(a.get(), b.get()))
+
+
+@pytest.mark.parametrize('length', LENGTHS)
+def test_a_plan_is_made_in_the_block(cp: Any, length: int) -> None:
+    x = numbers(cp, (length,), 'c16')
+    with ck.capture() as cap:
+        y = cp.fft.fft(x * 2)
+        z = y + 1
+    for seed in range(3):
+        x[...] = numbers(cp, (length,), 'c16', seed)
+        cap.graph.launch()
+        assert same(z, cp.fft.fft(x * 2) + 1)
+    suspended = [step for step in cap.recording.steps if 'suspended' in step.text]
+    assert len(suspended) == waits_for_the_device([length])
+    assert all('test_library_plans.py' in step.at[0] for step in suspended if step.at)
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_each_kind_of_transform(cp: Any, kind: str) -> None:
+    shape, dtype, transform = KINDS[kind]
+    x = numbers(cp, shape, dtype)
+    with ck.capture() as cap:
+        y = transform(cp, x * 2)
+    assert any('suspended' in step.text for step in cap.recording.steps)
+    cap.graph.launch()
+    assert same(y, transform(cp, x * 2))
+
+
+@pytest.mark.parametrize('mode', ['global', 'thread_local', 'relaxed'])
+def test_in_each_mode(cp: Any, mode: Any) -> None:
+    x = numbers(cp, (131,), 'c16')
+    with ck.capture(mode=mode) as cap:
+        y = cp.fft.fft(x * 2) * 3
+    cap.graph.launch()
+    assert same(y, cp.fft.fft(x * 2) * 3)
+
+
+def test_lanes_before_and_after(cp: Any) -> None:
+    x = numbers(cp, (131,), 'c16')
+    with ck.capture() as cap:
+        with cap.fork(2) as (left, right):
+            with left:
+                a = x * 2
+            with right:
+                b = x + 1
+        y = cp.fft.fft(a - b)
+        with cap.fork(2) as (left, right):
+            with left:
+                c = cp.fft.fft(y)
+            with right:
+                d = y * 2
+        z = c + d
+    cap.graph.launch()
+    y = cp.fft.fft(x * 2 - (x + 1))
+    assert same(z, cp.fft.fft(y) + y * 2)
+    assert len(cap.recording.lanes) == 3
+
+
+def test_several_plans_and_a_rehearsed_read(cp: Any) -> None:
+    x, w = numbers(cp, (131,), 'c16'), numbers(cp, (139,), 'c16')
+
+    def step() -> Any:
+        y = cp.fft.fft(x)
+        factor = float(abs(y[0]))
+        cp.fft.config.get_plan_cache().clear()
+        return cp.fft.fft(w * factor)[:131] + y
+
+    wanted = step()
+    with ck.capture(rehearsal=ck.rehearse(step)) as cap:
+        cp.fft.config.get_plan_cache().clear()
+        y = step()
+    cap.graph.launch()
+    assert same(y, wanted)
+    x *= 2
+    with pytest.raises(ck.AssumptionError):
+        cap.graph.launch()
+
+
+def test_a_graphed_function_whose_plans_are_dropped(cp: Any) -> None:
+    @ck.graphed
+    def step(x: Any) -> Any:
+        cp.fft.config.get_plan_cache().clear()
+        return cp.fft.fft(x) * 2
+
+    for seed in range(4):
+        x = numbers(cp, (131,), 'c16', seed)
+        assert same(step(x), cp.fft.fft(x) * 2)
+
+
+@pytest.mark.parametrize('strict', [True, False])
+def test_on_an_open_lane(cp: Any, strict: bool) -> None:
+    x = numbers(cp, (131,), 'c16')
+    refused: Any = pytest.raises(ck.UnsupportedCallError, match=r'(?s)length 131.* before the capture')
+    with ck.capture(strict=strict) as cap:
+        with cap.fork(2) as (left, right):
+            with left:
+                a = x * 2
+                with refused if strict else contextlib.nullcontext():
+                    a = cp.fft.fft(a)
+            with right:
+                b = x + 1
+        y = a + b
+    cap.graph.launch()
+    assert same(y, (x * 2 if strict else cp.fft.fft(x * 2)) + (x + 1))
+
+
+def test_in_the_body_of_a_decision(cp: Any) -> None:
+    x = numbers(cp, (131,), 'c16')
+    with ck.capture() as cap:
+        y = x * 2
+        with cap.if_(abs(y[0]) < 100):
+            y += 1
+            with pytest.raises(ck.UnsupportedCallError, match='Make the plan before the capture'):
+                cp.fft.fft(y)
+    cap.graph.launch()
+    assert same(y, x * 2 + 1)
+
+
+def test_in_a_capture_begun_by_hand(cp: Any) -> None:
+    x, stream = numbers(cp, (131,), 'c16'), cp.cuda.Stream(non_blocking=True)
+    y = cp.empty_like(x)
+    cp.cuda.Device().synchronize()
+    with ck.guard.watch(), stream:  # type: ignore[attr-defined]
+        stream.begin_capture()
+        cp.multiply(x, 2, out=y)
+        with pytest.raises(ck.UnsupportedCallError, match='length 131'):
+            cp.fft.fft(y)
+        graph = stream.end_capture()
+    graph.launch(stream)
+    stream.synchronize()
+    assert same(y, x * 2)
+
+
+def test_another_threads_plan_waits_for_the_capture(cp: Any) -> None:
+    x = numbers(cp, (131,), 'c16')
+    w = numbers(cp, (139,), 'c16')
+    cp.cuda.Device().synchronize()
+    found: list[Any] = []
+
+    def run() -> None:
+        found.append(cp.fft.fft(w).get())
+
+    thread = threading.Thread(target=run)
+    with ck.capture() as cap:
+        y = x * 2
+        thread.start()
+        thread.join(0.3)
+        assert not found
+        y = cp.fft.fft(y)  # while this plan is made, the other thread's is made as well, or after the block
+    thread.join(30)
+    cap.graph.launch()
+    assert same(y, cp.fft.fft(x * 2))
+    assert np.array_equal(found[0], cp.fft.fft(w).get())
+
+
+def test_two_captures_that_both_make_plans(cp: Any) -> None:
+    xs = [numbers(cp, (length,), 'c16') for length in (131, 139)]
+    cp.cuda.Device().synchronize()
+    barrier, made = threading.Barrier(2), [None, None]
+
+    def record(n: int) -> None:
+        with ck.capture() as cap:
+            y = xs[n] * 2
+            barrier.wait()
+            y = cp.fft.fft(y)
+        made[n] = cap, y  # type: ignore[call-overload]
+
+    threads = [threading.Thread(target=record, args=(n,)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for x, (cap, y) in zip(xs, made):  # type: ignore[misc]
+        cap.graph.launch()
+        assert same(y, cp.fft.fft(x * 2))
+
+
+def test_a_plan_that_can_not_be_made(cp: Any) -> None:
+    x = numbers(cp, (4,), 'c16')
+    with ck.capture() as cap:
+        y = x * 2
+        with pytest.raises((TypeError, ValueError)):
+            cp.cuda.cufft.Plan1d(131, 'no type', 1)
+        z = y + 1
+    cap.graph.launch()
+    assert same(z, x * 2 + 1)
+
+
+def real(cp: Any) -> Any:
+    if hasattr(cp, '__capturekit_simulated__'):
+        pytest.skip('plans of the simulated device work in no memory')
+    return cp
+
+
+@pytest.mark.parametrize('shape', [(64, 10007), (8, 131, 64)])
+def test_memory_of_a_dropped_plan_is_not_written(cp: Any, shape: tuple[int, ...]) -> None:
+    """The graph works in its own memory: what the plan had may belong to another array by then."""
+    x = numbers(real(cp), shape, 'c16')
+    axes = tuple(range(1, x.ndim))
+    plan = pytest.importorskip('cupyx.scipy.fft').get_fft_plan(x, axes=axes)
+    size, address = int(plan.work_area.mem.size), int(plan.work_area.ptr)
+    with plan:
+        wanted = cp.fft.fftn(x, axes=axes).get()
+        with ck.capture() as cap:
+            y = cp.fft.fftn(x, axes=axes)
+    del plan
+    cp.fft.config.get_plan_cache().clear()
+    others = [cp.zeros(size, 'u1') for _ in range(3)]
+    if not any(int(other.data.ptr) <= address < int(other.data.ptr) + size for other in others):
+        pytest.skip('the memory of the plan was not handed out again')
+    cap.graph.launch()
+    assert np.array_equal(y.get(), wanted)
+    assert not any(bool(other.any()) for other in others)
+
+
+def test_one_plan_on_two_lanes(cp: Any) -> None:
+    """Both lanes use the plan at the same time, each in memory of its own."""
+    a, b = (numbers(real(cp), (256, 10007), 'c16', seed) for seed in (1, 2))
+    wanted = [cp.fft.fft(one).get() for one in (a, b)]
+    with ck.capture() as cap:
+        with cap.fork(2) as (left, right):
+            with left:
+                y = cp.fft.fft(a)
+            with right:
+                z = cp.fft.fft(b)
+    for _ in range(20):
+        cap.graph.launch()
+        assert np.array_equal(y.get(), wanted[0]) and np.array_equal(z.get(), wanted[1])
+
+
+def test_lint_refuses_what_a_capture_refuses(sim: Any) -> None:
+    def beside_a_lane(x: Any) -> Any:
+        with ck.fork(2) as (left, _right), left:
+            return sim.fft.fft(x)
+
+    x = sim.ones(131, 'c16')
+    assert not ck.lint(sim.fft.fft, x).findings
+    sim.fft.config.get_plan_cache().clear()
+    (found,) = ck.lint(beside_a_lane, x).findings
+    assert 'cufft.Plan1d()' in str(found)
+
+
+def test_which_lengths_wait() -> None:
+    assert not any(waits_for_the_device([n]) for n in (0, 1, 2, 121, 127, 127 * 127, 2**20, 3 * 5 * 7 * 11 * 13 * 17))
+    assert all(waits_for_the_device([8, n]) for n in (131, 262, 131 * 127, 10007, 65537))
