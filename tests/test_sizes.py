@@ -45,6 +45,14 @@ LONG_TEST_NAMES: dict[str, int] = {
 PRIVATE_READS = 76
 
 
+@pytest.fixture(scope='module', autouse=True)
+def forgotten() -> Iterator[None]:
+    """A million objects of syntax trees would make each later collection of the process take a second and a half."""
+    yield
+    for kept in (sources, functions_in, private_names):
+        kept.cache_clear()
+
+
 @cache
 def sources(folder: str) -> tuple[tuple[str, str], ...]:
     return tuple(

@@ -31,7 +31,7 @@ class CodeMet(Holders):
         super().__init__(is_array, skip)
         self._array = array
         self._failure: BaseException | None = None
-        self._before = Before()
+        self._before = Before(self._time)
         self._randomness: dict[str, Kept] = {}
         self._resumed: str | None = None
         #: Containers among the arguments that are compared by value, and whether code compares identities.
@@ -45,6 +45,10 @@ class CodeMet(Holders):
         self._functions: dict[int, FunctionType] = {}
         self._searched: set[int] = set()
         self._swept: set[int] = set()
+        #: By the id of a module's globals: its functions when one was first looked for, by the id of their code.
+        self._by_module: dict[int, dict[int, list[FunctionType]]] = {}
+        #: Code that is written inside of code that ran: the run may have made functions of it.
+        self._inside: set[int] = set()
         #: Code of an ``__init__`` that was given an object which was there before.
         self._begun_again: set[int] = set()
         #: The attributes in which the run keeps times of a clock, each with the sentence for the case that they count.
@@ -142,24 +146,35 @@ class CodeMet(Holders):
         file = members.get('__file__')
         return type(file) is str and self._skip(file)
 
-    def _find(self, frame: FrameType, code: CodeType, variables: Any) -> None:
-        """Find the function that runs, whose defaults and closure are watched."""
+    def _find(self, frame: FrameType, code: CodeType, variables: Any) -> bool:
+        """Find the function that runs, whose defaults and closure are watched.
+
+        False if it is not found, and the run did not make it: ``gc.freeze`` takes functions out of the lists.
+        """
         if code.co_name.startswith('<') and code.co_name != '<lambda>':
-            return  # a comprehension: its cells are those of the function around it
+            return True  # a comprehension: its cells are those of the function around it
         candidates = self._known.setdefault(id(code), [])
         if id(code) not in self._searched:
             self._searched.add(id(code))
             named = frame.f_globals.get(code.co_name)
             wrapped = named.__dict__.get('__wrapped__') if type(named) is FunctionType else None
             self._add_known(code, [named, wrapped, *self._methods(code, variables)])
-        if id(code) not in self._swept:
-            likely = any(_runs(function, variables) for function in candidates)
-            if not likely or _is_made_again(code):
-                self._swept.add(id(code))
-                self._add_known(code, functions_of(code))
-        for function in candidates:
-            if id(function) not in self._functions and _runs(function, variables) and self._before.had(function):
+        running = [function for function in candidates if _runs(function, variables)]
+        if id(code) not in self._swept and (not running or _is_made_again(code)):
+            self._swept.add(id(code))
+            self._add_known(code, self._functions_of(frame.f_globals).get(id(code), ()))
+            running = [function for function in candidates if _runs(function, variables)]
+        for function in running:
+            if id(function) not in self._functions and self._before.had(function):
                 self._function(function)
+        return bool(running) or id(code) in self._inside
+
+    def _functions_of(self, module: dict[str, Any]) -> dict[int, list[FunctionType]]:
+        if id(module) not in self._by_module:
+            self._time.pause()
+            self._by_module[id(module)] = functions_of(module)
+            self._time.resume()
+        return self._by_module[id(module)]
 
     def _add_known(self, code: CodeType, found: Iterable[object]) -> None:
         for function in found:

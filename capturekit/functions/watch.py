@@ -355,7 +355,7 @@ class Watch(CodeMet):
         count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in _VARIABLE)
         if not count and not code.co_freevars:
             if id(code) not in self._searched:
-                self._find(frame, code, {})
+                self._identify(frame, code, {})
             return
         variables = frame.f_locals
         arguments = [variables[name] for name in code.co_varnames[:count] if name in variables]
@@ -369,14 +369,19 @@ class Watch(CodeMet):
                 self._at = f'argument {code.co_varnames[number]} of {code.co_name}'
                 self._argument(argument)
         if code.co_freevars or id(code) not in self._searched:
-            self._find(frame, code, variables)
+            self._identify(frame, code, variables)
         self._settle()
+
+    def _identify(self, frame: FrameType, code: CodeType, variables: Any) -> None:
+        if not self._find(frame, code, variables):
+            self._doubt(frame, f'runs {code.co_name}, whose function object is not found,')
 
     def _met(self, frame: FrameType, code: CodeType) -> tuple[CodeType, bool]:
         """Note that code runs for the first time; if it is the user's, watch what it names."""
         foreign = code.co_filename.startswith(_own_folder) or is_library_frame(frame, self._skip)
         foreign = foreign or code.co_name == '<module>'
         known = self._codes[id(code)] = (code, foreign)
+        self._inside.update(id(part) for part in code.co_consts if type(part) is CodeType)
         if not foreign:
             self._collect(frame, code)
         elif is_cupys(frame.f_globals.get('__name__')):

@@ -113,7 +113,7 @@ def _arrays_of(watch: CodeMet, carried: CarriedState | None) -> list[Any]:
 
 
 def _let_go(watch: CodeMet) -> None:
-    for found in (watch._codes, watch._known, watch._globals, watch._states):
+    for found in (watch._codes, watch._known, watch._by_module, watch._globals, watch._states):
         found.clear()
     watch._holders.clear()
     watch._suspended.clear()

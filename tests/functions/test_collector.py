@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import codecs
 import gc
+import os
+import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from capturekit.functions.collector import Before
+from capturekit.functions.collector import Before, functions_of
+from capturekit.functions.follow_time import FollowTime
 from capturekit.functions.watch import Watch
+
+ROOT = Path(__file__).parents[2]
 
 
 class Thing:
@@ -19,7 +27,7 @@ class Thing:
 
 @pytest.fixture
 def before() -> Iterator[Before]:
-    with Before() as made:
+    with Before(FollowTime()) as made:
         yield made
 
 
@@ -32,7 +40,7 @@ def test_old_objects_were_there(before: Before) -> None:
 
 def test_young_objects_were_there() -> None:
     young = Thing()
-    with Before() as before:
+    with Before(FollowTime()) as before:
         assert before.had(young)
 
 
@@ -53,7 +61,7 @@ def test_new_objects_were_not_there_after_a_collection(before: Before, collect: 
 
 def test_young_objects_were_there_after_a_collection() -> None:
     young = Thing()
-    with Before() as before:
+    with Before(FollowTime()) as before:
         gc.collect()
         assert before.had(young)
 
@@ -70,7 +78,7 @@ def test_a_place_that_is_used_again_holds_a_new_object() -> None:
     gone = [Thing() for _ in range(100)]
     gc.collect()
     places = set(map(id, gone))
-    with Before() as before:
+    with Before(FollowTime()) as before:
         gone.clear()
         new = [Thing() for _ in range(1000)]
         assert places & set(map(id, new))
@@ -80,7 +88,7 @@ def test_a_place_that_is_used_again_holds_a_new_object() -> None:
 def test_a_young_object_that_was_there_is_held() -> None:
     young = [Thing() for _ in range(10)]
     places = set(map(id, young))
-    with Before() as before:
+    with Before(FollowTime()) as before:
         young.clear()
         new = [Thing() for _ in range(1000)]
         assert not places & set(map(id, new))
@@ -104,7 +112,7 @@ def test_what_somebody_tells_was_made(before: Before) -> None:
 
 def test_the_callback_is_gone_in_the_end() -> None:
     found = list(gc.callbacks)
-    with Before():
+    with Before(FollowTime()):
         assert len(gc.callbacks) == len(found) + 1
     assert gc.callbacks == found
 
@@ -123,7 +131,7 @@ def test_many_old_objects_cost_nothing() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gc, 'get_objects', counting)
-        with Before() as before:
+        with Before(FollowTime()) as before:
             assert before.had(kept[7])
             assert not before.had(Thing())
     assert listed and sum(listed) < 20_000
@@ -138,3 +146,54 @@ def test_a_watch_that_cannot_begin_leaves_the_collector_alone() -> None:
     with pytest.raises(RuntimeError, match='no'), Watch(print, is_array=broken, arguments=([Thing()],)):
         raise AssertionError('it began')
     assert gc.callbacks == before and sys.getprofile() is None
+
+
+def test_functions_are_found_by_their_code() -> None:
+    made = [lambda x, k=k: x * k for k in range(3)]
+    found = functions_of(globals())[id(made[0].__code__)]
+    assert {id(one) for one in found} == {id(one) for one in made}
+
+
+def settable() -> Any:
+    """Register a function with the codecs, which alone hold it, and return what sets its variable."""
+    mark = '?'
+
+    def replaced(error: Any) -> tuple[str, int]:
+        return mark, error.end
+
+    def set_mark(other: str) -> None:
+        nonlocal mark
+        mark = other
+
+    codecs.register_error('test_collector', replaced)
+    return set_mark
+
+
+def test_a_frozen_function_is_not_known() -> None:
+    """Objects that ``gc.freeze`` took out are in no list of the collector: which function runs is not known."""
+    program = """
+        import gc, sys
+        import capturekit as ck, cupy as cp
+        from tests.functions.test_collector import settable
+
+        set_mark = settable()
+        if sys.argv[1] == 'frozen':
+            gc.freeze()
+        fn = ck.graphed(lambda x: x * len('é'.encode('ascii', 'test_collector')))
+        with cp.cuda.Stream(non_blocking=True):
+            x = cp.ones(1)
+            found = [float(fn(x)[0]) for _ in range(4)]
+            set_mark("??")
+            found += [float(fn(x)[0]) for _ in range(2)]
+        assert found == [1.0, 1.0, 1.0, 1.0, 2.0, 2.0], found
+        print(fn.variants[0].state, fn.variants[0].reason)
+    """
+    said = {}
+    for how in ('frozen', 'free'):
+        command = [sys.executable, '-c', textwrap.dedent(program), how]
+        here = {**os.environ, 'CAPTUREKIT_SIMULATE': '1'}
+        run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=here, check=False)
+        assert run.returncode == 0, run.stderr
+        said[how] = run.stdout
+    assert 'eager' in said['frozen'] and 'runs replaced, whose function object is not found' in said['frozen']
+    assert 'recorded' in said['free']

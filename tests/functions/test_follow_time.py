@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 import capturekit as ck
-from capturekit.functions import follow_time
+from capturekit.functions import code_met, follow_time
+from capturekit.functions.collector import functions_of
 
 
 class Scale:
@@ -40,3 +42,47 @@ def test_only_steps_count(monkeypatch: pytest.MonkeyPatch) -> None:
     now[0] += 0.3
     with pytest.raises(follow_time.TooLong):
         spent.check_limit()
+
+
+def test_what_is_left_out_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(follow_time.time, 'thread_time', lambda: now[0])
+    spent = follow_time.FollowTime()
+    spent.resume()  # of a collection that had begun before
+    spent.begin()
+    spent.pause()
+    now[0] += 5.0
+    spent.pause()  # a collection inside of what is left out
+    now[0] += 5.0
+    spent.resume()
+    spent.resume()
+    now[0] += 0.25
+    spent.check_limit()
+    spent.end()
+    assert spent.spent == 0.25
+
+
+def test_a_large_process_leaves_no_function_eager(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One look at all objects takes as long as the process is large, whatever the function does."""
+    monkeypatch.setattr(follow_time, 'LONGEST', 0.5)
+    looks = []
+
+    def slow(*args: Any) -> Any:
+        looks.append(args)
+        end = time.thread_time() + 0.3
+        while time.thread_time() < end:
+            pass
+        return functions_of(*args)
+
+    monkeypatch.setattr(code_met, 'functions_of', slow)
+
+    def scaled(by: float) -> Any:
+        return lambda x: x * by
+
+    twice, thrice = scaled(2.0), scaled(3.0)
+    fn = ck.graphed(lambda x: twice(x) + thrice(x) + sorted([1.0, 2.0], key=lambda v: -v)[0])
+    fn(sim.ones(2))
+    assert len(looks) == 1  # for all functions of this file
+    for _ in range(4):
+        assert fn(sim.ones(2)).get().tolist() == [7.0, 7.0]
+    assert [variant.state for variant in fn.variants] == ['recorded']
