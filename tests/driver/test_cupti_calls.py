@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import signal
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -236,6 +238,15 @@ def test_a_failure_ends_the_telling_and_reaches_no_caller(parts: Any) -> None:
     assert listener.heard == []
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A job in the background begins without a handler of interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures('interruptible')
 def test_an_interrupt_within_a_callback_comes_after_it(parts: Any) -> None:
     cupti, _driver, listener, _source = parts
     interrupts = [KeyboardInterrupt]
