@@ -374,7 +374,8 @@ class Watch(CodeMet):
 
     def _identify(self, frame: FrameType, code: CodeType, variables: Any) -> None:
         if not self._find(frame, code, variables):
-            self._doubt(frame, f'runs {code.co_name}, whose function object is not found,')
+            why = ' after gc.freeze()' if gc.get_freeze_count() else ''
+            self._doubt(frame, f'runs {code.co_name}, whose function object is not found{why},')
 
     def _met(self, frame: FrameType, code: CodeType) -> tuple[CodeType, bool]:
         """Note that code runs for the first time; if it is the user's, watch what it names."""
