@@ -188,13 +188,14 @@ class CodeMet(Holders):
         first = variables.get(code.co_varnames[0])
         classes = bases_of(first) if issubclass(type(first), type) else bases_of(type(first))
         for cls in classes:
-            found = dictionary_of_class(cls).get(code.co_name)
-            inner = found.__func__ if among(type(found), (classmethod, staticmethod)) else found
-            if type(inner) is property:
-                inner = inner.fget
-            if type(inner) is FunctionType and inner.__code__ is code:
-                self._class_attribute(cls, code.co_name, found)
-                yield inner
+            members = dictionary_of_class(cls)
+            for name in (code.co_name, *members):  # named tuples have a lambda as their __new__
+                found = members.get(name)
+                inner = _unwrapped(found)
+                if type(inner) is FunctionType and inner.__code__ is code:
+                    self._class_attribute(cls, name, found)
+                    yield inner
+                    break
 
     def _function(self, function: FunctionType) -> None:
         """Watch a function that runs: its code, defaults and closure."""
@@ -223,6 +224,12 @@ def read_cell(cell: CellType) -> Any:
         return cell.cell_contents
     except ValueError:
         return MISSING
+
+
+def _unwrapped(member: Any) -> Any:
+    """The function of a method, of a class or static method, and the getter of a property."""
+    inner = member.__func__ if among(type(member), (classmethod, staticmethod)) else member
+    return inner.fget if type(inner) is property else inner
 
 
 def _is_made_again(code: CodeType) -> bool:
