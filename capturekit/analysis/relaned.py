@@ -105,6 +105,8 @@ class Relaned(Shown):
     Attributes:
         graphs: the order of the graph's nodes, then that of each body of a conditional node.
         fixed: nodes that kept their order with all others, because it is not known what they touch.
+        declared: nodes that are taken to touch what ``ck.reads`` and ``ck.writes`` say.
+        half_declared: those of ``fixed`` of which only one of these two was said.
         kept: the reason for which the graph has the edges that it was recorded with; '' where it has others.
         compared: what the first launch has shown, or why it shows nothing.
         unit: of ``took`` and of the longest paths: 'us' where the graph was measured before, else 'nodes'.
@@ -112,6 +114,8 @@ class Relaned(Shown):
 
     graphs: list[Wiring] = field(default_factory=list)
     fixed: list[Node] = field(default_factory=list)
+    declared: list[Node] = field(default_factory=list)
+    half_declared: list[Node] = field(default_factory=list)
     kept: str = ''
     compared: str = ''
     unit: str = 'nodes'
@@ -150,11 +154,9 @@ class Relaned(Shown):
         for number, one in enumerate(self.graphs):
             lines += self._about(one, 'the graph' if not number else f'body {number}')
         lines += self._chance()
-        if self.fixed:
-            some = ', '.join(str(node) for node in self.fixed[:3]) + (', ...' if self.fixed[3:] else '')
-            lines.append(
-                f'kept in order, as it is not known what they touch, {counted(len(self.fixed), "node")}: {some}'
-            )
+        lines += _listed('kept in order, as it is not known what they touch', self.fixed)
+        lines += _listed('of which only one half is said: write ck.reads and ck.writes', self.half_declared)
+        lines += _listed('taken to touch what ck.reads and ck.writes say', self.declared)
         lines.append(f'the graph is as it was recorded: {self.kept}' if self.kept else 'the graph has these edges now')
         if self.compared:
             lines.append(f'first launch: {self.compared}')
@@ -182,6 +184,12 @@ class Relaned(Shown):
             )
         if len(groups) > _SHOWN:
             yield f'  and {counted(len(groups) - _SHOWN, "more pair")} of lines'
+
+
+def _listed(words: str, nodes: Sequence[Node]) -> Iterator[str]:
+    if nodes:
+        some = ', '.join(str(node) for node in nodes[:3]) + (', ...' if nodes[3:] else '')
+        yield f'{words}, {counted(len(nodes), "node")}: {some}'
 
 
 def _line(node: Node) -> str:

@@ -251,6 +251,7 @@ class Fusable(Relanable):
         state = FusedState(known, old, self.recording.spans, members, trial, by_calls=by_calls)
         state.keeps = [function for _one, (_name, function) in made]
         self._fused, self._made = state, new
+        self._declared |= self._said_of_copy(old.graph, handles)
         self._names, self._index = NodeNames(), None
         by_handle = dict(zip(handles, nodes))
         left = device.graph_nodes(new.graph)

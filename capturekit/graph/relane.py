@@ -22,9 +22,9 @@ from capturekit.analysis.relaned import Pairs, Relaned, Wiring
 from capturekit.driver.cuda import Platform, current
 from capturekit.driver.node_writer import Change
 from capturekit.graph.closed import closed
+from capturekit.graph.declared import Declarable
 from capturekit.graph.edit import NodeNames, _At, _failure
 from capturekit.graph.first_launch import FirstLaunch
-from capturekit.graph.rebind import Rebindable
 from capturekit.graph.update import Updatable
 from capturekit.launch.plan import Part, Plan
 from capturekit.model.cleanup import GARBAGE
@@ -96,7 +96,7 @@ class NewEdges:
             self.trial, self.report.compared = None, f'not compared: {why}'
 
 
-class Relanable(Rebindable, Updatable):
+class Relanable(Declarable):
     """The method :meth:`relane` of :class:`capturekit.Graph`."""
 
     if not TYPE_CHECKING:
@@ -120,8 +120,9 @@ class Relanable(Rebindable, Updatable):
 
         A read comes after the write before it, a write after the reads and the write before it, to the byte: disjoint
         views of an array need no order. A node keeps its order with all others where it is not known what it touches:
-        kernels of your own, libraries' kernels, host functions, conditional nodes and nodes for events. Nodes that
-        were recorded in no order stay in none. Bodies of conditional nodes are treated each by itself.
+        kernels of your own, libraries' kernels and host functions, unless :func:`reads` and :func:`writes` say it;
+        conditional nodes and nodes for events. Nodes that were recorded in no order stay in none. Bodies of
+        conditional nodes are treated each by itself.
 
         The graph stays as it was recorded, and ``kept`` has the reason, where its data needs the whole order, where
         CUDA refuses, where :meth:`races` would find something new, and where the graph is too large (more than 32,768
@@ -162,6 +163,7 @@ class Relanable(Rebindable, Updatable):
         except (TooManyError, CudaCallError) as error:
             known.kept = str(error)
             return known
+        self._note_words(known, levels, sight)
         self._fill(known, levels, sight.look)
         if not known.loosened:
             known.kept = _ALLOCATES if any(_allocates(one.nodes) for one in known.graphs) else _ENOUGH
@@ -178,7 +180,7 @@ class Relanable(Rebindable, Updatable):
     def _sight(self) -> _Sight:
         platform = current()
         blocks = MemoryBlocks(self._memory, platform.cupy.ndarray, {})
-        return _Sight(platform, self._look_in(), blocks, Definitions(self._device))
+        return _Sight(platform, self._look_in(), blocks, Definitions(self._device, self._declared))
 
     def _definitions(self) -> list[int]:
         return [g for part in self._parts() for g in part.graphs if g]
@@ -198,7 +200,7 @@ class Relanable(Rebindable, Updatable):
         """Find the needed edges of each level; return the nodes of unknown memory."""
         fixed = []
         for level in levels:
-            memory = memory_of(sight.definitions, level.graph, sight.blocks)
+            memory = memory_of(sight.definitions, level.graph, sight.blocks, by_word=True)
             nodes = [sight.look.nodes[sight.look.numbers[handle]] for handle in level.handles]
             if _allocates(nodes):
                 level.needed = level.recorded
@@ -207,6 +209,14 @@ class Relanable(Rebindable, Updatable):
             level.needed = needed_edges(order, [memory[handle] for handle in level.handles])
             fixed += [node for node, handle in zip(nodes, level.handles) if memory[handle] is None]
         return sorted(fixed, key=lambda node: node.number)
+
+    def _note_words(self, report: Relaned, levels: Sequence[_Level], sight: _Sight) -> None:
+        """Tell which nodes are taken as the user says, and of which only one half is said."""
+        look = sight.look
+        taken = {look.numbers[h] for level in levels for h in sight.definitions.by_word(level.graph, sight.blocks)}
+        half = {look.numbers[h] for h, one in self._declared.items() if h in look.numbers and not one.whole}
+        report.declared = [look.nodes[number] for number in sorted(taken)]
+        report.half_declared = [node for node in report.fixed if node.number in half]
 
     def _fill(self, report: Relaned, levels: Sequence[_Level], look: Look) -> None:
         timeline = self.recording.timeline
@@ -243,7 +253,9 @@ class Relanable(Rebindable, Updatable):
             level.rewire(self._device, to)
 
     def _races(self, sight: _Sight) -> Races:
-        search = Search(self._device, self._parts(), sight.look, sight.blocks, accesses=sight.definitions.accesses)
+        search = Search(
+            self._device, self._parts(), sight.look, sight.blocks, accesses=sight.definitions.told(sight.blocks)
+        )
         return search.report
 
     def _take_edges(self, levels: Sequence[_Level], report: Relaned, sight: _Sight) -> None:
