@@ -7,7 +7,7 @@ work outside of the graph. Of kernels and host functions the user may say it (``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -163,14 +163,19 @@ def written_ranges(
         NotRepeatableError: a node does more than to write such memory.
     """
     device = cache(lambda address: platform.cupy.cuda.runtime.pointerGetAttributes(address).type in _DEVICE)
-    joined: list[tuple[int, int]] = []
-    for low, high in sorted({*_ranges(definitions, g, blocks, device, without, free or FreeMemory())}):
+    return joined({*_ranges(definitions, g, blocks, device, without, free or FreeMemory())})
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in their order, those that overlap as one."""
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
         # ranges that only touch may be two allocations, and CUDA copies from and to one alone
-        if joined and low < joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        if found and low < found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
         else:
-            joined.append((low, high))
-    return joined
+            found.append((low, high))
+    return found
 
 
 def _ranges(

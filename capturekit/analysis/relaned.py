@@ -141,6 +141,16 @@ class Relaned(Shown):
         """
         return '' if not self.graphs or not self.graphs[0].nodes else '\n'.join(_by_hand(self.graphs[0]))
 
+    @property
+    def in_short(self) -> str:
+        """What was done, in one line."""
+        if self.kept:
+            return f'as recorded: {self.kept}'
+        before, after = self.edges
+        return (
+            f'as the data needs it, {counted(before, "edge")} before and {after:,} now; first launch: {self.compared}'
+        )
+
     def _brief(self) -> str:
         before, after = self.edges
         return f'{counted(sum(len(one.nodes) for one in self.graphs), "node")}, {counted(before, "edge")}, ' + (

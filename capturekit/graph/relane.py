@@ -10,24 +10,26 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from capturekit.analysis.graph_diff import GraphDifference
 from capturekit.analysis.needed_order import TooManyError, needed_edges
-from capturekit.analysis.node_memory import Definitions, NotRepeatableError, memory_of, written_ranges
+from capturekit.analysis.node_memory import Definitions, NotRepeatableError, joined, memory_of, written_ranges
 from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import MemoryBlocks, Races, Search
 from capturekit.analysis.relaned import Pairs, Relaned, Wiring
-from capturekit.driver.cuda import Platform, current
+from capturekit.driver.cuda import current
 from capturekit.driver.node_writer import Change
 from capturekit.graph.closed import closed
 from capturekit.graph.declared import Declarable
 from capturekit.graph.edit import NodeNames, _At, _failure
 from capturekit.graph.first_launch import FirstLaunch
+from capturekit.graph.new_edges import Level, NewEdges, Sight
 from capturekit.graph.update import Updatable
 from capturekit.launch.plan import Part, Plan
 from capturekit.model.cleanup import GARBAGE
+from capturekit.model.counters import LOG
 from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
 from capturekit.model.source_line import here
@@ -35,65 +37,16 @@ from capturekit.model.source_line import here
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+#: Memory as pairs of the first address and the one after the last.
+Ranges = Sequence[tuple[int, int]]
+
 _CALL = 'Graph.relane()'
 _MEMORY = ('mem alloc', 'mem free', 'memAlloc', 'memFree')
 _ENOUGH = 'its data needs the order that was recorded'
+_PIECES = 'it is launched in several parts'
+#: Kernels of capturekit's own in graphs of graphed functions: they touch arguments and results.
+_OURS = 'capturekit_'
 _ALLOCATES = 'it allocates memory as it runs, and CUDA removes no edge of such a graph'
-
-
-@dataclass
-class _Level:
-    """One definition: the handles of its nodes, and edges as pairs of places among these."""
-
-    graph: int
-    handles: list[int]
-    present: list[tuple[int, int]]
-    recorded: Pairs
-    needed: Pairs = ()
-
-    @property
-    def is_so(self) -> bool:
-        """Whether the edges are those that are needed."""
-        return set(self.present) == set(self.needed)
-
-    def rewire(self, device: Any, to: Pairs) -> None:
-        """Let the definition have other edges."""
-        old, new = set(self.present), set(to)
-        name = self.handles.__getitem__
-        removed, added = ([(name(a), name(b)) for a, b in sorted(one)] for one in (old - new, new - old))
-        if removed or added:
-            device.graph_rewire(self.graph, removed, added)
-            self.present = list(to)
-
-
-@dataclass(frozen=True)
-class _Sight:
-    """One look at a graph: what its nodes are and touch."""
-
-    platform: Platform
-    look: Look
-    blocks: MemoryBlocks
-    definitions: Definitions
-
-
-@dataclass
-class NewEdges:
-    """What a graph with other edges than it was recorded with has to know.
-
-    Attributes:
-        recorded: the edges of each definition as recorded, as pairs of places among its nodes.
-        report: the report that :meth:`Relanable.relane` returned.
-        trial: the first launch, which is still to be compared; None after it.
-    """
-
-    recorded: list[Pairs]
-    report: Relaned
-    trial: FirstLaunch | None = None
-
-    def not_compared(self, why: str) -> None:
-        """Do without the comparison."""
-        if self.trial is not None:
-            self.trial, self.report.compared = None, f'not compared: {why}'
 
 
 class Relanable(Declarable):
@@ -145,17 +98,28 @@ class Relanable(Declarable):
         microseconds for each node.
         """
         with self._lock:
-            self._check_changeable(_CALL, report, 'Record the work in a ck.capture() block.')
-            GARBAGE.hold()  # it would look through all that is made for each node, again and again
-            try:
-                with self._relaxed():
-                    return self._relane(apply=not report)
-            finally:
-                GARBAGE.release()
+            self._check_changeable(_CALL, report, "Write @ck.graphed(lanes='auto').")
+            return self._relane_now(apply=not report)
+
+    def _relane_for_calls(self, written: Ranges) -> Relaned:
+        """Relane a graph that calls launch. ``written``: memory that it changes besides what its nodes show."""
+        with self._lock:
+            if self._plan is not None and not self._plan.plain:
+                return Relaned(kept=_PIECES)
+            return self._relane_now(True, written)
+
+    def _relane_now(self, apply: bool, also: Ranges | None = None) -> Relaned:
+        """:meth:`relane`, holding the lock. ``also``: memory that a launch writes by addresses that no node shows."""
+        GARBAGE.hold()  # it would look through all that is made for each node, again and again
+        try:
+            with self._relaxed():
+                return self._relane(apply, also)
+        finally:
+            GARBAGE.release()
 
     # -- what is needed -----------------------------------------------------------------------------------------
 
-    def _relane(self, apply: bool) -> Relaned:
+    def _relane(self, apply: bool, also: Ranges | None) -> Relaned:
         sight = self._sight()
         levels, known = self._levels(sight.look), Relaned()
         try:
@@ -172,20 +136,20 @@ class Relanable(Declarable):
         elif apply and not known.kept:
             known.kept = self._rewired(levels, sight)
             if not known.kept:
-                self._take_edges(levels, known, sight)
+                self._take_edges(levels, known, sight, also)
         elif not known.kept:
             known.kept = 'only a report was asked for'
         return known
 
-    def _sight(self) -> _Sight:
+    def _sight(self) -> Sight:
         platform = current()
         blocks = MemoryBlocks(self._memory, platform.cupy.ndarray, {})
-        return _Sight(platform, self._look_in(), blocks, Definitions(self._device, self._declared))
+        return Sight(platform, self._look_in(), blocks, Definitions(self._device, self._declared))
 
     def _definitions(self) -> list[int]:
         return [g for part in self._parts() for g in part.graphs if g]
 
-    def _levels(self, look: Look) -> list[_Level]:
+    def _levels(self, look: Look) -> list[Level]:
         """The graph and the bodies in it, with the edges that they have and had."""
         found = []
         state = self._new_edges
@@ -193,10 +157,10 @@ class Relanable(Declarable):
             handles = self._device.graph_nodes(g)
             place = {handle: n for n, handle in enumerate(handles)}
             present = sorted((place[a], place[b]) for a, b in self._device.graph_edges(g))
-            found.append(_Level(g, handles, present, present if state is None else state.recorded[number]))
+            found.append(Level(g, handles, present, present if state is None else state.recorded[number]))
         return found
 
-    def _need(self, levels: Sequence[_Level], sight: _Sight) -> list[Node]:
+    def _need(self, levels: Sequence[Level], sight: Sight) -> list[Node]:
         """Find the needed edges of each level; return the nodes of unknown memory."""
         fixed = []
         for level in levels:
@@ -210,7 +174,7 @@ class Relanable(Declarable):
             fixed += [node for node, handle in zip(nodes, level.handles) if memory[handle] is None]
         return sorted(fixed, key=lambda node: node.number)
 
-    def _note_words(self, report: Relaned, levels: Sequence[_Level], sight: _Sight) -> None:
+    def _note_words(self, report: Relaned, levels: Sequence[Level], sight: Sight) -> None:
         """Tell which nodes are taken as the user says, and of which only one half is said."""
         look = sight.look
         taken = {look.numbers[h] for level in levels for h in sight.definitions.by_word(level.graph, sight.blocks)}
@@ -218,7 +182,7 @@ class Relanable(Declarable):
         report.declared = [look.nodes[number] for number in sorted(taken)]
         report.half_declared = [node for node in report.fixed if node.number in half]
 
-    def _fill(self, report: Relaned, levels: Sequence[_Level], look: Look) -> None:
+    def _fill(self, report: Relaned, levels: Sequence[Level], look: Look) -> None:
         timeline = self.recording.timeline
         timed = timeline is not None and len(timeline.nodes) == len(look.nodes)
         report.unit = 'us' if timed else 'nodes'
@@ -231,7 +195,7 @@ class Relanable(Declarable):
 
     # -- the change ---------------------------------------------------------------------------------------------
 
-    def _rewired(self, levels: Sequence[_Level], sight: _Sight) -> str:
+    def _rewired(self, levels: Sequence[Level], sight: Sight) -> str:
         """Give all definitions the edges that they need; return why that can not be, and then they are as before."""
         old = [level.present for level in levels]
         try:
@@ -248,17 +212,17 @@ class Relanable(Declarable):
             self._rewire(levels, old)
         return why
 
-    def _rewire(self, levels: Sequence[_Level], edges: Sequence[Pairs]) -> None:
+    def _rewire(self, levels: Sequence[Level], edges: Sequence[Pairs]) -> None:
         for level, to in zip(levels, edges):
             level.rewire(self._device, to)
 
-    def _races(self, sight: _Sight) -> Races:
+    def _races(self, sight: Sight) -> Races:
         search = Search(
             self._device, self._parts(), sight.look, sight.blocks, accesses=sight.definitions.told(sight.blocks)
         )
         return search.report
 
-    def _take_edges(self, levels: Sequence[_Level], report: Relaned, sight: _Sight) -> None:
+    def _take_edges(self, levels: Sequence[Level], report: Relaned, sight: Sight, also: Ranges | None) -> None:
         """Make executable graphs of the new definitions, and let the next launch be compared."""
         state = self._new_edges
         recorded = [level.recorded for level in levels]
@@ -271,23 +235,25 @@ class Relanable(Declarable):
             return
         if state is not None:
             state.not_compared('the order was computed again before the first launch')
-        self._new_edges = NewEdges(recorded, report)
+        self._new_edges = NewEdges(recorded, report, by_calls=also is not None)
         if state is None:
-            self._new_edges.trial = self._trial(made, report, sight)
+            self._new_edges.trial = self._trial(made, report, sight, also)
         self._aim_all()
 
-    def _trial(self, made: Any, report: Relaned, sight: _Sight) -> FirstLaunch | None:
+    def _trial(self, made: Any, report: Relaned, sight: Sight, also: Ranges | None) -> FirstLaunch | None:
         try:
             if self._plan is not None and not self._plan.plain:
                 raise NotRepeatableError('it is launched in several parts, with checks')
             if len(self.recording.devices) > 1:
                 raise NotRepeatableError('it is of several devices')
-            ranges = written_ranges(sight.platform, sight.definitions, self._made.graph, sight.blocks)
+            without = _OURS if also is not None else ''
+            ranges = written_ranges(sight.platform, sight.definitions, self._made.graph, sight.blocks, without)
         except NotRepeatableError as error:
             report.compared = f'not compared: {error}'
             return None
         report.compared = 'not yet'
-        return FirstLaunch(sight.platform, made, ranges, sight.blocks)
+        every = joined([*ranges, *(also or ())])
+        return FirstLaunch(sight.platform, made, every, sight.blocks, again=also is not None)
 
     def _instantiate(self) -> None:
         """Make executable graphs of the definitions as they are now. Nodes that are disabled stay so."""
@@ -364,7 +330,9 @@ class Relanable(Declarable):
         if apart:
             words = f'{_CALL} is undone: the first launch gave something else than the recorded edges do ({apart})'
             at = here()
-            if at is None:
+            if state.by_calls:
+                LOG.warning('%s', words)
+            elif at is None:
                 warnings.warn(words, RuntimeWarning, stacklevel=2)
             else:
                 warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)
@@ -402,7 +370,7 @@ class Relanable(Declarable):
                 raise _failure(_CALL, rule, 'Record again.') from error
         self._aim_all()
 
-    def _needed_now(self) -> list[_Level]:
+    def _needed_now(self) -> list[Level]:
         sight = self._sight()
         levels = self._levels(sight.look)
         self._need(levels, sight)

@@ -169,7 +169,7 @@ class WayOut:
             self._graph = graph
             if self._fuse:
                 self._fused = graph.fuse()
-            if self._reuse_late is not None:
+            if self._reuse_late is not None and live.caller is None:  # else the call relanes it, once it is whole
                 self._relaned = graph.relane()
             return
         try:

@@ -164,7 +164,7 @@ def test_races_are_searched_by_what_is_said(cp: Any) -> None:
     assert not two(False).races(), 'it is said that nothing is written'
 
 
-def test_a_promise_that_does_not_hold_is_seen_at_the_first_launch(sim: Any) -> None:
+def test_a_promise_that_does_not_hold_is_seen_when_launched(sim: Any) -> None:
     """The kernel's argument is seen to be memory of ``x``, so that the launch compares it."""
     kernel, half = kernels(sim)
     x = sim.arange(8.0)
