@@ -26,7 +26,8 @@ from capturekit.graph.closed import closed
 from capturekit.graph.edit import _NOT_COPIED, NodeNames, _At, _failure
 from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.new_edges import Sight
-from capturekit.graph.relane import _OURS, _PIECES, Relanable
+from capturekit.graph.relane import _OURS, _PIECES
+from capturekit.graph.relane_changes import RelaneChanges
 from capturekit.graph.update import Updatable
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.cleanup import GARBAGE
@@ -77,7 +78,7 @@ class FusedState:
             self.trial, self.report.compared = None, f'not compared: {why}'
 
 
-class Fusable(Relanable):
+class Fusable(RelaneChanges):
     """The method :meth:`fuse` of :class:`capturekit.Graph`."""
 
     if not TYPE_CHECKING:
