@@ -56,12 +56,16 @@ class Definitions:
                     found[info.handle] = accesses
         return found
 
-    def told(self, blocks: MemoryBlocks) -> Callable[[int], dict[int, Touched]]:
-        """What nodes of a definition touch: as far as the device knows, and as the user says."""
+    def told(self, blocks: MemoryBlocks, *, whole: bool = False) -> Callable[[int], dict[int, Touched]]:
+        """What nodes of a definition touch: as far as the device knows, and as the user says.
+
+        ``whole``: nodes are taken to touch all that the user names. Then races are sure ones, and soon found.
+        """
 
         def of(g: int) -> dict[int, Touched]:
-            said = {handle: Touched(tuple(one)) for handle, one in self.by_word(g, blocks).items()}
-            return {**self.accesses(g), **said}
+            said = self.by_word(g, blocks).items()
+            touched = {handle: Touched(tuple(map(_ordering, one) if whole else one)) for handle, one in said}
+            return {**self.accesses(g), **touched}
 
         return of if self.declared else self.accesses
 

@@ -235,10 +235,8 @@ class Relanable(Declarable):
             level.rewire(self._device, to)
 
     def _races(self, sight: Sight) -> Races:
-        search = Search(
-            self._device, self._parts(), sight.look, sight.blocks, accesses=sight.definitions.told(sight.blocks)
-        )
-        return search.report
+        told = sight.definitions.told(sight.blocks, whole=True)
+        return Search(self._device, self._parts(), sight.look, sight.blocks, accesses=told).report
 
     def _take_edges(self, levels: Sequence[Level], report: Relaned, sight: Sight, also: Ranges | None) -> None:
         """Make executable graphs of the new definitions, and let the next launch be compared."""
