@@ -105,7 +105,8 @@ def reads(*arrays: Any) -> Declaration:
 
     Outside of a capture it does nothing, so that code runs unchanged; so does a block that begins before the capture.
     Each block asks the driver twice how many nodes there are, which takes up to 100 us where there are 10,000. Threads:
-    the block counts for the capture of its thread. Streams: all of the capture. CUDA C++ Programming Guide, "Graph Structure".
+    the block counts for the capture of its thread. Streams: all of the capture. CUDA C++ Programming Guide, "Graph
+    Structure".
     """
     return Declaration('ck.reads()', arrays, writes=False)
 
