@@ -47,6 +47,7 @@ from capturekit.model.host_reads import Rehearsal
 from capturekit.model.recording import Recording, Timeline
 from capturekit.recorder.branches import parallel
 from capturekit.recorder.capture import Capture, capture
+from capturekit.recorder.declarations import reads, writes
 from capturekit.recorder.eager_run import rehearse
 from capturekit.recorder.embed import look
 from capturekit.recorder.forks import fork
@@ -94,9 +95,11 @@ __all__ = [
     'lint',
     'look',
     'parallel',
+    'reads',
     'rehearse',
     'render',
     'statistics',
+    'writes',
 ]
 
 _install_if_wanted()

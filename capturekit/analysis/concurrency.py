@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from capturekit.analysis.intervals import Interval, merged, most_at_once, shared
+from capturekit.analysis.node_memory import Definitions
 from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import MemoryBlocks, Open, Search
 from capturekit.driver.cuda import Platform, current
@@ -455,7 +456,8 @@ def study(graph: Any, part: Part, look: Look, timeline: Timeline) -> Concurrency
     """Make the report for :meth:`Graph.concurrency`, which holds the graph's lock."""
     platform = current()
     blocks = MemoryBlocks(graph._memory, platform.cupy.ndarray, {})
-    touched = Search(platform.device, [part], look, blocks, off=graph._names.off, compare=False).touched
+    told = Definitions(platform.device, graph._declared).told(blocks)
+    touched = Search(platform.device, [part], look, blocks, off=graph._names.off, compare=False, accesses=told).touched
     devices = {lane.number: lane.device for lane in graph.recording.lanes}
     steps, machine = graph.recording.steps, _machine(platform)
     return Study(look.nodes, look.edges, timeline, touched, steps, machine, devices).report

@@ -2,12 +2,12 @@
 
 It is known of CuPy's own kernels, of copies and of memsets, and of child graphs of these. It is not known of kernels
 that somebody else wrote, of host functions, of conditional nodes, nor of nodes that events and semaphores order with
-work outside of the graph.
+work outside of the graph. Of kernels and host functions the user may say it (``ck.reads``, ``ck.writes``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -15,8 +15,9 @@ from typing import Any
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.needed_order import Memory
 from capturekit.analysis.races import MemoryBlocks
-from capturekit.driver.node_accesses import Access, Touched
+from capturekit.driver.node_accesses import Access, Touched, linear
 from capturekit.driver.node_reader import NodeInfo
+from capturekit.launch.declared import Declared
 
 _MOVING = frozenset({'kernel', 'memcpy', 'memset'})
 #: Parts of the names of NCCL's kernels, which wait for each other, and of capturekit's, which count launches.
@@ -25,19 +26,94 @@ _ONCE = ('ncclDevKernel', 'capturekit_')
 _DEVICE = (2, 3)
 
 
+#: Kinds of nodes of which the user may say what they touch.
+_SAID_OF = frozenset({'kernel', 'host'})
+#: Host functions keep their order with each other, as if each wrote this byte, where nothing lies.
+_HOST = linear(1, 1, True)
+
+
 class Definitions:
-    """Definitions as they are now, each read once: reading takes longer than all that is done with it."""
+    """Definitions as they are now, each read once: reading takes longer than all that is done with it.
 
-    def __init__(self, device: Any) -> None:
-        self.infos = cache(device.node_infos)
-        self.accesses = cache(device.graph_accesses)
+    ``declared``: what the user says that nodes touch, by their handles.
+    """
+
+    def __init__(self, device: Any, declared: Mapping[int, Declared] | None = None) -> None:
+        self.infos: Callable[[int], list[NodeInfo]] = cache(device.node_infos)
+        self.accesses: Callable[[int], dict[int, Touched]] = cache(device.graph_accesses)
+        self.declared = declared or {}
+
+    def by_word(self, g: int, blocks: MemoryBlocks) -> dict[int, list[Access]]:
+        """What the user says of nodes that are not known otherwise, by their handles."""
+        found: dict[int, list[Access]] = {}
+        for info in self.infos(g) if self.declared else ():
+            said, touched = self.declared.get(info.handle), self.accesses(g)[info.handle]
+            if said is None or not said.whole or info.kind not in _SAID_OF or any(one in info.name for one in _ONCE):
+                continue
+            if _memory(self, info, touched, blocks) is None:
+                accesses = _by_word(info, said, touched, blocks)
+                if accesses is not None:
+                    found[info.handle] = accesses
+        return found
+
+    def told(self, blocks: MemoryBlocks, *, whole: bool = False) -> Callable[[int], dict[int, Touched]]:
+        """What nodes of a definition touch: as far as the device knows, and as the user says.
+
+        ``whole``: nodes are taken to touch all that the user names. Then races are sure ones, and soon found.
+        """
+
+        def of(g: int) -> dict[int, Touched]:
+            said = self.by_word(g, blocks).items()
+            touched = {handle: Touched(tuple(map(_ordering, one) if whole else one)) for handle, one in said}
+            return {**self.accesses(g), **touched}
+
+        return of if self.declared else self.accesses
 
 
-def memory_of(definitions: Definitions, g: int, blocks: MemoryBlocks) -> dict[int, Memory]:
-    """What each node of a definition touches, by its handle; None where that is not known."""
+def _by_word(info: NodeInfo, said: Declared, touched: Touched, blocks: MemoryBlocks) -> list[Access] | None:
+    """What the user names, what is known besides, and memory of the graph's own that the node has an address of.
+
+    None where the node's addresses can not be read, and the graph's own memory can not be told from other memory.
+    """
+    found = [replace(access, exact=False) for access in said.accesses]
+    if info.kind == 'host':
+        return found
+    if not touched.complete:
+        whole = blocks.own_ranges()
+        if whole is None:
+            return None
+        found += [linear(low, high - low, None, False) for low, high in whole]
+    for access in touched.accesses:
+        around = blocks.around(access.address)
+        if access.writes is not None:
+            bounded = _bounded(access, blocks)
+            found += [] if bounded is None else [bounded]
+        elif around is not None and blocks.is_own(access.address) and not said.has(access.address):
+            found.append(linear(around[0], around[1] - around[0], None, False))
+    return found
+
+
+def memory_of(definitions: Definitions, g: int, blocks: MemoryBlocks, *, by_word: bool = False) -> dict[int, Memory]:
+    """What each node of a definition touches, by its handle; None where that is not known.
+
+    ``by_word``: whether what the user says counts as known.
+    """
     accesses = definitions.accesses(g)
     infos = definitions.infos(g)
-    return {info.handle: _memory(definitions, info, accesses[info.handle], blocks) for info in infos}
+    found = {info.handle: _memory(definitions, info, accesses[info.handle], blocks) for info in infos}
+    if by_word:
+        hosts = {info.handle for info in infos if info.kind == 'host'}
+        for handle, said in definitions.by_word(g, blocks).items():
+            found[handle] = [*map(_ordering, said), *([_HOST] if handle in hosts else [])]
+    return found
+
+
+def _ordering(access: Access) -> Access:
+    """An access for finding an order: of two that share a byte, the later one comes after the earlier one.
+
+    So it covers all that it may touch: who shares a byte with what it covers shares that byte with it.
+    """
+    return access if access.exact else replace(access, writes=access.writes is not False, exact=True, sure=None)
 
 
 def _memory(definitions: Definitions, info: NodeInfo, touched: Touched, blocks: MemoryBlocks) -> Memory:
@@ -91,14 +167,19 @@ def written_ranges(
         NotRepeatableError: a node does more than to write such memory.
     """
     device = cache(lambda address: platform.cupy.cuda.runtime.pointerGetAttributes(address).type in _DEVICE)
-    joined: list[tuple[int, int]] = []
-    for low, high in sorted({*_ranges(definitions, g, blocks, device, without, free or FreeMemory())}):
+    return joined({*_ranges(definitions, g, blocks, device, without, free or FreeMemory())})
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in their order, those that overlap as one."""
+    found: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
         # ranges that only touch may be two allocations, and CUDA copies from and to one alone
-        if joined and low < joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(high, joined[-1][1]))
+        if found and low < found[-1][1]:
+            found[-1] = (found[-1][0], max(high, found[-1][1]))
         else:
-            joined.append((low, high))
-    return joined
+            found.append((low, high))
+    return found
 
 
 def _ranges(
@@ -118,6 +199,11 @@ def _ranges(
         if info.kind == 'graph':
             yield from _ranges(definitions, info.inner, blocks, on_device, without, free)
             continue
+        said = definitions.declared.get(info.handle, Declared()).accesses
+        for low, high in [one.extent for one in said if one.writes]:
+            if not on_device(low):
+                raise NotRepeatableError(f'a node of it writes memory of the host ({_words(info)})')
+            yield from free.rest(low, high)
         if not accesses[info.handle].complete:
             raise NotRepeatableError(f'it is not known what a node of it writes ({_words(info)})')
         for access in accesses[info.handle].accesses:

@@ -6,11 +6,13 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
+from capturekit.analysis.node_memory import Definitions
 from capturekit.analysis.node_view import Look
 from capturekit.analysis.observed_writes import Observation, why_not
 from capturekit.analysis.races import DOES, MemoryBlocks, Observed, Race, Races, Search
 from capturekit.driver.cuda import Platform, current
 from capturekit.guard import GUARD, Live
+from capturekit.launch.declared import by_node
 from capturekit.launch.outside_arrays import names_of
 from capturekit.launch.plan import Part
 from capturekit.model import errors
@@ -53,11 +55,12 @@ def races_of(graph: Any, parts: list[Part], look: Look, observe: bool, frame: Fr
     devices = graph.recording.devices
     why = '' if not observe else 'launched in several parts' if len(parts) > 1 else why_not(look, devices)
     off = graph._names.off
-    observed, report = Observed(), Search(platform.device, parts, look, blocks, off=off).report
+    told = Definitions(platform.device, graph._declared).told(blocks)
+    observed, report = Observed(), Search(platform.device, parts, look, blocks, off=off, accesses=told).report
     if observe and not why:
         possible = {node.number for race in report.races if not race.certain for node in (race.first, race.second)}
         observed = Observation(platform, parts[0].graph, look, blocks.end, off, possible).run(graph._inside)
-        report = Search(platform.device, parts, look, blocks, observed, off).report
+        report = Search(platform.device, parts, look, blocks, observed, off, accesses=told).report
         report.notes += observed.notes()
     if why:
         report.notes.append(f'nothing was run: {why}')
@@ -77,7 +80,8 @@ def refusal(live: Live, made: Any, frame: FrameType | None) -> errors.RaceError 
     blocks = MemoryBlocks(live.memory, platform.cupy.ndarray, names)
     with GUARD.inside():
         look = Look(platform.device, parts, spans, live.memory)
-        report = Search(platform.device, parts, look, blocks).report
+        told = Definitions(platform.device, by_node(platform.device, live.recorder.said)).told(blocks)
+        report = Search(platform.device, parts, look, blocks, accesses=told).report
     for race in report.races:
         if not race.certain:
             live.note('note', None, str(race).replace('\n', ''), race.second.at)

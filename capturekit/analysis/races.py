@@ -162,7 +162,7 @@ class MemoryBlocks:
     def __init__(self, memory: GraphMemory, array: Any, names: Mapping[str, Any]) -> None:
         things = (one for thing in memory.held() for one in (thing if isinstance(thing, list) else [thing]))
         held = {(int(p.mem.ptr), int(p.mem.ptr) + int(p.mem.size)) for p in things if hasattr(p, 'mem')}
-        self._own = memory.chunks()
+        self._own, self._holds, self._private = memory.chunks(), memory.holds, memory.private
         self._ranges = [sorted(held), sorted(self._own)]
         self._names = sorted(
             ((*extent(value), name) for name, value in names.items() if isinstance(value, array) and value.size),
@@ -181,6 +181,14 @@ class MemoryBlocks:
             if found >= 0 and address < blocks[found][1]:
                 return blocks[found]
         return None
+
+    def is_own(self, address: int) -> bool:
+        """Whether an address lies in the graph's own memory; with a pool of the user's, in any that the graph holds."""
+        return self._holds(address)
+
+    def own_ranges(self) -> list[tuple[int, int]] | None:
+        """Where the graph's own memory lies; None where that is not known, in a pool of the user's."""
+        return self._own if self._private else None
 
     def words(self, address: int, nbytes: int) -> str:
         """The name of the memory at an address."""

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+
 from capturekit.analysis.intervals import most_at_once
 from capturekit.analysis.node_view import Node
 from capturekit.driver.node_reader import shortened
@@ -98,6 +100,30 @@ def _rows(spans: Sequence[tuple[float, float]], scale: float) -> list[str]:
     return [''.join(row).rstrip() for row in rows]
 
 
+@dataclass(frozen=True)
+class OrderTimes:
+    """What launches took with the order as recorded, and with the one that the data needs, in microseconds each."""
+
+    recorded: tuple[float, ...]
+    needed: tuple[float, ...]
+    modelled: bool = False
+
+    @property
+    def medians(self) -> tuple[float, float]:
+        """The median of each."""
+        return float(np.median(self.recorded)), float(np.median(self.needed))
+
+    @property
+    def faster(self) -> bool:
+        """Whether the needed order is faster beyond doubt: three quarters of its launches beat three of the other's."""
+        return bool(np.percentile(self.needed, 75) < np.percentile(self.recorded, 25))
+
+    def __str__(self) -> str:
+        was, now = self.medians
+        by = ', by the model of the simulated device' if self.modelled else ''
+        return f'{was:,.1f} us as recorded, {now:,.1f} us as the data needs it{by}'
+
+
 @dataclass(repr=False)
 class Relaned(Shown):
     """What :meth:`Graph.relane` did, or would do. True if the graph has other edges than it was recorded with.
@@ -105,15 +131,23 @@ class Relaned(Shown):
     Attributes:
         graphs: the order of the graph's nodes, then that of each body of a conditional node.
         fixed: nodes that kept their order with all others, because it is not known what they touch.
+        declared: nodes that are taken to touch what ``ck.reads`` and ``ck.writes`` say.
+        half_declared: those of ``fixed`` of which only one of these two was said.
         kept: the reason for which the graph has the edges that it was recorded with; '' where it has others.
         compared: what the first launch has shown, or why it shows nothing.
+        times: what launches of each order took, where ``rounds=`` was given; None where nothing was timed.
+        untimed: why nothing was timed although it was asked for; or ''.
         unit: of ``took`` and of the longest paths: 'us' where the graph was measured before, else 'nodes'.
     """
 
     graphs: list[Wiring] = field(default_factory=list)
     fixed: list[Node] = field(default_factory=list)
+    declared: list[Node] = field(default_factory=list)
+    half_declared: list[Node] = field(default_factory=list)
     kept: str = ''
     compared: str = ''
+    times: OrderTimes | None = None
+    untimed: str = ''
     unit: str = 'nodes'
 
     def __bool__(self) -> bool:
@@ -137,6 +171,16 @@ class Relaned(Shown):
         """
         return '' if not self.graphs or not self.graphs[0].nodes else '\n'.join(_by_hand(self.graphs[0]))
 
+    @property
+    def in_short(self) -> str:
+        """What was done, in one line."""
+        if self.kept:
+            return f'as recorded: {self.kept}'
+        before, after = self.edges
+        return (
+            f'as the data needs it, {counted(before, "edge")} before and {after:,} now; first launch: {self.compared}'
+        )
+
     def _brief(self) -> str:
         before, after = self.edges
         return f'{counted(sum(len(one.nodes) for one in self.graphs), "node")}, {counted(before, "edge")}, ' + (
@@ -150,12 +194,14 @@ class Relaned(Shown):
         for number, one in enumerate(self.graphs):
             lines += self._about(one, 'the graph' if not number else f'body {number}')
         lines += self._chance()
-        if self.fixed:
-            some = ', '.join(str(node) for node in self.fixed[:3]) + (', ...' if self.fixed[3:] else '')
-            lines.append(
-                f'kept in order, as it is not known what they touch, {counted(len(self.fixed), "node")}: {some}'
-            )
+        lines += _listed('kept in order, as it is not known what they touch', self.fixed)
+        lines += _listed('of which only one half is said: write ck.reads and ck.writes', self.half_declared)
+        lines += _listed('taken to touch what ck.reads and ck.writes say', self.declared)
         lines.append(f'the graph is as it was recorded: {self.kept}' if self.kept else 'the graph has these edges now')
+        if self.times is not None and not self.kept:
+            lines.append(f'one launch, medians of {counted(len(self.times.needed), "round")}: {self.times}')
+        if self.untimed:
+            lines.append(f'not timed: {self.untimed}')
         if self.compared:
             lines.append(f'first launch: {self.compared}')
         return '\n'.join(lines)
@@ -182,6 +228,12 @@ class Relaned(Shown):
             )
         if len(groups) > _SHOWN:
             yield f'  and {counted(len(groups) - _SHOWN, "more pair")} of lines'
+
+
+def _listed(words: str, nodes: Sequence[Node]) -> Iterator[str]:
+    if nodes:
+        some = ', '.join(str(node) for node in nodes[:3]) + (', ...' if nodes[3:] else '')
+        yield f'{words}, {counted(len(nodes), "node")}: {some}'
 
 
 def _line(node: Node) -> str:

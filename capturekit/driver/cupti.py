@@ -362,6 +362,14 @@ class Timing:
         times = measured(self, self.reader, g, x, *given[1:], launched)
         return replace(times, note=_sentences(f'By events: {why}.' if why else '', stays))
 
+    def graph_time(self, x: int, s: int) -> float:
+        """Launch an executable graph on a stream and wait; the time between an event before it and one after it, in
+        microseconds."""
+        if self.reader is None:
+            raise CudaCallError(Code.cudaErrorNotSupported, "timing a launch: the driver's library can't be reached")
+        with Exit() as exit:
+            return plain(self, Marker(self.reader, exit), exit, x, s, 1, 0)[0][0]
+
 
 def _stays(watcher: Profiler) -> str:
     return STAYS if watcher.strangers else ''

@@ -361,9 +361,7 @@ class Answering:
         drawn: list[Feed] = []
         reason = ''
         for gates in ('device', 'host') if len(variant.assumptions) <= CHAIN else ('host',):
-            recorder = VariantRecorder(
-                given.platform, self._fn, variant, gates, self._options.pool, fuse=self._options.fuse
-            )
+            recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
             BUSY.depth += 1
             try:
                 begun = time.perf_counter()

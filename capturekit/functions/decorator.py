@@ -230,6 +230,7 @@ def graphed(
     pure: bool = False,
     check: bool | int = False,
     fuse: bool = False,
+    lanes: Literal['auto'] | None = None,
 ) -> Graphed[P, R_co]: ...
 
 
@@ -245,6 +246,7 @@ def graphed(
     pure: bool = False,
     check: bool | int = False,
     fuse: bool = False,
+    lanes: Literal['auto'] | None = None,
 ) -> Callable[[Callable[P, R_co]], Graphed[P, R_co]]: ...
 
 
@@ -259,6 +261,7 @@ def graphed(
     pure: bool = False,
     check: bool | int = False,
     fuse: bool = False,
+    lanes: Literal['auto'] | None = None,
 ) -> Any:
     """Make a function of CuPy code launch a recorded graph of itself: ``@ck.graphed``.
 
@@ -292,6 +295,12 @@ def graphed(
             Results are the same to the bit. The first launch of a variant is compared with the graph as it was
             recorded; where a byte differs that one is used, and the logger ``capturekit`` says so, as a warning.
             ``variant.fused`` is the report.
+        lanes: 'auto': the graphs get the edges that their data needs, and no others, as by :meth:`Graph.relane`, so
+            that independent work can run at once. Temporaries are used again as late as the memory allows. The first
+            launch of a variant is compared with the recorded order; where a byte differs that one is used, and the
+            logger ``capturekit`` says so, as a warning. ``variant.relaned`` is the report, and :meth:`explain` has its
+            outcome. Large arguments are copied like others. Variants that are launched in several parts (host reads
+            that are checked, calls by the host, random numbers of the host) keep their order.
 
     Raises:
         TypeError, ValueError: an argument is not as described.
@@ -302,7 +311,7 @@ def graphed(
     """
     asked: dict[str, Any] = {
         'strict': strict, 'checks': checks, 'pieces': pieces, 'limit': limit, 'pool': pool, 'pure': pure,
-        'check': check, 'fuse': fuse,
+        'check': check, 'fuse': fuse, 'lanes': lanes,
     }  # fmt: skip
     if fn is None:
         return functools.partial(graphed, **asked)

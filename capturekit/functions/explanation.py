@@ -138,6 +138,8 @@ def _of(variant: Variant) -> list[str]:
         lines += [f'changed at each launch: {place.where()}' for place in variant.carried.places]
     lines += [f'checked on the device at each launch: {read}' for read in variant.assumptions]
     lines += [f'called by the host at each launch: {seam}' for seam in variant.seams]
+    if variant.relaned is not None:
+        lines.append(f'order of the nodes: {variant.relaned.in_short}')
     if variant.fences is not None:
         lines.append(variant.fences.words())
     return lines

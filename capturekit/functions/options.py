@@ -17,6 +17,7 @@ class Options(NamedTuple):
     pure: bool = False
     check: int = 0
     fuse: bool = False
+    lanes: str | None = None
 
     @property
     def later(self) -> bool:
@@ -35,6 +36,8 @@ def options_of(given: dict[str, Any]) -> Options:
         raise TypeError(f'pure must be True or False, got {found.pure!r}')
     if not isinstance(found.fuse, bool):
         raise TypeError(f'fuse must be True or False, got {found.fuse!r}')
+    if found.lanes not in (None, 'auto'):
+        raise ValueError(f"lanes is 'auto' or None, got {found.lanes!r}")
     if isinstance(found.limit, bool) or not isinstance(found.limit, int):
         raise TypeError(f'limit must be a whole number, got {found.limit!r}')
     if found.limit < 1:

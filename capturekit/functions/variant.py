@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.analysis.fused import Fused
+from capturekit.analysis.relaned import Relaned
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.environment import Environment
 from capturekit.functions.fences import Fences
@@ -38,6 +39,7 @@ class Variant:
         graph: the :class:`~capturekit.graph.executable.Graph`, or None.
         aims: the numbers of the arguments that are not copied: the graph's nodes use their addresses.
         fused: with ``fuse=True``, what :meth:`Graph.fuse <capturekit.Graph.fuse>` says of the graph; None before.
+        relaned: with ``lanes='auto'``, what :meth:`Graph.relane <capturekit.Graph.relane>` says of it; None before.
     """
 
     def __init__(self, environment: Environment | None, rehearsal: Rehearsal, reason: str = '') -> None:
@@ -53,6 +55,7 @@ class Variant:
         self.graph: Graph | None = None
         self.aims: list[int] = []
         self.fused: Fused | None = None
+        self.relaned: Relaned | None = None
         self.lock = threading.Lock()
         self.changed = (lambda: None) if environment is None else environment.changed
         self.run: Callable[[Sequence[Any], bool], Any] | None = None

@@ -10,6 +10,7 @@ from capturekit.driver.cuda import Platform
 from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.fences import Fences
 from capturekit.functions.number_arguments import NumberSlots, names_of_positions
+from capturekit.functions.options import Options
 from capturekit.functions.places import block_like, places_of, same_array, spans
 from capturekit.functions.recordable import (
     found_again,
@@ -53,16 +54,14 @@ class VariantRecorder:
         fn: Callable[..., Any],
         variant: Variant,
         gates: str,
-        pool: Any,
+        options: Options,
         aim: bool = True,
-        fuse: bool = False,
     ) -> None:
         self.platform = platform
         self.fn = fn
         self.variant = variant
-        self.pool = pool
+        self.options = options
         self.gates = gates
-        self.fuse = fuse
         self.places: list[Any] = []
         self.results: list[Result] = []
         self.blocks: list[Any] = []
@@ -73,7 +72,10 @@ class VariantRecorder:
         self.aims: dict[int, Any] = {}
         self.caller: Caller | None = None
         self.slots: NumberSlots | None = None
-        self.aim = aim and not variant.assumptions and not variant.rehearsal.seams
+        parted = bool(variant.assumptions or variant.rehearsal.seams)
+        #: Whether the graph gets the edges that its data needs. These would be found again for each other address.
+        self.relanes = options.lanes == 'auto' and not parted
+        self.aim = aim and not parted and not self.relanes
 
     def record(self, given: Any, pieces: bool) -> Any:
         """Record with the arguments of a call, and return its result; a call with numbers is then answered by a launch.
@@ -86,7 +88,8 @@ class VariantRecorder:
         leaves = given.leaves
         if given.numbers is not None:
             self._must_follow_numbers()
-        capture = Capture(None, False, Mode.RELAXED, self.pool, rehearsal)
+        late = 0 if self.relanes else None
+        capture = Capture(None, False, Mode.RELAXED, self.options.pool, rehearsal, reuse_late=late)
         capture._gates, capture._seams_on = self.gates, stream if pieces else None
         live: Live | None = None
         self._wait_for_others()
@@ -106,11 +109,10 @@ class VariantRecorder:
             self._must_be_whole(live, capture.graph)
             if self.slots is not None:
                 self.slots.ended()
-            if self.fuse:
-                self._fuse(capture.graph, leaves)
+            self._improve(capture.graph, leaves)
             if self.aims and not self._can_aim(capture.graph):
                 capture.graph.close()
-                again = VariantRecorder(self.platform, self.fn, self.variant, self.gates, self.pool, False, self.fuse)
+                again = VariantRecorder(self.platform, self.fn, self.variant, self.gates, self.options, False)
                 return again.record(given, pieces)
             return self._first_call(capture.graph, live, leaves, stream)
         except BaseException:
@@ -119,10 +121,14 @@ class VariantRecorder:
                 self.drawn = list(live.drawn)
             raise
 
-    def _fuse(self, graph: Graph, leaves: Sequence[Any]) -> None:
+    def _improve(self, graph: Graph, leaves: Sequence[Any]) -> None:
+        """Let kernels become one, and let the data order them, as the options say."""
         assert self.ports is not None
         written = [extent(one) for one in (*leaves, self.ports.state) if one.size]
-        self.variant.fused = graph._fuse_for_calls(written)
+        if self.options.fuse:
+            self.variant.fused = graph._fuse_for_calls(written)
+        if self.options.lanes == 'auto':
+            self.variant.relaned = graph._relane_for_calls(written)
 
     def _wait_for_others(self) -> None:
         """Wait for the device if parts of the call run while it is recorded, so that they come after earlier work.

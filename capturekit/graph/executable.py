@@ -69,6 +69,7 @@ class Graph(Fusable, Measurable):
         '_by_name': None,
         '_counted': None,
         '_current': None,
+        '_declared': None,
         '_device': None,
         '_fused': None,
         '_index': None,
@@ -143,6 +144,7 @@ class Graph(Fusable, Measurable):
         self._by_name = self.counted = 0
         self._names = NodeNames()
         self._index = self._new_edges = self._fused = None
+        self._declared = {}
         self._counted = lambda: 0
         self.launch, self._shut = self._launcher(launch) if plan is None or plan.plain else self._planned()
         self._made = made

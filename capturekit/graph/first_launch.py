@@ -50,7 +50,7 @@ class FirstLaunch:
             return self._run(executable, stream)
 
     def _run(self, executable: int, stream: int) -> str:
-        views = [self._bytes(low, high) for low, high in self._ranges]
+        views = [bytes_at(self._platform, low, high) for low, high in self._ranges]
         before, results = [view.copy() for view in views], [self._platform.cupy.empty_like(view) for view in views]
         launch = self._platform.device.graph_launch
         launch(self.recorded.graphExec, stream)
@@ -71,8 +71,9 @@ class FirstLaunch:
         low, high = self._ranges[first]
         return f'{counted(sum(apart), "byte")} differ, the first in {self._blocks.words(low, high - low)}'
 
-    def _bytes(self, low: int, high: int) -> Any:
-        """Memory as an array of bytes."""
-        cuda = self._platform.cupy.cuda
-        memory = cuda.UnownedMemory(low, high - low, self, cuda.Device().id)
-        return self._platform.cupy.ndarray((high - low,), np.uint8, cuda.MemoryPointer(memory, 0))
+
+def bytes_at(platform: Platform, low: int, high: int) -> Any:
+    """Memory as an array of bytes."""
+    cuda = platform.cupy.cuda
+    memory = cuda.UnownedMemory(low, high - low, None, cuda.Device().id)
+    return platform.cupy.ndarray((high - low,), np.uint8, cuda.MemoryPointer(memory, 0))

@@ -17,7 +17,7 @@ from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fused import Fused, FusedNodes
 from capturekit.analysis.graph_diff import GraphDifference
 from capturekit.analysis.needed_order import Memory
-from capturekit.analysis.node_memory import _DEVICE, NotRepeatableError, memory_of, written_ranges
+from capturekit.analysis.node_memory import _DEVICE, NotRepeatableError, joined, memory_of, written_ranges
 from capturekit.analysis.node_view import Look, Node, fill
 from capturekit.driver.cuda import StreamHandle
 from capturekit.driver.fused_nodes import FusingError
@@ -25,7 +25,9 @@ from capturekit.driver.node_writer import Change
 from capturekit.graph.closed import closed
 from capturekit.graph.edit import _NOT_COPIED, NodeNames, _At, _failure
 from capturekit.graph.first_launch import FirstLaunch
-from capturekit.graph.relane import Relanable, _Sight
+from capturekit.graph.new_edges import Sight
+from capturekit.graph.relane import _OURS, _PIECES
+from capturekit.graph.relane_changes import RelaneChanges
 from capturekit.graph.update import Updatable
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.cleanup import GARBAGE
@@ -46,9 +48,6 @@ if TYPE_CHECKING:
 
 _CALL = 'Graph.fuse()'
 _NOTHING = 'no two elementwise kernels of the same elements follow each other'
-_PIECES = 'it is launched in several parts'
-#: Kernels of capturekit's own in graphs of graphed functions: they touch arguments and results.
-_OURS = 'capturekit_'
 
 
 @dataclass
@@ -79,7 +78,7 @@ class FusedState:
             self.trial, self.report.compared = None, f'not compared: {why}'
 
 
-class Fusable(Relanable):
+class Fusable(RelaneChanges):
     """The method :meth:`fuse` of :class:`capturekit.Graph`."""
 
     if not TYPE_CHECKING:
@@ -164,7 +163,7 @@ class Fusable(Relanable):
             known.kept = 'only a report was asked for'
         return known
 
-    def _compiled(self, sight: _Sight, own: FreeMemory, known: Fused) -> tuple[Fusion, list[_Made]]:
+    def _compiled(self, sight: Sight, own: FreeMemory, known: Fused) -> tuple[Fusion, list[_Made]]:
         """What becomes of the graph, and the kernels for it. Where the compiler refuses one, its nodes stay alone."""
         refused: dict[int, str] = {}
         while True:
@@ -177,7 +176,7 @@ class Fusable(Relanable):
             if len(made) == len(fusion.kernels):
                 return fusion, made
 
-    def _can_not_fuse(self, sight: _Sight) -> str:
+    def _can_not_fuse(self, sight: Sight) -> str:
         if self._plan is not None:
             return _PIECES if not self._plan.plain else 'it has conditional nodes'
         if self._new_edges is not None:
@@ -188,7 +187,7 @@ class Fusable(Relanable):
             return 'CUDA copies no graph that has conditional nodes or memory nodes'
         return 'it is of several devices' if len(self.recording.devices) > 1 else ''
 
-    def _fusion(self, sight: _Sight, own: FreeMemory, refused: Mapping[int, str]) -> Fusion:
+    def _fusion(self, sight: Sight, own: FreeMemory, refused: Mapping[int, str]) -> Fusion:
         device, g = self._device, self._made.graph
         handles = device.graph_nodes(g)
         place = {handle: n for n, handle in enumerate(handles)}
@@ -210,7 +209,7 @@ class Fusable(Relanable):
 
         return fusion_of(order, *known, own, blind, copies)
 
-    def _free(self, sight: _Sight) -> FreeMemory:
+    def _free(self, sight: Sight) -> FreeMemory:
         """The graph's own memory that no array lies in."""
         cuda = sight.platform.cupy.cuda
         streams = [cuda.Stream.from_external(StreamHandle(lane.stream)) for lane in self.recording.lanes]
@@ -233,7 +232,7 @@ class Fusable(Relanable):
         known: Fused,
         fusion: Fusion,
         made: Sequence[_Made],
-        sight: _Sight,
+        sight: Sight,
         trial: FirstLaunch | None,
         by_calls: bool,
     ) -> None:
@@ -251,6 +250,7 @@ class Fusable(Relanable):
         state = FusedState(known, old, self.recording.spans, members, trial, by_calls=by_calls)
         state.keeps = [function for _one, (_name, function) in made]
         self._fused, self._made = state, new
+        self._declared |= self._said_of_copy(old.graph, handles)
         self._names, self._index = NodeNames(), None
         by_handle = dict(zip(handles, nodes))
         left = device.graph_nodes(new.graph)
@@ -284,7 +284,7 @@ class Fusable(Relanable):
     # -- launching ----------------------------------------------------------------------------------------------
 
     def _trial_of(
-        self, report: Fused, sight: _Sight, own: FreeMemory, also: Sequence[tuple[int, int]] | None
+        self, report: Fused, sight: Sight, own: FreeMemory, also: Sequence[tuple[int, int]] | None
     ) -> FirstLaunch | None:
         """The comparison of the first launch. ``also``: memory that is written besides; None: nothing is."""
         try:
@@ -300,7 +300,7 @@ class Fusable(Relanable):
             report.compared = f'not compared: {error}'
             return None
         report.compared = 'not yet'
-        every = _joined([*ranges, *(also or ())])
+        every = joined([*ranges, *(also or ())])
         return FirstLaunch(sight.platform, self._made, every, sight.blocks, again=also is not None)
 
     def _aim(self) -> None:
@@ -461,15 +461,4 @@ def _spans(nodes: Iterable[Node]) -> list[Span]:
         count = len(list(group))
         found.append(Span(first, count, lane, None if at is None else at.to_json()))
         first += count
-    return found
-
-
-def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges, those that overlap as one."""
-    found: list[tuple[int, int]] = []
-    for low, high in sorted(ranges):
-        if found and low < found[-1][1]:
-            found[-1] = (found[-1][0], max(high, found[-1][1]))
-        else:
-            found.append((low, high))
     return found

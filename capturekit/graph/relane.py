@@ -10,93 +10,46 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from capturekit.analysis.graph_diff import GraphDifference
 from capturekit.analysis.needed_order import TooManyError, needed_edges
-from capturekit.analysis.node_memory import Definitions, NotRepeatableError, memory_of, written_ranges
+from capturekit.analysis.node_memory import Definitions, NotRepeatableError, joined, memory_of, written_ranges
 from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import MemoryBlocks, Races, Search
 from capturekit.analysis.relaned import Pairs, Relaned, Wiring
-from capturekit.driver.cuda import Platform, current
-from capturekit.driver.node_writer import Change
+from capturekit.driver.cuda import current
+from capturekit.graph.both_orders import timed
 from capturekit.graph.closed import closed
-from capturekit.graph.edit import NodeNames, _At, _failure
+from capturekit.graph.declared import Declarable
+from capturekit.graph.edit import NodeNames, _failure, _positive
 from capturekit.graph.first_launch import FirstLaunch
-from capturekit.graph.rebind import Rebindable
-from capturekit.graph.update import Updatable
+from capturekit.graph.new_edges import Level, NewEdges, Sight
+from capturekit.guard import GUARD
+from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.launch.plan import Part, Plan
 from capturekit.model.cleanup import GARBAGE
+from capturekit.model.counters import LOG
 from capturekit.model.dag import Order
-from capturekit.model.errors import CudaCallError
+from capturekit.model.errors import CudaCallError, UnmatchedError
 from capturekit.model.source_line import here
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    pass
+
+#: Memory as pairs of the first address and the one after the last.
+Ranges = Sequence[tuple[int, int]]
 
 _CALL = 'Graph.relane()'
 _MEMORY = ('mem alloc', 'mem free', 'memAlloc', 'memFree')
 _ENOUGH = 'its data needs the order that was recorded'
+_PIECES = 'it is launched in several parts'
+#: Kernels of capturekit's own in graphs of graphed functions: they touch arguments and results.
+_OURS = 'capturekit_'
 _ALLOCATES = 'it allocates memory as it runs, and CUDA removes no edge of such a graph'
 
 
-@dataclass
-class _Level:
-    """One definition: the handles of its nodes, and edges as pairs of places among these."""
-
-    graph: int
-    handles: list[int]
-    present: list[tuple[int, int]]
-    recorded: Pairs
-    needed: Pairs = ()
-
-    @property
-    def is_so(self) -> bool:
-        """Whether the edges are those that are needed."""
-        return set(self.present) == set(self.needed)
-
-    def rewire(self, device: Any, to: Pairs) -> None:
-        """Let the definition have other edges."""
-        old, new = set(self.present), set(to)
-        name = self.handles.__getitem__
-        removed, added = ([(name(a), name(b)) for a, b in sorted(one)] for one in (old - new, new - old))
-        if removed or added:
-            device.graph_rewire(self.graph, removed, added)
-            self.present = list(to)
-
-
-@dataclass(frozen=True)
-class _Sight:
-    """One look at a graph: what its nodes are and touch."""
-
-    platform: Platform
-    look: Look
-    blocks: MemoryBlocks
-    definitions: Definitions
-
-
-@dataclass
-class NewEdges:
-    """What a graph with other edges than it was recorded with has to know.
-
-    Attributes:
-        recorded: the edges of each definition as recorded, as pairs of places among its nodes.
-        report: the report that :meth:`Relanable.relane` returned.
-        trial: the first launch, which is still to be compared; None after it.
-    """
-
-    recorded: list[Pairs]
-    report: Relaned
-    trial: FirstLaunch | None = None
-
-    def not_compared(self, why: str) -> None:
-        """Do without the comparison."""
-        if self.trial is not None:
-            self.trial, self.report.compared = None, f'not compared: {why}'
-
-
-class Relanable(Rebindable, Updatable):
+class Relanable(Declarable):
     """The method :meth:`relane` of :class:`capturekit.Graph`."""
 
     if not TYPE_CHECKING:
@@ -115,13 +68,14 @@ class Relanable(Rebindable, Updatable):
         if getattr(self.launch, '__qualname__', '') != 'Graph.launch':
             raise _failure(call, 'It is the graph of a graphed function, which calls alone launch.', instead)
 
-    def relane(self, *, report: bool = False) -> Relaned:
+    def relane(self, *, report: bool = False, rounds: int = 0) -> Relaned:
         """Let the graph have the edges that its data needs, and no others; ``print(graph.relane())`` tells which.
 
         A read comes after the write before it, a write after the reads and the write before it, to the byte: disjoint
         views of an array need no order. A node keeps its order with all others where it is not known what it touches:
-        kernels of your own, libraries' kernels, host functions, conditional nodes and nodes for events. Nodes that
-        were recorded in no order stay in none. Bodies of conditional nodes are treated each by itself.
+        kernels of your own, libraries' kernels and host functions, unless :func:`reads` and :func:`writes` say it;
+        conditional nodes and nodes for events. Nodes that were recorded in no order stay in none. Bodies of
+        conditional nodes are treated each by itself.
 
         The graph stays as it was recorded, and ``kept`` has the reason, where its data needs the whole order, where
         CUDA refuses, where :meth:`races` would find something new, and where the graph is too large (more than 32,768
@@ -135,26 +89,55 @@ class Relanable(Rebindable, Updatable):
 
         Args:
             report: True: only tell what would be done.
+            rounds: how often both orders are launched and timed by events, in turn, after one round that does not
+                count; 0: not at all. The graph keeps the needed order only where it is faster: where three quarters of
+                its launches take less time than three quarters of the others. ``times`` and ``kept`` have the figures.
+                All device memory that the graph writes is put back from a copy before each launch and at the end, so
+                fill its inputs first. A graph that can not be launched twice with the same effect is not timed, and
+                ``untimed`` tells why. Times include what a launch of one graph costs, and on the simulated device
+                they come from a model.
 
         Raises:
-            TypeError: ``report`` is not a bool. ClosedError: the graph was closed.
-            UpdateError: the graph of a ``@graphed`` function.
+            TypeError, ValueError: ``report`` is not a bool, ``rounds`` not a whole number of 0 or more; or both are
+                asked for. ClosedError: the graph was closed. UpdateError: the graph of a ``@graphed`` function.
+            UnmatchedError: ``rounds`` is not 0, and this thread has a capture open.
 
-        Threads: calls take turns. Streams: nothing is launched; launches under way are not affected. Some 200
-        microseconds for each node.
+        Threads: calls take turns; with ``rounds`` no other thread may use the arrays. Streams: nothing is launched,
+        and launches under way are not affected; with ``rounds`` it works on CuPy's current stream and waits for it, and
+        launches on other streams must have ended. Some 200 microseconds for each node.
         """
+        if _positive('rounds', rounds, 0) and report is True:
+            raise ValueError('report=True launches nothing: rounds= goes without it')
+        if rounds and GUARD.occupied():
+            rule = 'It launches the graph and waits for it, and this thread has a capture or a rehearsal open.'
+            raise UnmatchedError(_CALL, location=here(), rule=rule, remedy='Ask outside of it, or without rounds=.')
         with self._lock:
-            self._check_changeable(_CALL, report, 'Record the work in a ck.capture() block.')
-            GARBAGE.hold()  # it would look through all that is made for each node, again and again
-            try:
+            self._check_changeable(_CALL, report, "Write @ck.graphed(lanes='auto').")
+            found = self._relane_now(apply=not report)
+            if rounds and found:
                 with self._relaxed():
-                    return self._relane(apply=not report)
-            finally:
-                GARBAGE.release()
+                    self._keep_faster(found, rounds)
+            return found
+
+    def _relane_for_calls(self, written: Ranges) -> Relaned:
+        """Relane a graph that calls launch. ``written``: memory that it changes besides what its nodes show."""
+        with self._lock:
+            if self._plan is not None and not self._plan.plain:
+                return Relaned(kept=_PIECES)
+            return self._relane_now(True, written)
+
+    def _relane_now(self, apply: bool, also: Ranges | None = None) -> Relaned:
+        """:meth:`relane`, holding the lock. ``also``: memory that a launch writes by addresses that no node shows."""
+        GARBAGE.hold()  # it would look through all that is made for each node, again and again
+        try:
+            with self._relaxed():
+                return self._relane(apply, also)
+        finally:
+            GARBAGE.release()
 
     # -- what is needed -----------------------------------------------------------------------------------------
 
-    def _relane(self, apply: bool) -> Relaned:
+    def _relane(self, apply: bool, also: Ranges | None) -> Relaned:
         sight = self._sight()
         levels, known = self._levels(sight.look), Relaned()
         try:
@@ -162,6 +145,7 @@ class Relanable(Rebindable, Updatable):
         except (TooManyError, CudaCallError) as error:
             known.kept = str(error)
             return known
+        self._note_words(known, levels, sight)
         self._fill(known, levels, sight.look)
         if not known.loosened:
             known.kept = _ALLOCATES if any(_allocates(one.nodes) for one in known.graphs) else _ENOUGH
@@ -170,20 +154,20 @@ class Relanable(Rebindable, Updatable):
         elif apply and not known.kept:
             known.kept = self._rewired(levels, sight)
             if not known.kept:
-                self._take_edges(levels, known, sight)
+                self._take_edges(levels, known, sight, also)
         elif not known.kept:
             known.kept = 'only a report was asked for'
         return known
 
-    def _sight(self) -> _Sight:
+    def _sight(self) -> Sight:
         platform = current()
         blocks = MemoryBlocks(self._memory, platform.cupy.ndarray, {})
-        return _Sight(platform, self._look_in(), blocks, Definitions(self._device))
+        return Sight(platform, self._look_in(), blocks, Definitions(self._device, self._declared))
 
     def _definitions(self) -> list[int]:
         return [g for part in self._parts() for g in part.graphs if g]
 
-    def _levels(self, look: Look) -> list[_Level]:
+    def _levels(self, look: Look) -> list[Level]:
         """The graph and the bodies in it, with the edges that they have and had."""
         found = []
         state = self._new_edges
@@ -191,14 +175,14 @@ class Relanable(Rebindable, Updatable):
             handles = self._device.graph_nodes(g)
             place = {handle: n for n, handle in enumerate(handles)}
             present = sorted((place[a], place[b]) for a, b in self._device.graph_edges(g))
-            found.append(_Level(g, handles, present, present if state is None else state.recorded[number]))
+            found.append(Level(g, handles, present, present if state is None else state.recorded[number]))
         return found
 
-    def _need(self, levels: Sequence[_Level], sight: _Sight) -> list[Node]:
+    def _need(self, levels: Sequence[Level], sight: Sight) -> list[Node]:
         """Find the needed edges of each level; return the nodes of unknown memory."""
         fixed = []
         for level in levels:
-            memory = memory_of(sight.definitions, level.graph, sight.blocks)
+            memory = memory_of(sight.definitions, level.graph, sight.blocks, by_word=True)
             nodes = [sight.look.nodes[sight.look.numbers[handle]] for handle in level.handles]
             if _allocates(nodes):
                 level.needed = level.recorded
@@ -208,7 +192,15 @@ class Relanable(Rebindable, Updatable):
             fixed += [node for node, handle in zip(nodes, level.handles) if memory[handle] is None]
         return sorted(fixed, key=lambda node: node.number)
 
-    def _fill(self, report: Relaned, levels: Sequence[_Level], look: Look) -> None:
+    def _note_words(self, report: Relaned, levels: Sequence[Level], sight: Sight) -> None:
+        """Tell which nodes are taken as the user says, and of which only one half is said."""
+        look = sight.look
+        taken = {look.numbers[h] for level in levels for h in sight.definitions.by_word(level.graph, sight.blocks)}
+        half = {look.numbers[h] for h, one in self._declared.items() if h in look.numbers and not one.whole}
+        report.declared = [look.nodes[number] for number in sorted(taken)]
+        report.half_declared = [node for node in report.fixed if node.number in half]
+
+    def _fill(self, report: Relaned, levels: Sequence[Level], look: Look) -> None:
         timeline = self.recording.timeline
         timed = timeline is not None and len(timeline.nodes) == len(look.nodes)
         report.unit = 'us' if timed else 'nodes'
@@ -221,7 +213,7 @@ class Relanable(Rebindable, Updatable):
 
     # -- the change ---------------------------------------------------------------------------------------------
 
-    def _rewired(self, levels: Sequence[_Level], sight: _Sight) -> str:
+    def _rewired(self, levels: Sequence[Level], sight: Sight) -> str:
         """Give all definitions the edges that they need; return why that can not be, and then they are as before."""
         old = [level.present for level in levels]
         try:
@@ -238,15 +230,15 @@ class Relanable(Rebindable, Updatable):
             self._rewire(levels, old)
         return why
 
-    def _rewire(self, levels: Sequence[_Level], edges: Sequence[Pairs]) -> None:
+    def _rewire(self, levels: Sequence[Level], edges: Sequence[Pairs]) -> None:
         for level, to in zip(levels, edges):
             level.rewire(self._device, to)
 
-    def _races(self, sight: _Sight) -> Races:
-        search = Search(self._device, self._parts(), sight.look, sight.blocks, accesses=sight.definitions.accesses)
-        return search.report
+    def _races(self, sight: Sight) -> Races:
+        told = sight.definitions.told(sight.blocks, whole=True)
+        return Search(self._device, self._parts(), sight.look, sight.blocks, accesses=told).report
 
-    def _take_edges(self, levels: Sequence[_Level], report: Relaned, sight: _Sight) -> None:
+    def _take_edges(self, levels: Sequence[Level], report: Relaned, sight: Sight, also: Ranges | None) -> None:
         """Make executable graphs of the new definitions, and let the next launch be compared."""
         state = self._new_edges
         recorded = [level.recorded for level in levels]
@@ -259,23 +251,66 @@ class Relanable(Rebindable, Updatable):
             return
         if state is not None:
             state.not_compared('the order was computed again before the first launch')
-        self._new_edges = NewEdges(recorded, report)
+        self._new_edges = NewEdges(recorded, report, by_calls=also is not None)
         if state is None:
-            self._new_edges.trial = self._trial(made, report, sight)
+            self._new_edges.trial = self._trial(made, report, sight, also)
         self._aim_all()
 
-    def _trial(self, made: Any, report: Relaned, sight: _Sight) -> FirstLaunch | None:
+    def _trial(self, made: Any, report: Relaned, sight: Sight, also: Ranges | None) -> FirstLaunch | None:
         try:
-            if self._plan is not None and not self._plan.plain:
-                raise NotRepeatableError('it is launched in several parts, with checks')
-            if len(self.recording.devices) > 1:
-                raise NotRepeatableError('it is of several devices')
-            ranges = written_ranges(sight.platform, sight.definitions, self._made.graph, sight.blocks)
+            ranges = self._written(sight, _OURS if also is not None else '')
         except NotRepeatableError as error:
             report.compared = f'not compared: {error}'
             return None
         report.compared = 'not yet'
-        return FirstLaunch(sight.platform, made, ranges, sight.blocks)
+        every = joined([*ranges, *(also or ())])
+        return FirstLaunch(sight.platform, made, every, sight.blocks, again=also is not None)
+
+    def _written(self, sight: Sight, without: str = '') -> list[tuple[int, int]]:
+        """The memory that a launch writes, without nodes of such names. Raises NotRepeatableError."""
+        if self._plan is not None and not self._plan.plain:
+            raise NotRepeatableError('it is launched in several parts, with checks')
+        if len(self.recording.devices) > 1:
+            raise NotRepeatableError('it is of several devices')
+        return written_ranges(sight.platform, sight.definitions, self._made.graph, sight.blocks, without)
+
+    def _keep_faster(self, report: Relaned, rounds: int) -> None:
+        """Time both orders, and go back to the recorded one unless the needed one is faster."""
+        state = self._new_edges
+        assert state is not None
+        sight = self._sight()
+        try:
+            ranges = self._written(sight)
+            recorded = self._with_recorded_edges() if state.trial is None else state.trial.recorded
+            pair = recorded.graphExec, self._made.graphExec
+            report.times = timed(sight.platform, *pair, ranges, rounds, self._current().ptr)
+        except NotRepeatableError as error:
+            report.untimed = str(error)
+            return
+        except MemoryError as error:
+            report.untimed = f'no memory for copies ({error})'
+            return
+        except CudaCallError as error:
+            report.untimed = f'CUDA refuses: {error}'
+            return
+        if not report.times.faster:
+            state.report = report
+            self._fall_back(recorded, f'it is not faster: {report.times}')
+            self._aim_all()
+            report.compared = ''
+
+    def _with_recorded_edges(self) -> ExecutableGraph:
+        """An executable graph with the edges as recorded; the definition has the present ones again afterwards."""
+        levels = self._levels(self._look_in())
+        present = [level.present for level in levels]
+        try:
+            self._rewire(levels, [level.recorded for level in levels])
+            made: ExecutableGraph = self._made.instantiated(self._device, self.recording.by_priority)
+        finally:
+            self._rewire(levels, present)
+        for number in sorted(self._names.off):
+            self._device.node_enable(made.graphExec, self._names.handles[number], False)
+        return made
 
     def _instantiate(self) -> None:
         """Make executable graphs of the definitions as they are now. Nodes that are disabled stay so."""
@@ -347,117 +382,31 @@ class Relanable(Rebindable, Updatable):
                 state.report.compared, apart = f'not compared: no memory for copies ({error})', ''
                 self._device.graph_launch(self._made.graphExec, stream)
             if apart:
-                self._fall_back(trial, apart)
+                self._fall_back(trial.recorded, f'the first launch gave something else: {apart}')
             self._aim()
         if apart:
             words = f'{_CALL} is undone: the first launch gave something else than the recorded edges do ({apart})'
             at = here()
-            if at is None:
+            if state.by_calls:
+                LOG.warning('%s', words)
+            elif at is None:
                 warnings.warn(words, RuntimeWarning, stacklevel=2)
             else:
                 warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)
 
-    def _fall_back(self, trial: FirstLaunch, apart: str) -> None:
+    def _fall_back(self, recorded: ExecutableGraph, why: str) -> None:
         """Give the graph its recorded edges again, and the executable graph that was made of them."""
         state = self._new_edges
         assert state is not None
         for level in self._levels(self._look_in()):
             level.rewire(self._device, level.recorded)
-        state.report.kept = f'the first launch gave something else: {apart}'
+        state.report.kept = why
         self._new_edges = None
-        self._made, self._index = trial.recorded, None
+        self._made, self._index = recorded, None
         off, self._names = self._names.off, NodeNames()
         for number in sorted(off):
             self._switch(self._at(_CALL, number), False)
         self._note_edges()
-
-    # -- changes of a graph with new edges ----------------------------------------------------------------------
-
-    def _order_again(self) -> None:
-        state = self._new_edges
-        if state is None:
-            return
-        state.not_compared('a node was changed before the first launch')
-        with self._relaxed():
-            try:
-                levels = self._needed_now()
-                if not all(level.is_so for level in levels):
-                    for level in levels:
-                        level.rewire(self._device, level.needed)
-                    self._instantiate()
-            except (CudaCallError, TooManyError) as error:
-                rule = f'The nodes touch other memory now, and the order that they need can not be found: {error}.'
-                raise _failure(_CALL, rule, 'Record again.') from error
-        self._aim_all()
-
-    def _needed_now(self) -> list[_Level]:
-        sight = self._sight()
-        levels = self._levels(sight.look)
-        self._need(levels, sight)
-        return levels
-
-    def _apply(self, at: _At, change: Callable[[], Change], arrays: list[Any]) -> None:
-        super()._apply(at, change, arrays)
-        self._order_again()
-
-    def _switch(self, at: _At, on: bool) -> None:
-        super()._switch(at, on)
-        state = self._new_edges
-        if state is not None and state.trial is not None:
-            state.not_compared('a node was switched on or off before the first launch')
-            self._aim_all()
-
-    def clone(self) -> Self:
-        made = super().clone()
-        state = self._new_edges
-        if state is not None:
-            compared = 'not compared: the graph is a copy' if state.trial is not None else state.report.compared
-            made._new_edges = NewEdges(state.recorded, replace(state.report, compared=compared))
-        return made
-
-    # -- another graph that is taken over -----------------------------------------------------------------------
-
-    def _try_update(self, other: Updatable, instantiate: bool) -> tuple[str, list[GraphDifference]]:
-        """The other graph gets the edges that its data needs, too: CUDA updates no graph to one of other edges."""
-        laid = isinstance(other, Relanable) and self._new_edges is not None and other._lay()
-        why, found = super()._try_update(other, instantiate)
-        if why and laid and isinstance(other, Relanable):
-            if instantiate:
-                other._instantiate()
-            else:
-                other._lay_back()
-        return why, found
-
-    def _lay(self) -> bool:
-        """Give the definitions the edges that they need, and leave the executable graphs as they are."""
-        if self._new_edges is not None:
-            return False
-        try:
-            levels = self._needed_now()
-            for level in levels:
-                level.rewire(self._device, level.needed)
-        except (CudaCallError, TooManyError):
-            return False
-        report = Relaned(compared='not compared: another graph has taken this one over')
-        self._new_edges = NewEdges([level.recorded for level in levels], report)
-        self._note_edges()
-        return True
-
-    def _lay_back(self) -> None:
-        for level in self._levels(self._look_in()):
-            level.rewire(self._device, level.recorded)
-        self._new_edges = None
-        self._note_edges()
-
-    def _take_over(self, other: Updatable, *, anew: bool) -> None:
-        state = other._new_edges if isinstance(other, Relanable) else None
-        if state is not None:
-            state.not_compared('another graph has taken this one over')
-        self._new_edges = None
-        super()._take_over(other, anew=anew)
-        self._new_edges = state
-        if isinstance(other, Relanable):
-            other._new_edges = None
 
 
 def _allocates(nodes: Iterable[Node]) -> bool:

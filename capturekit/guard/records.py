@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from capturekit.launch.declared import Said
 from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.launch.plan import Backup, Part, Plan
 from capturekit.model.errors import CaptureError
@@ -121,3 +122,5 @@ class RecorderRecord:
     arrays: list[Any] = field(default_factory=list)
     #: The graph of ``into=`` that the capture adds to; else 0.
     into: int = 0
+    #: What the user says that nodes touch.
+    said: list[Said] = field(default_factory=list)

@@ -19,6 +19,7 @@ from capturekit.analysis.relaned import Relaned
 from capturekit.driver.cuda import Platform
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, Live, close_recording, tell
+from capturekit.launch.declared import by_node
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model import errors
 from capturekit.model.causes import PROGRAM, notes, shown_with
@@ -163,11 +164,12 @@ class WayOut:
             GUARD.inside,
             live.parts.plan,
         )
+        graph._declared = by_node(live.platform.device, live.recorder.said)
         if self._renewed is None:
             self._graph = graph
             if self._fuse:
                 self._fused = graph.fuse()
-            if self._reuse_late is not None:
+            if self._reuse_late is not None and live.caller is None:  # else the call relanes it, once it is whole
                 self._relaned = graph.relane()
             return
         try:

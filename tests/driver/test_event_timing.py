@@ -454,3 +454,5 @@ def test_without_the_driver_s_library_nothing_is_measured(monkeypatch: pytest.Mo
     with pytest.raises(CudaCallError) as info:
         device.graph_measure(1, 2, 3, 4, 5)
     assert info.value.code is Code.cudaErrorNotSupported
+    with pytest.raises(CudaCallError, match='timing a launch'):
+        device.graph_time(1, 2)

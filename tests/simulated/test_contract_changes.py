@@ -428,6 +428,7 @@ def test_nodes_are_timed(bench: Bench) -> None:
             # by events, marks on two queues of the device are stamped some microseconds apart: up to 3 were seen
             assert ran[before][1] <= ran[after][0] + 5
     assert sorted(d.graph_nodes(g)) == sorted((fill, copy, put, off, host)), 'the graph itself stays as it is'
+    assert d.graph_time(x, s) > 0 and len(called) == 2 * (3 + 2) + 1
     d.graph_exec_destroy(x)
     conditional = d.graph_create()
     d.add_if(conditional, [], d.condition_create(conditional))

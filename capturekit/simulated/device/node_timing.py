@@ -17,7 +17,7 @@ from capturekit.driver.event_timing import TIMED, Times
 from capturekit.model.errors import CudaCallError
 from capturekit.model.progress import progress
 from capturekit.model.rules import Code
-from capturekit.simulated.device.graph_nodes import GraphDefinition, GraphNode
+from capturekit.simulated.device.graph_nodes import ExecutableGraph, GraphDefinition, GraphNode
 from capturekit.simulated.device.node_changes import _NOT_COPIED
 
 #: Microseconds that every node takes.
@@ -59,6 +59,7 @@ class Timing:
 
     _lock: Any
     _graph: Callable[[int], GraphDefinition]
+    _exec: Callable[[int], ExecutableGraph]
     graph_launch: Callable[[int, int], None]
 
     def graph_measure(
@@ -86,3 +87,11 @@ class Timing:
         end = [max((end for _start, end in spans.values()), default=0.0)] * launches
         told = {n.handle: [span] * launches for n, span in spans.items() if n.kind in TIMED and n.handle not in off}
         return Times('modelled', list(end), list(end), [0.0], told, by='model')
+
+    def graph_time(self, x: int, s: int) -> float:
+        """Launch an executable graph, and tell how long that takes by the model, in microseconds."""
+        with self._lock:
+            executable = self._exec(x)
+            spans = modelled(executable.nodes, {node.handle for node in executable.off})
+        self.graph_launch(x, s)
+        return max((end for _start, end in spans.values()), default=0.0)

@@ -1,0 +1,70 @@
+"""What a change of a graph's edges works with: definitions as nodes and pairs, one look at the graph, and its state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from capturekit.analysis.node_memory import Definitions
+from capturekit.analysis.node_view import Look
+from capturekit.analysis.races import MemoryBlocks
+from capturekit.analysis.relaned import Pairs, Relaned
+from capturekit.driver.cuda import Platform
+from capturekit.graph.first_launch import FirstLaunch
+
+
+@dataclass
+class Level:
+    """One definition: the handles of its nodes, and edges as pairs of places among these."""
+
+    graph: int
+    handles: list[int]
+    present: list[tuple[int, int]]
+    recorded: Pairs
+    needed: Pairs = ()
+
+    @property
+    def is_so(self) -> bool:
+        """Whether the edges are those that are needed."""
+        return set(self.present) == set(self.needed)
+
+    def rewire(self, device: Any, to: Pairs) -> None:
+        """Let the definition have other edges."""
+        old, new = set(self.present), set(to)
+        name = self.handles.__getitem__
+        removed, added = ([(name(a), name(b)) for a, b in sorted(one)] for one in (old - new, new - old))
+        if removed or added:
+            device.graph_rewire(self.graph, removed, added)
+            self.present = list(to)
+
+
+@dataclass(frozen=True)
+class Sight:
+    """One look at a graph: what its nodes are and touch."""
+
+    platform: Platform
+    look: Look
+    blocks: MemoryBlocks
+    definitions: Definitions
+
+
+@dataclass
+class NewEdges:
+    """What a graph with other edges than it was recorded with has to know.
+
+    Attributes:
+        recorded: the edges of each definition as recorded, as pairs of places among its nodes.
+        report: the report that ``relane()`` returned.
+        trial: the first launch, which is still to be compared; None after it.
+        by_calls: whether calls of a graphed function launch the graph.
+    """
+
+    recorded: list[Pairs]
+    report: Relaned
+    trial: FirstLaunch | None = None
+    by_calls: bool = False
+
+    def not_compared(self, why: str) -> None:
+        """Do without the comparison."""
+        if self.trial is not None:
+            self.trial, self.report.compared = None, f'not compared: {why}'

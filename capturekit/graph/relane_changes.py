@@ -1,0 +1,113 @@
+"""A graph with new edges that is changed: the order that its data needs is found again, from the edges as recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from capturekit.analysis.graph_diff import GraphDifference
+from capturekit.analysis.needed_order import TooManyError
+from capturekit.analysis.relaned import Relaned
+from capturekit.driver.node_writer import Change
+from capturekit.graph.edit import _At, _failure
+from capturekit.graph.new_edges import Level, NewEdges
+from capturekit.graph.relane import _CALL, Relanable
+from capturekit.graph.update import Updatable
+from capturekit.model.errors import CudaCallError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class RelaneChanges(Relanable):
+    """Changes of single nodes, copies and updates of a graph that may have been relaned."""
+
+    if not TYPE_CHECKING:
+        __slots__ = ()  # the subclass has them all
+
+    def _order_again(self) -> None:
+        state = self._new_edges
+        if state is None:
+            return
+        state.not_compared('a node was changed before the first launch')
+        with self._relaxed():
+            try:
+                levels = self._needed_now()
+                if not all(level.is_so for level in levels):
+                    for level in levels:
+                        level.rewire(self._device, level.needed)
+                    self._instantiate()
+            except (CudaCallError, TooManyError) as error:
+                rule = f'The nodes touch other memory now, and the order that they need can not be found: {error}.'
+                raise _failure(_CALL, rule, 'Record again.') from error
+        self._aim_all()
+
+    def _needed_now(self) -> list[Level]:
+        sight = self._sight()
+        levels = self._levels(sight.look)
+        self._need(levels, sight)
+        return levels
+
+    def _apply(self, at: _At, change: Callable[[], Change], arrays: list[Any]) -> None:
+        super()._apply(at, change, arrays)
+        self._order_again()
+
+    def _switch(self, at: _At, on: bool) -> None:
+        super()._switch(at, on)
+        state = self._new_edges
+        if state is not None and state.trial is not None:
+            state.not_compared('a node was switched on or off before the first launch')
+            self._aim_all()
+
+    def clone(self) -> Self:
+        made = super().clone()
+        state = self._new_edges
+        if state is not None:
+            compared = 'not compared: the graph is a copy' if state.trial is not None else state.report.compared
+            made._new_edges = NewEdges(state.recorded, replace(state.report, compared=compared))
+        return made
+
+    # -- another graph that is taken over -----------------------------------------------------------------------
+
+    def _try_update(self, other: Updatable, instantiate: bool) -> tuple[str, list[GraphDifference]]:
+        """The other graph gets the edges that its data needs, too: CUDA updates no graph to one of other edges."""
+        laid = isinstance(other, RelaneChanges) and self._new_edges is not None and other._lay()
+        why, found = super()._try_update(other, instantiate)
+        if why and laid and isinstance(other, RelaneChanges):
+            if instantiate:
+                other._instantiate()
+            else:
+                other._lay_back()
+        return why, found
+
+    def _lay(self) -> bool:
+        """Give the definitions the edges that they need, and leave the executable graphs as they are."""
+        if self._new_edges is not None:
+            return False
+        try:
+            levels = self._needed_now()
+            for level in levels:
+                level.rewire(self._device, level.needed)
+        except (CudaCallError, TooManyError):
+            return False
+        report = Relaned(compared='not compared: another graph has taken this one over')
+        self._new_edges = NewEdges([level.recorded for level in levels], report)
+        self._note_edges()
+        return True
+
+    def _lay_back(self) -> None:
+        for level in self._levels(self._look_in()):
+            level.rewire(self._device, level.recorded)
+        self._new_edges = None
+        self._note_edges()
+
+    def _take_over(self, other: Updatable, *, anew: bool) -> None:
+        state = other._new_edges if isinstance(other, RelaneChanges) else None
+        if state is not None:
+            state.not_compared('another graph has taken this one over')
+        self._new_edges = None
+        super()._take_over(other, anew=anew)
+        self._new_edges = state
+        if isinstance(other, RelaneChanges):
+            other._new_edges = None
