@@ -8,6 +8,8 @@ import threading
 import types
 from typing import Any
 
+import numpy as np
+
 from capturekit.functions.understood import CONSTANT, CONSTANT_NAMES, FAR_KERNELS, KERNELS, PACKAGES, home
 from capturekit.model.class_layout import (
     MISSING,
@@ -49,6 +51,8 @@ def is_in_its_module(cls: type) -> bool:
 def is_visible(value: Any) -> bool:
     """True if the whole state of a value can be read (attributes and contents), or it has none."""
     cls = type(value)
+    if issubclass(cls, np.dtype):
+        return False  # with metadata: the others are plain values
     if issubclass(cls, CONSTANT) or contents_of(value) is not None or issubclass(type(cls), enum.EnumMeta):
         return True
     names = {f'{home(base)}.{name_of(base)}' for base in bases_of(cls)[:1]}

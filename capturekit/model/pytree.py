@@ -26,8 +26,10 @@ from capturekit.model.plain_values import (
     HeldSet,
     attribute_text,
     by_identity,
+    exact,
     index_text,
     plain_key,
+    text_of_float,
     with_article,
 )
 
@@ -88,7 +90,7 @@ def _take_plain_tuple_apart(value: tuple[Any, ...], is_array: IsArray) -> tuple[
         if type(cls) is type and cls in BY_EQUALITY:
             nodes.append((cls, item))
         elif cls is float:
-            nodes.append((float, item) if item and item == item else (float, repr(item)))
+            nodes.append((float, item) if item and item == item else (float, text_of_float(item)))
         elif is_array(item):
             number = known.setdefault(id(item), len(known))
             if number == len(leaves):
@@ -205,7 +207,14 @@ class _Taking:
             if value.dtype != object:
                 raise _Indescribable('is a structured numpy array with objects in it')
             return (_ARRAY, value.shape, *self._nodes('.flat[{}]'.format, enumerate(value.ravel().tolist())))
-        return HeldArray((value.dtype, value.shape, value.strides, value.tobytes()), value.copy(order='K'))
+        kind, flags = exact(value.dtype), value.flags
+        if kind is None:
+            raise _Indescribable('is a numpy array whose dtype has metadata')
+        if not flags.aligned:
+            raise _Indescribable('is a numpy array that is not aligned')
+        copy = value.copy(order='K')
+        copy.flags.writeable = flags.writeable
+        return HeldArray((value.dtype, kind, value.shape, value.strides, flags.writeable, value.tobytes()), copy)
 
     def _instance(self, value: Any, cls: type) -> Any:
         solid = solid_base(cls)
@@ -256,7 +265,9 @@ def put_together(form: Form, leaves: Sequence[Any]) -> Any:
     if cls is Held:
         return node.value
     if cls is HeldArray:
-        return node.value.copy(order='K')
+        copy = node.value.copy(order='K')
+        copy.flags.writeable = node.value.flags.writeable
+        return copy
     head = node[0]
     if head in BY_EQUALITY:
         return node[1]

@@ -196,4 +196,4 @@ def test_a_frozen_function_is_not_known() -> None:
         assert run.returncode == 0, run.stderr
         said[how] = run.stdout
     assert 'eager' in said['frozen'] and 'runs replaced, whose function object is not found' in said['frozen']
-    assert 'recorded' in said['free']
+    assert 'eager' in said['free'] and 'runs replaced, which is reached in a way that is not followed' in said['free']

@@ -335,7 +335,8 @@ def test_a_closure_that_nothing_names_is_found() -> None:
         return step, set_rate
 
     step, set_rate = make()
-    found = clean(lambda function: function(), step)
+    found = watch(lambda function: function(), step, arguments=((step,), {}))
+    assert found.written() is found.changed() is None
     set_rate(0.2)
     assert 'variable rate' in str(found.changed())
 
