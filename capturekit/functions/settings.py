@@ -86,15 +86,32 @@ def _decimals() -> tuple[Any, ...]:
 def _errors(filters: list[Any]) -> Setting:
     """What NumPy does at a division by zero and the like. (``np.geterr`` would take 8 us at each call.)
 
-    It may warn, which the filters of warnings make an exception.
+    It may warn, which the filters of warnings make an exception. The text of its numbers depends on its options.
     """
     umath: Any = getattr(np, '_core', None) or np.core
     variable = getattr(umath.umath, '_extobj_contextvar', None)
     if variable is None:
         before = tuple(umath.umath.geterrobj()[:2])
         return Setting(lambda: tuple(umath.umath.geterrobj()[:2]) == before and _filters() == filters, True)
-    found = variable.get()
-    return Setting(lambda: variable.get() is found and _filters() == filters, True)
+    found, printing = variable.get(), _printing()
+    printed = printing()
+
+    def same() -> bool:
+        if variable.get() is not found or _filters() != filters:
+            return False
+        now = printing()
+        return now is printed or bool(now == printed)
+
+    return Setting(same, True)
+
+
+def _printing() -> Callable[[], Any]:
+    """What returns NumPy's options for printing, on which the text of its numbers depends, too."""
+    options: Any = sys.modules.get('numpy._core.printoptions')
+    if options is not None:
+        return options.format_options.get  # type: ignore[no-any-return]
+    printer: Any = sys.modules.get('numpy._core.arrayprint') or sys.modules['numpy.core.arrayprint']
+    return lambda: printer._format_options['legacy']
 
 
 def _filters() -> Any:

@@ -30,7 +30,7 @@ OUTSIDE = {
     'numpy': _set(
         'load loadtxt genfromtxt fromfile fromregex memmap geterr geterrcall seterr seterrcall getbufsize setbufsize '
         'get_printoptions set_printoptions array2string array_repr array_str base_repr printoptions save savez savetxt '
-        'open_memmap'
+        'open_memmap may_share_memory shares_memory byte_bounds'
     ),
     'cupy': _set('load loadtxt genfromtxt fromfile get_printoptions set_printoptions'),
 }
@@ -90,7 +90,7 @@ METHODS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     'builtins.mappingproxy': (ALL, _set('')),
     're.Pattern': (ALL, _set('')),
     're.Match': (ALL, _set('')),
-    'array.array': (ALL, _set('fromfile tofile')),
+    'array.array': (ALL, _set('fromfile tofile buffer_info')),
     'datetime.date': (ALL, _set('today fromtimestamp')),
     'datetime.datetime': (ALL, _set('now today utcnow fromtimestamp utcfromtimestamp astimezone timestamp')),
     'datetime.timedelta': (ALL, _set('')),
@@ -161,7 +161,8 @@ FLAGS = 'flags as a whole'
 #: Attributes through which code reaches unwatched values, or addresses, which differ at each call.
 OUT_OF_SIGHT = _set(
     '__globals__ __builtins__ __closure__ cell_contents __subclasses__ gi_frame cr_frame ag_frame tb_frame f_back '
-    'f_locals f_globals f_builtins __weakref__ gi_yieldfrom device_ptr __cuda_array_interface__ __dlpack__ toDlpack '
+    'f_locals f_globals f_builtins __weakref__ gi_yieldfrom gi_running gi_suspended cr_running cr_suspended cr_await '
+    'ag_running ag_suspended ag_await device_ptr __cuda_array_interface__ __dlpack__ toDlpack '
     '__array_interface__ ctypes'
 )
 #: The same, unless an object of the user has an attribute of that name: otherwise only arrays have it.

@@ -15,7 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.model.class_layout import MISSING, among, layout_of, name_of, solid_base
+from capturekit.model.class_layout import (
+    MISSING,
+    among,
+    bases_of,
+    dictionary_of_class,
+    layout_of,
+    made_by_class_statement,
+    name_of,
+    solid_base,
+)
 from capturekit.model.kept_values import DEFAULT_FACTORY, IsArray, items_of_dict
 from capturekit.model.plain_values import (
     BY_EQUALITY,
@@ -217,6 +226,11 @@ class _Taking:
         return HeldArray((value.dtype, kind, value.shape, value.strides, flags.writeable, value.tobytes()), copy)
 
     def _instance(self, value: Any, cls: type) -> Any:
+        made = filter(made_by_class_statement, bases_of(cls))
+        if any('__del__' in dictionary_of_class(base) for base in made):
+            raise _Indescribable(
+                f'is {with_article(name_of(cls))} with a method __del__, which would run for copies, too'
+            )
         solid = solid_base(cls)
         layout = layout_of(cls)
         attributes = layout.dictionary(value) if layout.dictionary is not None else {}

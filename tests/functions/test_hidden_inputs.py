@@ -7,6 +7,7 @@ import codecs
 import contextlib
 import copy
 import copyreg
+import dataclasses
 import enum
 import math
 import operator
@@ -455,3 +456,69 @@ def test_an_attribute_of_a_derived_array_in_a_closure(cp: Any) -> None:
         weights.scale = 2 if number < 3 else 5
         found.append(float(fn(cp.ones(1))[0]))
     assert found == [2.0] * 3 + [5.0] * 3
+
+
+# -- what a copy or a number tells
+
+
+def test_state_whose_dtype_gets_another_letter(cp: Any) -> None:
+    letters = [letter for letter in 'ilq' if np.dtype(letter).itemsize == 8]
+    box = Box(cp.zeros(2, letters[0]))
+
+    def function(x: Any) -> Any:
+        letter = ord(box.value.dtype.char)
+        box.value = box.value + x
+        return x * letter
+
+    fn = ck.graphed(function)
+    for number in range(6):
+        if number == 3:
+            box.value = cp.zeros(2, letters[-1])
+        assert int(fn(cp.ones(2, letters[0]))[0]) == ord(letters[0] if number < 3 else letters[-1])
+
+
+def test_the_text_of_numpys_numbers(cp: Any) -> None:
+    fn = ck.graphed(lambda x: x * len(repr(np.float64(1.5))))
+    before = np.get_printoptions()
+    try:
+        found = []
+        for number in range(6):
+            np.set_printoptions(legacy='1.25' if number >= 3 else False)
+            found.append(int(fn(cp.ones(1))[0]))
+    finally:
+        np.set_printoptions(**before)  # type: ignore[arg-type]
+    assert found == [len('np.float64(1.5)')] * 3 + [len('1.5')] * 3
+    assert sum(variant.launches for variant in fn.variants) == 4
+
+
+def test_arguments_of_numpy_that_share_memory(cp: Any) -> None:
+    whole = np.zeros(8)
+    fn = ck.graphed(lambda x, a, b: x * (2 if np.may_share_memory(a, b) else 3))
+    given = [(whole[:4], np.zeros(4))] * 3 + [(whole[:4], whole[2:6])] * 3
+    assert [int(fn(cp.ones(1), *pair)[0]) for pair in given] == [3] * 3 + [2] * 3
+
+
+def test_no_copy_of_an_object_that_notes_its_end(cp: Any) -> None:
+    ended = []
+
+    @dataclasses.dataclass
+    class Noted:
+        factor: int
+
+        def __del__(self) -> None:
+            ended.append(self.factor)
+
+    noted = Noted(2)
+    fn = ck.graphed(lambda x, one: x * one.factor)
+    assert [int(fn(cp.ones(1), noted)[0]) for _ in range(4)] == [2] * 4
+    assert ended == []
+
+
+def test_a_generator_that_runs(cp: Any) -> None:
+    def steps() -> Iterator[Any]:
+        yield fn(cp.ones(1))
+
+    begun = steps()
+    fn = ck.graphed(lambda x: x * (2 if begun.gi_running else 1))  # type: ignore[attr-defined]
+    assert [int(fn(cp.ones(1))[0]) for _ in range(4)] == [1] * 4
+    assert int(next(begun)[0]) == 2
