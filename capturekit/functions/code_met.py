@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from inspect import CO_NESTED
 from types import CodeType, FrameType, FunctionType, ModuleType
@@ -21,6 +22,7 @@ from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class
 from capturekit.model.kept_values import IsArray, Kept
 
+_WEAK: Any = (weakref.ReferenceType, *weakref.ProxyTypes)
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 #: ``Py_TPFLAGS_IMMUTABLETYPE``: code can't set attributes of such a class; CuPy's ``_ndarray_base`` is one.
 _IMMUTABLE = 1 << 8
@@ -40,6 +42,8 @@ class CodeMet(Holders):
         self._own: dict[int, Any] = {}
         self._identities = ''
         self._forms: list[tuple[Any, Any]] = []
+        #: Whether a weak reference was met: what it leads to must not be kept alive.
+        self._weak = False
         self._of_class: list[type] = []
         #: The code that ran, whether it is a library's, and the functions that have it.
         self._codes: dict[int, tuple[CodeType, bool]] = {}
@@ -64,6 +68,10 @@ class CodeMet(Holders):
         self._sites: dict[tuple[int, int], NameGiven] = {}
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
+
+    def _meet(self, value: Any) -> None:
+        self._weak = self._weak or issubclass(type(value), _WEAK)
+        super()._meet(value)
 
     def _collect(self, frame: FrameType, code: CodeType) -> None:
         """Watch what a code object names when it runs for the first time."""

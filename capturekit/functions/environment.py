@@ -43,7 +43,7 @@ class Environment:
     far = False
     #: Whether code compares identities: an equal object then counts as a change.
     by_identity = False
-    #: Whether it is incomplete, because following the run took too long.
+    #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
     too_much = False
 
     def __init__(

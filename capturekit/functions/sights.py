@@ -26,7 +26,11 @@ from capturekit.model.plain_values import CONTAINERS, plain_key
 
 _SEEN = (*CONTAINERS, str, bytes, int, float, complex, object, types.SimpleNamespace)
 _QUALIFIED = type.__dict__['__qualname__'].__get__
-_HARMLESS = frozenset({'typing', 'abc', 'collections.abc', 'enum', 'builtins', 'typing_extensions', 'contextlib'})
+_HARMLESS = frozenset({'typing', 'abc', 'collections.abc', 'enum', 'builtins', 'typing_extensions'})
+#: Classes of ``contextlib`` without attributes.
+_MANAGERS = frozenset({
+    'AbstractContextManager', 'AbstractAsyncContextManager', 'ContextDecorator', 'AsyncContextDecorator',
+})  # fmt: skip
 
 
 def in_package(cls: type) -> bool:
@@ -73,6 +77,7 @@ def is_whole(cls: type) -> bool:
         base is not object
         and made_by_class_statement(base)
         and home(base) not in _HARMLESS
+        and not (home(base) == 'contextlib' and name_of(base) in _MANAGERS)
         and not in_package(base)
         and is_pythons(home(base))
         for base in bases_of(cls)

@@ -171,6 +171,7 @@ class Watch(CodeMet):
                 self._environment = finish(self, self._carries is not None and self._carries() and not self._waits)
         finally:
             self._before.__exit__()
+            self._callback = self._keeper.met = None  # they hold this object, and so all that it has met
 
     def _chained(self, frame: FrameType, event: str, argument: Any) -> None:
         self._profile(frame, event, argument)

@@ -66,7 +66,7 @@ def finish(watch: CodeMet, carries: bool = False) -> Environment:
     )
     environment.own = watch._own
     environment.times = frozenset(watch._times)
-    environment.too_much = isinstance(watch._failure, TooLong)
+    environment.too_much = isinstance(watch._failure, TooLong) or watch._weak
     environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()])
     environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
     # If two places hold the same container, a change of it is visible in both.
@@ -122,6 +122,8 @@ def _let_go(watch: CodeMet) -> None:
         found.clear()
     watch._holders.clear()
     watch._suspended.clear()
+    watch._entries.clear()
+    watch._keeper.memory.clear()
 
 
 def given_back(environment: Environment, result: Any, is_array: Callable[[Any], bool]) -> str | None:

@@ -14,6 +14,7 @@ import operator
 import sys
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -522,3 +523,35 @@ def test_a_generator_that_runs(cp: Any) -> None:
     fn = ck.graphed(lambda x: x * (2 if begun.gi_running else 1))  # type: ignore[attr-defined]
     assert [int(fn(cp.ones(1))[0]) for _ in range(4)] == [1] * 4
     assert int(next(begun)[0]) == 2
+
+
+def test_a_weak_reference_is_not_kept_alive(cp: Any) -> None:
+    class Rate:
+        def of(self, x: Any) -> Any:
+            return x * 2
+
+    box = [Rate()]
+    found = weakref.WeakMethod(box[0].of)
+
+    def function(x: Any) -> Any:
+        method = found()
+        return x if method is None else method(x)
+
+    fn = ck.graphed(function)
+    assert [int(fn(cp.ones(1))[0]) for _ in range(3)] == [2] * 3
+    box.clear()
+    assert [int(fn(cp.ones(1))[0]) for _ in range(2)] == [1] * 2
+
+
+def what_a_manager_holds() -> Made:
+    held = contextlib.nullcontext(2)
+
+    def function(x: Any) -> Any:
+        with held as factor:
+            return x * factor
+
+    return function, lambda: setattr(held, 'enter_result', 5)
+
+
+def test_what_a_manager_of_contextlib_holds(cp: Any) -> None:
+    assert followed(what_a_manager_holds, cp) >= 5
