@@ -195,8 +195,6 @@ def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
         return 'items', [], [value.__self__], value.__name__
     if cls is functools.partial:
         return 'items', [], [value.func, value.args, value.keywords], None
-    if cls is operator.itemgetter or cls is operator.methodcaller:
-        return 'items', [], list(value.__reduce__()), None  # they hold what they were given, which may be a list
     if cls is slice:
         return 'items', [], [value.start, value.stop, value.step], None
     return _contents_behind(value)
@@ -214,6 +212,8 @@ def _contents_behind(value: Any) -> tuple[str, list[Any], list[Any], Any] | None
     cls = type(value)
     if cls is functools._lru_cache_wrapper:
         return 'items', [], _answers_of(value), None
+    if cls is operator.itemgetter or cls is operator.methodcaller:
+        return 'items', [], list(value.__reduce__()), None  # they hold what they were given, which may be a list
     if among(cls, VIEWS):
         return 'items', [], gc.get_referents(value)[:1], None
     if cls is np.void and not value.dtype.hasobject:

@@ -21,7 +21,6 @@ from capturekit.model.class_layout import (
     bases_of,
     dictionary_of_class,
     layout_of,
-    made_by_class_statement,
     name_of,
     solid_base,
 )
@@ -226,11 +225,6 @@ class _Taking:
         return HeldArray((value.dtype, kind, value.shape, value.strides, flags.writeable, value.tobytes()), copy)
 
     def _instance(self, value: Any, cls: type) -> Any:
-        made = filter(made_by_class_statement, bases_of(cls))
-        if any('__del__' in dictionary_of_class(base) for base in made):
-            raise _Indescribable(
-                f'is {with_article(name_of(cls))} with a method __del__, which would run for copies, too'
-            )
         solid = solid_base(cls)
         layout = layout_of(cls)
         attributes = layout.dictionary(value) if layout.dictionary is not None else {}
@@ -242,6 +236,10 @@ class _Taking:
             return Held((id(cls), plain_key(_payload(value, solid))), value)
         else:
             raise _Indescribable(f'is {with_article(name_of(cls))}')
+        if any('__del__' in dictionary_of_class(base) for base in bases_of(cls)):
+            raise _Indescribable(
+                f'is {with_article(name_of(cls))} with a method __del__, which would run for copies, too'
+            )
         slots = [(name, layout.read_slot(value, name)) for name in layout.slots if solid is object]
         slots = [(name, item) for name, item in slots if item is not MISSING]
         names = tuple(attributes), tuple([name for name, _ in slots])

@@ -372,7 +372,7 @@ def test_nan_with_a_sign_is_another_argument(cp: Any) -> None:
     assert [float(fn(cp.ones(1), value)[0]) for value in given] == [1.0] * 3 + [-1.0] * 3
 
 
-def test_an_array_whose_dtype_has_another_letter_is_of_another_kind(cp: Any) -> None:
+def test_an_array_with_another_letter_is_of_another_kind(cp: Any) -> None:
     letters = [letter for letter in 'ilq' if np.dtype(letter).itemsize == 8]
     fn = ck.graphed(lambda x: x * ord(x.dtype.char))
     for letter in letters[:1] * 3 + letters[-1:] * 3:
