@@ -170,41 +170,48 @@ class Answering:
         kind, tried = given.kind, [variant]
         while True:
             assert variant.run is not None
-            if given.numbers is not None and variant.slots is not None:
-                try:
-                    variant.slots.fill(given.leaves[-1], given.numbers.values)
-                except Unfit as error:
-                    LOG.info('%s: %s; this call runs eagerly', self.name, error)
-                    return self._again(given, [])
+            failed = self._fill(given, variant)
+            if failed is not None:
+                return self._again(given, [])
             due = self._beside.due(variant, given)
             try:
                 result = variant.run(given.leaves, due is not None or not self._options.later)
-            except errors.AssumptionError as error:
-                other = fitting(kind, tried, error)
-                other_given = given if other is None else given.beginning_with(other.carried)
-                if other is None or shared_by(given.beginning_with(None), other, other_given.held):
-                    return self._take_over(given, variant, error)
-                variant.restore(error)
-                to_front(kind, other)
-                other.calls += 1
-                given = other_given
-                if other.run is None:
-                    return self._record(given, other)
-                variant = other
-                tried.append(other)
-            except Exception as error:  # a call between two parts raised, and the eager run will raise the same
-                LOG.info('%s: %r; this call runs eagerly', self.name, error)
-                count('fallbacks')
-                variant.restore()
-                return self._again(given, variant.drawn())
+            except Exception as error:  # the function must not run in here: it would see an exception being handled
+                failed = error.with_traceback(None)
             except BaseException:
                 variant.restore()
                 raise
-            else:
+            if failed is None:
                 if due is not None and not self._compare(given, variant, due, result):
                     return self._again(given, variant.drawn())
                 self._launched(given, variant)
                 return _finished(given, result)
+            if not isinstance(failed, errors.AssumptionError):
+                LOG.info('%s: %r; this call runs eagerly', self.name, failed)
+                count('fallbacks')  # a call between two parts raised, and the eager run will raise the same
+                variant.restore()
+                return self._again(given, variant.drawn())
+            other = fitting(kind, tried, failed)
+            other_given = given if other is None else given.beginning_with(other.carried)
+            if other is None or shared_by(given.beginning_with(None), other, other_given.held):
+                return self._take_over(given, variant, failed)
+            variant.restore(failed)
+            to_front(kind, other)
+            other.calls += 1
+            given, variant = other_given, other
+            if other.run is None:
+                return self._record(given, other)
+            tried.append(other)
+
+    def _fill(self, given: Given, variant: Variant) -> Exception | None:
+        """Bring a call's numbers to the device. Returns why they do not fit the recording."""
+        try:
+            if given.numbers is not None and variant.slots is not None:
+                variant.slots.fill(given.leaves[-1], given.numbers.values)
+            return None
+        except Unfit as error:
+            LOG.info('%s: %s; this call runs eagerly', self.name, error)
+            return error.with_traceback(None)
 
     def _launched(self, given: Given, variant: Variant) -> None:
         given.kind.misses = given.kind.strange = given.kind.repeated = 0
@@ -359,7 +366,7 @@ class Answering:
     def _record_here(self, given: Given, variant: Variant) -> Any:
         """Record, and answer this call by the recording. A call that can't be recorded is eager from now on."""
         drawn: list[Feed] = []
-        reason = ''
+        reason, failed = '', None
         for gates in ('device', 'host') if len(variant.assumptions) <= CHAIN else ('host',):
             recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
             BUSY.depth += 1
@@ -371,7 +378,8 @@ class Answering:
                     return _finished(given, result)
                 break
             except errors.AssumptionError as error:
-                return self._take_over(given, variant, error, recorder.drawn)
+                failed = error.with_traceback(None)
+                break
             except CaptureError as error:
                 reason = ' '.join(str(error).split())
                 break
@@ -382,6 +390,8 @@ class Answering:
                 drawn = recorder.drawn
             if drawn or not variant.assumptions:
                 break
+        if failed is not None:
+            return self._take_over(given, variant, failed, drawn)
         if variant.untried:
             return self._launch(given, variant)
         return self._not_recorded(given, variant, reason, drawn)

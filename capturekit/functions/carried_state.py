@@ -242,4 +242,4 @@ _CHANGING = threading.Lock()
 
 
 def _form_of(array: Any) -> tuple[Any, ...]:
-    return array.shape, array.strides, array.dtype, array.data.device_id
+    return array.shape, array.strides, array.dtype, array.dtype.char, array.data.device_id

@@ -5,20 +5,24 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from inspect import CO_NESTED
-from types import CellType, CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from capturekit.functions.code_reads import NameGiven, names_of
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.holders import Holders
+from capturekit.functions.libraries import asked_by_user
 from capturekit.functions.sights import is_cupys, is_itself, named_in
 from capturekit.functions.understood import FUNCTION_PARTS
+from capturekit.functions.watched_value import read_cell
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class
 from capturekit.model.kept_values import IsArray, Kept
 
+_WEAK: Any = (weakref.ReferenceType, *weakref.ProxyTypes)
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 #: ``Py_TPFLAGS_IMMUTABLETYPE``: code can't set attributes of such a class; CuPy's ``_ndarray_base`` is one.
 _IMMUTABLE = 1 << 8
@@ -38,12 +42,17 @@ class CodeMet(Holders):
         self._own: dict[int, Any] = {}
         self._identities = ''
         self._forms: list[tuple[Any, Any]] = []
+        #: Whether a weak reference was met: what it leads to must not be kept alive.
+        self._weak = False
         self._of_class: list[type] = []
         #: The code that ran, whether it is a library's, and the functions that have it.
         self._codes: dict[int, tuple[CodeType, bool]] = {}
         self._known: dict[int, list[FunctionType]] = {}
         self._functions: dict[int, FunctionType] = {}
         self._searched: set[int] = set()
+        #: For each code that ran, the functions that may have run, by id, and what to say if no watched value leads to
+        #: one of them.
+        self._ran: list[tuple[set[int], str]] = []
         self._swept: set[int] = set()
         #: By the id of a module's globals: its functions when one was first looked for, by the id of their code.
         self._by_module: dict[int, dict[int, list[FunctionType]]] = {}
@@ -59,6 +68,10 @@ class CodeMet(Holders):
         self._sites: dict[tuple[int, int], NameGiven] = {}
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
+
+    def _meet(self, value: Any) -> None:
+        self._weak = self._weak or issubclass(type(value), _WEAK)
+        super()._meet(value)
 
     def _collect(self, frame: FrameType, code: CodeType) -> None:
         """Watch what a code object names when it runs for the first time."""
@@ -167,6 +180,12 @@ class CodeMet(Holders):
         for function in running:
             if id(function) not in self._functions and self._before.had(function):
                 self._function(function)
+        asked = asked_by_user(
+            frame.f_back, self._skip
+        )  # not by a kernel's launch, where a function stands for a kernel
+        if asked and running and all(self._before.had(function) for function in running):
+            text = f'the function runs {code.co_name}, which is reached in a way that is not followed'
+            self._ran.append(({id(function) for function in running}, text))
         return bool(running) or id(code) in self._inside
 
     def _functions_of(self, module: dict[str, Any]) -> dict[int, list[FunctionType]]:
@@ -216,14 +235,6 @@ class CodeMet(Holders):
         known = self._known.setdefault(id(function.__code__), [])
         if not any(other is function for other in known):
             known.append(function)
-
-
-def read_cell(cell: CellType) -> Any:
-    """What a variable of a closure holds."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return MISSING
 
 
 def _unwrapped(member: Any) -> Any:

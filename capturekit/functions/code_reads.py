@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from types import CodeType
 from typing import Any, NamedTuple
 
-from capturekit.functions.understood import INSTRUCTIONS, OUT_OF_SIGHT
+from capturekit.functions.understood import FLAGS, INSTRUCTIONS, OUT_OF_SIGHT
 from capturekit.model.class_layout import plain_attribute
 
 _GLOBALS_MADE = frozenset({'STORE_GLOBAL', 'DELETE_GLOBAL'})
@@ -107,6 +107,8 @@ class _Names:
                 self._unknown(f'the instruction {instruction.opname}', line)
             if instruction.opname == 'IS_OP' and number:
                 self._identity(instructions[:number])
+            if instruction.opname == 'RAISE_VARARGS' and not instruction.arg:
+                self.attributes.add('__context__')  # it raises the exception that is handled: the caller's, perhaps
             name = instruction.argval
             if instruction.opcode not in dis.hasname or type(name) is not str:
                 self.everything |= instruction.opname == 'MATCH_CLASS'
@@ -141,6 +143,8 @@ class _Names:
             self.attributes.update(name.split('.')[1:])
         elif kind not in _LOCALS_MADE:
             self.attributes.add(name)
+            if name == 'flags' and not _one_flag(instructions[number + 1 : number + 3]):
+                self.attributes.add(FLAGS)
             if name == 'acquire' and not _result_is_dropped(instructions[number + 1 :]):
                 self._unknown('the result of acquire, or a lock that it does not wait for,', line)
             if name in OUT_OF_SIGHT and kind != 'STORE_ATTR':
@@ -248,6 +252,14 @@ def _name_given(instructions: list[dis.Instruction], number: int) -> tuple[dis.I
         elif name is None or (depth < top + 3 and 'JUMP' not in kind) or _may_change(name, kind):
             name = None  # it is computed, or the variable may have changed
     return None, None
+
+
+def _one_flag(after: list[dis.Instruction]) -> bool:
+    """Whether one flag of an array is read at once, by its name, which is not ``OWNDATA``."""
+    if [one.opname for one in after[:1]] == ['LOAD_ATTR']:
+        return True  # under a name that is refused by itself
+    item = len(after) == 2 and after[0].opname == 'LOAD_CONST' and after[1].opname.startswith('BINARY_')
+    return item and after[0].argval not in ('OWNDATA', 'O')
 
 
 def _result_is_dropped(after: list[dis.Instruction]) -> bool:

@@ -25,6 +25,7 @@ from capturekit.functions.number_arguments import CallNumbers, NumberArguments, 
 from capturekit.functions.options import Options, options_of
 from capturekit.functions.pending import Call
 from capturekit.functions.places import are_whole
+from capturekit.functions.recordable import is_more
 from capturekit.functions.variant import Variant, opaque
 from capturekit.guard import GUARD
 from capturekit.model.counted import counted
@@ -114,7 +115,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
             return fn(*args, **kwargs)  # type: ignore[no-any-return]
         leaves, form, numbers = found
         head = form if alone else (form, *map(type, leaves))
-        key = (head, platform.cupy.cuda.get_device_id(), *[(a.shape, a.strides, a.dtype) for a in leaves])
+        key = (head, platform.cupy.cuda.get_device_id(), *[(a.shape, a.strides, a.dtype, a.dtype.char) for a in leaves])
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._new_kind(key, leaves)
@@ -170,6 +171,9 @@ class Graphed(AsFunction, Generic[P, R_co]):
             )
         except TypeError as error:
             self._answering.say(f'its arguments can not be compared: {error}')
+            return None
+        if any(type(leaf) is not array and is_more(leaf, array) for leaf in leaves):
+            self._answering.say('an argument is of a class derived from ndarray, with attributes or a maker of its own')
             return None
         if self._reaches(met):
             self._answering.say('a container is an argument and is reached in another way, too')

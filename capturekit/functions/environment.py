@@ -20,9 +20,9 @@ import numpy as np
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.guard import GUARD
-from capturekit.model.class_layout import MISSING, among, attributes_of, bases_of, name_of
+from capturekit.model.class_layout import MISSING, among, attributes_of, form_of_class, name_of
 from capturekit.model.kept_values import VIEWS, Kept, contents_of
-from capturekit.model.plain_values import show
+from capturekit.model.plain_values import a, exact, show
 from capturekit.model.value_changes import ValueDifference, difference
 
 _FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
@@ -43,7 +43,7 @@ class Environment:
     far = False
     #: Whether code compares identities: an equal object then counts as a change.
     by_identity = False
-    #: Whether it is incomplete, because following the run took too long.
+    #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
     too_much = False
 
     def __init__(
@@ -54,7 +54,7 @@ class Environment:
         unwatchable: list[str],
         written: str | None,
         missing: list[tuple[Any, Any, frozenset[str], str]] | None = None,
-        bases: list[tuple[type, tuple[type, ...]]] | None = None,
+        bases: list[tuple[type, tuple[Any, ...]]] | None = None,
         names: list[tuple[Any, Any, list[str]]] | None = None,
         forms: list[tuple[Any, Any]] | None = None,
         carried: CarriedState | None = None,
@@ -183,8 +183,8 @@ class Environment:
         for mapping, names, _ in self._missing:
             if not names.isdisjoint(mapping):
                 return False
-        for cls, bases in self._bases:
-            if bases_of(cls) is not bases:
+        for cls, form in self._bases:
+            if form_of_class(cls) != form:
                 return False
         if not self._cupy_same():
             return False
@@ -204,7 +204,9 @@ class Environment:
             if len(sequence) != len(items) or not all(map(_is, sequence, items)):
                 return False
         for array, kind, numbers in self._numbers:
-            if (array.dtype, array.shape, array.strides, array.flags.writeable) != kind or array.tobytes() != numbers:
+            flags = array.flags
+            now = array.dtype, array.shape, array.strides, (flags.writeable, flags.aligned)
+            if now != kind[:4] or array.tobytes() != numbers or exact(array.dtype) != kind[4]:
                 return False
         if self.carried is not None and self.carried.unfit() is not None:
             return False
@@ -231,15 +233,15 @@ class Environment:
         """Compare everything by its rules. Equal values that are other objects replace the kept ones."""
         for value, cls, get, attributes in self._objects:
             if type(value) is not cls:
-                return f'an object that was {_a(cls)} is {_a(type(value))}'
+                return f'an object that was {a(cls)} is {a(type(value))}'
             if self.carried is not None and get(value) is not attributes:
-                return f'{_a(cls)} has another __dict__ than when recorded'
-        for cls, bases in self._bases:
-            if bases_of(cls) is not bases:
-                return f'class {name_of(cls)} has other bases than when recorded'
+                return f'{a(cls)} has another __dict__ than when recorded'
+        for cls, form in self._bases:
+            if form_of_class(cls) != form:
+                return f'class {name_of(cls)} has another name or other bases than when recorded'
         for get, value, attributes in self._names:
             if list(get(value)) != attributes:
-                return f'{_a(type(value))} has attributes {", ".join(get(value))} and had {", ".join(attributes)}'
+                return f'{a(type(value))} has attributes {", ".join(get(value))} and had {", ".join(attributes)}'
         other = self._another()
         if other is not None:
             return other
@@ -285,7 +287,7 @@ class Environment:
                 cells.append((entry.holder, value))
             elif entry.kind == 'slot' and value is not MISSING:
                 slots.append((entry.member.__get__, entry.holder, value))
-            elif entry.kind == 'function':
+            elif entry.kind == 'function' and entry.key in _FUNCTION_PARTS:
                 function = entry.holder
                 functions[id(function)] = (function, *[getattr(function, part) for part in _FUNCTION_PARTS])
             elif entry.kind in ('argument', 'bound'):
@@ -378,10 +380,6 @@ class _Insides:
 
 
 _UNCHANGING = (
-    tuple, frozenset, slice, functools.partial, types.BuiltinMethodType, types.MethodWrapperType, *VIEWS,
+    tuple, frozenset, slice, functools.partial, operator.itemgetter, operator.methodcaller, types.BuiltinMethodType,
+    types.MethodWrapperType, *VIEWS,
 )  # fmt: skip
-
-
-def _a(cls: type) -> str:
-    name = name_of(cls)
-    return f'{"an" if name[:1].lower() in "aeiou" else "a"} {name} object'

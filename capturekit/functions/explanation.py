@@ -105,8 +105,8 @@ def explanation(name: str, kinds: Mapping[Any, Kind], newness: str, numbers: Num
 
 
 def _arguments(key: Any) -> str:
-    arrays = [one for one in key[2:] if isinstance(one, tuple) and len(one) == 3 and hasattr(one[2], 'name')]
-    return ', '.join(f'{dtype.name}{list(shape)}' for shape, _strides, dtype in arrays) or 'no arrays'
+    arrays = [one for one in key[2:] if isinstance(one, tuple) and len(one) == 4 and hasattr(one[2], 'name')]
+    return ', '.join(f'{dtype.name}{list(shape)}' for shape, _strides, dtype, _char in arrays) or 'no arrays'
 
 
 def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:

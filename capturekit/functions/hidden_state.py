@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import io
 import random
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.model.class_layout import MISSING
 from capturekit.model.kept_values import Kept
 from capturekit.model.value_changes import difference
 
@@ -42,6 +44,14 @@ def held_by(value: Any) -> Any:
         return value.getvalue(), value.tell()
     except ValueError as error:  # closed
         return str(error)
+
+
+def value_in(variable: contextvars.ContextVar[Any]) -> Any:
+    """The value of a context variable, or its own default if it is not set."""
+    try:
+        return variable.get()
+    except LookupError:
+        return MISSING
 
 
 def is_in_state(value: Any, kept: Kept) -> bool:

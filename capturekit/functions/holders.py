@@ -19,7 +19,7 @@ import numpy as np
 from capturekit.functions.binding import AsFunction
 from capturekit.functions.follow_time import FollowTime
 from capturekit.functions.handed_on import reads_unknown
-from capturekit.functions.hidden_state import FILES, IN_MEMORY, held_by, is_in_state, random_types, state_of
+from capturekit.functions.hidden_state import FILES, IN_MEMORY, held_by, is_in_state, random_types, state_of, value_in
 from capturekit.functions.settings import Setting, setting_for
 from capturekit.functions.sights import (
     in_package,
@@ -44,7 +44,14 @@ from capturekit.functions.understood import (
     home,
     owner_of,
 )
-from capturekit.functions.watched_value import WatchedValue, of_this_thread, read_attribute, read_unguarded
+from capturekit.functions.watched_value import (
+    WatchedValue,
+    functions_in,
+    itself,
+    of_this_thread,
+    read_attribute,
+    read_unguarded,
+)
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
     MISSING,
@@ -52,12 +59,13 @@ from capturekit.model.class_layout import (
     among,
     bases_of,
     dictionary_of_class,
+    form_of_class,
     layout_of,
     made_by_class_statement,
     name_of,
 )
 from capturekit.model.kept_values import LIMIT, IsArray, Keeper, Kept
-from capturekit.model.plain_values import plain_key
+from capturekit.model.plain_values import a, plain_key
 
 ABSENT = Kept('same', MISSING)
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
@@ -99,7 +107,7 @@ class Holders:
         self._asks_all = False
         self._asked_names: set[str] = set()
         self._classes: dict[int, tuple[type, set[str]]] = {}
-        self._bases: dict[int, tuple[type, tuple[type, ...]]] = {}
+        self._bases: dict[int, tuple[type, tuple[Any, ...]]] = {}
         self._absent: dict[int, tuple[Any, set[str], str]] = {}
         self._entries: dict[tuple[str, int, str], WatchedValue] = {}
         self._unwatchable: list[str] = []
@@ -117,6 +125,8 @@ class Holders:
         self._waits = False
         #: The settings, as they were when the run began, that no code so far depends on.
         self._settings: dict[str, Setting] = {}
+        #: The functions that a watched value is or holds, by id.
+        self._reached: set[int] = set()
         #: By module or class: the names that CuPy's code uses in its modules, and that any code uses in CuPy's classes.
         self._inner: dict[int, tuple[Any, dict[str, Any]]] = {}
         #: Those of them in which no new name may appear, either.
@@ -154,6 +164,12 @@ class Holders:
         """Watch what a function returns: a setting of a library."""
         self._watch('state', get, name, get(), ('', ''), None, get)
 
+    def _depends_on(self, name: str | None) -> None:
+        """Watch a setting, as it was when the run began."""
+        setting = self._settings.pop(name or '', None)
+        if setting is not None:
+            self._watch('state', setting.get, '', setting.value, (name or '', ''), None, setting.get)
+
     def _meet(self, value: Any) -> None:
         """Note an object that is kept by identity: it may have attributes, or hidden state."""
         cls = type(value)
@@ -161,9 +177,7 @@ class Holders:
             return
         self._far = self._far or reaches_far(value)
         self._waits = self._waits or among(cls, _LOCKS)
-        setting = self._settings.pop(setting_for(value) or '', None)
-        if setting is not None:
-            self._watch('state', setting.get, '', setting.value, (setting_for(value) or '', ''), None, setting.get)
+        self._depends_on(setting_for(value))
         if plain_key(value) is not None and not issubclass(type(cls), enum.EnumMeta):
             return
         if self._has_state(value, cls):
@@ -176,10 +190,13 @@ class Holders:
         if any(value is one for one in MAKERS) or (among(cls, _UNBOUND) and value.__name__ in _METHODS_BY_NAME):
             self._asks_all = True
         if cls is FunctionType:
+            self._reached.add(id(value))
             self._know(value)
+            if self._skip(value.__code__.co_filename):  # a library's decorator made it, and holds what it decorates
+                self._also += [(part, self._at) for part in functions_in(value)]
         if value is not self._named and reads_unknown(value):
             self._unwatchable.append(f'{self._at} is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')
-        if not self._is_array(value):
+        if not self._is_array(value) or not in_package(cls):
             self._pending.append(value)
 
     def _has_state(self, value: Any, cls: type) -> bool:
@@ -213,7 +230,7 @@ class Holders:
         elif is_iterator(cls):
             self._unwatchable.append(f"{self._at} is or holds {a(cls)}: what is left in it can't be compared")
         elif cls is contextvars.ContextVar:
-            self._watch_state(f'{self._at}: its value', functools.partial(_value_of, value))
+            self._watch_state(f'{self._at}: its value', functools.partial(value_in, value))
             return True
         elif is_logger(cls):
             self._watch_state(f'{self._at}: its levels', functools.partial(logger_state, value))
@@ -242,7 +259,7 @@ class Holders:
                 continue
             value, at = self._also.pop()
             if type(value) is not ModuleType and not issubclass(type(value), type):
-                self._watch('bound', value, '', value, (at, ''), None, functools.partial(_itself, value))
+                self._watch('bound', value, '', value, (at, ''), None, functools.partial(itself, value))
 
     def _hold(self, value: Any) -> None:
         cls = type(value)
@@ -285,7 +302,7 @@ class Holders:
         """Watch the bases of a class, and the special methods, which Python looks up without a name in code."""
         if id(cls) in self._bases or self._is_foreign_class(cls):
             return
-        self._bases[id(cls)] = (cls, bases_of(cls))
+        self._bases[id(cls)] = (cls, form_of_class(cls))
         for base in bases_of(cls):
             if id(base) not in self._classes and not self._is_foreign_class(base):
                 self._classes[id(base)] = (base, set(dictionary_of_class(base)))
@@ -328,8 +345,10 @@ class Holders:
     def _unnamed(self, holder: Holder) -> set[str]:
         """The attributes that count though no code names them."""
         found: set[str] = set()
+        if holder.kind == 'class' and issubclass(holder.cls, enum.EnumMeta):
+            found = {'_member_names_'}
         if holder.kind == 'class' and self._everything:
-            found = {name for base in bases_of(holder.value) for name in _public(base)}
+            found |= {name for base in bases_of(holder.value) for name in _public(base)}
         elif holder.kind == 'object':
             if issubclass(type(holder.cls), enum.EnumMeta):
                 found |= _OF_MEMBERS & holder.start.keys()
@@ -454,7 +473,7 @@ class Holders:
     def _of_arrays(self) -> str | None:
         """The name of an attribute that only arrays have and that gives their address; or None."""
         for name in sorted(self._attributes & (OF_ARRAYS | OF_DEVICES)):
-            if not any(key == name for _, _, key in self._entries):
+            if not any(key == name.partition(' ')[0] for _, _, key in self._entries):
                 return name
         return None
 
@@ -467,24 +486,6 @@ _PARTS = 100
 
 def _public(cls: type) -> list[str]:
     return [name for name in dictionary_of_class(cls) if not name.startswith(('__', '_abc_'))]
-
-
-def _value_of(variable: contextvars.ContextVar[Any]) -> Any:
-    """The value of a context variable, or its own default if it is not set."""
-    try:
-        return variable.get()
-    except LookupError:
-        return MISSING
-
-
-def _itself(value: Any) -> Any:
-    return value
-
-
-def a(cls: type) -> str:
-    """``an O object``."""
-    name = name_of(cls)
-    return f'{"an" if name[:1].lower() in "aeiou" else "a"} {name} object'
 
 
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)

@@ -13,8 +13,9 @@ from capturekit.guard import GUARD, Live
 from capturekit.guard.effects import root_of
 from capturekit.launch.outside_arrays import arrays_at, words_of
 from capturekit.model import errors
-from capturekit.model.class_layout import attributes_of
+from capturekit.model.class_layout import attributes_of, bases_of, dictionary_of_class
 from capturekit.model.kept_values import contents_of
+from capturekit.model.plain_values import a
 from capturekit.model.pytree import take_apart
 from capturekit.model.sparse import packed
 
@@ -37,9 +38,20 @@ def only_arrays(cupy: Any) -> Any:
     def is_array(value: Any) -> bool:
         if issubclass(type(value), handles):
             raise TypeError(f'the result holds a {type(value).__name__}, which each call has to make or use anew')
-        return issubclass(type(value), array)
+        if type(value) is not array and issubclass(type(value), array):
+            raise TypeError(f'the result holds {a(type(value))}, of a class that is derived from ndarray')
+        return type(value) is array
 
     return is_array
+
+
+def is_more(leaf: Any, array: type) -> bool:
+    """Whether an array of a derived class has attributes, or is made by code of its class."""
+    made_by = (dictionary_of_class(base).keys() for base in bases_of(type(leaf)) if base not in bases_of(array))
+    return bool(attributes_of(leaf)) or any(not _MAKERS.isdisjoint(names) for names in made_by)
+
+
+_MAKERS = frozenset({'__new__', '__init__', '__array_finalize__'})
 
 
 def host_arrays(value: Any) -> list[Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import decimal
 import functools
 import sys
+import warnings
 from collections.abc import Callable
 from types import BuiltinFunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -14,6 +16,8 @@ import numpy as np
 from capturekit.functions.understood import home
 
 DECIMALS, ERRORS = 'the context of decimal numbers', "NumPy's handling of errors"
+WARNINGS, HANDLED = 'the filters of warnings', 'the exception that the caller handles'
+CODECS = 'the handlers of errors in encodings'
 ROUTINES = "CuPy's accelerators and compute types"
 #: A complex number depends on the same settings as its parts.
 _PRODUCTS = [np.dtype(name) for name in ('float16', 'float32', 'float64')]
@@ -45,7 +49,14 @@ def _routines(core: Any) -> tuple[Any, ...]:
 
 def settings_now() -> dict[str, Setting]:
     """All settings, by name, as they are now."""
-    return {DECIMALS: Setting(_decimals, _decimals()), ERRORS: _errors()}
+    handled, codecs_now, filters = sys.exc_info()[1], _handlers(), list(_filters())
+    return {
+        DECIMALS: Setting(_decimals, _decimals()),
+        ERRORS: _errors(filters),
+        WARNINGS: Setting(lambda: _filters() == filters, True),
+        HANDLED: Setting(lambda: sys.exc_info()[1], handled),
+        CODECS: Setting(lambda: _handlers() == codecs_now, True),
+    }
 
 
 def setting_for(value: Any) -> str | None:
@@ -60,6 +71,8 @@ def setting_for(value: Any) -> str | None:
     top = origin.partition('.')[0]
     if top in ('decimal', '_decimal', '_pydecimal'):
         return DECIMALS
+    if top in ('warnings', '_warnings', '_py_warnings'):
+        return WARNINGS
     return ERRORS if top == 'numpy' else None
 
 
@@ -70,14 +83,49 @@ def _decimals() -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def _errors() -> Setting:
-    """What NumPy does at a division by zero and the like. (``np.geterr`` would take 8 us at each call.)"""
+def _errors(filters: list[Any]) -> Setting:
+    """What NumPy does at a division by zero and the like. (``np.geterr`` would take 8 us at each call.)
+
+    It may warn, which the filters of warnings make an exception. The text of its numbers depends on its options.
+    """
     umath: Any = getattr(np, '_core', None) or np.core
     variable = getattr(umath.umath, '_extobj_contextvar', None)
     if variable is None:
-        return Setting(lambda: tuple(umath.umath.geterrobj()[:2]), tuple(umath.umath.geterrobj()[:2]))
-    return Setting(functools.partial(_is_still, variable, variable.get()), True)
+        before = tuple(umath.umath.geterrobj()[:2])
+        return Setting(lambda: tuple(umath.umath.geterrobj()[:2]) == before and _filters() == filters, True)
+    found, printing = variable.get(), _printing()
+    printed = printing()
+
+    def same() -> bool:
+        if variable.get() is not found or _filters() != filters:
+            return False
+        now = printing()
+        return now is printed or bool(now == printed)
+
+    return Setting(same, True)
 
 
-def _is_still(variable: Any, value: object) -> bool:
-    return variable.get() is value
+def _printing() -> Callable[[], Any]:
+    """What returns NumPy's options for printing, on which the text of its numbers depends, too."""
+    options: Any = sys.modules.get('numpy._core.printoptions')
+    if options is not None:
+        return options.format_options.get  # type: ignore[no-any-return]
+    printer: Any = sys.modules.get('numpy._core.arrayprint') or sys.modules['numpy.core.arrayprint']
+    return lambda: printer._format_options['legacy']
+
+
+def _filters() -> Any:
+    """The filters of warnings; since Python 3.14 a context may have its own."""
+    get: Any = getattr(warnings, '_get_filters', None)
+    return warnings.filters if get is None else get()
+
+
+def _handlers() -> list[Any]:
+    """What Python's encodings call for what they can't encode: the functions with which it begins may be replaced."""
+    return [codecs.lookup_error(name) for name in _HANDLERS]
+
+
+_HANDLERS = (
+    'strict', 'ignore', 'replace', 'backslashreplace', 'xmlcharrefreplace', 'namereplace', 'surrogateescape',
+    'surrogatepass',
+)  # fmt: skip

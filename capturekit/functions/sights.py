@@ -8,6 +8,8 @@ import threading
 import types
 from typing import Any
 
+import numpy as np
+
 from capturekit.functions.understood import CONSTANT, CONSTANT_NAMES, FAR_KERNELS, KERNELS, PACKAGES, home
 from capturekit.model.class_layout import (
     MISSING,
@@ -24,7 +26,11 @@ from capturekit.model.plain_values import CONTAINERS, plain_key
 
 _SEEN = (*CONTAINERS, str, bytes, int, float, complex, object, types.SimpleNamespace)
 _QUALIFIED = type.__dict__['__qualname__'].__get__
-_HARMLESS = frozenset({'typing', 'abc', 'collections.abc', 'enum', 'builtins', 'typing_extensions', 'contextlib'})
+_HARMLESS = frozenset({'typing', 'abc', 'collections.abc', 'enum', 'builtins', 'typing_extensions'})
+#: Classes of ``contextlib`` without attributes.
+_MANAGERS = frozenset({
+    'AbstractContextManager', 'AbstractAsyncContextManager', 'ContextDecorator', 'AsyncContextDecorator',
+})  # fmt: skip
 
 
 def in_package(cls: type) -> bool:
@@ -49,6 +55,8 @@ def is_in_its_module(cls: type) -> bool:
 def is_visible(value: Any) -> bool:
     """True if the whole state of a value can be read (attributes and contents), or it has none."""
     cls = type(value)
+    if issubclass(cls, np.dtype):
+        return False  # with metadata: the others are plain values
     if issubclass(cls, CONSTANT) or contents_of(value) is not None or issubclass(type(cls), enum.EnumMeta):
         return True
     names = {f'{home(base)}.{name_of(base)}' for base in bases_of(cls)[:1]}
@@ -69,6 +77,7 @@ def is_whole(cls: type) -> bool:
         base is not object
         and made_by_class_statement(base)
         and home(base) not in _HARMLESS
+        and not (home(base) == 'contextlib' and name_of(base) in _MANAGERS)
         and not in_package(base)
         and is_pythons(home(base))
         for base in bases_of(cls)

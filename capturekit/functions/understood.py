@@ -6,6 +6,7 @@ never wrong. The rows are data: the tests go through Python's modules and list t
 
 from __future__ import annotations
 
+import _codecs
 import operator
 import types
 from typing import Any
@@ -29,7 +30,7 @@ OUTSIDE = {
     'numpy': _set(
         'load loadtxt genfromtxt fromfile fromregex memmap geterr geterrcall seterr seterrcall getbufsize setbufsize '
         'get_printoptions set_printoptions array2string array_repr array_str base_repr printoptions save savez savetxt '
-        'open_memmap'
+        'open_memmap may_share_memory shares_memory byte_bounds'
     ),
     'cupy': _set('load loadtxt genfromtxt fromfile get_printoptions set_printoptions'),
 }
@@ -49,6 +50,9 @@ _STATES = _set(
 for _package in ('cupy', 'cupyx', 'cupy_backends'):
     OUTSIDE[_package] = OUTSIDE.get(_package, frozenset()) | _STATES
 
+_ABC = _set('_abc_init _abc_register _abc_instancecheck _abc_subclasscheck get_cache_token')
+#: Without the functions that read or change which encodings and handlers are registered.
+_CODECS = frozenset(name for name in dir(_codecs) if name.endswith(('code', 'code_ex')) or name == 'charmap_build')
 _PATHS = _set('fspath _path_splitroot_ex _path_splitroot _path_normpath')
 
 #: Functions in Python's modules that read only their arguments.
@@ -63,8 +67,8 @@ FUNCTIONS: dict[str, frozenset[str]] = {
     '_thread': _set('allocate_lock RLock'),
     '_functools': _set('reduce cmp_to_key'),
     '_collections': _set('_count_elements'), '_statistics': ALL,
-    '_string': ALL, 'unicodedata': ALL, '_abc': ALL, 'posix': _PATHS, 'nt': _PATHS,
-    'sys': _set('exc_info exception intern getsizeof'), '_typing': ALL, '_tokenize': ALL, '_codecs': ALL,
+    '_string': ALL, 'unicodedata': ALL, '_abc': _ABC, 'posix': _PATHS, 'nt': _PATHS,
+    'sys': _set('exc_info exception intern'), '_typing': ALL, '_tokenize': ALL, '_codecs': _CODECS,
 }  # fmt: skip
 
 #: Those of them that read attributes by names that are passed to them.
@@ -73,11 +77,12 @@ BY_NAME = _set('getattr hasattr setattr delattr vars dir')
 _CONTAINER = (list, tuple, dict, set, frozenset, str, bytes, bytearray, int, float, complex, bool, range, slice)
 #: Methods written in C, by their class: the understood ones, or ALL, and the exceptions from these.
 METHODS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
-    **{f'builtins.{cls.__name__}': (ALL, _set('')) for cls in _CONTAINER},
+    **{f'builtins.{cls.__name__}': (ALL, _set('__sizeof__')) for cls in _CONTAINER},
     'builtins.object': (ALL, _set('')),
     'builtins.type': (_set('mro __call__ __instancecheck__ __subclasscheck__ __new__ __init__ __prepare__'), _set('')),
     'builtins.property': (ALL, _set('')),
     'builtins.generator': (_set('send throw close __next__ __iter__'), _set('')),
+    'builtins.coroutine': (_set('send throw close __await__'), _set('')),
     'builtins.BaseException': (_set('with_traceback add_note __init__ __str__ __repr__'), _set('')),
     'collections.deque': (ALL, _set('')),
     'collections.OrderedDict': (ALL, _set('')),
@@ -85,7 +90,7 @@ METHODS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     'builtins.mappingproxy': (ALL, _set('')),
     're.Pattern': (ALL, _set('')),
     're.Match': (ALL, _set('')),
-    'array.array': (ALL, _set('fromfile tofile')),
+    'array.array': (ALL, _set('fromfile tofile buffer_info')),
     'datetime.date': (ALL, _set('today fromtimestamp')),
     'datetime.datetime': (ALL, _set('now today utcnow fromtimestamp utcfromtimestamp astimezone timestamp')),
     'datetime.timedelta': (ALL, _set('')),
@@ -113,7 +118,9 @@ OPENING = _set(
 MAKERS = (operator.attrgetter, operator.methodcaller)
 FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
 #: What code may read of a function besides the attributes in its dictionary.
-OF_FUNCTIONS = frozenset({*FUNCTION_PARTS, '__name__', '__qualname__'})
+OF_FUNCTIONS = frozenset({
+    *FUNCTION_PARTS, '__name__', '__qualname__', '__doc__', '__module__', '__annotations__', '__type_params__',
+}) & frozenset(dir(types.FunctionType))  # fmt: skip
 
 #: Standard modules whose code is followed, including its calls of C functions. If functions are named, only those.
 FOLLOWED: dict[str, frozenset[str]] = {
@@ -149,14 +156,17 @@ BY_ADDRESS = _set('copy reprlib json.encoder pprint')
 #: Modules whose internals are not affected by the user's code, and are skipped as a whole.
 WHOLE = _set('logging warnings traceback abc _abc _py_abc enum linecache _weakrefset tokenize __future__')
 
+#: Stands for the attribute ``flags`` where code may read any flag of an array, also ``owndata``.
+FLAGS = 'flags as a whole'
 #: Attributes through which code reaches unwatched values, or addresses, which differ at each call.
 OUT_OF_SIGHT = _set(
     '__globals__ __builtins__ __closure__ cell_contents __subclasses__ gi_frame cr_frame ag_frame tb_frame f_back '
-    'f_locals f_globals f_builtins __weakref__ gi_yieldfrom device_ptr __cuda_array_interface__ __dlpack__ toDlpack '
+    'f_locals f_globals f_builtins __weakref__ gi_yieldfrom gi_running gi_suspended cr_running cr_suspended cr_await '
+    'ag_running ag_suspended ag_await device_ptr __cuda_array_interface__ __dlpack__ toDlpack '
     '__array_interface__ ctypes'
 )
 #: The same, unless an object of the user has an attribute of that name: otherwise only arrays have it.
-OF_ARRAYS = _set('ptr owndata base')
+OF_ARRAYS = _set('ptr owndata base metadata') | {FLAGS}
 #: Attributes of CuPy's classes written in C whose values change without the user's code.
 OF_DEVICES = _set('mem_info')
 
@@ -175,7 +185,10 @@ _SLOT = (
     'getnewargs_ex getstate gt hash iadd iand ifloordiv ilshift imatmul imod imul index init init_subclass '
     'instancecheck int invert ior ipow irshift isub iter itruediv ixor le len length_hint lshift lt match_args matmul '
     'missing mod '
-    'mro_entries mul ne neg new next or pos pow prepare radd rand rdivmod reduce reduce_ex repr reversed rfloordiv '
+    'class class_getitem subclasshook fspath abstractmethods array_wrap array_finalize array_prepare array_interface '
+    'array_struct buffer release_buffer sizeof cupy_override_elementwise_kernel cupy_get_ndarray '
+    'cuda_array_interface dlpack dlpack_device mro_entries '
+    'mul ne neg new next or pos pow prepare radd rand rdivmod reduce reduce_ex repr reversed rfloordiv '
     'rlshift rmatmul rmod rmul ror round rpow rrshift rshift rsub rtruediv rxor set set_name setattr setitem setstate '
     'str sub subclasscheck truediv trunc xor array array_ufunc array_function array_priority post_init slots'
 )
@@ -186,15 +199,15 @@ SPECIAL = frozenset(f'__{name}__' for name in _SLOT.split())
 CONSTANT: tuple[Any, ...] = (
     types.FunctionType, types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType,
     types.ClassMethodDescriptorType, types.GetSetDescriptorType, types.MemberDescriptorType, types.ModuleType, type,
-    np.ufunc, np.dtype, types.GenericAlias, types.UnionType, types.CodeType, type(np.dot), property, staticmethod,
+    np.ufunc, types.GenericAlias, types.UnionType, types.CodeType, type(np.dot), property, staticmethod,
     classmethod, types.MethodType, types.TracebackType,
 )  # fmt: skip
 #: The same by module and name, for types that have no name in Python or may be missing.
 CONSTANT_NAMES = _set(
     '_thread.lock _thread.RLock re.Pattern builtins.object _cython_function_or_method cython_function_or_method '
-    'builtins.NotImplementedType datetime.timezone datetime.time datetime.datetime operator.itemgetter _struct.Struct '
+    'builtins.NotImplementedType datetime.timezone datetime.time datetime.datetime _struct.Struct '
     'numpy.finfo numpy.iinfo numpy._ArrayFunctionDispatcher collections._tuplegetter operator.attrgetter '
-    '_collections._tuplegetter operator.methodcaller _abc._abc_data typing.TypeVar typing.ParamSpec uarray._Function'
+    '_collections._tuplegetter _abc._abc_data typing.TypeVar typing.ParamSpec uarray._Function'
 )
 
 #: Instructions that are understood, of Python 3.10 to 3.14. Those of 3.14's template strings are not.

@@ -10,6 +10,7 @@ run began. They are held until the run ends, so that no new object can get the a
 from __future__ import annotations
 
 import abc
+import copyreg
 import decimal
 import enum
 import functools
@@ -25,15 +26,15 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.clock_uses import time_kept
-from capturekit.functions.code_met import CodeMet, read_cell
+from capturekit.functions.code_met import CodeMet
 from capturekit.functions.code_reads import READERS, names_of
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
 from capturekit.functions.holders import never
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
-from capturekit.functions.settings import ROUTINES, routines_now, settings_now
-from capturekit.functions.sights import is_cupys
+from capturekit.functions.settings import CODECS, HANDLED, ROUTINES, WARNINGS, routines_now, settings_now
+from capturekit.functions.sights import in_package, is_cupys
 from capturekit.functions.understood import (
     BY_ADDRESS,
     OF_CALLERS,
@@ -45,6 +46,7 @@ from capturekit.functions.understood import (
     owner_of,
     reads,
 )
+from capturekit.functions.watched_value import itself, read_cell
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among, attributes_of, is_dataclass
 from capturekit.model.kept_values import IsArray, Keeper, contents_of
@@ -151,6 +153,7 @@ class Watch(CodeMet):
                     self._keep_also(function)
                 break
         if type(function) is FunctionType:
+            self._reached.add(id(function))
             self._function(function)
         self._settle()
 
@@ -168,6 +171,7 @@ class Watch(CodeMet):
                 self._environment = finish(self, self._carries is not None and self._carries() and not self._waits)
         finally:
             self._before.__exit__()
+            self._callback = self._keeper.met = None  # they hold this object, and so all that it has met
 
     def _chained(self, frame: FrameType, event: str, argument: Any) -> None:
         self._profile(frame, event, argument)
@@ -209,6 +213,9 @@ class Watch(CodeMet):
         code = frame.f_code
         known = self._codes.get(id(code))
         if known is not None and known[1] and not python_module(code.co_filename):
+            if getattr(function, '__module__', '') == '_warnings':  # a library warns
+                self._depends_on(WARNINGS)
+                self._settle()
             return
         what = (owner_of(function), function.__name__)
         if what[1] in READERS and what[0] == 'builtins':
@@ -217,6 +224,11 @@ class Watch(CodeMet):
             return
         if what[0] == 'time' and self._timed(frame, function):
             return
+        if what == ('_abc', 'get_cache_token'):
+            self._watch_state('the registered subclasses of abstract classes', abc.get_cache_token)
+        if what in _SETTINGS_OF:
+            self._depends_on(_SETTINGS_OF[what])
+            self._settle()
         if what in self._calls or code.co_filename.startswith(_own_folder):
             return
         if not asked_by_user(frame, self._skip):
@@ -280,6 +292,9 @@ class Watch(CodeMet):
             self._package(frame, top, name)
             return
         top = module.partition('.')[0]
+        if top in _SETTINGS_IN:
+            self._depends_on(_SETTINGS_IN[top])
+            self._settle()
         self._waits = self._waits or top in _OF_THREADS
         if (module, name) in self._calls and name != 'seed':
             return
@@ -301,6 +316,7 @@ class Watch(CodeMet):
             self._global(frame.f_globals, 'environ', os.environ, 'os')
             self._settle()
         elif module in ('copy', 'dataclasses', 'copyreg'):
+            self._global(vars(copyreg), 'dispatch_table', copyreg.dispatch_table, 'copyreg')
             self._name((), (), True)
             self._settle()
 
@@ -401,6 +417,9 @@ class Watch(CodeMet):
             cls = type(value)
             if self._is_array(value) and hasattr(cls, 'strides'):
                 self._forms.append((value, (value.shape, value.strides)))
+                if not in_package(cls):  # of a class derived from ndarray
+                    self._class(cls)
+                    self._of_class.append(cls)
             if id(value) in self._own or self._is_array(value):
                 continue
             if plain_key(value) is not None:
@@ -409,7 +428,7 @@ class Watch(CodeMet):
                 continue
             if self._ignore is None or not self._by_value(value):
                 self._at = name
-                self._watch('argument', value, '', value, (name, ''), None, functools.partial(_same, value))
+                self._watch('argument', value, '', value, (name, ''), None, functools.partial(itself, value))
                 if not self._is_array(value):
                     self._meet(value)
                 continue
@@ -451,6 +470,13 @@ class Watch(CodeMet):
             self._meet(value)
 
 
+#: Functions written in C, and the settings that what they do depends on.
+_SETTINGS_OF = {
+    ('sys', 'exc_info'): HANDLED, ('sys', 'exception'): HANDLED, ('builtins.str', 'encode'): CODECS,
+    ('builtins.bytes', 'decode'): CODECS, ('builtins.bytearray', 'decode'): CODECS,
+    ('_warnings', 'warn'): WARNINGS, ('_warnings', 'warn_explicit'): WARNINGS,
+}  # fmt: skip
+_SETTINGS_IN = {'warnings': WARNINGS, '_py_warnings': WARNINGS, 'traceback': HANDLED}
 _ABSTRACT = frozenset({'__instancecheck__', '__subclasscheck__'})
 #: What code may ask modules for that are otherwise skipped as a whole.
 _ASKED_OF_WHOLE = {
@@ -460,7 +486,3 @@ _ASKED_OF_WHOLE = {
     'logging': OF_LOGGERS,
 }
 _PLAIN = (list, tuple, dict, set, frozenset, np.ndarray, slice)
-
-
-def _same(value: Any) -> Any:
-    return value

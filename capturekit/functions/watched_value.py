@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from types import CellType, FunctionType
 from typing import Any
 
 from capturekit.guard import GUARD
@@ -46,13 +47,32 @@ class WatchedValue:
     def where(self, path: str = '') -> str:
         """The value's place in words: ``global cfg["lr"] of train.py``."""
         before, after = self._where
-        return f'{before} {self.key}{path}{after}'.lstrip()
+        return f'{before} {self.key}{path}{after}'.strip()
 
     def read(self) -> Any:
         """The value now."""
         if self._get is not None:
             return self._get()
         return self.mapping.get(self.key, MISSING)
+
+
+def itself(value: Any) -> Any:
+    """The value, where a function that reads it is asked for."""
+    return value
+
+
+def read_cell(cell: CellType) -> Any:
+    """What a variable of a closure holds."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def functions_in(function: FunctionType) -> list[FunctionType]:
+    """The functions that the variables of a function's closure hold."""
+    inside = [read_cell(cell) for cell in function.__closure__ or ()]
+    return [one for one in inside if type(one) is FunctionType]
 
 
 def of_this_thread(local: Any) -> dict[str, Any]:

@@ -12,20 +12,22 @@ from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import handed_on
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
-from capturekit.functions.holders import Holder, a
+from capturekit.functions.holders import Holder
+from capturekit.functions.settings import HANDLED
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.understood import FAR
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.watched_value import WatchedValue, itself
 from capturekit.model.class_layout import (
     MISSING,
     among,
     attributes_of,
-    bases_of,
     dictionary_of_class,
+    form_of_class,
     is_dataclass,
     name_of,
 )
 from capturekit.model.kept_values import contents_of
+from capturekit.model.plain_values import a
 from capturekit.model.value_changes import ValueDifference, difference
 
 
@@ -41,10 +43,13 @@ def finish(watch: CodeMet, carries: bool = False) -> Environment:
     elif watch._failure is not None:
         watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
     _aliases(watch)
+    watch._unwatchable += [text for known, text in watch._ran if known.isdisjoint(watch._reached)]
     watch._unwatchable += [*changes.times_that_count(), *_handed_on(watch)]
+    if watch._everything or '__context__' in watch._attributes:
+        watch._depends_on(HANDLED)
     name = watch._of_arrays()
     if name is not None:
-        watch._unwatchable.append(f'the function asks an array for {name}, which is another at each call')
+        watch._unwatchable.append(f'the function asks an array for {name}, which can not be compared')
     watch._unwatchable = list(dict.fromkeys(watch._unwatchable))
     if written is None and watch._unwatchable:
         written = watch._unwatchable[0]
@@ -61,7 +66,7 @@ def finish(watch: CodeMet, carries: bool = False) -> Environment:
     )
     environment.own = watch._own
     environment.times = frozenset(watch._times)
-    environment.too_much = isinstance(watch._failure, TooLong)
+    environment.too_much = isinstance(watch._failure, TooLong) or watch._weak
     environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()])
     environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
     # If two places hold the same container, a change of it is visible in both.
@@ -80,7 +85,7 @@ def _objects_of(watch: CodeMet) -> tuple[list[tuple[Any, type, Any, Any]], list[
     watched = {id(entry.holder) for entry in watch._entries.values()}
     objects: list[tuple[Any, type, Any, Any]] = []
     missing: list[Any] = [
-        (_itself, mapping, frozenset(names), where) for mapping, names, where in watch._absent.values()
+        (itself, mapping, frozenset(names), where) for mapping, names, where in watch._absent.values()
     ]
     for holder in watch._holders.values():
         if holder.layout.dictionary is not None and holder.missing:
@@ -117,10 +122,8 @@ def _let_go(watch: CodeMet) -> None:
         found.clear()
     watch._holders.clear()
     watch._suspended.clear()
-
-
-def _itself(value: Any) -> Any:
-    return value
+    watch._entries.clear()
+    watch._keeper.memory.clear()
 
 
 def given_back(environment: Environment, result: Any, is_array: Callable[[Any], bool]) -> str | None:
@@ -201,9 +204,9 @@ def _written(watch: CodeMet, changes: StateChanges | None) -> str | None:
     for holder in watch._holders.values():
         if type(holder.value) is not holder.cls:
             return f'the function changes the class of {a(holder.cls)}'
-    for cls, bases in watch._bases.values():
-        if bases_of(cls) is not bases:
-            return f'the function changes the bases of class {name_of(cls)}'
+    for cls, form in watch._bases.values():
+        if form_of_class(cls) != form:
+            return f'the function changes the name or the bases of class {name_of(cls)}'
     for array, form in [*watch._keeper.arrays_and_forms(), *watch._forms]:
         if (array.shape, array.strides) != form:
             return f'the function makes the shape of an array {array.shape} that was {form[0]}'

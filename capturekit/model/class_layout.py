@@ -14,6 +14,7 @@ _HEAP, _NO_INSTANCES = 1 << 9, 1 << 7
 _CLASS_DICT = type.__dict__['__dict__'].__get__
 _CLASS_MRO = type.__dict__['__mro__'].__get__
 _CLASS_NAME = type.__dict__['__name__'].__get__
+_CLASS_QUALNAME = type.__dict__['__qualname__'].__get__
 _CLASS_FLAGS, _CLASS_SIZE, _DICT_AT, _WEAK_AT = (
     type.__dict__[name].__get__ for name in ('__flags__', '__basicsize__', '__dictoffset__', '__weakrefoffset__')
 )
@@ -44,6 +45,11 @@ def name_of(cls: type) -> str:
     """``cls.__name__``, whatever its metaclass says."""
     name: str = _CLASS_NAME(cls)
     return name
+
+
+def form_of_class(cls: type) -> tuple[Any, ...]:
+    """The bases and the names of a class, which are not in its dictionary."""
+    return (bases_of(cls), name_of(cls), _CLASS_QUALNAME(cls))
 
 
 def made_by_class_statement(cls: type) -> bool:

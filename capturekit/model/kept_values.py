@@ -8,6 +8,7 @@ import decimal
 import enum
 import functools
 import gc
+import operator
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capturekit.model.class_layout import among, attributes_of
-from capturekit.model.plain_values import BUILT_IN, BY_IDENTITY, Held, by_identity, member_key, plain_key
+from capturekit.model.plain_values import BUILT_IN, BY_IDENTITY, Held, by_identity, exact, member_key, plain_key
 
 IsArray = Callable[[Any], bool]
 
@@ -51,7 +52,7 @@ class Keeper:
     Arguments:
         is_array: returns True for arrays, which are kept by identity.
         whole: returns True for objects whose attributes are kept with them; None: there are none.
-        met: is called with every value that is kept by identity and is not an array.
+        met: is called with every value that is kept by identity.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Keeper:
             self.arrays[id(value)] = value
             if hasattr(type(value), 'strides'):
                 self.forms.setdefault(id(value), (value.shape, value.strides))
+            self._meet(value)
             return Kept('same', value)
         known = self.memory.get(id(value))
         if known is not None:
@@ -172,14 +174,16 @@ def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
     if issubclass(cls, np.ndarray):
         whole = np.asarray(value) if cls is np.ndarray else np.ndarray.view(value, np.ndarray)
         attributes = {} if cls is np.ndarray else attributes_of(value)
+        kind = exact(whole.dtype)
+        more = [*attributes.values()] if kind is not None else [*attributes.values(), whole.dtype]
         if whole.dtype.hasobject:
             items = whole.ravel().tolist()
-            return 'items', [], [*items, *attributes.values()], (whole.dtype, whole.shape)
+            return 'items', [], [*items, *more], (whole.dtype, whole.shape, kind)
         return (
             'items',
             [],
-            list(attributes.values()),
-            (whole.dtype, whole.shape, whole.tobytes(), whole.strides, whole.flags.writeable),
+            more,
+            (whole.dtype, whole.shape, whole.tobytes(), whole.strides, _flags(whole), kind),
         )
     if cls is bytearray:
         return 'items', [], [], bytes(value)
@@ -208,14 +212,25 @@ def _contents_behind(value: Any) -> tuple[str, list[Any], list[Any], Any] | None
     cls = type(value)
     if cls is functools._lru_cache_wrapper:
         return 'items', [], _answers_of(value), None
+    if cls is operator.itemgetter or cls is operator.methodcaller:
+        return 'items', [], list(value.__reduce__()), None  # they hold what they were given, which may be a list
     if among(cls, VIEWS):
         return 'items', [], gc.get_referents(value)[:1], None
     if cls is np.void and not value.dtype.hasobject:
-        return 'items', [], [], (value.dtype, value.tobytes())
+        kind = exact(value.dtype)
+        return 'items', [], [] if kind is not None else [value.dtype], (value.dtype, value.tobytes(), kind)
+    if cls is np.ufunc and gc.is_tracked(value):  # np.frompyfunc makes such ones: they hold a function of Python
+        return 'items', [], gc.get_referents(value)[:1], by_identity(value)
     if cls is memoryview:
         with contextlib.suppress(ValueError, NotImplementedError):  # it is released
-            return 'items', [], [], (value.format, value.shape, value.tobytes())
+            kind = value.format, value.shape, value.strides, value.readonly
+            return 'items', [], [value.obj], (*kind, value.tobytes())
     return None
+
+
+def _flags(array: Any) -> tuple[bool, bool]:
+    flags = array.flags
+    return flags.writeable, flags.aligned
 
 
 def _answers_of(cached: Any) -> list[Any]:

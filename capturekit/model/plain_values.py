@@ -7,6 +7,7 @@ import datetime
 import decimal
 import enum
 import fractions
+import math
 import pathlib
 import re
 import types
@@ -22,7 +23,7 @@ from capturekit.model.class_layout import among, attributes_of, name_of
 BY_EQUALITY = frozenset({type(None), bool, int, str, bytes, type(...), type(NotImplemented)})
 #: Immutable types whose text is the whole value.
 _BY_TEXT = frozenset({
-    complex, datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
+    datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
     pathlib.PurePosixPath, pathlib.PureWindowsPath, type(pathlib.Path()),
 })  # fmt: skip
 BY_IDENTITY = (
@@ -41,22 +42,25 @@ attribute_text = '.{}'.format
 def plain_key(value: object) -> Hashable | None:
     """A key of an immutable value, made of its value and type; None for other values.
 
-    Equal for nan and nan; different for 1, 1.0 and True, and for 0.0 and -0.0.
+    Equal for nan and nan; different for 1, 1.0 and True, for 0.0 and -0.0, and for nan and -nan.
     """
     cls = type(value)
+    one: Any = value
     if type(cls) is not type:
         if issubclass(cls, np.dtype):
-            return (np.dtype, value)
+            found = exact(one)
+            return None if found is None else (np.dtype, value, found)
         return (enum.Enum, id(value)) if issubclass(type(cls), enum.EnumMeta) else None
     if cls in BY_EQUALITY:
         return (cls, value)
     if cls is float:
-        return (float, value) if value and value == value else (float, repr(value))
+        return (float, value) if value and value == value else (float, text_of_float(one))
+    if cls is complex:
+        return (complex, plain_key(one.real), plain_key(one.imag))
     if cls in _BY_TEXT or cls is range:
         return (cls, repr(value))
     if cls is slice:
-        parts: Any = value
-        keys = (plain_key(parts.start), plain_key(parts.stop), plain_key(parts.step))
+        keys = (plain_key(one.start), plain_key(one.stop), plain_key(one.step))
         return None if None in keys else (slice, *keys)
     return _scalar_key(value) if issubclass(cls, np.generic) and cls is not np.void else None
 
@@ -66,11 +70,24 @@ def _scalar_key(value: Any) -> Hashable | None:
     if cls.__module__ != 'numpy' or value.dtype.hasobject:
         return None
     if issubclass(cls, (np.longdouble, np.clongdouble)):
-        return (cls, repr(value))  # its bytes include padding
-    text: bytes = value.tobytes()
-    if issubclass(cls, (np.floating, np.complexfloating)) and value != value:
-        text = str(value).encode()  # all nans count as equal, although their bytes differ
-    return (cls, value.dtype, text)
+        signs = bool(np.signbit(value.real)), bool(np.signbit(value.imag))  # which a nan has without showing it
+        return (cls, repr(value), signs)  # its bytes include padding
+    return (cls, value.dtype, value.tobytes())
+
+
+def text_of_float(value: float) -> str:
+    """The text of a number, of which ``float`` makes it again: nan has its sign."""
+    return '-nan' if value != value and math.copysign(1, value) < 0 else repr(value)
+
+
+def exact(dtype: np.dtype[Any]) -> Hashable:
+    """What two dtypes that are equal may still differ in; None if it can't be compared, as ``metadata``."""
+    if dtype.isbuiltin == 1:
+        return dtype.char
+    inside: list[np.dtype[Any]] = [] if dtype.subdtype is None else [dtype.base]
+    inside += [dtype.fields[name][0] for name in dtype.names or () if dtype.fields is not None]
+    found = [exact(part) for part in inside]
+    return None if dtype.metadata is not None or None in found else (dtype.char, dtype.isalignedstruct, *found)
 
 
 class Held:
@@ -143,6 +160,11 @@ def index_text(key: object) -> str:
     if type(key) is str:
         return '["' + key + '"]'
     return f'[{show(key)}]'
+
+
+def a(cls: type) -> str:
+    """``an O object``."""
+    return with_article(f'{name_of(cls)} object')
 
 
 def with_article(noun: str) -> str:

@@ -15,7 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.model.class_layout import MISSING, among, layout_of, name_of, solid_base
+from capturekit.model.class_layout import (
+    MISSING,
+    among,
+    bases_of,
+    dictionary_of_class,
+    layout_of,
+    name_of,
+    solid_base,
+)
 from capturekit.model.kept_values import DEFAULT_FACTORY, IsArray, items_of_dict
 from capturekit.model.plain_values import (
     BY_EQUALITY,
@@ -26,8 +34,10 @@ from capturekit.model.plain_values import (
     HeldSet,
     attribute_text,
     by_identity,
+    exact,
     index_text,
     plain_key,
+    text_of_float,
     with_article,
 )
 
@@ -88,7 +98,7 @@ def _take_plain_tuple_apart(value: tuple[Any, ...], is_array: IsArray) -> tuple[
         if type(cls) is type and cls in BY_EQUALITY:
             nodes.append((cls, item))
         elif cls is float:
-            nodes.append((float, item) if item and item == item else (float, repr(item)))
+            nodes.append((float, item) if item and item == item else (float, text_of_float(item)))
         elif is_array(item):
             number = known.setdefault(id(item), len(known))
             if number == len(leaves):
@@ -205,7 +215,14 @@ class _Taking:
             if value.dtype != object:
                 raise _Indescribable('is a structured numpy array with objects in it')
             return (_ARRAY, value.shape, *self._nodes('.flat[{}]'.format, enumerate(value.ravel().tolist())))
-        return HeldArray((value.dtype, value.shape, value.strides, value.tobytes()), value.copy(order='K'))
+        kind, flags = exact(value.dtype), value.flags
+        if kind is None:
+            raise _Indescribable('is a numpy array whose dtype has metadata')
+        if not flags.aligned:
+            raise _Indescribable('is a numpy array that is not aligned')
+        copy = value.copy(order='K')
+        copy.flags.writeable = flags.writeable
+        return HeldArray((value.dtype, kind, value.shape, value.strides, flags.writeable, value.tobytes()), copy)
 
     def _instance(self, value: Any, cls: type) -> Any:
         solid = solid_base(cls)
@@ -219,6 +236,10 @@ class _Taking:
             return Held((id(cls), plain_key(_payload(value, solid))), value)
         else:
             raise _Indescribable(f'is {with_article(name_of(cls))}')
+        if any('__del__' in dictionary_of_class(base) for base in bases_of(cls)):
+            raise _Indescribable(
+                f'is {with_article(name_of(cls))} with a method __del__, which would run for copies, too'
+            )
         slots = [(name, layout.read_slot(value, name)) for name in layout.slots if solid is object]
         slots = [(name, item) for name, item in slots if item is not MISSING]
         names = tuple(attributes), tuple([name for name, _ in slots])
@@ -256,7 +277,9 @@ def put_together(form: Form, leaves: Sequence[Any]) -> Any:
     if cls is Held:
         return node.value
     if cls is HeldArray:
-        return node.value.copy(order='K')
+        copy = node.value.copy(order='K')
+        copy.flags.writeable = node.value.flags.writeable
+        return copy
     head = node[0]
     if head in BY_EQUALITY:
         return node[1]

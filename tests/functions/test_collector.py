@@ -195,8 +195,6 @@ def test_a_frozen_function_is_not_known() -> None:
         run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=here, check=False)
         assert run.returncode == 0, run.stderr
         said[how] = run.stdout
-    assert (
-        'eager' in said['frozen']
-        and 'runs replaced, whose function object is not found after gc.freeze()' in said['frozen']
-    )
-    assert 'recorded' in said['free']
+    assert said['frozen'].startswith('eager') and said['free'].startswith('eager')
+    assert 'runs replaced, whose function object is not found after gc.freeze()' in said['frozen']
+    assert 'runs replaced, which is reached in a way that is not followed' in said['free']

@@ -335,9 +335,9 @@ def test_a_closure_that_nothing_names_is_found() -> None:
         return step, set_rate
 
     step, set_rate = make()
-    found = clean(lambda function: function(), step)
+    found = watch(lambda function: function(), step, arguments=((step,), {}))
     set_rate(0.2)
-    assert 'variable rate' in str(found.changed())
+    assert found.written() is None and 'variable rate' in str(found.changed())
 
 
 def test_defaults() -> None:
