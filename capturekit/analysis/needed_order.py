@@ -60,7 +60,7 @@ class _Needs:
         #: By the key of an access, those that it covers: they count again for nodes that do not come after it.
         self._under: dict[int, list[tuple[int, int, Access]]] = {}
         #: The nodes of unknown memory that a node comes after, without those behind others.
-        self._fences: dict[int, frozenset[int]] = {}
+        self._stream_order: dict[int, frozenset[int]] = {}
         #: In a row, the nodes that no other needs yet.
         self._ends: set[int] = set()
         self._above: dict[int, int] = {}
@@ -98,9 +98,9 @@ class _Needs:
 
     def _fences_of(self, node: int) -> frozenset[int]:
         before = self._order.before_each[node]
-        parts = [frozenset((a,)) if self._touched[a] is None else self._fences[a] for a in before]
+        parts = [frozenset((a,)) if self._touched[a] is None else self._stream_order[a] for a in before]
         found = parts[0] if len(parts) == 1 else frozenset().union(*parts)
-        self._fences[node] = found
+        self._stream_order[node] = found
         return found
 
     def _everything_before(self, node: int) -> set[int]:

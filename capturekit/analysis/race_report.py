@@ -11,7 +11,7 @@ from capturekit.analysis.node_view import Look
 from capturekit.analysis.observed_writes import Observation, why_not
 from capturekit.analysis.races import DOES, MemoryBlocks, Observed, Race, Races, Search
 from capturekit.driver.cuda import Platform, current
-from capturekit.guard import GUARD, Live
+from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.declared import by_node
 from capturekit.launch.outside_arrays import names_of
 from capturekit.launch.plan import Part
@@ -69,7 +69,7 @@ def races_of(graph: Any, parts: list[Part], look: Look, observe: bool, frame: Fr
     return report
 
 
-def refusal(live: Live, made: Any, frame: FrameType | None) -> errors.RaceError | None:
+def refusal(live: OpenCapture, made: Any, frame: FrameType | None) -> errors.RaceError | None:
     """The error for a capture that has ended well and whose graph has races; possible races become notes."""
     platform, spans = live.platform, [] if live.trace is None else live.trace.spans
     # parts and bodies are separate captures

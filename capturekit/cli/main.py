@@ -256,7 +256,7 @@ def _kept(save: str | None, report: str | None) -> Iterator[None]:
     if save is None and report is None:
         yield
         return
-    from capturekit.guard import HEARD
+    from capturekit.guard import LISTENERS
     from capturekit.render import to_html
 
     found: list[Recording] = []
@@ -271,11 +271,11 @@ def _kept(save: str | None, report: str | None) -> Iterator[None]:
             recording.save(path)
             _say(f'{recording.outcome} recording of {counted(recording.node_count, "node")} written to {path}')
 
-    HEARD.append(hear)
+    LISTENERS.append(hear)
     try:
         yield
     finally:
-        HEARD.remove(hear)
+        LISTENERS.remove(hear)
         if report is not None and found:
             shown = next((one for one in found if one.outcome != 'good'), found[-1])
             with open(report, 'w', encoding='utf-8') as f:

@@ -64,9 +64,9 @@ class _Callback:
 
 
 class _Thread(threading.local):
-    """``deaf`` while the source itself asks CUDA in this thread."""
+    """``asking`` while the source itself asks CUDA in this thread."""
 
-    deaf = False
+    asking = False
 
 
 class CuptiCalls:
@@ -136,29 +136,29 @@ class CuptiCalls:
         return callers(files())
 
     def _ask(self, name: str, *args: Any) -> int:
-        thread, was = self._thread, self._thread.deaf
-        thread.deaf = True
+        thread, was = self._thread, self._thread.asking
+        thread.asking = True
         try:
             return int(getattr(self._driver, name)(*args))
         finally:
-            thread.deaf = was
+            thread.asking = was
 
     # -- called by CUPTI ----------------------------------------------------------------------------------------------
 
     def _called(self, _user: Any, domain: int, number: int, data: int) -> None:
         """Hear of a call. CUPTI must see no exception: an interrupt is raised again when the callback is over."""
         listener, one = self._listener, self._callbacks.get((domain, number))
-        if listener is None or one is None or self._thread.deaf:
+        if listener is None or one is None or self._thread.asking:
             return
         try:
-            self._heed(listener, one, domain, data)
+            self._dispatch(listener, one, domain, data)
         except KeyboardInterrupt:
             threading.Timer(_SOON, _thread.interrupt_main).start()
         except BaseException as failure:
             self._listener = None
             listener.failed(failure)
 
-    def _heed(self, listener: Listener, one: _Callback, domain: int, data: int) -> None:
+    def _dispatch(self, listener: Listener, one: _Callback, domain: int, data: int) -> None:
         leaving = _u32(data).value
         if domain == _RUNTIME:
             if leaving:

@@ -20,9 +20,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from capturekit.functions.beside import Beside
 from capturekit.functions.binding import lazy
 from capturekit.functions.call_turns import TURNS
+from capturekit.functions.checked_launch import Beside
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import LONGEST
 from capturekit.functions.given_call import Given
@@ -136,8 +136,8 @@ class Answering:
         for variant in [v for v in kind.variants if v.graph is not None and v.graph.closed]:
             kind.variants.remove(variant)  # the user's code has closed its graph
             variant.close()
-        for fences in {v.fences for v in kind.variants if v.fences is not None}:
-            fences.wait()
+        for stream_order in {v.stream_order for v in kind.variants if v.stream_order is not None}:
+            stream_order.wait()
 
     def _chosen(self, given: Given) -> tuple[str, Variant | None]:
         """The state of a call, by the variant that fits it."""

@@ -17,6 +17,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overl
 
 from capturekit.driver.cuda import Platform, current
 from capturekit.functions.answering import BUSY, Answering
+from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.binding import AsFunction, function_of
 from capturekit.functions.explanation import Newness, explanation
 from capturekit.functions.given_call import Given
@@ -24,7 +25,6 @@ from capturekit.functions.kinds import Kind, all_are, apart, shared
 from capturekit.functions.number_arguments import CallNumbers, NumberArguments, Unfit, room
 from capturekit.functions.options import Options, options_of
 from capturekit.functions.pending import Call
-from capturekit.functions.places import are_whole
 from capturekit.functions.recordable import is_more
 from capturekit.functions.variant import Variant, opaque
 from capturekit.guard import GUARD

@@ -129,12 +129,12 @@ class Environment:
 
     def _another(self) -> str | None:
         """The first of CuPy's own names that has changed; the guard's wrappers count as what they replace."""
-        behind = GUARD.installation.behind
+        original_of = GUARD.installation.original_of
         for values, names, before, whole in self._inner:
             now = {
                 name: found
                 for name in (list(values) if whole else names)
-                if (found := behind(values.get(name))) is not None
+                if (found := original_of(values.get(name))) is not None
             }
             then = dict(zip(names, before))
             for name in (*names, *now):

@@ -140,6 +140,6 @@ def _of(variant: Variant) -> list[str]:
     lines += [f'called by the host at each launch: {seam}' for seam in variant.seams]
     if variant.relaned is not None:
         lines.append(f'order of the nodes: {variant.relaned.in_short}')
-    if variant.fences is not None:
-        lines.append(variant.fences.words())
+    if variant.stream_order is not None:
+        lines.append(variant.stream_order.words())
     return lines

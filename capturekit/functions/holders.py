@@ -20,8 +20,7 @@ from capturekit.functions.binding import AsFunction
 from capturekit.functions.follow_time import FollowTime
 from capturekit.functions.handed_on import reads_unknown
 from capturekit.functions.hidden_state import FILES, IN_MEMORY, held_by, is_in_state, random_types, state_of, value_in
-from capturekit.functions.settings import Setting, setting_for
-from capturekit.functions.sights import (
+from capturekit.functions.readable_state import (
     in_package,
     is_cupys,
     is_in_its_module,
@@ -32,6 +31,7 @@ from capturekit.functions.sights import (
     logger_state,
     reaches_far,
 )
+from capturekit.functions.settings import Setting, setting_for
 from capturekit.functions.understood import (
     MAKERS,
     METHODS_BY_NAME,
@@ -41,7 +41,7 @@ from capturekit.functions.understood import (
     OPENING,
     OUT_OF_SIGHT,
     SPECIAL,
-    home,
+    module_of,
     owner_of,
 )
 from capturekit.functions.watched_value import (
@@ -387,7 +387,7 @@ class Holders:
         if holder.kind == 'module' and not holder.owned:
             if among(type(value), FILES) and not (name == 'stdin' and among(type(value), IN_MEMORY)):
                 return
-            value = GUARD.installation.behind(value)
+            value = GUARD.installation.original_of(value)
         where = ('attribute', self._of(holder))
         member = holder.layout.slots.get(name)
         if name not in holder.start and member is not None:
@@ -410,7 +410,8 @@ class Holders:
         base: Any = tuple if issubclass(cls, tuple) else list if issubclass(cls, list) else None
         parts = [value] if base is None else itertools.islice(base.__iter__(value), _PARTS)
         return any(
-            issubclass(type(part), np.ndarray) or self._is_array(part) or is_cupys(home(type(part))) for part in parts
+            issubclass(type(part), np.ndarray) or self._is_array(part) or is_cupys(module_of(type(part)))
+            for part in parts
         )
 
     def _of(self, holder: Holder) -> str:
@@ -452,7 +453,7 @@ class Holders:
             members = dictionary_of_class(cls)
             known = self._inner.setdefault(id(cls), (members, {}))[1]
             for name in names:
-                value = GUARD.installation.behind(members.get(name))
+                value = GUARD.installation.original_of(members.get(name))
                 known.setdefault(name, None if value is MISSING else value)
 
     # Who owns a module or class
@@ -468,7 +469,7 @@ class Holders:
     def _is_foreign_class(self, cls: type) -> bool:
         if not made_by_class_statement(cls):
             return True
-        return self._foreign_name(home(cls), None) and (in_package(cls) or is_in_its_module(cls))
+        return self._foreign_name(module_of(cls), None) and (in_package(cls) or is_in_its_module(cls))
 
     def _of_arrays(self) -> str | None:
         """The name of an attribute that only arrays have and that gives their address; or None."""

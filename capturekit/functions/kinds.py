@@ -112,9 +112,9 @@ def fitting_now(kind: Kind, stream: int) -> list[Variant]:
 
 def fits_here(kind: Kind, variant: Variant, stream: int) -> bool:
     """Whether a variant is for calls on the stream that is current."""
-    if variant.fences is not None:
-        return variant.fences.fits()
-    fenced = any(other.fences is not None for other in kind.variants)
+    if variant.stream_order is not None:
+        return variant.stream_order.fits()
+    fenced = any(other.stream_order is not None for other in kind.variants)
     return not (fenced and variant.state == 'rehearsed' and variant.rehearsed_on != stream)
 
 

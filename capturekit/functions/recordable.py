@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.guard import GUARD, Live
+from capturekit.guard import GUARD, OpenCapture
 from capturekit.guard.effects import root_of
 from capturekit.launch.outside_arrays import arrays_at, words_of
 from capturekit.model import errors
@@ -113,7 +113,7 @@ def must_be_same(then: Any, result: Any, cupy: Any) -> None:
         )
 
 
-def must_not_refuse(live: Live, made: int) -> None:
+def must_not_refuse(live: OpenCapture, made: int) -> None:
     """Raise if the function has caught a refusal, because it then did something else than it does eagerly."""
     if errors.MADE.count == made:
         return
@@ -127,7 +127,7 @@ def must_not_refuse(live: Live, made: int) -> None:
     )
 
 
-def must_reach_known_arrays(live: Live, known: list[Any]) -> None:
+def must_reach_known_arrays(live: OpenCapture, known: list[Any]) -> None:
     """Raise if a launch that a check may stop half way changes arrays that can't be put back then."""
     plan, memory, device = live.parts.plan, live.memory, live.platform.device
     if plan is None or memory is None or (plan.checks is None and not plan.seams):
@@ -143,11 +143,11 @@ def must_reach_known_arrays(live: Live, known: list[Any]) -> None:
         )
 
 
-def must_leave_nothing(live: Live) -> None:
+def must_leave_nothing(live: OpenCapture) -> None:
     """Raise if the function leaves another stream or device current, or keeps a stream or event that it made."""
     caller, cupy = live.caller, live.platform.cupy
     assert caller is not None
-    if cupy.cuda.get_current_stream().ptr != live.origin.ptr or GUARD.state.current_device() != live.home:
+    if cupy.cuda.get_current_stream().ptr != live.origin.ptr or GUARD.state.current_device() != live.origin_device:
         raise errors.UnsupportedCallError(
             'The function makes another stream or device current, and leaves it so',
             rule=f'{_LEFT}.',

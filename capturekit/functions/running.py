@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from capturekit.functions.argument_slots import RING, from_low
-from capturekit.functions.places import has_strides_of_a_new_array
+from capturekit.functions.array_blocks import has_strides_of_a_new_array
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD
 from capturekit.model import errors
@@ -44,8 +44,8 @@ def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], An
     launches = [plan.launches if plan is not None else 0]
     quick = _quick(recorder, graph, offsets, launches)
     given = _given(recorder, graph, offsets, launches)
-    allocate, answer, fences, aims, rebind = (
-        recorder._allocate, recorder._answer, variant.fences, recorder.aims, graph._rebind,
+    allocate, answer, stream_order, aims, rebind = (
+        recorder._allocate, recorder._answer, variant.stream_order, recorder.aims, graph._rebind,
     )  # fmt: skip
 
     def aimed(leaves: Sequence[Any]) -> None:
@@ -57,20 +57,20 @@ def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], An
     def run(leaves: Sequence[Any], wait: bool) -> Any:
         if aims:
             aimed(leaves)
-        if plan is None and fences is None:
+        if plan is None and stream_order is None:
             return quick(leaves, [leaf.data.ptr for leaf in leaves])
         blocks = allocate()
-        if fences is None:
+        if stream_order is None:
             given(leaves, blocks, wait)
         else:
-            fences.around(lambda: given(leaves, blocks, wait))
+            stream_order.around(lambda: given(leaves, blocks, wait))
         return answer(leaves, blocks)
 
     graph.launch = _by_calls_alone
     if (
         plan is None
         and not aims
-        and fences is None
+        and stream_order is None
         and variant.carried is None
         and all(p.size for p in recorder.places)
     ):
@@ -87,7 +87,7 @@ def _quick(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
     current = recorder.platform.cupy.cuda.get_current_stream
     allocate, answer = recorder._allocate, recorder._answer
     simple = None
-    if not variant.fences:
+    if not variant.stream_order:
         simple = _simple(recorder.platform.cupy, recorder.results, recorder.blocks, recorder.form)
 
     def quick(leaves: Sequence[Any], pointers: Sequence[int]) -> Any:

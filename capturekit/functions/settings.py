@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capturekit.functions.understood import home
+from capturekit.functions.understood import module_of
 
 DECIMALS, ERRORS = 'the context of decimal numbers', "NumPy's handling of errors"
 WARNINGS, HANDLED = 'the filters of warnings', 'the exception that the caller handles'
@@ -67,7 +67,7 @@ def setting_for(value: Any) -> str | None:
     elif cls is BuiltinFunctionType:
         origin = str(value.__module__)
     else:
-        origin = home(value) if cls is type else home(cls)
+        origin = module_of(value) if cls is type else module_of(cls)
     top = origin.partition('.')[0]
     if top in ('decimal', '_decimal', '_pydecimal'):
         return DECIMALS

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import clear_of
-from capturekit.functions.places import are_whole
 from capturekit.functions.variant import Variant
 from capturekit.launch.graph_memory import extent
 

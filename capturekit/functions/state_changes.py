@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from capturekit.functions.carried_state import CarriedPlace, CarriedState, Counter, GrowingList, StoredPlace
 from capturekit.functions.clock_uses import only_in_readings, only_keeps, reckoned_from
-from capturekit.functions.code_met import CodeMet
+from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
@@ -69,7 +69,7 @@ class _Change(NamedTuple):
 class StateChanges:
     """The changes of one run, collected value by value; ``carried`` returns those that launches make again."""
 
-    def __init__(self, watch: CodeMet) -> None:
+    def __init__(self, watch: CodeWatch) -> None:
         self._watch = watch
         self._array = watch._array
         self._found: dict[tuple[int, Any], tuple[CarriedPlace, _Change]] = {}

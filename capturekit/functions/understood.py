@@ -247,7 +247,7 @@ INSTRUCTIONS = _set(
 _MODULE_OF: Any = type.__dict__['__module__'].__get__
 
 
-def home(cls: type) -> str:
+def module_of(cls: type) -> str:
     """The name of the module that a class says it is of."""
     module = dictionary_of_class(cls).get('__module__')
     if type(module) is not str:
@@ -265,8 +265,8 @@ def owner_of(function: Any) -> str:
     for base in bases_of(cls):
         inside = dictionary_of_class(base)
         if name in inside and type(inside[name]) is not types.FunctionType:  # such a one calls it through super()
-            return f'{home(base)}.{name_of(base)}'
-    return f'{home(cls)}.{name_of(cls)}'
+            return f'{module_of(base)}.{name_of(base)}'
+    return f'{module_of(cls)}.{name_of(cls)}'
 
 
 def reads(function: Any) -> str | None:

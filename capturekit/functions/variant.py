@@ -12,11 +12,11 @@ import numpy as np
 
 from capturekit.analysis.fused import Fused
 from capturekit.analysis.relaned import Relaned
+from capturekit.functions.array_blocks import whole_extent
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.environment import Environment
-from capturekit.functions.fences import Fences
 from capturekit.functions.number_arguments import NumberSlots
-from capturekit.functions.places import whole_extent
+from capturekit.functions.stream_order import StreamOrder
 from capturekit.graph.executable import Graph
 from capturekit.launch.graph_memory import extent
 from capturekit.launch.plan import Backup, Feed, Plan, Seam
@@ -76,7 +76,7 @@ class Variant:
         #: The stream that was current at the rehearsal.
         self.rehearsed_on = 0
         #: How launches are ordered with the caller's streams; None if they need no order.
-        self.fences: Fences | None = None
+        self.stream_order: StreamOrder | None = None
         #: The number arguments that the graph reads; and how many launches are still to be compared because of them.
         self.slots: NumberSlots | None = None
         self.untried = 0
@@ -115,8 +115,8 @@ class Variant:
         """Put back what the last launch wrote outside of its own memory before a check stopped it."""
         if self.plan is not None:
             self.plan.put_back(self.backups, None if error is None else error.index)
-            if self.fences is not None:
-                self.fences.close()
+            if self.stream_order is not None:
+                self.stream_order.close()
 
     def drawn(self) -> list[Feed]:
         """The numbers that generators on the host drew for the last launch."""

@@ -8,10 +8,9 @@ from typing import Any
 
 from capturekit.driver.cuda import Platform
 from capturekit.functions.argument_slots import Ports, from_low
-from capturekit.functions.fences import Fences
+from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.number_arguments import NumberSlots, names_of_positions
 from capturekit.functions.options import Options
-from capturekit.functions.places import block_like, places_of, same_array, spans
 from capturekit.functions.recordable import (
     found_again,
     host_arrays,
@@ -22,9 +21,10 @@ from capturekit.functions.recordable import (
     only_arrays,
 )
 from capturekit.functions.running import Result, runner_of
+from capturekit.functions.stream_order import StreamOrder
 from capturekit.functions.variant import Variant, opaque
 from capturekit.graph.executable import Graph
-from capturekit.guard import GUARD, Live
+from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.caller import Caller
 from capturekit.launch.graph_memory import extent
 from capturekit.launch.plan import Feed, Seam
@@ -91,7 +91,7 @@ class VariantRecorder:
         late = 0 if self.relanes else None
         capture = Capture(None, False, Mode.RELAXED, self.options.pool, rehearsal, reuse_late=late)
         capture._gates, capture._seams_on = self.gates, stream if pieces else None
-        live: Live | None = None
+        live: OpenCapture | None = None
         self._wait_for_others()
         try:
             with capture:
@@ -160,7 +160,7 @@ class VariantRecorder:
         self.slots = NumberSlots(self.platform.cupy, self.places[-1], self.fn, names, numbers.values)
         return given.arguments(self.places, self.slots.numbers)  # type: ignore[no-any-return]
 
-    def _must_be_whole(self, live: Live, graph: Graph) -> None:
+    def _must_be_whole(self, live: OpenCapture, graph: Graph) -> None:
         environment = self.variant.environment
         try:
             must_reach_known_arrays(live, environment.arrays() if environment is not None else [])
@@ -168,7 +168,7 @@ class VariantRecorder:
             graph.close()
             raise
 
-    def _open(self, live: Live, leaves: Sequence[Any]) -> None:
+    def _open(self, live: OpenCapture, leaves: Sequence[Any]) -> None:
         memory = live.memory
         assert memory is not None
         with GUARD.inside():
@@ -211,7 +211,7 @@ class VariantRecorder:
         addresses = [leaf.data.ptr - from_low(leaf) for leaf in leaves]
         self.ports.writer(len(addresses) + len(blocks))(launch, *addresses, *blocks)
 
-    def _close(self, live: Live, result: Any) -> None:
+    def _close(self, live: OpenCapture, result: Any) -> None:
         """Join what is open, and store the results."""
         memory = live.memory
         cupy = self.platform.cupy
@@ -240,7 +240,7 @@ class VariantRecorder:
         self._store(live, fresh)
         memory.keep([self.blocks, arrays])
 
-    def _store(self, live: Live, fresh: list[tuple[int, Any]]) -> None:
+    def _store(self, live: OpenCapture, fresh: list[tuple[int, Any]]) -> None:
         """Record that arguments are stored where they were changed, and results into new arrays."""
         cupy = self.platform.cupy
         assert self.ports is not None
@@ -288,18 +288,18 @@ class VariantRecorder:
             return Result('kept', array=array)
         return Result('new')
 
-    def _first_call(self, graph: Graph, live: Live, leaves: Sequence[Any], stream: Any) -> Any:
+    def _first_call(self, graph: Graph, live: OpenCapture, leaves: Sequence[Any], stream: Any) -> Any:
         """Finish the variant, and the call with which it was recorded."""
         variant = self.variant
         variant.graph, variant.backups = graph, live.host_calls.backups
         variant.slots, variant.untried = self.slots, _TRIED if self.slots is not None else 0
         assert self.caller is not None
-        if Fences.needed(self.caller):
-            variant.fences = Fences(self.platform, self.caller)
+        if StreamOrder.needed(self.caller):
+            variant.stream_order = StreamOrder(self.platform, self.caller)
         variant.state = 'pieces' if variant.seams else 'recorded'
         variant.run, variant.aims = runner_of(self, graph), sorted(self.aims)
-        if variant.fences is not None:
-            variant.fences.wait()
+        if variant.stream_order is not None:
+            variant.stream_order.wait()
         if variant.slots is not None:
             return None  # the launch is compared with an eager run
         if live.host_calls.launch is None:
@@ -307,8 +307,8 @@ class VariantRecorder:
         plan = graph._plan
         assert plan is not None
         results = self._allocate()
-        if variant.fences is not None:
-            variant.fences.open(stream)
+        if variant.stream_order is not None:
+            variant.stream_order.open(stream)
         self._fill(live.host_calls.launch, leaves, [block.data.ptr - from_low(block) for block in results])
         done = 1 + max(n for n, step in enumerate(plan.steps) if isinstance(step, Seam))
         with GUARD.inside():
@@ -316,12 +316,12 @@ class VariantRecorder:
                 plan.follow(live.host_calls.launch, done, stream)
             finally:
                 plan.ended(stream)
-        if variant.fences is not None:
-            variant.fences.close(stream)
-            variant.fences.wait()
+        if variant.stream_order is not None:
+            variant.stream_order.close(stream)
+            variant.stream_order.wait()
         return self._answer(leaves, results)
 
-    def _take_back(self, live: Live, stream: Any) -> None:
+    def _take_back(self, live: OpenCapture, stream: Any) -> None:
         """Put back what parts of a failed recording wrote outside of the graph's memory while it was made."""
         assert live.parts.plan is not None
         with stream:
@@ -329,8 +329,11 @@ class VariantRecorder:
         self.platform.cupy.cuda.runtime.deviceSynchronize()  # other streams of the caller may read this next
 
     def _allocate(self) -> list[Any]:
-        fences = self.variant.fences
-        return [self._like(block, None if fences is None else fences.stream_for_result(block)) for block in self.blocks]
+        stream_order = self.variant.stream_order
+        return [
+            self._like(block, None if stream_order is None else stream_order.stream_for_result(block))
+            for block in self.blocks
+        ]
 
     def _like(self, block: Any, stream: Any) -> Any:
         if stream is None:

@@ -26,15 +26,15 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.clock_uses import time_kept
-from capturekit.functions.code_met import CodeMet
 from capturekit.functions.code_reads import READERS, names_of
+from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
 from capturekit.functions.holders import never
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
+from capturekit.functions.readable_state import in_package, is_cupys
 from capturekit.functions.settings import CODECS, HANDLED, ROUTINES, WARNINGS, routines_now, settings_now
-from capturekit.functions.sights import in_package, is_cupys
 from capturekit.functions.understood import (
     BY_ADDRESS,
     OF_CALLERS,
@@ -65,7 +65,7 @@ _OF_THREADS = frozenset({'threading', 'queue', 'concurrent', 'multiprocessing', 
 _own_folder = os.path.dirname(os.path.abspath(__file__))
 
 
-class Watch(CodeMet):
+class Watch(CodeWatch):
     """Follow one run of ``fn`` in this thread: ``with Watch(fn, is_array=...) as watch: fn(x)``.
 
     Arguments:

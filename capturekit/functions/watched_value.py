@@ -88,4 +88,4 @@ def read_attribute(dictionary: Callable[[Any], dict[str, Any]], value: object, n
 
 def read_unguarded(dictionary: Callable[[Any], dict[str, Any]], value: object, name: str) -> Any:
     """The same, and what stands behind it where the guard has put something in its place."""
-    return GUARD.installation.behind(dictionary(value).get(name, MISSING))
+    return GUARD.installation.original_of(dictionary(value).get(name, MISSING))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from capturekit.functions.carried_state import CarriedState
-from capturekit.functions.code_met import CodeMet
+from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import handed_on
@@ -31,7 +31,7 @@ from capturekit.model.plain_values import a
 from capturekit.model.value_changes import ValueDifference, difference
 
 
-def finish(watch: CodeMet, carries: bool = False) -> Environment:
+def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     """Make the environment of a run that has ended, and empty the watch.
 
     ``carries``: whether launches can repeat changes of Python state.
@@ -75,12 +75,12 @@ def finish(watch: CodeMet, carries: bool = False) -> Environment:
     return environment
 
 
-def _handed_on(watch: CodeMet) -> Iterator[str]:
+def _handed_on(watch: CodeWatch) -> Iterator[str]:
     codes = [code for code, foreign in watch._codes.values() if not foreign]
     return handed_on(watch._entries.values(), codes, watch._strings)
 
 
-def _objects_of(watch: CodeMet) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
+def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
     """The objects whose class and attributes count, as they are; and names that code looked for and did not find."""
     watched = {id(entry.holder) for entry in watch._entries.values()}
     objects: list[tuple[Any, type, Any, Any]] = []
@@ -100,7 +100,7 @@ def _objects_of(watch: CodeMet) -> tuple[list[tuple[Any, type, Any, Any]], list[
     return objects, missing
 
 
-def _arrays_of(watch: CodeMet, carried: CarriedState | None) -> list[Any]:
+def _arrays_of(watch: CodeWatch, carried: CarriedState | None) -> list[Any]:
     """The arrays that the run reached, without those that carried state passes to launches as arguments."""
     if carried is None:
         return list(watch._keeper.arrays.values())
@@ -117,7 +117,7 @@ def _arrays_of(watch: CodeMet, carried: CarriedState | None) -> list[Any]:
     return list(found.values())
 
 
-def _let_go(watch: CodeMet) -> None:
+def _let_go(watch: CodeWatch) -> None:
     for found in (watch._codes, watch._known, watch._by_module, watch._globals, watch._states):
         found.clear()
     watch._holders.clear()
@@ -159,7 +159,7 @@ def _no_dictionary(value: object) -> None:
     return None
 
 
-def _all_names(watch: CodeMet) -> list[tuple[Any, Any, list[str]]]:
+def _all_names(watch: CodeWatch) -> list[tuple[Any, Any, list[str]]]:
     """For objects, modules and classes all of whose attributes count: how to list their names, and the list."""
     names: list[tuple[Any, Any, list[str]]] = []
     for holder in watch._holders.values():
@@ -189,7 +189,7 @@ def _names_in_class(cls: type) -> list[str]:
     return _not_pythons(dictionary_of_class(cls))
 
 
-def _aliases(watch: CodeMet) -> None:
+def _aliases(watch: CodeWatch) -> None:
     """Refuse containers among the arguments that are also reached in another way: a recording gets copies of them."""
     for key, value in watch._own.items():
         if issubclass(type(value), (tuple, frozenset, slice)) and not is_dataclass(type(value)):
@@ -200,7 +200,7 @@ def _aliases(watch: CodeMet) -> None:
         watch._unwatchable.append(f'{watch._identities} asks whether two objects are the same')
 
 
-def _written(watch: CodeMet, changes: StateChanges | None) -> str | None:
+def _written(watch: CodeWatch, changes: StateChanges | None) -> str | None:
     for holder in watch._holders.values():
         if type(holder.value) is not holder.cls:
             return f'the function changes the class of {a(holder.cls)}'
@@ -232,7 +232,7 @@ def _written(watch: CodeMet, changes: StateChanges | None) -> str | None:
     return _drawn(watch)
 
 
-def _drawn(watch: CodeMet) -> str | None:
+def _drawn(watch: CodeWatch) -> str | None:
     """Say what the run took from generators, files or random number generators on the host."""
     if watch._resumed is not None:
         return f'the function advances a generator: {watch._resumed}'
@@ -247,7 +247,7 @@ def _drawn(watch: CodeMet) -> str | None:
     return None
 
 
-def _new_attribute(watch: CodeMet, holder: Holder) -> str | None:
+def _new_attribute(watch: CodeWatch, holder: Holder) -> str | None:
     """An attribute that the run made; in modules and in objects that are not the user's, only one that code names."""
     layout = holder.layout
     now = set(layout.dictionary(holder.value)) if layout.dictionary is not None else set()

@@ -26,8 +26,8 @@ from typing import Any
 
 from capturekit.driver.cuda import Platform, current
 from capturekit.guard.components import Components, assemble
-from capturekit.guard.lint_guard import Shadow
-from capturekit.guard.open_capture import HEARD, Live, close_recording, new_recording, tell
+from capturekit.guard.lint_guard import LintGuard
+from capturekit.guard.open_capture import LISTENERS, OpenCapture, close_recording, new_recording, tell_listeners
 from capturekit.guard.patching import Installation
 from capturekit.guard.state import State
 from capturekit.launch.plan import Feed
@@ -38,7 +38,17 @@ from capturekit.model.ledger import Ledger, LedgerCapture
 from capturekit.model.rules import table
 from capturekit.model.source_line import here
 
-__all__ = ['GUARD', 'HEARD', 'Guard', 'Live', 'Shadow', 'close_recording', 'new_recording', 'tell', 'watch']
+__all__ = [
+    'GUARD',
+    'LISTENERS',
+    'Guard',
+    'LintGuard',
+    'OpenCapture',
+    'close_recording',
+    'new_recording',
+    'tell_listeners',
+    'watch',
+]
 
 
 class Guard(Components):
@@ -107,7 +117,7 @@ class Guard(Components):
         """Note that a verb has raised."""
         self.verdicts.has_refused(error, verb)
 
-    def gone(self, live: Live) -> None:
+    def gone(self, live: OpenCapture) -> None:
         """Forget a capture that has ended."""
         self.captures.gone(live)
 
@@ -124,7 +134,7 @@ class Guard(Components):
         return self.state.lock
 
     @property
-    def lives(self) -> dict[LedgerCapture, Live]:
+    def lives(self) -> dict[LedgerCapture, OpenCapture]:
         """The open captures."""
         return self.state.lives
 
@@ -138,7 +148,7 @@ class Guard(Components):
         """CuPy and the device that the wrappers were installed for last."""
         return self.state.platform
 
-    def mine(self) -> Live | None:
+    def mine(self) -> OpenCapture | None:
         """The open capture that this thread opened last, or None."""
         return self.state.mine()
 

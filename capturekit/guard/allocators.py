@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from capturekit.guard.compiled_uploads import CompiledUploads
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.caller import Caller
@@ -76,7 +76,7 @@ class Allocators:
 
         return malloc
 
-    def _followed(self, live: Live, device: int, allocator: Callable[[int], Any]) -> Ours:
+    def _followed(self, live: OpenCapture, device: int, allocator: Callable[[int], Any]) -> Ours:
         """Return the allocator for a lane if there are other devices, to which CuPy may switch by itself."""
         current = self.state.platform.cupy.cuda.runtime.getDevice
         return Ours(lambda size: allocator(size) if current() == device else self.refuse_other_device(current()))
@@ -89,7 +89,7 @@ class Allocators:
             rule = VARIANTS['work-of-cupy-on-another-device']
             self.verdicts.refuse(verdict, f'Work that CuPy does on device {device} by itself', None, rule)
 
-    def _for_another_thread(self, live: Live, allocator: Callable[[int], Any]) -> Ours:
+    def _for_another_thread(self, live: OpenCapture, allocator: Callable[[int], Any]) -> Ours:
         """Return the allocator for a thread that works on a lane of another thread's capture.
 
         It may outlive the capture.
@@ -166,7 +166,7 @@ class Allocators:
             verdict = self.verdicts.judge(_O.UNSAFE)
         return self.verdicts.carry_out(verdict, call, None, lambda: original(pool, *args, **kwargs))
 
-    def _malloc_outside(self, live: Live, size: int) -> Any:
+    def _malloc_outside(self, live: OpenCapture, size: int) -> Any:
         """Allocate while the current stream is outside of the capture; refused, unless the caller only allocates."""
         if called() in ALLOCATE_ONLY:
             with self.state.inside():

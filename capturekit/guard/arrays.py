@@ -12,7 +12,7 @@ import numpy
 from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.exchange import Exchange
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.parts import Parts
 from capturekit.guard.placeholders import Placeholders
@@ -98,7 +98,7 @@ class Arrays:
             if mine is not None:
                 self.outside.hold_again()
 
-    def _given_back(self, live: Live, array: Any, order: str, out: Any) -> Any:
+    def _given_back(self, live: OpenCapture, array: Any, order: str, out: Any) -> Any:
         """Return the value that the rehearsal read here, and record a check of it, on which all later work depends."""
         assert live.parts.answers is not None
         self.bodies.not_in_body(live, 'ndarray.get()', 'Read before the decision, or after it.')
@@ -127,7 +127,7 @@ class Arrays:
         return value
 
     @staticmethod
-    def _in_graph(live: Live, array: Any) -> bool:
+    def _in_graph(live: OpenCapture, array: Any) -> bool:
         """True if the array lies in memory that the open capture allocated, so that nothing has computed it yet."""
         return live.memory is not None and live.memory.owns(array.data.mem)
 
@@ -166,7 +166,7 @@ class Arrays:
                 return array
         return array.copy(order='K')  # the work may change it, but every launch must start from the upload
 
-    def _refuse_values(self, live: Live, values: Any, call: str) -> None:
+    def _refuse_values(self, live: OpenCapture, values: Any, call: str) -> None:
         """Refuse values of the host on a lane of a capture that a script began by hand: there CuPy copies them."""
         stream = self.state.platform.cupy.cuda.get_current_stream()
         lane = self.state.ledger.lane(stream.ptr)
@@ -219,7 +219,7 @@ class Arrays:
         original = self.state.installation.originals['cupy._core.concatenate_method']
         return self.arrays_joined(original, [one.reshape(-1) for one in flat], 0).reshape(_nested_shape(obj))
 
-    def constant(self, live: Live, make: Callable[[], Any], call: str) -> Any:
+    def constant(self, live: OpenCapture, make: Callable[[], Any], call: str) -> Any:
         """Upload a host value on a separate stream and wait for it. The graph keeps its memory."""
         array = self.uploads.upload_made_by(live, make)
         lane = self.lanes.current_lane(live)
@@ -269,14 +269,14 @@ class Arrays:
             return value.astype(array.dtype)  # a copy: it may be an element of the array
         return None
 
-    def _index(self, live: Live, key: Any) -> Any:
+    def _index(self, live: OpenCapture, key: Any) -> Any:
         """Upload the lists, inner tuples and NumPy arrays in an index. A mask takes one place for each axis."""
         if not isinstance(key, tuple):
             parts = self._index_parts(live, key)
             return parts[0] if len(parts) == 1 else tuple(parts)
         return tuple(found for part in key for found in self._index_parts(live, part))
 
-    def _index_parts(self, live: Live, part: Any) -> list[Any]:
+    def _index_parts(self, live: OpenCapture, part: Any) -> list[Any]:
         if not isinstance(part, (list, tuple, numpy.ndarray)) or _is_scalar(part):
             return [part]
         if _holds_arrays(part, self.state.platform.cupy.ndarray):

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from capturekit.guard.allocators import ALLOCATE_ONLY
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.placeholders import Placeholders
 from capturekit.guard.state import State
@@ -40,7 +40,7 @@ class ByHand:
         self.outside = outside
         self.placeholders = placeholders
 
-    def keep_out(self, live: Live) -> None:
+    def keep_out(self, live: OpenCapture) -> None:
         """Keep out this thread's current stream, after a capture was begun by hand on another stream."""
         live.pool_hook = pool_hook(self, self.state.platform.cupy, live)
         live.pool_hook.__enter__()
@@ -50,7 +50,7 @@ class ByHand:
         elif self.state.ledger.lane(stream.ptr) is None and stream.ptr not in self.state.placeholders:
             self.outside.hold(live, stream)
 
-    def kept_out(self, live: Live) -> CaptureError | None:
+    def kept_out(self, live: OpenCapture) -> CaptureError | None:
         """At the end of a capture begun by hand, return the error for work on the streams that it has kept out."""
         found = live.outside.escaped if isinstance(live.outside.escaped, CaptureError) else None
         live.outside.escaped = None
@@ -61,7 +61,7 @@ class ByHand:
             self.outside.hold_again()
         return found
 
-    def let_go(self, live: Live) -> None:
+    def let_go(self, live: OpenCapture) -> None:
         """Release the streams that a capture begun by hand has kept out, just before it ends."""
         if live.memory is not None:
             return
@@ -79,7 +79,7 @@ class ByHand:
                     self.state.own(use, legacy)
             self.placeholders.give_back(device, stream)
 
-    def keep_out_again(self, live: Live) -> None:
+    def keep_out_again(self, live: OpenCapture) -> None:
         """Keep the legacy stream out for an outer capture of this thread, after one begun by hand has ended."""
         if live.memory is not None:
             return
@@ -90,7 +90,7 @@ class ByHand:
         if self.state.platform.cupy.cuda.get_current_stream().ptr in LEGACY_HANDLES:
             self.placeholders.put(mine, mine.capture.origin)
 
-    def pool_asked(self, live: Live) -> None:
+    def pool_asked(self, live: OpenCapture) -> None:
         """Note an allocation from the pool. Work will follow, unless the caller only makes an empty array."""
         stream = self.state.platform.cupy.cuda.get_current_stream()
         if self.state.installation.inside.depth or stream.ptr not in live.outside.held or called() in ALLOCATE_ONLY:
@@ -100,7 +100,7 @@ class ByHand:
             rule, of = self.outside.rule_for(live, stream.ptr)
             self._refused_to_pool(self.verdicts.refusal(verdict, 'Work', of, rule))
 
-    def pool_grows(self, live: Live) -> None:
+    def pool_grows(self, live: OpenCapture) -> None:
         """Judge the pool's request for device memory, before it is made."""
         if (
             self.state.installation.inside.depth
@@ -114,7 +114,7 @@ class ByHand:
                 rule = replace(RULES['unsafe-in-mode'], remedy=_ALLOCATED)
                 self._refused_to_pool(self.verdicts.refusal(verdict, "An allocation of CuPy's memory pool", None, rule))
 
-    def pool_gave(self, live: Live, key: tuple[int, int]) -> None:
+    def pool_gave(self, live: OpenCapture, key: tuple[int, int]) -> None:
         """Hear that the pool has given memory, which is the capture's where the current stream is a lane of it."""
         lane = self.state.ledger.lane(self.state.platform.cupy.cuda.get_current_stream().ptr)
         if lane is not None and lane.capture is live.capture and not self.state.installation.inside.depth:
@@ -126,7 +126,7 @@ class ByHand:
         raise error
 
 
-def pool_hook(by_hand: ByHand, cupy: Any, live: Live) -> Any:
+def pool_hook(by_hand: ByHand, cupy: Any, live: OpenCapture) -> Any:
     """Return a CuPy memory hook that notes the allocations of this thread."""
 
     def malloc_preprocess(_hook: Any, **_facts: Any) -> None:

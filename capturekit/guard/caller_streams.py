@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model import errors
@@ -62,7 +62,7 @@ class CallerStreams:
         with self.state.inside():
             return original(one, two)
 
-    def is_callers(self, live: Live | None, ptr: int, call: str) -> bool:
+    def is_callers(self, live: OpenCapture | None, ptr: int, call: str) -> bool:
         """Whether a handle is that of the stream that was current at the call, which the origin replaces.
 
         Raises UnsupportedCallError for the null stream if another stream was current.
@@ -70,7 +70,7 @@ class CallerStreams:
         if live is None or live.caller is None:
             return False
         legacy = ptr in LEGACY_HANDLES
-        if legacy and self.state.current_device() != live.home:
+        if legacy and self.state.current_device() != live.origin_device:
             return False
         if live.caller.is_current(ptr):
             live.caller.named = True
@@ -79,7 +79,7 @@ class CallerStreams:
             raise self.not_recorded(call, ptr, 'The null stream is named in a call on another stream')
         return False
 
-    def mine_is_current(self, live: Live) -> bool:
+    def mine_is_current(self, live: OpenCapture) -> bool:
         """Whether the recording's own stream is this thread's current one."""
         return bool(self.state.platform.cupy.cuda.get_current_stream().ptr == live.origin.ptr)
 
@@ -94,14 +94,14 @@ class CallerStreams:
             remedy=remedy or 'Order work by `with stream:`, `stream.record()` and `stream.wait_event()` instead.',
         )
 
-    def own_event(self, live: Live | None, call: str, event: int) -> None:
+    def own_event(self, live: OpenCapture | None, call: str, event: int) -> None:
         """Raise unless the function itself has made this event."""
         if live is not None and live.caller is not None and event not in live.caller.events:
             raise self.not_recorded(
                 call, None, 'The event was made outside of the function', 'Make the event in the function.'
             )
 
-    def in_order(self, live: Live, lane: Lane | None = None) -> None:
+    def in_order(self, live: OpenCapture, lane: Lane | None = None) -> None:
         """Order a lane (by default the current one) after the lanes that its next work would wait for in eager code."""
         if live.caller is None:
             return
@@ -110,7 +110,7 @@ class CallerStreams:
         for other in self.implied(live, lane):
             self.lanes.wait_on(live, lane, self.lanes.record_on(live, other, at), at)
 
-    def implied(self, live: Live, lane: Lane) -> list[Lane]:
+    def implied(self, live: OpenCapture, lane: Lane) -> list[Lane]:
         """The lanes whose work so far CUDA would order before the next work of a lane, without any event."""
         assert live.caller is not None
         null = self._null_lane(live, lane.device)
@@ -126,15 +126,15 @@ class CallerStreams:
     def _meets(lane: Lane, null: Lane) -> bool:
         return lane.blocking and lane.device == null.device
 
-    def _null_lane(self, live: Live, device: int) -> Lane | None:
+    def _null_lane(self, live: OpenCapture, device: int) -> Lane | None:
         """The lane that replaces the null stream of a device."""
         assert live.caller is not None
-        if device == live.home:
+        if device == live.origin_device:
             return live.capture.origin if live.caller.legacy else None
         placeholder = live.devices.forked.get(device)
         return None if placeholder is None else live.lane_of(placeholder)
 
-    def unordered(self, live: Live, lane: Lane) -> bool:
+    def unordered(self, live: OpenCapture, lane: Lane) -> bool:
         """Whether CUDA orders a lane with others without events.
 
         For work that is given to the lane's handle, this order could not be followed.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from capturekit.guard.line_trace import TRACING
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model.errors import CudaCallError
 from capturekit.model.rules import CaptureStatus
@@ -21,10 +21,10 @@ class Captures:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.before_end: list[Callable[[Live], None]] = []
-        self.after_end: list[Callable[[Live], None]] = []
+        self.before_end: list[Callable[[OpenCapture], None]] = []
+        self.after_end: list[Callable[[OpenCapture], None]] = []
 
-    def opened(self, live: Live) -> None:
+    def opened(self, live: OpenCapture) -> None:
         """Note a capture that has begun."""
         with self.state.lock:
             self.state.lives[live.capture] = live
@@ -32,7 +32,7 @@ class Captures:
             live.streams[live.origin.ptr] = live.origin
             live.note('begin', live.capture.origin, f'capture begun in {live.recording.mode} mode', live.at)
 
-    def settle(self, live: Live) -> None:
+    def settle(self, live: OpenCapture) -> None:
         """Find out which line made which nodes, before a capture ends and its nodes can't be read any more."""
         if live.trace is None:
             return
@@ -49,7 +49,7 @@ class Captures:
                 live.parts.edges = device.graph_edge_count(info.graph)
         live.trace.finish(order)
 
-    def gone(self, live: Live) -> None:
+    def gone(self, live: OpenCapture) -> None:
         """Forget a capture that has ended. Threads that wait for its end continue."""
         with self.state.lock:
             try:
@@ -60,7 +60,7 @@ class Captures:
             for tell in self.after_end:
                 tell(live)
 
-    def _forget(self, live: Live) -> None:
+    def _forget(self, live: OpenCapture) -> None:
         """Take the capture out of the ledger, the trace of lines, and its thread's list."""
         state = self.state
         state.ledger.end(live.capture)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.guard.stream_work import StreamWork
 from capturekit.guard.verdicts import Verdicts
@@ -52,7 +52,7 @@ class Collectives:
                 self._noted(self.state.live_of(lane), lane, call, comm, args)
         return answer
 
-    def _noted(self, live: Live, lane: Lane, call: str, comm: Any, args: tuple[Any, ...]) -> None:
+    def _noted(self, live: OpenCapture, lane: Lane, call: str, comm: Any, args: tuple[Any, ...]) -> None:
         name = call.rpartition('.')[2].rstrip('()')
         live.collectives.addresses.update((int(address), call) for address in args[: _ADDRESSES.get(name, 2)])
         if live.memory is not None and comm not in live.collectives.communicators:
@@ -66,7 +66,7 @@ class Collectives:
         else:
             self._attributed(live, [lane.stream])
 
-    def _counted(self, live: Live) -> None:
+    def _counted(self, live: OpenCapture) -> None:
         """Count the nodes before a collective."""
         if live.trace is None:
             return
@@ -75,7 +75,7 @@ class Collectives:
             graph = device.capture_info(live.origin.ptr).graph
             live.collectives.nodes_before = device.graph_node_count(graph)
 
-    def _attributed(self, live: Live, streams: list[int]) -> None:
+    def _attributed(self, live: OpenCapture, streams: list[int]) -> None:
         """Find out which lane made which of the new nodes.
 
         NCCL makes those of all ranks together, some of them on streams that are not lanes.
@@ -126,7 +126,7 @@ class Collectives:
                 if not live.collectives.depth:
                     self._group_is_over(live)
 
-    def _group_is_over(self, live: Live) -> None:
+    def _group_is_over(self, live: OpenCapture) -> None:
         with self.state.lock:
             streams, live.collectives.grouped = list(dict.fromkeys(live.collectives.grouped)), []
             if streams:
@@ -136,7 +136,7 @@ class Collectives:
             if streams:
                 self.allocators.refresh()
 
-    def _has_collective(self, live: Live, ptr: int) -> None:
+    def _has_collective(self, live: OpenCapture, ptr: int) -> None:
         """Note that a group has given work to a lane."""
         lane = self.state.ledger.lane(ptr)
         if lane is None:
@@ -159,7 +159,7 @@ class Collectives:
             'that hold them.',
         )
 
-    def open_group(self, live: Live) -> errors.CaptureError | None:
+    def open_group(self, live: OpenCapture) -> errors.CaptureError | None:
         """The error for a group that is open at the end of a capture, or None."""
         if not live.collectives.grouped:
             return None

@@ -15,7 +15,7 @@ from typing import Any
 
 from capturekit.driver.node_accesses import Access, Touched, linear, overlap
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import INSIDE, Parts, decided_here, unfit_kind
 from capturekit.guard.state import State
 from capturekit.launch.condition_kernel import KERNEL, decide
@@ -51,7 +51,7 @@ class Bodies:
         self.lanes = lanes
         self.parts = parts
 
-    def decide(self, live: Live, decision: Decision, count: int) -> None:
+    def decide(self, live: OpenCapture, decision: Decision, count: int) -> None:
         """Record the kernel that sets the condition, and the node with ``count`` empty bodies."""
         device = live.platform.device
         if self.parts.device_count(live) > 1:
@@ -89,33 +89,33 @@ class Bodies:
         self._back_on(live, before, decision.node)
         live.note('decision', self.lanes.current_lane(live), f'{decision.decides}: the device decides', decision.at)
 
-    def _set(self, live: Live, decision: Decision, *, again: bool) -> None:
+    def _set(self, live: OpenCapture, decision: Decision, *, again: bool) -> None:
         truth = decision.decides != 'switch'
         decide(
             live.platform, decision.condition, truth, decision.passes, again, decision.limit, decision.handle
         )  # fmt: skip
 
-    def _one_line(self, live: Live, at: Place | None) -> Any:
+    def _one_line(self, live: OpenCapture, at: Place | None) -> Any:
         """Join the current lane, and in adapting mode all others; return the stream that is current."""
         current = live.platform.cupy.cuda.get_current_stream()
         if current.ptr != live.origin.ptr and live.lane_of(current) is not None:
             live.origin.wait_event(current.record())
         return self.parts.leave_lanes(live, at, 'A decision while lanes are open', _JOINED)
 
-    def _back_on(self, live: Live, before: Any, node: int) -> None:
+    def _back_on(self, live: OpenCapture, before: Any, node: int) -> None:
         """Make the former stream current again, with its later work after the node."""
         if before.ptr != live.origin.ptr and live.lane_of(before) is not None:
             before.wait_event(live.origin.record())
             with self.state.inside():
                 live.platform.device.set_dependencies(before.ptr, [node])
 
-    def _number(self, live: Live, graph: int) -> None:
+    def _number(self, live: OpenCapture, graph: int) -> None:
         """Number the nodes that a graph has so far, before recording continues in another graph."""
         if live.trace is not None:
             live.poll()
             live.trace.next_part(self.parts.order_of(live, graph))
 
-    def enter_body(self, live: Live, decision: Decision, number: int, at: Place | None) -> None:
+    def enter_body(self, live: OpenCapture, decision: Decision, number: int, at: Place | None) -> None:
         """Continue the recording in a body of the node."""
         device = live.platform.device
         decision.before = self._one_line(live, at)  # this shows work on other lanes since then, too
@@ -132,7 +132,7 @@ class Bodies:
             live.memory.enter_loop()
         self.parts.begin_segment(live, decision.before, at)
 
-    def _nothing_between(self, live: Live, decision: Decision, at: Place | None) -> None:
+    def _nothing_between(self, live: OpenCapture, decision: Decision, at: Place | None) -> None:
         with self.state.inside():
             found = live.platform.device.capture_info(live.origin.ptr).dependencies
         if found != (decision.node,):
@@ -143,7 +143,7 @@ class Bodies:
                 remedy='Put it before the decision, after it, or into a branch.',
             )
 
-    def suspend(self, live: Live, graph: int) -> None:
+    def suspend(self, live: OpenCapture, graph: int) -> None:
         """End the driver's capture; the graph will be continued."""
         with self.state.inside():
             self._number(live, graph)
@@ -152,7 +152,7 @@ class Bodies:
             live.parts.past.append(live.capture)
             self.state.ledger.end(live.capture)
 
-    def leave_body(self, live: Live, decision: Decision, at: Place | None, *, failed: bool) -> None:
+    def leave_body(self, live: OpenCapture, decision: Decision, at: Place | None, *, failed: bool) -> None:
         """End a body, and continue after the node.
 
         An error about the body's nodes is raised after that, so that the capture stays good.
@@ -184,13 +184,13 @@ class Bodies:
         finally:
             del fault  # its traceback holds this frame
 
-    def _close_body(self, live: Live, decision: Decision, at: Place | None) -> None:
+    def _close_body(self, live: OpenCapture, decision: Decision, at: Place | None) -> None:
         self._one_line(live, at)
         if decision.decides == 'while':
             with self.state.inside(), live.origin:
                 self._set(live, decision, again=True)
 
-    def _end_body(self, live: Live, body: int) -> None:
+    def _end_body(self, live: OpenCapture, body: int) -> None:
         """End the driver's capture into a body; a lost one is thrown away."""
         device = live.platform.device
         with suppress(CudaCallError):  # the capture is lost, and that will be reported
@@ -206,7 +206,7 @@ class Bodies:
             self.state.ledger.end(live.capture)
 
     @staticmethod
-    def _unfit(live: Live, body: int, at: Place | None) -> errors.CaptureError | None:
+    def _unfit(live: OpenCapture, body: int, at: Place | None) -> errors.CaptureError | None:
         kind = unfit_kind(live.platform.device, body)
         if kind is None:
             return None
@@ -218,7 +218,7 @@ class Bodies:
             cuda_error=Code.cudaErrorNotSupported.name,
         )
 
-    def no_memory_in_body(self, live: Live) -> None:
+    def no_memory_in_body(self, live: OpenCapture) -> None:
         """Raise an error if the body of a decision is being recorded, because it can't hold a library's allocation."""
         if live.decisions.open:
             decision = live.decisions.open[-1]
@@ -231,7 +231,7 @@ class Bodies:
                 cuda_error=Code.cudaErrorInvalidValue.name,
             )
 
-    def not_in_body(self, live: Live | None, what: str, remedy: str) -> None:
+    def not_in_body(self, live: OpenCapture | None, what: str, remedy: str) -> None:
         """Raise an error if the body of a decision is being recorded, because it can't hold this."""
         if live is not None and live.decisions.open:
             decision = live.decisions.open[-1]
@@ -245,7 +245,7 @@ class Bodies:
             )
 
 
-def _endless(live: Live, decision: Decision, body: int) -> errors.CaptureError | None:
+def _endless(live: OpenCapture, decision: Decision, body: int) -> errors.CaptureError | None:
     """Return the error for a loop whose body never writes the condition.
 
     A node whose accesses are unknown may write it.
@@ -272,7 +272,7 @@ def _endless(live: Live, decision: Decision, body: int) -> errors.CaptureError |
     )
 
 
-def _touched(live: Live, body: int) -> Iterator[Touched]:
+def _touched(live: OpenCapture, body: int) -> Iterator[Touched]:
     """Yield the accesses of all nodes of a body and of nested bodies, except of the kernels that read conditions."""
     accesses = live.platform.device.graph_accesses(body)
     for info in live.platform.device.node_infos(body):

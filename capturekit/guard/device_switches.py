@@ -15,7 +15,7 @@ from typing import Any
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.placeholders import Placeholders
 from capturekit.guard.state import State
@@ -81,7 +81,7 @@ class DeviceSwitches:
         return answer
 
     @staticmethod
-    def _found_there(live: Live, escaped: CaptureError, exc: tuple[Any, ...]) -> None:
+    def _found_there(live: OpenCapture, escaped: CaptureError, exc: tuple[Any, ...]) -> None:
         """Raise an error; if the block has raised an exception itself, keep the error for the end of the capture."""
         if not exc or exc[0] is None:
             try:
@@ -92,7 +92,7 @@ class DeviceSwitches:
             add_note(exc[1], f'capturekit: {escaped}')
         live.outside.escaped = escaped
 
-    def _land(self, live: Live, parent: Lane) -> None:
+    def _land(self, live: OpenCapture, parent: Lane) -> None:
         """Note the stream that is current on the device that has just become current."""
         stream = self.state.platform.cupy.cuda.get_current_stream()
         lane = self.state.ledger.lane(stream.ptr)
@@ -113,7 +113,7 @@ class DeviceSwitches:
         self.callers.in_order(live)
         self.allocators.refresh()
 
-    def _depart(self, live: Live, device: int) -> CaptureError | None:
+    def _depart(self, live: OpenCapture, device: int) -> CaptureError | None:
         """Remove the placeholder of a device that is no longer current.
 
         Return the error for work that was found on it.
@@ -136,7 +136,7 @@ class DeviceSwitches:
             self.lanes.leave(placeholder)
         return found or escaped
 
-    def restore(self, live: Live) -> None:
+    def restore(self, live: OpenCapture) -> None:
         """At the end of the block, make the origin's device current, and on the other devices their former streams.
 
         Every step is tried. If one fails, the next call tries all again; after all succeeded, it does nothing.
@@ -146,16 +146,16 @@ class DeviceSwitches:
                 return
             steps = Undo()
             for device, stream in enumerate(live.devices.before):
-                if device != live.home:
+                if device != live.origin_device:
                     steps.push(partial(self._as_before, device, stream))
-            steps.push(partial(self._go_to, live.home))
+            steps.push(partial(self._go_to, live.origin_device))
             for device in list(live.devices.placeholders):
                 steps.push(partial(self._leave_device, live, device))
             steps.push(self.state.poll)
             steps.close()
             live.devices.restored = True
 
-    def _leave_device(self, live: Live, device: int) -> None:
+    def _leave_device(self, live: OpenCapture, device: int) -> None:
         escaped = self._depart(live, device)
         live.outside.escaped = live.outside.escaped if escaped is None else escaped
 

@@ -9,7 +9,7 @@ from capturekit.guard.allocators import Allocators
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.compiled_uploads import CompiledUploads
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.parts import Parts
 from capturekit.guard.placeholders import Placeholders
@@ -113,7 +113,7 @@ class Events:
             self._turn_of(mine)
         return answer
 
-    def _turn_of(self, live: Live | None, ptr: int | None = None) -> None:
+    def _turn_of(self, live: OpenCapture | None, ptr: int | None = None) -> None:
         """Order a stream (by default the current one) after the lanes that it would wait for in eager code."""
         lane = None if live is None or ptr is None else self.state.ledger.lane(ptr)
         if live is not None and (ptr is None or (lane is not None and lane.capture is live.capture)):
@@ -153,7 +153,7 @@ class Events:
         live.note('record', lane, f'event {handle:#x} recorded on lane {lane.number}', at, event=handle)
         self.allocators.refresh()
 
-    def _adapt_record(self, live: Live, call: str, event: Any, lane: Lane | None = None) -> Any:
+    def _adapt_record(self, live: OpenCapture, call: str, event: Any, lane: Lane | None = None) -> Any:
         lane = lane or self.lanes.current_lane(live)
         at = here()
         self.callers.in_order(live, lane)
@@ -211,8 +211,8 @@ class Events:
             self._turn_of(mine)
         return answer
 
-    def _one_device_in_body(self, mine: Live | None, device: int) -> None:
-        if mine is not None and mine.devices.before and device != mine.home:
+    def _one_device_in_body(self, mine: OpenCapture | None, device: int) -> None:
+        if mine is not None and mine.devices.before and device != mine.origin_device:
             self.parts.refuse_second_device(mine)
 
     def _waited(self, ptr: int, event: int, blocking: bool, device: int, stream: Any) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.placeholders import Placeholders
 from capturekit.guard.state import State
@@ -48,7 +48,7 @@ class Exchange:
         self.outside = outside
         self.placeholders = placeholders
 
-    def exchanged(self, live: Live, obj: Any) -> Any:
+    def exchanged(self, live: OpenCapture, obj: Any) -> Any:
         """Return an array of another library without its stream, for which CuPy would wait on the host."""
         interface = dict(obj.__cuda_array_interface__)
         named = interface.get('stream')

@@ -29,9 +29,9 @@ class GraphLaunches:
 
     def launching(self, upload: bool, ptr: int) -> None:
         """Judge the launch or upload of a capturekit graph on a stream, before it is made."""
-        shadow = self.state.installation.inside.shadow
-        if shadow is not None and (self.state.mine() is None or not shadow.asks_calls_only):
-            shadow.launching(upload, ptr)
+        substitute = self.state.installation.inside.substitute
+        if substitute is not None and (self.state.mine() is None or not substitute.asks_calls_only):
+            substitute.launching(upload, ptr)
             return
         operation, call = (_O.GRAPH_UPLOAD, 'Graph.upload()') if upload else (_O.GRAPH_LAUNCH, 'Graph.launch()')
         self.work.on_stream(operation, call, ptr, lambda: None)

@@ -17,7 +17,7 @@ from typing import Any
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.library_access import LibraryAccess
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import Parts
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
@@ -87,7 +87,7 @@ class HostCalls:
                     self.parts.cut_on_host(live, here(), _ALLOCATES, _IN_ANOTHER_PART)
         return original(*args, **kwargs)
 
-    def _between(self, live: Live, name: str, at: Place | None, original: Callable[..., Any], given: Any) -> Any:
+    def _between(self, live: OpenCapture, name: str, at: Place | None, original: Callable[..., Any], given: Any) -> Any:
         """End this part; run what has not run yet; make the call with these results; continue in a new part."""
         self.bodies.not_in_body(live, f'{name}()', 'Call it before the decision, or after it.')
         before = self.parts.leave_lanes(live, at)
@@ -117,7 +117,7 @@ class HostCalls:
         return result
 
     @staticmethod
-    def _keep_outside(live: Live, steps: list[Part | Seam], given: Any) -> None:
+    def _keep_outside(live: OpenCapture, steps: list[Part | Seam], given: Any) -> None:
         """Copy the memory outside of the graph that these steps, and a call with these arguments, may change."""
         outside = live.host_calls.outside
         assert outside is not None
@@ -125,7 +125,7 @@ class HostCalls:
         outside.keep_arrays(_parts(packed(given), live.platform.cupy.ndarray)[0])
 
     def _joint(
-        self, live: Live, name: str, at: Place | None, original: Callable[..., Any], given: Any
+        self, live: OpenCapture, name: str, at: Place | None, original: Callable[..., Any], given: Any
     ) -> tuple[Any, Seam]:
         """Make the call for the first time. Its results get arrays in the graph's memory, which later calls fill again.
 
@@ -170,7 +170,7 @@ class HostCalls:
         same = next((matrix for matrix in kept if matrix is value), None)
         return unpacked(lasting[0]) if same is None else same, Seam(name, at, again)
 
-    def _outside_capture(self, live: Live) -> Any:
+    def _outside_capture(self, live: OpenCapture) -> Any:
         return Outside(self.state, self.allocators, live, live.host_calls.stream)
 
 
@@ -195,7 +195,7 @@ def _with(value: Any, places: dict[int, Any]) -> Any:
 class Outside:
     """A block between two parts, in which this thread has no capture, its former allocator, and this stream."""
 
-    def __init__(self, state: State, allocators: Allocators, live: Live, stream: Any) -> None:
+    def __init__(self, state: State, allocators: Allocators, live: OpenCapture, stream: Any) -> None:
         self._state = state
         self._allocators = allocators
         self._live = live

@@ -11,7 +11,7 @@ from capturekit.guard.allocators import Allocators
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.compiled_uploads import CompiledUploads
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.parts import Parts
 from capturekit.guard.placeholders import Placeholders
@@ -91,7 +91,7 @@ class HostWaits:
         finally:
             self.outside.hold_again()
 
-    def _caller_waits(self, live: Live, operation: Operation, call: str, ptr: int) -> None:
+    def _caller_waits(self, live: OpenCapture, operation: Operation, call: str, ptr: int) -> None:
         """Record that a graphed function waits for a stream. The host will wait so around each launch."""
         if operation is not _O.STREAM_SYNCHRONIZE:
             raise self.callers.not_recorded(
@@ -104,7 +104,7 @@ class HostWaits:
         assert lane is not None
         self._adapt_wait(live, [lane, *self.callers.implied(live, lane)], f'{call} of lane {lane.number} became a join')
 
-    def _adapt_wait(self, live: Live, lanes: list[Lane], text: str) -> None:
+    def _adapt_wait(self, live: OpenCapture, lanes: list[Lane], text: str) -> None:
         """Turn the host's wait for some lanes into a join: what any lane records from now on comes after them."""
         if live.caller is not None:
             live.caller.waits = True
@@ -168,7 +168,7 @@ class HostWaits:
         others = [one for one in self._with_placeholder_on(device) if device not in one.capture.devices]
         return self.verdicts.judge(_O.DEVICE_SYNCHRONIZE, device=None if others else device)
 
-    def _with_placeholder_on(self, device: int) -> list[Live]:
+    def _with_placeholder_on(self, device: int) -> list[OpenCapture]:
         """Return the captures of other threads that have a placeholder on a device."""
         me = threading.get_ident()
         return [live for live in self.state.lives.values() if live.thread != me and device in live.devices.placeholders]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model.errors import CudaCallError
 from capturekit.model.ledger import LEGACY_HANDLES, PER_THREAD_HANDLE, Lane
@@ -21,7 +21,7 @@ class Lanes:
     def is_outside(self, ptr: int) -> bool:
         return ptr not in LEGACY_HANDLES and self.state.ledger.lane(ptr) is None
 
-    def current_lane(self, live: Live) -> Lane:
+    def current_lane(self, live: OpenCapture) -> Lane:
         """The lane that is current in this thread, or the origin."""
         stream = self.state.platform.cupy.cuda.get_current_stream()
         return live.lane_of(stream) or live.capture.origin
@@ -66,7 +66,7 @@ class Lanes:
         """Whether a lane's stream is this thread's current one on the lane's device."""
         return bool(self.state.platform.cupy.cuda.get_current_stream(lane.device).ptr == lane.stream)
 
-    def record_on(self, live: Live, lane: Lane, at: Place | None) -> Any:
+    def record_on(self, live: OpenCapture, lane: Lane, at: Place | None) -> Any:
         """Record a new event on a lane, for the guard's own joins. The event belongs to the device of the lane."""
         with self.state.on(lane.device):
             event = self.state.platform.cupy.cuda.Event(disable_timing=True)
@@ -77,7 +77,7 @@ class Lanes:
         self.state.ledger.record(event.ptr, lane.stream, at)
         return event
 
-    def wait_on(self, live: Live, lane: Lane, event: Any, at: Place | None) -> None:
+    def wait_on(self, live: OpenCapture, lane: Lane, event: Any, at: Place | None) -> None:
         with self.state.inside():
             live.streams[lane.stream].wait_event(event)
         self.state.ledger.wait(lane.stream, event.ptr, at=at)
@@ -87,7 +87,7 @@ class Lanes:
         """Return a CuPy stream for a bare handle."""
         return self.state.platform.cupy.cuda.Stream.from_external(_Handle(ptr))
 
-    def entered(self, live: Live, lane: Lane, stream: Any, at: Place | None) -> None:
+    def entered(self, live: OpenCapture, lane: Lane, stream: Any, at: Place | None) -> None:
         """Keep a stream that has become a lane, and give it what lanes need."""
         ptr = lane.stream
         if stream is None:
@@ -107,7 +107,7 @@ class Lanes:
         if live.awaited_event is not None:
             self.wait_on(live, lane, live.awaited_event, at)
 
-    def adapt_fork(self, live: Live, stream: Any, at: Place | None, parent: Lane | None = None) -> None:
+    def adapt_fork(self, live: OpenCapture, stream: Any, at: Place | None, parent: Lane | None = None) -> None:
         """With ``strict=False``: fork a stream that never entered the capture from the current lane."""
         parent = parent or self.current_lane(live)
         device = self.device_of(stream)
@@ -120,7 +120,7 @@ class Lanes:
             self.entered(live, lane, stream, at)
             live.note('adapted', lane, f'stream {stream.ptr:#x} was forked from lane {parent.number}', at)
 
-    def make_current(self, live: Live, ptr: int, *, anew: bool = True, here: bool = True) -> None:
+    def make_current(self, live: OpenCapture, ptr: int, *, anew: bool = True, here: bool = True) -> None:
         """Note that a stream is CuPy's current one, in all places that need to know.
 
         These are the ledger, which counts how often a lane is current (not if ``anew`` is False: it is counted
@@ -155,7 +155,7 @@ class _Handle:
         return (0, self.ptr)
 
 
-def _note_callers_stream(live: Live, lane: Lane, stream: Any) -> None:
+def _note_callers_stream(live: OpenCapture, lane: Lane, stream: Any) -> None:
     """Note a stream of the caller that has become a lane, so that launches are ordered with it."""
     caller = live.caller
     if caller is None or lane.stream in caller.streams or any(s.ptr == lane.stream for s in live.recorder.lane_streams):

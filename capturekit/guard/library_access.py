@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from capturekit.driver.vendor_libraries import Libraries
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 
 
@@ -14,7 +14,7 @@ class LibraryAccess(Libraries):
         super().__init__(self._records, self.workspace_on)
         self._state = state
 
-    def _recording(self, stream: int) -> Live | None:
+    def _recording(self, stream: int) -> OpenCapture | None:
         """The capture of capturekit's own that a stream is in."""
         lane = self._state.ledger.lane(stream)
         live = None if lane is None else self._state.lives.get(lane.capture)

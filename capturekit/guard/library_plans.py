@@ -17,7 +17,7 @@ from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.host_calls import Outside
 from capturekit.guard.host_waits import HostWaits
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import Parts
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
@@ -62,7 +62,7 @@ class LibraryPlans:
             raise _refused(call, lengths_of(given))
         return self._suspended(live, call, make)
 
-    def _can_suspend(self, live: Live) -> bool:
+    def _can_suspend(self, live: OpenCapture) -> bool:
         """Whether the capture can go on as if it had not been suspended: all is on its origin, in no body."""
         if live.decisions.open or not live.platform.device.can_continue():
             return False
@@ -74,7 +74,7 @@ class LibraryPlans:
             open_lanes = [lane for lane in live.capture.lanes[1:] if lane.joined_at is None]
             return int(current.ptr) == live.origin.ptr and not live.capture.unjoined() and not open_lanes
 
-    def _suspended(self, live: Live, call: str, make: Callable[[], Any]) -> Any:
+    def _suspended(self, live: OpenCapture, call: str, make: Callable[[], Any]) -> Any:
         """End the driver's capture, make the plan, and continue the capture in the same graph."""
         device, at = live.platform.device, here()
         before = self.parts.leave_lanes(live, at)

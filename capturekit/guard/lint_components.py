@@ -20,7 +20,7 @@ from capturekit.guard.lanes import Lanes
 from capturekit.guard.library_plans import LibraryPlans
 from capturekit.guard.lint_run import Alias, LintRun
 from capturekit.guard.manual_captures import ManualCaptures
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.placeholders import Placeholders
 from capturekit.guard.random_draws import CHOICE, RandomDraws, choice_refused
@@ -48,7 +48,7 @@ class LintState(State):
 class LintVerdicts(Verdicts):
     """Verdicts without an open capture that could be lost."""
 
-    def check(self, live: Live) -> None:
+    def check(self, live: OpenCapture) -> None:
         """Do nothing: no capture can be lost."""
 
 
@@ -78,16 +78,16 @@ class LintLanes(Lanes):
         if lane is not None:
             lane.current = max(lane.current, 0)
 
-    def record_on(self, live: Live, lane: Lane, at: Place | None) -> Any:
+    def record_on(self, live: OpenCapture, lane: Lane, at: Place | None) -> Any:
         self._run.settle(lane)
         event = self._run.new_event()
         self.state.ledger.record(event.ptr, lane.stream, at)
         return event
 
-    def wait_on(self, live: Live, lane: Lane, event: Any, at: Place | None) -> None:
+    def wait_on(self, live: OpenCapture, lane: Lane, event: Any, at: Place | None) -> None:
         self.state.ledger.wait(lane.stream, event.ptr, at=at)
 
-    def entered(self, live: Live, lane: Lane, stream: Any, at: Place | None) -> None:
+    def entered(self, live: OpenCapture, lane: Lane, stream: Any, at: Place | None) -> None:
         live.streams[lane.stream] = self.wrapped(lane.stream) if stream is None else stream
         self._run.look_at(lane.stream)
         live.note('fork', lane, f'lane {lane.number} forked from lane {lane.parent}', at)
@@ -96,7 +96,7 @@ class LintLanes(Lanes):
         if live.awaited_event is not None:
             self.wait_on(live, lane, live.awaited_event, at)
 
-    def adapt_fork(self, live: Live, stream: Any, at: Place | None, parent: Lane | None = None) -> None:
+    def adapt_fork(self, live: OpenCapture, stream: Any, at: Place | None, parent: Lane | None = None) -> None:
         parent = parent or self.current_lane(live)
         event = self.record_on(live, parent, at)
         with self.state.inside():
@@ -116,7 +116,7 @@ class LintOutsideStreams(OutsideStreams):
         super().__init__(*others)
         self._run = run
 
-    def hold(self, live: Live, stream: Any) -> None:
+    def hold(self, live: OpenCapture, stream: Any) -> None:
         live.outside.held[stream.ptr] = (stream, here())
         self._run.look_at(stream.ptr)
 
@@ -141,7 +141,7 @@ class LintOutsideStreams(OutsideStreams):
 class LintPlaceholders(Placeholders):
     """Placeholders are not used: the streams of an eager run stay."""
 
-    def put(self, live: Live, parent: Lane) -> None:
+    def put(self, live: OpenCapture, parent: Lane) -> None:
         """Do nothing: the legacy stream stays."""
 
 
@@ -212,7 +212,7 @@ class LintEvents(Events):
         #: The events that the run recorded on streams outside of the capture, with the stream.
         self._strays: dict[int, int] = {}
 
-    def _adapt_record(self, live: Live, call: str, event: Any, lane: Lane | None = None) -> Any:
+    def _adapt_record(self, live: OpenCapture, call: str, event: Any, lane: Lane | None = None) -> Any:
         lane = lane or self.lanes.current_lane(live)
         live.note('adapted', lane, f'{call} on the legacy stream was moved to lane {lane.number}', here())
 
@@ -237,7 +237,7 @@ class LintEvents(Events):
 class LintExchange(Exchange):
     """Arrays of the run name the origin by its real handle, not by the alias."""
 
-    def exchanged(self, live: Live, obj: Any) -> Any:
+    def exchanged(self, live: OpenCapture, obj: Any) -> Any:
         interface = dict(obj.__cuda_array_interface__)
         if interface.get('stream') in LEGACY_HANDLES and isinstance(live.origin.ptr, Alias):
             interface['stream'] = None
@@ -252,7 +252,7 @@ class LintArrays(Arrays):
         super().__init__(*others)
         self._run = run
 
-    def constant(self, live: Live, make: Callable[[], Any], call: str) -> Any:
+    def constant(self, live: OpenCapture, make: Callable[[], Any], call: str) -> Any:
         with self.state.inside():
             array = make()
         text = f'{call}: {array.dtype} {array.shape}, {counted(array.nbytes, "byte")}'
@@ -312,10 +312,10 @@ class LintManualCaptures(ManualCaptures):
 class LintPlans(LibraryPlans):
     """Plans are made and used by the run itself; those that a capture would refuse are told."""
 
-    def _can_suspend(self, live: Live) -> bool:
+    def _can_suspend(self, live: OpenCapture) -> bool:
         return not live.decisions.open and all(lane.joined_at is not None for lane in live.capture.lanes[1:])
 
-    def _suspended(self, live: Live, call: str, make: Callable[[], Any]) -> Any:
+    def _suspended(self, live: OpenCapture, call: str, make: Callable[[], Any]) -> Any:
         return make()
 
     def plan_used(self, original: Callable[..., Any], plan: Any, *args: Any) -> Any:

@@ -1,10 +1,10 @@
-"""What a capture of an eager run would refuse: a second guard, the *shadow*, for a thread that is linted.
+"""What a capture of an eager run would refuse: a second guard, the *substitute*, for a thread that is linted.
 
-The thread's calls go to the shadow instead of to the guard. The shadow has its own ledger, in which the stream that was
-current at first takes the part of the origin of a strict capture. The verdicts are the guard's, so they raise what a
-capture raises. The shadow reports the error instead of raising it, makes the call anyway, and updates the ledger as
-``strict=False`` would (a wait becomes a join, an escaped stream is forked). So one run finds all problems, and reports
-none twice. No capture is open, and the shadow makes no calls of the driver.
+The thread's calls go to the substitute instead of to the guard. The substitute has its own ledger, in which the stream
+that was current at first takes the part of the origin of a strict capture. The verdicts are the guard's, so they raise
+what a capture raises. The substitute reports the error instead of raising it, makes the call anyway, and updates the
+ledger as ``strict=False`` would (a wait becomes a join, an escaped stream is forked). So one run finds all problems,
+and reports none twice. No capture is open, and the substitute makes no calls of the driver.
 
 The legacy stream, which is usually the current one, can't be captured. It then takes the part of the origin under
 another name (:class:`Alias`), so that ``Stream.null`` still is a stream outside of the capture.
@@ -25,7 +25,7 @@ from capturekit.guard.allocators import ALLOCATE_ONLY
 from capturekit.guard.components import MADE_OF, Components, assemble
 from capturekit.guard.lint_components import LintOutsideStreams, LintState, kinds
 from capturekit.guard.lint_run import Alias, LintRun
-from capturekit.guard.open_capture import Live, new_recording
+from capturekit.guard.open_capture import OpenCapture, new_recording
 from capturekit.model.cleanup import Undo
 from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import LEGACY_HANDLES, CaptureInfo, Lane, LedgerCapture
@@ -50,7 +50,7 @@ def counterpart(verb: Callable[..., Any], instead: dict[int, Any], asked: Callab
     return ask if method.__name__ in QUIET else functools.partial(asked, ask)
 
 
-class Shadow:
+class LintGuard:
     """The guard of one linted thread.
 
     ``tell(error, adapted)`` and ``note(kind, text, at)`` are those of :class:`LintRun`.
@@ -77,7 +77,7 @@ class Shadow:
         self._memory_of_run = _Memory()
         self._undo = Undo()
         self._me = threading.get_ident()
-        #: The previous shadow or guard, which still judges the real captures of the run.
+        #: The previous substitute or guard, which still judges the real captures of the run.
         self._before: Any = None
         #: A capture without streams in the guard's own ledger, so that graphs ask before they are launched.
         self._decoy = LedgerCapture(0, Mode.RELAXED, -1)
@@ -99,8 +99,8 @@ class Shadow:
         undo.push(lambda: hook.__exit__(None, None, None))
         guard.ledger.captures.append(self._decoy)
         undo.push(lambda: guard.ledger.captures.remove(self._decoy))
-        self._before, inside.shadow = inside.shadow, self
-        undo.push(lambda: setattr(inside, 'shadow', self._before))
+        self._before, inside.substitute = inside.substitute, self
+        undo.push(lambda: setattr(inside, 'substitute', self._before))
 
     def _play_origin(self, before: Any) -> Any:
         """Return the stream that stands for the origin: the current one. The legacy stream gets another name."""
@@ -114,7 +114,7 @@ class Shadow:
         undo.push(lambda: guard.own('cupy.cuda.stream._BaseStream.__exit__', stream, None, None, None))
         return stream
 
-    def _begin(self, stream: Any, may_block: bool, at: Place | None) -> Live:
+    def _begin(self, stream: Any, may_block: bool, at: Place | None) -> OpenCapture:
         """Begin a capture in this thread's ledger."""
         state = self._state
         blocking = may_block and not state.platform.device.stream_flags(stream.ptr) & 1
@@ -123,7 +123,7 @@ class Shadow:
         )
         recording = new_recording(self._guard.state.platform, Mode.RELAXED, strict=True)
         memory: Any = self._memory_of_run
-        live = Live(state.platform, capture, True, stream, memory, recording, self._me, at)
+        live = OpenCapture(state.platform, capture, True, stream, memory, recording, self._me, at)
         self._components.captures.opened(live)
         self._components.lanes.make_current(live, stream.ptr)
         return live
@@ -226,7 +226,7 @@ class Shadow:
 
 
 class _Device:
-    """The device, which reports the shadow's streams as being captured."""
+    """The device, which reports the substitute's streams as being captured."""
 
     def __init__(self, device: Any) -> None:
         self._device = device
@@ -259,17 +259,17 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     """Takes the place of a call that is judged and not made."""
 
 
-def _hook(cupy: Any, shadow: Shadow) -> Any:
+def _hook(cupy: Any, substitute: LintGuard) -> Any:
     """Return a CuPy memory hook that notes the allocations of this thread."""
 
     def malloc_preprocess(_hook: Any, **_kwargs: Any) -> None:
-        shadow.allocating()
+        substitute.allocating()
 
     def malloc_postprocess(_hook: Any, **kwargs: Any) -> None:
-        shadow.allocated(kwargs['mem_ptr'])
+        substitute.allocated(kwargs['mem_ptr'])
 
     members = {
-        'name': f'capturekit.lint {id(shadow)}',
+        'name': f'capturekit.lint {id(substitute)}',
         'malloc_preprocess': malloc_preprocess,
         'malloc_postprocess': malloc_postprocess,
     }

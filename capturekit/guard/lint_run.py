@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from capturekit.guard.components import Components
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import Lane
 from capturekit.model.source_line import Place
@@ -39,7 +39,7 @@ class LintRun:
     """
 
     #: The capture that the run stands for.
-    live: Live
+    live: OpenCapture
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from capturekit.model.errors import CaptureError
 class Witness:
     """Reports what real captures refuse, in every thread, and lets the script continue as with ``strict=False``.
 
-    ``tell`` is the function that a :class:`Shadow` reports to. A refusal that ``strict=False`` could not adapt is
+    ``tell`` is the function that a :class:`LintGuard` reports to. A refusal that ``strict=False`` could not adapt is
     raised: the capture ends there. A witness is installed like a shadow, below the shadows of linted functions.
     """
 
@@ -29,13 +29,13 @@ class Witness:
 
     def open(self) -> None:
         """Install the witness for all threads."""
-        Inside.shadow = self
-        self._guard.state.installation.inside.shadow = self
+        Inside.substitute = self
+        self._guard.state.installation.inside.substitute = self
 
     def close(self) -> None:
         """Remove the witness; threads that have it use the plain guard from now on."""
-        Inside.shadow = None
-        self._guard.state.installation.inside.shadow = None
+        Inside.substitute = None
+        self._guard.state.installation.inside.substitute = None
         self._tell_of = lambda error, adapted: None
 
     def instead_of(self, verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,11 +46,11 @@ class Witness:
     def launching(self, upload: bool, ptr: int) -> None:
         """Let the guard judge the launch of a capturekit graph."""
         inside = self._guard.state.installation.inside
-        inside.shadow = None
+        inside.substitute = None
         try:
             self._guard.launches.launching(upload, ptr)
         finally:
-            inside.shadow = self
+            inside.substitute = self
 
     def _asked(self, verb: Callable[..., Any], original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         live, made = self._guard.state.mine(), False

@@ -13,7 +13,7 @@ from capturekit.guard.captures import Captures
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.guard.manual_remedies import without_cap
-from capturekit.guard.open_capture import Live, close_recording, new_recording, tell
+from capturekit.guard.open_capture import OpenCapture, close_recording, new_recording, tell_listeners
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.state import State
 from capturekit.guard.unjoined import Joins
@@ -77,7 +77,7 @@ class ManualCaptures:
             recording = new_recording(self.state.platform, real, strict=True)
             if stream is None:
                 stream = self.lanes.wrapped(ptr)
-            live = Live(self.state.platform, capture, True, stream, None, recording, threading.get_ident(), at)
+            live = OpenCapture(self.state.platform, capture, True, stream, None, recording, threading.get_ident(), at)
             live.active_at = at
             live.trace = Trace(self.state.platform.device.last_nodes(), ptr, self.lanes.lane_number, at)
             if getattr(stream, '_graph_host_funcargs', None) is None:
@@ -116,9 +116,11 @@ class ManualCaptures:
                 if live.by_priority:
                     live.note('note', None, _WITHOUT_PRIORITIES, live.at)
                 close_recording(live, outcome)
-                afterwards.callback(tell, live, None)  # after the lock: listeners may wait for threads that wait for it
+                afterwards.callback(
+                    tell_listeners, live, None
+                )  # after the lock: listeners may wait for threads that wait for it
 
-    def _may_end(self, call: str, ptr: int, lane: Lane | None, live: Live | None) -> None:
+    def _may_end(self, call: str, ptr: int, lane: Lane | None, live: OpenCapture | None) -> None:
         """Raise an error if this call can not end the capture."""
         if live is not None and lane is not None and lane.number == 0:
             if live.memory is not None:
@@ -137,14 +139,14 @@ class ManualCaptures:
         if verdict.answer.refused and verdict.answer.code is not Code.cudaErrorStreamCaptureInvalidated:
             self.verdicts.refuse(verdict, call, ptr)
 
-    def _was_lost(self, live: Live) -> bool:
+    def _was_lost(self, live: OpenCapture) -> bool:
         """Whether a capture was lost, as far as the ledger or the driver know."""
         if live.lost:
             return True
         with self.state.inside():
             return self.state.platform.device.stream_status(live.origin.ptr) is CaptureStatus.INVALIDATED
 
-    def _ended(self, live: Live, go: Callable[[], Any]) -> Any:
+    def _ended(self, live: OpenCapture, go: Callable[[], Any]) -> Any:
         """End the capture; if the driver reports that it was lost, raise an error that says where."""
         try:
             return go()
@@ -155,7 +157,7 @@ class ManualCaptures:
                 raise lost from error
             raise
 
-    def _count(self, live: Live) -> None:
+    def _count(self, live: OpenCapture) -> None:
         """Count the nodes and edges of a capture before it ends."""
         self.captures.settle(live)
         device = self.state.platform.device

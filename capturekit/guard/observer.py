@@ -1,9 +1,9 @@
 """What the guard would have refused, let through to CUDA and remembered: for ``python -m capturekit run --observe``.
 
-An observer stands where a shadow stands (:mod:`capturekit.guard.lint_guard`), for every thread. The verbs are asked as
-ever, by components that hold no stream back (:mod:`capturekit.guard.observer_components`). What a verb raises before
-CuPy's function was called is remembered, and the function is called all the same: CUDA answers as it does without
-capturekit. Then the driver is asked which captures that has cost, and the ledger follows it.
+An observer stands where a substitute stands (:mod:`capturekit.guard.lint_guard`), for every thread. The verbs are
+asked as ever, by components that hold no stream back (:mod:`capturekit.guard.observer_components`). What a verb raises
+before CuPy's function was called is remembered, and the function is called all the same: CUDA answers as it does
+without capturekit. Then the driver is asked which captures that has cost, and the ledger follows it.
 
 What follows from a loss is no finding of its own: every call on a lost capture would be refused. Recordings of
 ``@ck.graphed`` are left to the guard: what it refuses there makes the call eager, and the script never sees it.
@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 from capturekit.guard.components import MADE_OF, Components, assemble
 from capturekit.guard.lint_guard import counterpart
 from capturekit.guard.observer_components import kinds
-from capturekit.guard.open_capture import Live, close_recording, tell
+from capturekit.guard.open_capture import OpenCapture, close_recording, tell_listeners
 from capturekit.guard.patching import Inside
 from capturekit.model.errors import CaptureError, CudaCallError, InvalidatedError
 from capturekit.model.rules import CaptureStatus
@@ -52,7 +52,7 @@ class Observer:
         self._guard = guard
         self._found: list[LetThrough] = []
         #: Calls that will lose a capture once CuPy makes them, by the capture.
-        self._awaited: WeakKeyDictionary[Live, LetThrough] = WeakKeyDictionary()
+        self._awaited: WeakKeyDictionary[OpenCapture, LetThrough] = WeakKeyDictionary()
         self._open = False
         self._components = assemble(Components, guard.state, kinds(guard, self.tell))
         #: The components that replace the guard's, by the id of the guard's component.
@@ -66,14 +66,14 @@ class Observer:
     def open(self) -> None:
         """Begin to observe the calls of all threads."""
         self._open = True
-        Inside.shadow = self
-        self._guard.state.installation.inside.shadow = self
+        Inside.substitute = self
+        self._guard.state.installation.inside.substitute = self
 
     def close(self) -> None:
         """Stop observing. A call that is already here goes to the guard."""
         self._open = False
-        Inside.shadow = None
-        self._guard.state.installation.inside.shadow = None
+        Inside.substitute = None
+        self._guard.state.installation.inside.substitute = None
 
     # -- a call -----------------------------------------------------------------------------------------------
 
@@ -90,13 +90,13 @@ class Observer:
         """A graph of capturekit's own is about to be launched: the guard says whether it would have been refused."""
         state = self._guard.state
         inside, mine = state.installation.inside, state.mine()
-        inside.shadow = None
+        inside.substitute = None
         try:
             self._guard.launches.launching(upload, ptr)
         except CaptureError as error:
             self.tell(error, mine)
         finally:
-            inside.shadow = self
+            inside.substitute = self
 
     def _asked(self, ask: Callable[..., Any], original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Ask a verb about a call. Where it raises, the call is made all the same, once."""
@@ -117,12 +117,12 @@ class Observer:
             with state.lock:
                 ended = self._follow(found, mine, good, call.failure)
             for live in ended:  # without the lock: those who listen may wait for threads that wait for us
-                tell(live, None)
+                tell_listeners(live, None)
             call.failure = None  # its traceback holds this frame
 
     def _follow(
-        self, error: Exception, mine: Live | None, good: list[Live], failure: BaseException | None
-    ) -> list[Live]:
+        self, error: Exception, mine: OpenCapture | None, good: list[OpenCapture], failure: BaseException | None
+    ) -> list[OpenCapture]:
         """Ask the driver what the call has cost, and remember the call. Returns the captures that it has ended."""
         state, ended, lost = self._guard.state, [], False
         for live in good:
@@ -137,13 +137,13 @@ class Observer:
             self._remember(error, mine, lost, failure)
         return [live for live in ended if self._has_ended(live, failure)]
 
-    def _status(self, live: Live) -> CaptureStatus:
+    def _status(self, live: OpenCapture) -> CaptureStatus:
         state = self._guard.state
         with state.inside(), suppress(CudaCallError):  # a stream that was destroyed is in no capture
             return CaptureStatus(state.platform.device.stream_status(live.origin.ptr))
         return CaptureStatus.NONE
 
-    def _has_ended(self, live: Live, failure: BaseException | None) -> bool:
+    def _has_ended(self, live: OpenCapture, failure: BaseException | None) -> bool:
         """Follow a capture that a call has ended which was let through; False for a block, which ends by itself."""
         if live.memory is not None:
             live.capture.status = CaptureStatus.INVALIDATED
@@ -154,7 +154,9 @@ class Observer:
 
     # -- what is remembered -----------------------------------------------------------------------------------
 
-    def _remember(self, error: CaptureError, mine: Live | None, lost: bool, failure: BaseException | None) -> None:
+    def _remember(
+        self, error: CaptureError, mine: OpenCapture | None, lost: bool, failure: BaseException | None
+    ) -> None:
         if isinstance(error, InvalidatedError):
             awaited = self._awaited.pop(mine, None) if mine is not None else None
             if awaited is not None:
@@ -171,13 +173,13 @@ class Observer:
             if lost and mine.let_through is None and not isinstance(error, InvalidatedError):
                 mine.let_through = error
 
-    def tell(self, error: CaptureError, mine: Live | None) -> None:
+    def tell(self, error: CaptureError, mine: OpenCapture | None) -> None:
         """Remember a call that CuPy is about to make, and of which nobody hears the end."""
         one = self._add(error, mine)
         if mine is not None and error.cuda_error:
             self._awaited.setdefault(mine, one)
 
-    def _add(self, error: CaptureError, mine: Live | None) -> LetThrough:
+    def _add(self, error: CaptureError, mine: OpenCapture | None) -> LetThrough:
         """Add a call to the list. One that was made before at the same line is counted, on whichever stream it was."""
         self._guard.verdicts.word(error, mine)
         one = LetThrough(type(error).__name__, str(error))

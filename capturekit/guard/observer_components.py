@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from capturekit.guard.allocators import ALLOCATE_ONLY, Allocators, Ours
 from capturekit.guard.by_hand import ByHand, pool_hook
 from capturekit.guard.components import Components
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import NOT_CURRENT, OutsideStreams
 from capturekit.guard.placeholders import Placeholders
 from capturekit.guard.stream_properties import StreamProperties
@@ -26,14 +26,14 @@ from capturekit.model.ledger import LEGACY_HANDLES, Lane
 from capturekit.model.rules import RULES, Operation
 from capturekit.model.source_line import called
 
-Tell = Callable[[CaptureError, 'Live | None'], None]
+Tell = Callable[[CaptureError, 'OpenCapture | None'], None]
 _O = Operation
 
 
 class ObservedOutsideStreams(OutsideStreams):
     """Streams outside of the capture are held in none: their work runs at once."""
 
-    def hold(self, live: Live, stream: Any) -> None:
+    def hold(self, live: OpenCapture, stream: Any) -> None:
         live.poll()
         self.lanes.make_current(live, stream.ptr)
 
@@ -47,7 +47,7 @@ class ObservedOutsideStreams(OutsideStreams):
 class ObservedPlaceholders(Placeholders):
     """The legacy stream stays, unless ``strict=False`` gives its work to a lane."""
 
-    def put(self, live: Live, parent: Lane) -> None:
+    def put(self, live: OpenCapture, parent: Lane) -> None:
         if not live.strict:
             super().put(live, parent)
 
@@ -75,14 +75,14 @@ class ObservedAllocators(Allocators):
         self._tell = tell
         self.kept, self.foreign = guards.kept, guards.foreign  # what a thread had before is one thing for both
 
-    def _malloc_outside(self, live: Live, size: int) -> Any:
+    def _malloc_outside(self, live: OpenCapture, size: int) -> Any:
         return self._anyway(live, size, super()._malloc_outside)
 
-    def _followed(self, live: Live, device: int, allocator: Callable[[int], Any]) -> Ours:
+    def _followed(self, live: OpenCapture, device: int, allocator: Callable[[int], Any]) -> Ours:
         plain = super()._followed(live, device, allocator)
         return Ours(lambda size: self._anyway(live, size, lambda _live, size: plain(size)))
 
-    def _anyway(self, live: Live, size: int, malloc: Callable[[Live, int], Any]) -> Any:
+    def _anyway(self, live: OpenCapture, size: int, malloc: Callable[[OpenCapture, int], Any]) -> Any:
         try:
             return malloc(live, size)
         except EscapedWorkError as error:
@@ -104,11 +104,11 @@ class ObservedByHand(ByHand):
         super().__init__(*others)
         self._tell = tell
 
-    def keep_out(self, live: Live) -> None:
+    def keep_out(self, live: OpenCapture) -> None:
         live.pool_hook = pool_hook(self, self.state.platform.cupy, live)
         live.pool_hook.__enter__()
 
-    def pool_asked(self, live: Live) -> None:
+    def pool_asked(self, live: OpenCapture) -> None:
         stream = self.state.platform.cupy.cuda.get_current_stream()
         if self.state.installation.inside.depth or live is not self.state.mine() or called() in ALLOCATE_ONLY:
             return
@@ -123,7 +123,7 @@ class ObservedByHand(ByHand):
     def _refused_to_pool(self, error: CaptureError) -> NoReturn:
         raise error
 
-    def pool_grows(self, live: Live) -> None:
+    def pool_grows(self, live: OpenCapture) -> None:
         try:
             super().pool_grows(live)
         except CaptureError as error:

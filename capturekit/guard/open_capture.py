@@ -32,7 +32,7 @@ from capturekit.model.source_line import Place
 
 
 @dataclass(eq=False)
-class Live:
+class OpenCapture:
     """An open capture as the guard sees it, with a record for each component that stores something about it.
 
     Only its owner writes a record; other components may read it (:mod:`capturekit.guard.records`).
@@ -123,7 +123,7 @@ class Live:
             self.refused.append(step)
 
     @property
-    def home(self) -> int:
+    def origin_device(self) -> int:
         """The device of the origin."""
         return self.capture.origin.device
 
@@ -139,13 +139,13 @@ class Live:
 
 
 #: Functions that are called when a capture has ended, with its recording and its graph (None if it made none).
-HEARD: list[Callable[[Recording, Any], None]] = []
+LISTENERS: list[Callable[[Recording, Any], None]] = []
 
 
-def tell(live: Live, graph: Any) -> None:
+def tell_listeners(live: OpenCapture, graph: Any) -> None:
     """Call the listeners: a capture has ended."""
     counters.ended(live.recording, live.at, time.perf_counter() - live.begun)
-    for listener in list(HEARD):
+    for listener in list(LISTENERS):
         listener(live.recording, graph)
 
 
@@ -163,7 +163,7 @@ def new_recording(platform: Platform, mode: Mode, *, strict: bool) -> Recording:
     )
 
 
-def close_recording(live: Live, outcome: str) -> None:
+def close_recording(live: OpenCapture, outcome: str) -> None:
     """Write the lanes, and where they were forked and joined, into the recording."""
 
     def json(at: object) -> list[Any] | None:

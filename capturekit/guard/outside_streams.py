@@ -9,7 +9,7 @@ from typing import Any
 
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.counted import counted
@@ -36,7 +36,7 @@ class OutsideStreams:
         self.allocators = allocators
         self.lanes = lanes
 
-    def hold(self, live: Live, stream: Any) -> None:
+    def hold(self, live: OpenCapture, stream: Any) -> None:
         """Hold a stream: capture it into a graph that is thrown away, so that its work does not run."""
         ptr = stream.ptr
         with self.state.inside():
@@ -81,7 +81,7 @@ class OutsideStreams:
             if device.stream_status(ptr) is not CaptureStatus.NONE:
                 device.graph_destroy(device.end_capture(ptr))
 
-    def _raise_found(self, live: Live, error: CaptureError, silent: bool) -> CaptureError | None:
+    def _raise_found(self, live: OpenCapture, error: CaptureError, silent: bool) -> CaptureError | None:
         """Raise or return the error for work on a held stream. In another thread, keep it for the capture's end."""
         if live.thread != threading.get_ident():
             live.outside.escaped = error
@@ -94,7 +94,7 @@ class OutsideStreams:
         finally:
             del error  # its traceback holds this frame
 
-    def escaped(self, live: Live, ptr: int, count: int, seen: Place | None, since: Place | None) -> CaptureError:
+    def escaped(self, live: OpenCapture, ptr: int, count: int, seen: Place | None, since: Place | None) -> CaptureError:
         rule, of = self.rule_for(live, ptr)
         device = self.state.placeholders.get(ptr) if rule is VARIANTS['work-on-another-device'] else None
         current = 'the stream' if rule is not VARIANTS['work-on-another-device'] else 'the device'
@@ -108,12 +108,12 @@ class OutsideStreams:
             remedy=rule.remedy,
         )
 
-    def rule_for(self, live: Live, ptr: int) -> tuple[Rule, int | None]:
+    def rule_for(self, live: OpenCapture, ptr: int) -> tuple[Rule, int | None]:
         """The rule for a stream that is kept out of a capture, and the stream that the message names."""
         device = self.state.placeholders.get(ptr)
         if device is None:
             return RULES['escaped-work'], ptr
-        if live.memory is None and device == live.home:
+        if live.memory is None and device == live.origin_device:
             return NOT_CURRENT, LEGACY_HANDLES[0]
         return VARIANTS['work-on-another-device'], None
 

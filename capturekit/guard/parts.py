@@ -15,7 +15,7 @@ import numpy as np
 
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.guard.unjoined import Joins
 from capturekit.guard.uploads import Uploads
@@ -47,7 +47,7 @@ class Parts:
         self.joins = joins
         self.uploads = uploads
 
-    def plan_of(self, live: Live) -> Plan:
+    def plan_of(self, live: OpenCapture) -> Plan:
         """The plan that the capture's graph will follow; made when it is first needed."""
         if live.recorder.into:
             raise errors.UnsupportedCallError(
@@ -63,13 +63,13 @@ class Parts:
             live.parts.current = live.parts.plan.first = Part()
         return live.parts.plan
 
-    def part_of(self, live: Live) -> Part:
+    def part_of(self, live: OpenCapture) -> Part:
         """Return the part that is being recorded."""
         self.plan_of(live)
         assert live.parts.current is not None
         return live.parts.current
 
-    def checks_of(self, live: Live) -> Checks:
+    def checks_of(self, live: OpenCapture) -> Checks:
         """The checks of the capture's graph."""
         plan = self.plan_of(live)
         if plan.checks is None:
@@ -81,7 +81,7 @@ class Parts:
             plan.state = plan.checks.state
         return plan.checks
 
-    def cut_on_device(self, live: Live, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
+    def cut_on_device(self, live: OpenCapture, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
         """Record a check of ``array``, and continue in the body of a node that runs if the check holds."""
         device = live.platform.device
         part, checks = self.part_of(live), self.checks_of(live)
@@ -104,7 +104,7 @@ class Parts:
             device.begin_capture_to(live.origin.ptr, body, live.capture.mode)
         self.begin_segment(live, before, at)
 
-    def cut_on_host(self, live: Live, at: Place | None, *why: str) -> Part:
+    def cut_on_host(self, live: OpenCapture, at: Place | None, *why: str) -> Part:
         """End this part, and continue in another graph; return the part that ended.
 
         ``why``: what the error for open lanes says, as in :meth:`leave_lanes`.
@@ -116,7 +116,7 @@ class Parts:
         self.begin_segment(live, before, at)
         return ended
 
-    def check_on_host(self, live: Live, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
+    def check_on_host(self, live: OpenCapture, array: Any, value: np.ndarray[Any, Any], at: Place | None) -> None:
         """Record a check of ``array`` that the host waits for before it launches the next part."""
         checks = self.checks_of(live)
         before = self.leave_lanes(live, at)
@@ -127,7 +127,7 @@ class Parts:
             live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
         self.begin_segment(live, before, at)
 
-    def end_part(self, live: Live) -> Part:
+    def end_part(self, live: OpenCapture) -> Part:
         """End this part and the driver's capture of it; the next part is not begun yet."""
         plan, part = self.plan_of(live), self.part_of(live)
         with self.state.inside():
@@ -139,7 +139,7 @@ class Parts:
         return part
 
     def leave_lanes(
-        self, live: Live, at: Place | None, what: str = 'A host read while lanes are open', rule: str = _CHECKED
+        self, live: OpenCapture, at: Place | None, what: str = 'A host read while lanes are open', rule: str = _CHECKED
     ) -> Any:
         """Join all lanes; return the stream that is current."""
         self.verdicts.check(live)
@@ -155,21 +155,21 @@ class Parts:
             self.joins.join_all(live)
         return live.platform.cupy.cuda.get_current_stream()
 
-    def checked_by(self, live: Live) -> str:
+    def checked_by(self, live: OpenCapture) -> str:
         """What checks assumed values at launches: the device, or, in graphs of several devices, the host."""
         return 'host' if self.device_count(live) > 1 else live.parts.checked_by
 
     @staticmethod
-    def device_count(live: Live) -> int:
+    def device_count(live: OpenCapture) -> int:
         """How many devices lanes have been on so far."""
         return len({lane.device for capture in (*live.parts.past, live.capture) for lane in capture.lanes})
 
-    def refuse_second_device(self, live: Live) -> None:
+    def refuse_second_device(self, live: OpenCapture) -> None:
         """Refuse a lane on another device in a graph that decides on the device."""
         if live.decisions.bodies or live.parts.check_node:
             raise decided_here('A lane of another device')
 
-    def unfit_copies(self, live: Live, body: int) -> errors.CaptureError | None:
+    def unfit_copies(self, live: OpenCapture, body: int) -> errors.CaptureError | None:
         """The error for a body that copies between devices: launching it would fail and end the CUDA context."""
         if not live.devices.before:
             return None
@@ -186,7 +186,7 @@ class Parts:
         found = self.state.platform.cupy.cuda.runtime.pointerGetAttributes(address)
         return int(found.device) if found.type in _OF_DEVICES else None
 
-    def _end_segment(self, live: Live) -> int:
+    def _end_segment(self, live: OpenCapture) -> int:
         fault = (
             self.unfit_copies(live, live.parts.current.bodies[-1])
             if live.parts.check_node and live.parts.current is not None
@@ -210,7 +210,7 @@ class Parts:
         return graph
 
     @staticmethod
-    def _refuse_unfit(live: Live, body: int) -> None:
+    def _refuse_unfit(live: OpenCapture, body: int) -> None:
         """Raise for a node that can't stand behind a check of the device: instantiating could end the process."""
         kind = unfit_kind(live.platform.device, body)
         if kind is not None:
@@ -223,12 +223,12 @@ class Parts:
                 cuda_error=Code.cudaErrorInvalidValue.name,
             )
 
-    def order_of(self, live: Live, graph: int) -> list[int]:
+    def order_of(self, live: OpenCapture, graph: int) -> list[int]:
         """The nodes of a graph in the order in which they were made, without those that are already numbered."""
         found: list[int] = live.platform.device.graph_nodes(graph)
         return found[live.parts.numbered.get(graph, 0) :]
 
-    def begin_segment(self, live: Live, before: Any, at: Place | None) -> None:
+    def begin_segment(self, live: OpenCapture, before: Any, at: Place | None) -> None:
         """Begin the ledger's next capture, after the driver's next one has begun on the origin."""
         old = live.capture
         with self.state.lock:
@@ -250,7 +250,7 @@ class Parts:
                 self.lanes.adapt_fork(live, before, at, capture.origin)
             self.allocators.refresh()
 
-    def is_past(self, live: Live | None, mark: EventMark | None) -> bool:
+    def is_past(self, live: OpenCapture | None, mark: EventMark | None) -> bool:
         """Whether an event belongs to an earlier part of this capture, so that all its work comes before this part."""
         return live is not None and mark is not None and mark.capture in live.parts.past
 

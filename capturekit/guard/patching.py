@@ -137,8 +137,8 @@ def _wrapper(
     entry: Entry, original: Any, verb: Callable[..., Any], inside: Any, has_refused: Callable[[CaptureError, str], None]
 ) -> Any:
     """Make the wrapper of an entry. ``inside.depth`` is above zero in threads where the guard itself is calling;
-    ``inside.shadow``, in threads that are linted, has the verbs that are called instead. ``has_refused`` is called with
-    the error that a verb raises.
+    ``inside.substitute``, in threads that are linted, has the verbs that are called instead. ``has_refused`` is called
+    with the error that a verb raises.
     """
     if entry.kind == 'attribute':
         return _Attribute(entry.name, verb, inside)
@@ -155,8 +155,8 @@ def _wrapper(
             return original(*args, **kwargs)
         if kwargs:
             args, kwargs = in_order(verb, original, args, kwargs)
-        if inside.shadow is not None:
-            return inside.shadow.instead_of(verb)(original, *args, **kwargs)
+        if inside.substitute is not None:
+            return inside.substitute.instead_of(verb)(original, *args, **kwargs)
         try:
             return verb(original, *args, **kwargs)
         except CaptureError as error:
@@ -182,8 +182,8 @@ def _property(
     def get(self: Any) -> Any:
         if inside.depth:
             return getter(self)
-        if inside.shadow is not None:
-            return inside.shadow.instead_of(verb)(getter, self)
+        if inside.substitute is not None:
+            return inside.substitute.instead_of(verb)(getter, self)
         try:
             return verb(getter, self)
         except CaptureError as error:
@@ -303,7 +303,7 @@ class _Attribute:
             raise AttributeError(self._name) from None
         # capturekit's own code reads it too often to call the verb each time
         if not self._inside.depth and not sys._getframe(1).f_globals.get('__name__', '').startswith('capturekit.'):
-            verb = self._verb if self._inside.shadow is None else self._inside.shadow.instead_of(self._verb)
+            verb = self._verb if self._inside.substitute is None else self._inside.substitute.instead_of(self._verb)
             instead = verb(instance, value)
             return instead if isinstance(instead, int) else value
         return value
@@ -313,15 +313,15 @@ class _Attribute:
 
 
 class Inside(threading.local):
-    """How deeply this thread is in the guard's own calls; and the shadow that replaces the guard, or None."""
+    """How deeply this thread is in the guard's own calls; and the substitute that replaces the guard, or None."""
 
     depth = 0
-    shadow: Any = None
+    substitute: Any = None
 
     @property
     def calls_only(self) -> bool:
         """Whether what is asked instead of the guard knows nothing of arrays that are made, and of CuPy's switches."""
-        return self.shadow is not None and bool(self.shadow.asks_calls_only)
+        return self.substitute is not None and bool(self.substitute.asks_calls_only)
 
 
 class Installation:
@@ -335,16 +335,16 @@ class Installation:
         self._copy: Any = None
         self.originals: dict[str, Any] = {}
         #: What each installed wrapper replaced, by the wrapper's id.
-        self._behind: dict[int, Any] = {}
+        self._originals: dict[int, Any] = {}
         self.inside = Inside()
 
     @property
     def installed(self) -> bool:
         return bool(self._slots)
 
-    def behind(self, value: Any) -> Any:
+    def original_of(self, value: Any) -> Any:
         """What an installed wrapper replaced, or MISSING if nothing was there; any other value is returned as it is."""
-        return self._behind.get(id(value), value)
+        return self._originals.get(id(value), value)
 
     def install(self, guard: Any) -> None:
         """Count an installation; the first one puts the wrappers in place."""
@@ -363,7 +363,7 @@ class Installation:
             _restore_all(written)
             raise
         self._slots = written
-        self._behind = {id(slot.wrapper): slot.before for slot in written if isinstance(slot, _Slot)}
+        self._originals = {id(slot.wrapper): slot.before for slot in written if isinstance(slot, _Slot)}
 
     def _found(self, guard: Any) -> list[Any]:
         """The slots of the imported CuPy, with their wrappers; made once, and again if something has changed."""
@@ -417,7 +417,7 @@ class Installation:
                 raise RuntimeError('uninstall without install')
             self._count -= 1
             if self._count == 0:
-                slots, self._slots, self._behind = self._slots, [], {}
+                slots, self._slots, self._originals = self._slots, [], {}
                 _restore_all(slots)
 
 

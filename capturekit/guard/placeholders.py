@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.parts import Parts
 from capturekit.guard.state import State
@@ -29,14 +29,14 @@ class Placeholders:
         self.parts = parts
         self.outside = outside
 
-    def put(self, live: Live, parent: Lane) -> None:
+    def put(self, live: OpenCapture, parent: Lane) -> None:
         """Make a placeholder current in the place of the legacy stream, which has just become current.
 
         This is not needed on the device of a ``ck.capture``, which has made its origin current there. With
         ``strict=False`` the placeholder is a lane, forked from ``parent``.
         """
         device = self.state.current_device()
-        if device == live.home and live.memory is not None:
+        if device == live.origin_device and live.memory is not None:
             return  # the capture has made its own stream current there
         if not live.strict:
             self.parts.refuse_second_device(live)

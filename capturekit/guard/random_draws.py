@@ -18,7 +18,7 @@ import numpy as np
 
 from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import Parts
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
@@ -149,7 +149,7 @@ class RandomDraws:
             self.back_up(live, generator._state)
         return original(generator)
 
-    def back_up(self, live: Live, array: Any) -> None:
+    def back_up(self, live: OpenCapture, array: Any) -> None:
         """Record, once for each array, a copy of it as it is, so that a launch that fails a check leaves no trace."""
         memory = live.graph_memory
         if memory.owns(array.data.mem) or any(kept.array is array for kept in live.host_calls.backups):
@@ -164,7 +164,7 @@ class RandomDraws:
         with self.state.inside():
             kept[...] = array
 
-    def _state_of_the_moment(self, live: Live, state: Any) -> None:
+    def _state_of_the_moment(self, live: OpenCapture, state: Any) -> None:
         """Make a launch depend on whether CuPy's default RandomState is still this one."""
         of_the_moment = self._default_state
         if live.caller is not None and of_the_moment() is state:
@@ -176,14 +176,14 @@ class RandomDraws:
         with self.state.inside():
             return cupy.random._generator._random_states.get(cupy.cuda.runtime.getDevice())
 
-    def _before_feed(self, live: Live) -> None:
+    def _before_feed(self, live: OpenCapture) -> None:
         """End a part that waits for a check, because the host draws before it launches a part."""
         remedy = 'Draw before the decision, or write a kernel with a generator of its own.'
         self.bodies.not_in_body(live, 'Random numbers drawn by the host', remedy)
         if live.parts.check_node:
             self.parts.cut_on_host(live, here())
 
-    def _feed(self, live: Live, feed: Feed, text: str) -> None:
+    def _feed(self, live: OpenCapture, feed: Feed, text: str) -> None:
         self.parts.part_of(live).feeds.append(feed)
         live.note('drawn', self.lanes.current_lane(live), text, here())
 

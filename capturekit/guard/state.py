@@ -9,7 +9,7 @@ from typing import Any
 
 from capturekit.driver.cuda import Platform, current
 from capturekit.guard.call_watch import CallWatch
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.patching import Installation
 from capturekit.launch.plan import Feed
 from capturekit.model.host_reads import Rehearsal
@@ -32,8 +32,8 @@ class State:
         #: The calls of this kind that are being made now: the thread and the device of each.
         self.under_way: list[tuple[int, int]] = []
         #: The open captures, by the ledger's capture; and those of each thread, the innermost last.
-        self.lives: dict[LedgerCapture, Live] = {}
-        self.threads: dict[int, list[Live]] = {}
+        self.lives: dict[LedgerCapture, OpenCapture] = {}
+        self.threads: dict[int, list[OpenCapture]] = {}
         #: By thread: the rehearsal that stores its host reads, and the random numbers that are already drawn.
         self.rehearsals: dict[int, Rehearsal] = {}
         self.redraws: dict[int, list[Feed]] = {}
@@ -50,7 +50,7 @@ class State:
     def platform(self, platform: Platform) -> None:
         self._platform = platform
 
-    def mine(self) -> Live | None:
+    def mine(self) -> OpenCapture | None:
         """The open capture that this thread opened last, or None."""
         stack = self.threads.get(threading.get_ident())
         return stack[-1] if stack else None
@@ -59,7 +59,7 @@ class State:
         """Whether this thread has a capture open, or is in a rehearsal."""
         return self.mine() is not None or threading.get_ident() in self.rehearsals
 
-    def live_of(self, lane: Lane) -> Live:
+    def live_of(self, lane: Lane) -> OpenCapture:
         """The open capture that a lane belongs to."""
         return self.lives[lane.capture]
 

@@ -9,7 +9,7 @@ from typing import Any
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.caller_streams import CallerStreams, UnseenHandle
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model import errors
@@ -64,7 +64,7 @@ class StreamProperties:
                     self.allocators.refresh()
         return None
 
-    def _handed_to(self, live: Live, stream: Any, ptr: int) -> Lane | None:
+    def _handed_to(self, live: OpenCapture, stream: Any, ptr: int) -> Lane | None:
         """Let a graphed function have the handle of a stream that is not current: work given to it is recorded."""
         if ptr in LEGACY_HANDLES:
             raise self.callers.not_recorded(
@@ -82,7 +82,7 @@ class StreamProperties:
         with self.state.inside():
             original(stream, *args)
 
-    def _note_outside(self, live: Live, ptr: int) -> None:
+    def _note_outside(self, live: OpenCapture, ptr: int) -> None:
         if ptr in live.outside.held:
             return
         what = 'the legacy default stream' if ptr in LEGACY_HANDLES else f'stream {ptr:#x}, outside of the capture,'

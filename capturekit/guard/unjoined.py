@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from capturekit.guard.lanes import Lanes
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model import errors
 from capturekit.model.counted import counted
@@ -19,7 +19,7 @@ class Joins:
         self.state = state
         self.lanes = lanes
 
-    def find_work(self, live: Live) -> None:
+    def find_work(self, live: OpenCapture) -> None:
         """Ask the driver which lanes have work that the origin does not come after, and note it in the ledger."""
         capture = live.capture
         if len(capture.lanes) == 1:
@@ -43,7 +43,7 @@ class Joins:
                 lane.used = True
 
     def unjoined(
-        self, live: Live, call: str = 'The end of the capture', lanes: list[Lane] | None = None
+        self, live: OpenCapture, call: str = 'The end of the capture', lanes: list[Lane] | None = None
     ) -> errors.UnjoinedError:
         """The error that names the given lanes, or all lanes that are not joined."""
         lanes = live.capture.unjoined() if lanes is None else lanes
@@ -84,7 +84,7 @@ class Joins:
         error.lanes = stories
         return error
 
-    def join_all(self, live: Live) -> None:
+    def join_all(self, live: OpenCapture) -> None:
         """With ``strict=False``: join all open lanes to the origin."""
         at = here()
         for lane in live.capture.unjoined():

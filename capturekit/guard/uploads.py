@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model.rules import Mode
 
@@ -20,12 +20,12 @@ class Uploads:
     def __init__(self, state: State) -> None:
         self.state = state
 
-    def upload(self, live: Live, values: Any) -> Any:
+    def upload(self, live: OpenCapture, values: Any) -> Any:
         """Copy a NumPy array to the device at once; the graph keeps the copy."""
         original = self.state.installation.originals['cupy._core.array']
         return self.upload_made_by(live, functools.partial(original, values))
 
-    def upload_made_by(self, live: Live, make: Callable[[], Any]) -> Any:
+    def upload_made_by(self, live: OpenCapture, make: Callable[[], Any]) -> Any:
         """Call a CuPy function that makes an array from values of the host, outside of the capture."""
         cupy = self.state.platform.cupy
         memory = live.graph_memory
@@ -42,7 +42,7 @@ class Uploads:
                 set_allocator(before)
         return array
 
-    def bytes_from(self, live: Live, address: int, size: int) -> tuple[Any, Any]:
+    def bytes_from(self, live: OpenCapture, address: int, size: int) -> tuple[Any, Any]:
         """Copy bytes of the host into the graph's memory; return that, and an event that has happened after it."""
         cupy = self.state.platform.cupy
         with self._beside(live) as upload:
@@ -54,7 +54,7 @@ class Uploads:
         return buffer, done
 
     @contextmanager
-    def _beside(self, live: Live) -> Iterator[Any]:
+    def _beside(self, live: OpenCapture) -> Iterator[Any]:
         """A stream of the current device outside of the capture, in a mode that allows what a capture forbids."""
         device = self.state.platform.device
         with self.state.inside():

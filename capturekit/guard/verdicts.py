@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from capturekit.guard import finding_words
 from capturekit.guard.cupy_errors import answers_with_code, make_catchable, say_as_cupy
 from capturekit.guard.manual_remedies import without_cap
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.state import State
 from capturekit.model import errors
 from capturekit.model.causes import PROGRAM
@@ -77,24 +77,24 @@ class Verdicts:
             return  # a graphed function is being recorded: its caller gets an eager run instead
         for live in told:
             if live.caller is None:
-                live.causes.hear(error)
-                live.causes.tell(error)
-        PROGRAM.hear(error)
+                live.causes.remember(error)
+                live.causes.add_to(error)
+        PROGRAM.remember(error)
 
     @staticmethod
-    def word(error: CaptureError, live: Live | None) -> None:
+    def word(error: CaptureError, live: OpenCapture | None) -> None:
         """Put the remedy in the words of the script: one that begins its captures by hand has no ``cap``."""
         if live is not None and live.memory is None:
             error.remedy = without_cap(error.remedy)
 
-    def start(self, check: bool = True) -> Live | None:
+    def start(self, check: bool = True) -> OpenCapture | None:
         """Return this thread's open capture, after checking that it is still good. Every verb calls this first."""
         mine = self.state.mine()
         if mine is not None and check:
             self.check(mine)
         return mine
 
-    def check(self, live: Live) -> None:
+    def check(self, live: OpenCapture) -> None:
         """Raise, as early as possible, if a call that the guard did not see has lost the capture."""
         if live.capture.status is CaptureStatus.ACTIVE:
             with self.state.inside():
@@ -106,7 +106,7 @@ class Verdicts:
                 live.capture.status = CaptureStatus.INVALIDATED
                 raise self.invalidated(live)
 
-    def invalidated(self, live: Live) -> errors.InvalidatedError:
+    def invalidated(self, live: OpenCapture) -> errors.InvalidatedError:
         """The error for a capture that was lost below Python, or by a call that was let through."""
         if live.let_through is not None:
             return _lost_by(live, live.let_through)
@@ -308,7 +308,7 @@ class Verdicts:
         return self.carry_out(verdict, call, None, lambda: original(*args, **kwargs))
 
 
-def _lost_by(live: Live, error: CaptureError) -> errors.InvalidatedError:
+def _lost_by(live: OpenCapture, error: CaptureError) -> errors.InvalidatedError:
     """The error of a capture that is lost because a call was let through which would have been refused."""
     return errors.InvalidatedError(
         f'The capture was lost by {error.operation}, which was let through',

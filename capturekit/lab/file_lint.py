@@ -17,7 +17,7 @@ from typing import Any
 from capturekit.driver.cuda import current
 from capturekit.functions.answering import BUSY
 from capturekit.functions.decorator import Graphed
-from capturekit.guard import GUARD, HEARD
+from capturekit.guard import GUARD, LISTENERS
 from capturekit.guard.lint_witness import Witness
 from capturekit.lab.lint import _NOTES, Linting, Report, finding_of, note_of
 from capturekit.model.cleanup import Undo
@@ -54,8 +54,8 @@ class Judging:
         witness = Witness(GUARD, self._tell)
         self._undo.push(witness.close)
         witness.open()
-        HEARD.append(self._hear)
-        self._undo.push(lambda: HEARD.remove(self._hear))
+        LISTENERS.append(self._hear)
+        self._undo.push(lambda: LISTENERS.remove(self._hear))
         REFUSED.append(self._refused)
         self._undo.push(lambda: REFUSED.remove(self._refused))
         call = Graphed.__call__

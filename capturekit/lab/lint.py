@@ -17,7 +17,7 @@ from typing import Any
 
 from capturekit.driver.cuda import current
 from capturekit.functions.answering import BUSY
-from capturekit.guard import GUARD, Shadow
+from capturekit.guard import GUARD, LintGuard
 from capturekit.guard.entry_points import SEAMS
 from capturekit.model import errors
 from capturekit.model.cleanup import Undo, add_note
@@ -174,7 +174,7 @@ class Linting:
     def __init__(self) -> None:
         self._report = Report()
         self._undo = Undo()
-        self._shadow: Shadow | None = None
+        self._lint_guard: LintGuard | None = None
 
     def __enter__(self) -> Report:
         platform = current()
@@ -188,9 +188,9 @@ class Linting:
         GUARD.install(platform)
         self._undo.push(GUARD.uninstall)
         try:
-            shadow = self._shadow = Shadow(GUARD, self._tell, self._note)
-            self._undo.push(shadow.close)
-            shadow.open(here())
+            lint_guard = self._lint_guard = LintGuard(GUARD, self._tell, self._note)
+            self._undo.push(lint_guard.close)
+            lint_guard.open(here())
             BUSY.depth += 1  # graphed functions inside run as they do in a capture: as they stand
             self._undo.push(_free)
         except BaseException:
@@ -201,9 +201,9 @@ class Linting:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._shadow is not None
+        assert self._lint_guard is not None
         try:
-            self._shadow.look_back(aborted=error is not None)
+            self._lint_guard.look_back(aborted=error is not None)
         finally:
             failure = self._undo.run()
         self._report.findings[:] = _without_echoes(self._report.findings)

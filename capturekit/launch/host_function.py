@@ -33,7 +33,7 @@ class HostFunction:
             if not _is_refusal(error):
                 raise
             told = self._told(error)
-            PROGRAM.hear(told)
+            PROGRAM.remember(told)
             refused(told)
             raise told from error
 

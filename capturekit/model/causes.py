@@ -40,7 +40,7 @@ class Cause:
     refused: bool = field(compare=False)
     frames: tuple[Place, ...] = field(default=(), compare=False)
 
-    def told(self, when: str) -> str:
+    def sentence(self, when: str) -> str:
         """Return a sentence about it that begins with ``when``."""
         if self.refused:
             return f'{when}, the code caught {self.name}: {self.text}'
@@ -55,13 +55,13 @@ class Causes:
         #: The exception that was being handled when this began, which is no cause of what follows; its identity.
         self._handled = id(sys.exc_info()[1])
 
-    def hear(self, error: Any) -> None:
+    def remember(self, error: Any) -> None:
         """Remember a refusal, a CaptureError, and what a cleanup has hidden by it."""
         for hidden in _hidden(error, self._handled):
             self._add(hidden)
         self._add(cause_of(error, _frames(sys._getframe(1))))
 
-    def tell(self, error: Any) -> None:
+    def add_to(self, error: Any) -> None:
         """Tell a CaptureError what came before it."""
         error.earlier = tuple(dict.fromkeys((*error.earlier, *self.before(error))))
 
@@ -91,10 +91,10 @@ def cause_of(error: BaseException, frames: tuple[Place, ...] = ()) -> Cause:
     return Cause(type(error).__name__, raised_at(error), str(error), False, frames or way_of(error)[-_DEEPEST:])
 
 
-def told(causes: Iterable[Cause]) -> list[str]:
+def sentences(causes: Iterable[Cause]) -> list[str]:
     """Return causes in words: the first ones in full, of the others the lines."""
     first, others = full(list(causes))
-    words = [cause.told('Then' if number else 'First') for number, cause in enumerate(first)]
+    words = [cause.sentence('Then' if number else 'First') for number, cause in enumerate(first)]
     if others:
         places = ', '.join(f'{cause.name} at {cause.at}' for cause in others)
         words.append(f'{counted(len(others), "more exception")} came after that: {places}.')
@@ -103,7 +103,7 @@ def told(causes: Iterable[Cause]) -> list[str]:
 
 def notes(causes: Iterable[Cause]) -> list[str]:
     """Return causes as notes on another exception."""
-    return [f'capturekit: {words}' for words in told(causes)]
+    return [f'capturekit: {words}' for words in sentences(causes)]
 
 
 def full(causes: list[Cause]) -> tuple[list[Cause], list[Cause]]:

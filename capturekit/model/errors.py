@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from capturekit.model.causes import Cause, told
+from capturekit.model.causes import Cause, sentences
 from capturekit.model.source_line import Place
 
 #: How notebooks show an error that has a recording, by MIME type: filled by capturekit.render, a higher package.
@@ -92,7 +92,7 @@ class CaptureError(RuntimeError):
     def __str__(self) -> str:
         if not self.earlier:
             return self.own_text()
-        return '\n  '.join([*told(self.earlier), f'Then: {self.own_text()}'])
+        return '\n  '.join([*sentences(self.earlier), f'Then: {self.own_text()}'])
 
     def own_text(self) -> str:
         """The message without what came before."""

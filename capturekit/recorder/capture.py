@@ -19,7 +19,7 @@ from capturekit.analysis.fused import Fused
 from capturekit.analysis.graph_diff import Update
 from capturekit.analysis.relaned import Relaned
 from capturekit.graph.executable import Graph
-from capturekit.guard import GUARD, Live
+from capturekit.guard import GUARD, OpenCapture
 from capturekit.guard.cupy_errors import OWN
 from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.model import errors
@@ -114,7 +114,7 @@ class Capture(WayIn):
         self._state = 'new'
         self._undo = Undo()
         self._lease = Lease()
-        self._live: Live | None = None
+        self._live: OpenCapture | None = None
         self._graph: Graph | None = None
 
     # -- in ---------------------------------------------------------------------------------------------------
@@ -371,7 +371,7 @@ class Capture(WayIn):
         return cases(self._deciding('switch()'), index, count)
 
     @_told
-    def _deciding(self, call: str) -> Live:
+    def _deciding(self, call: str) -> OpenCapture:
         self._must_be_open(call)
         assert self._live is not None
         return self._live

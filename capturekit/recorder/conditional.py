@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from capturekit.guard import GUARD
 from capturekit.guard.conditional_bodies import Decision
-from capturekit.guard.open_capture import Live
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.launch.outside_arrays import names_of
 from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted
@@ -24,7 +24,7 @@ _Body = TypeVar('_Body', bound='Branch')
 class Branch:
     """One body of a decision: what its ``with`` block records runs when the device decides so. It is entered once."""
 
-    def __init__(self, live: Live, decision: Decision, number: int) -> None:
+    def __init__(self, live: OpenCapture, decision: Decision, number: int) -> None:
         self._live = live
         self._decision = decision
         self._number = number
@@ -97,7 +97,7 @@ class Loop(Branch):
 class Branches:
     """The bodies of ``cap.if_else`` and ``cap.switch``: ``with`` each of them; nothing may be recorded in between."""
 
-    def __init__(self, live: Live, decision: Decision) -> None:
+    def __init__(self, live: OpenCapture, decision: Decision) -> None:
         self._live = live
         self._all = tuple(Branch(live, decision, number) for number in range(len(decision.bodies)))
 
@@ -108,22 +108,22 @@ class Branches:
         return None
 
 
-def loop(live: Live, condition: Any, limit: int | None) -> Loop:
+def loop(live: OpenCapture, condition: Any, limit: int | None) -> Loop:
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or not 0 < limit < 1 << 63):
         wrong = ValueError if isinstance(limit, int) and not isinstance(limit, bool) else TypeError
         raise wrong(f'limit must be a positive whole number, or None: {limit!r}')
     return Loop(live, _decided(live, 'while', condition, 1, limit or 0), 0)
 
 
-def branch(live: Live, condition: Any) -> Branch:
+def branch(live: OpenCapture, condition: Any) -> Branch:
     return Branch(live, _decided(live, 'if', condition, 1), 0)
 
 
-def branches(live: Live, condition: Any) -> Branches:
+def branches(live: OpenCapture, condition: Any) -> Branches:
     return Branches(live, _decided(live, 'if', condition, 2))
 
 
-def cases(live: Live, index: Any, count: int) -> Branches:
+def cases(live: OpenCapture, index: Any, count: int) -> Branches:
     if not isinstance(count, int) or isinstance(count, bool):
         raise TypeError(f'the number of cases must be a whole number: {count!r}')
     if count < 1:
@@ -131,7 +131,7 @@ def cases(live: Live, index: Any, count: int) -> Branches:
     return Branches(live, _decided(live, 'switch', index, count))
 
 
-def _decided(live: Live, decides: str, condition: Any, count: int, limit: int = 0) -> Decision:
+def _decided(live: OpenCapture, decides: str, condition: Any, count: int, limit: int = 0) -> Decision:
     ndarray = live.platform.cupy.ndarray
     if not isinstance(condition, ndarray):
         raise TypeError(f'the condition must be a CuPy array of one element, not {type(condition).__name__}')

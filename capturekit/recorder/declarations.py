@@ -10,7 +10,7 @@ import numpy as np
 
 from capturekit.driver.cuda import current
 from capturekit.driver.node_accesses import Access
-from capturekit.guard import GUARD, Live
+from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.declared import Said
 from capturekit.model.errors import CudaCallError
 from capturekit.model.source_line import here
@@ -27,7 +27,7 @@ class Declaration:
                 raise TypeError(f'{call} takes CuPy arrays and NumPy arrays, got {type(array).__name__}')
         self._call, self._writes = call, writes
         self._arrays = tuple(array for array in arrays if array.size)
-        self._open: list[tuple[Live | None, tuple[int, int] | None]] = []
+        self._open: list[tuple[OpenCapture | None, tuple[int, int] | None]] = []
 
     def __enter__(self) -> None:
         live = GUARD.mine()
@@ -64,7 +64,7 @@ def _address(array: Any) -> int:
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
 
 
-def _count(live: Live) -> tuple[int, int] | None:
+def _count(live: OpenCapture) -> tuple[int, int] | None:
     """The graph that is being recorded, and how many nodes it has; None in a capture that is lost."""
     device = live.platform.device
     with GUARD.inside(), suppress(CudaCallError):  # a lost capture is reported at its end

@@ -13,7 +13,7 @@ from typing import Any
 from capturekit.analysis.node_view import Look, fill
 from capturekit.driver.cuda import current
 from capturekit.graph.executable import Graph
-from capturekit.guard import GUARD, Live, new_recording
+from capturekit.guard import GUARD, OpenCapture, new_recording
 from capturekit.launch.plan import Part
 from capturekit.model import errors
 from capturekit.model.cleanup import uninterrupted
@@ -27,7 +27,7 @@ from capturekit.model.source_line import here
 _NOT_INSIDE = frozenset({'conditional', 'mem alloc', 'mem free'})
 
 
-def embed(live: Live, graph: Any) -> None:
+def embed(live: OpenCapture, graph: Any) -> None:
     """Record, on the current lane, a node that runs ``graph``."""
     if not isinstance(graph, Graph):
         raise TypeError(f'embed() takes a capturekit.Graph, got {type(graph).__name__}')
@@ -50,7 +50,7 @@ def embed(live: Live, graph: Any) -> None:
         live.note('embedded', lane, f'a graph of {counted(graph.recording.node_count, "node")}', here())
 
 
-def _fits(live: Live, graph: Graph) -> None:
+def _fits(live: OpenCapture, graph: Graph) -> None:
     plan = graph._plan
     kinds = {info.kind for info in live.platform.device.node_infos(graph.graph)}
     if plan is not None and not plan.plain:
@@ -68,7 +68,7 @@ def _fits(live: Live, graph: Graph) -> None:
     )
 
 
-def _lanes_on_its_devices(live: Live, graph: Graph) -> None:
+def _lanes_on_its_devices(live: OpenCapture, graph: Graph) -> None:
     """Refuse a graph that works on a device where the capture has no lane: a recording names its devices by lanes."""
     devices = graph.recording.devices
     missing = [str(device) for device in devices if device not in live.capture.devices]
@@ -81,7 +81,7 @@ def _lanes_on_its_devices(live: Live, graph: Graph) -> None:
         )
 
 
-def _lane(live: Live) -> Lane:
+def _lane(live: OpenCapture) -> Lane:
     stream = live.platform.cupy.cuda.get_current_stream()
     lane = live.lane_of(stream)
     if lane is None:
@@ -95,7 +95,7 @@ def _lane(live: Live) -> Lane:
     return lane
 
 
-def _one_at_a_time(live: Live, lane: Lane, graph: Graph) -> None:
+def _one_at_a_time(live: OpenCapture, lane: Lane, graph: Graph) -> None:
     """Refuse the same graph on two lanes that may run at once: both copies would write the same memory."""
     for handle, capture, number, segment in live.recorder.embedded:
         if handle == graph.graph and capture is lane.capture and not covers(lane, [(number, segment)]):
@@ -107,7 +107,7 @@ def _one_at_a_time(live: Live, lane: Lane, graph: Graph) -> None:
             )
 
 
-def _add(live: Live, stream: int, graph: Graph) -> None:
+def _add(live: OpenCapture, stream: int, graph: Graph) -> None:
     device = live.platform.device
     with GUARD.inside():
         info = device.capture_info(stream)

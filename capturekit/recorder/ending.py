@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from capturekit.guard import GUARD, Live
+from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.launch.outside_arrays import keep, keep_named, keep_touched
 from capturekit.model import errors
@@ -18,7 +18,7 @@ _WHOEVER = (
 )
 
 
-def check(live: Live) -> None:
+def check(live: OpenCapture) -> None:
     """Raise if the capture can't become a graph. With ``strict=False`` open lanes are joined instead."""
     GUARD.verdicts.check(live)
     if live.lost:
@@ -40,7 +40,7 @@ def check(live: Live) -> None:
         GUARD.joins.join_all(live)
 
 
-def end(live: Live, into: EmbedTarget | None) -> ExecutableGraph | EmbedTarget | None:
+def end(live: OpenCapture, into: EmbedTarget | None) -> ExecutableGraph | EmbedTarget | None:
     """End the capture; return its graph, or None if :func:`instantiate` has to end it.
 
     The caller holds the guard's lock, so only the steps are done here that other threads must not interrupt.
@@ -60,7 +60,7 @@ def end(live: Live, into: EmbedTarget | None) -> ExecutableGraph | EmbedTarget |
     return None
 
 
-def instantiate(live: Live, definition_only: bool) -> ExecutableGraph:
+def instantiate(live: OpenCapture, definition_only: bool) -> ExecutableGraph:
     """End a capture that has made a single graph, and instantiate it unless only the definition is needed."""
     live.recording.by_priority = live.by_priority
     if definition_only:
@@ -75,7 +75,7 @@ def instantiate(live: Live, definition_only: bool) -> ExecutableGraph:
     return made
 
 
-def _defined(live: Live) -> ExecutableGraph:
+def _defined(live: OpenCapture) -> ExecutableGraph:
     """End the capture as CuPy does, without instantiating."""
     with GUARD.inside():
         graph = live.platform.device.end_capture(live.origin.ptr)
@@ -83,7 +83,7 @@ def _defined(live: Live) -> ExecutableGraph:
     return ExecutableGraph.of_definition(live.platform.device, graph, called)
 
 
-def _end_into(live: Live, into: EmbedTarget) -> EmbedTarget:
+def _end_into(live: OpenCapture, into: EmbedTarget) -> EmbedTarget:
     """End a capture whose nodes stay in the graph that they were added to."""
     device = live.platform.device
     with GUARD.inside():
@@ -102,7 +102,7 @@ def _end_into(live: Live, into: EmbedTarget) -> EmbedTarget:
     return into
 
 
-def _end_parts(live: Live) -> ExecutableGraph:
+def _end_parts(live: OpenCapture) -> ExecutableGraph:
     """End the last part, and instantiate every part."""
     GUARD.parts.end_part(live)
     assert live.parts.plan is not None
@@ -115,7 +115,7 @@ def _end_parts(live: Live) -> ExecutableGraph:
     return ExecutableGraph.of_plan(live.parts.plan, live.origin._graph_host_funcargs)
 
 
-def keep_outside(live: Live, graphs: list[int], first: int = 0) -> None:
+def keep_outside(live: OpenCapture, graphs: list[int], first: int = 0) -> None:
     """Keep the outside arrays that the graph uses; in a strict capture, raise if one of them is already gone."""
     if live.collectives.addresses and live.memory is not None:
         keep_named(live.collectives.addresses, live.memory, live.platform.cupy.ndarray)

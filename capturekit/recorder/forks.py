@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from capturekit.driver.cuda import Platform, current
-from capturekit.guard import GUARD, Live
+from capturekit.guard import GUARD, OpenCapture
 from capturekit.model import errors
 from capturekit.model.cleanup import add_note
 from capturekit.model.counted import counted
@@ -42,7 +42,7 @@ class LaneStreams:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def take(self, platform: Platform, priority: int | None, live: Live | None, parent: Any, device: int) -> Any:
+    def take(self, platform: Platform, priority: int | None, live: OpenCapture | None, parent: Any, device: int) -> Any:
         """A stream for a lane: one that the open capture has joined already, else a free one, else a new one."""
         thread = threading.get_ident() if parent.ptr == PER_THREAD_HANDLE else 0  # another stream in each thread
         source = (int(parent.ptr), thread)
@@ -56,7 +56,7 @@ class LaneStreams:
         stream.capturekit_source = source
         return stream
 
-    def _found(self, platform: Platform, key: Key, source: tuple[int, int], live: Live | None) -> Any:
+    def _found(self, platform: Platform, key: Key, source: tuple[int, int], live: OpenCapture | None) -> Any:
         for stream in live.recorder.lane_streams if live is not None else ():
             # joined into another lane, its next work would wait for what it has done there
             if stream.capturekit_key == key and stream.capturekit_source == source:
@@ -175,7 +175,7 @@ class Fork:
         self._lanes: tuple[LaneScope, ...] | None = None
         self._parent: Any = None
         self._platform: Platform | None = None
-        self._live: Live | None = None
+        self._live: OpenCapture | None = None
 
     def __enter__(self) -> tuple[LaneScope, ...]:
         if self._lanes is not None:

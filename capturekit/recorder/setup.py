@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 from capturekit.driver.cuda import Platform, current
-from capturekit.guard import GUARD, Live, new_recording
+from capturekit.guard import GUARD, OpenCapture, new_recording
 from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.launch.graph_memory import GraphMemory
@@ -41,7 +41,7 @@ class WayIn(WayOut):
     _pieces: bool
     _reuse_late: int | None
     _outside: OutsideMemory | None
-    _live: Live | None
+    _live: OpenCapture | None
     _watch: bool
 
     def _open(self, frame: FrameType) -> None:
@@ -132,7 +132,7 @@ class WayIn(WayOut):
         undo = lambda: GUARD.own('cupy.cuda.stream._BaseStream.__exit__', origin, None, None, None)  # noqa: E731
         self._undo.push(undo)
 
-    def _begin(self, platform: Platform, origin: Any, memory: GraphMemory, at: Place | None) -> Live:
+    def _begin(self, platform: Platform, origin: Any, memory: GraphMemory, at: Place | None) -> OpenCapture:
         """Begin the driver's capture. Each undo function is pushed before its step is made."""
         device, me = platform.device, threading.get_ident()
         recording = new_recording(platform, self._mode, strict=self._strict)
@@ -151,10 +151,10 @@ class WayIn(WayOut):
         capture.origin.priority = priority
         if getattr(origin, '_graph_host_funcargs', None) is None:
             origin._graph_host_funcargs = []
-        self._live = Live(platform, capture, self._strict, origin, memory, recording, me, at, active_at=at)
+        self._live = OpenCapture(platform, capture, self._strict, origin, memory, recording, me, at, active_at=at)
         return self._live
 
-    def _note_surroundings(self, live: Live, frame: FrameType) -> None:
+    def _note_surroundings(self, live: OpenCapture, frame: FrameType) -> None:
         """Store in the capture its arguments, and the state before it."""
         platform = live.platform
         live.parts.checked_by, live.host_calls.stream = self._gates, self._seams_on
@@ -171,7 +171,7 @@ class WayIn(WayOut):
             self._undo.push(lambda: GUARD.devices.restore(live))
 
 
-def _note_allocator(live: Live) -> None:
+def _note_allocator(live: OpenCapture) -> None:
     """Add a note if the user's arrays come from CUDA's stream-ordered allocator."""
     allocate = live.platform.cupy.cuda.get_allocator()
     owner = type(getattr(allocate, '__self__', None)).__name__

@@ -18,7 +18,7 @@ from capturekit.analysis.race_report import refusal
 from capturekit.analysis.relaned import Relaned
 from capturekit.driver.cuda import Platform
 from capturekit.graph.executable import Graph
-from capturekit.guard import GUARD, Live, close_recording, tell
+from capturekit.guard import GUARD, OpenCapture, close_recording, tell_listeners
 from capturekit.launch.declared import by_node
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model import errors
@@ -90,13 +90,13 @@ class WayOut:
     _state: str
     _undo: Undo
     _lease: Lease
-    _live: Live | None
+    _live: OpenCapture | None
     _graph: Graph | None
     _checked: bool
     _races_asked: bool
     _left_by: FrameType | None
 
-    def _leave(self, live: Live, error: BaseException | None) -> Outcome:
+    def _leave(self, live: OpenCapture, error: BaseException | None) -> Outcome:
         """Check, end, undo, then make the graph or give back what the capture had taken. Raises nothing."""
         self._state = 'ending'
         outcome = Outcome(error)
@@ -125,7 +125,7 @@ class WayOut:
         self._state = 'closed' if outcome.good else 'failed'
         return outcome
 
-    def _put_in_order(self, live: Live, outcome: Outcome) -> None:
+    def _put_in_order(self, live: OpenCapture, outcome: Outcome) -> None:
         """Restore what the block has left behind: devices, held streams, captures begun by hand."""
         outcome.attempt(lambda: GUARD.devices.restore(live))
         for ptr in list(live.outside.held):
@@ -134,7 +134,7 @@ class WayOut:
         outcome.attempt(lambda: _close_inner(live))
         live.poll()
 
-    def _check_races(self, live: Live, ended: Any) -> None:
+    def _check_races(self, live: OpenCapture, ended: Any) -> None:
         try:
             found = refusal(live, ended, self._left_by)
         except CudaCallError as unread:
@@ -145,7 +145,7 @@ class WayOut:
         if found is not None:
             raise found
 
-    def _build(self, live: Live, ended: Any) -> None:
+    def _build(self, live: OpenCapture, ended: Any) -> None:
         """Make the graph of a good capture; with ``into=``, hold what the recorded nodes use."""
         assert live.memory is not None
         live.recording.memory_bytes = live.memory.used_bytes()
@@ -179,12 +179,12 @@ class WayOut:
             raise
         self._graph = self._renewed
 
-    def _launch_of(self, live: Live, ended: ExecutableGraph) -> Callable[[], None]:
+    def _launch_of(self, live: OpenCapture, ended: ExecutableGraph) -> Callable[[], None]:
         if self._renewed is not None or (live.parts.plan is not None and not live.parts.plan.plain):
             return _no_launch
         return GUARD.launches.plain_launch(ended.executable) if ended.by_cupy else _plain(live, ended)
 
-    def _give_back(self, live: Live, outcome: Outcome) -> None:
+    def _give_back(self, live: OpenCapture, outcome: Outcome) -> None:
         """Give back what a failed capture has taken; a failure here is reported if there was none before."""
         with GUARD.inside():
             outcome.attempt(lambda: _drop_parts(live))
@@ -252,7 +252,7 @@ class WayOut:
                 GUARD.gone(live)
 
 
-def _close_inner(live: Live) -> None:
+def _close_inner(live: OpenCapture) -> None:
     """End the captures that the block began by hand and left open; the error names the outermost."""
     stack = GUARD.state.threads.get(live.thread, [])
     found: BaseException | None = None
@@ -271,7 +271,7 @@ def _close_inner(live: Live) -> None:
         raise found
 
 
-def _discard(inner: Live) -> None:
+def _discard(inner: OpenCapture) -> None:
     """End a capture that was begun by hand, and destroy what it made."""
     device, ptr = inner.platform.device, inner.origin.ptr
     with GUARD.inside():
@@ -284,7 +284,7 @@ def _discard(inner: Live) -> None:
                 raise
 
 
-def _went_on(live: Live) -> bool:
+def _went_on(live: OpenCapture) -> bool:
     """Whether the driver's capture continues in a graph of capturekit, after a decision on the device."""
     return (
         bool(live.decisions.bodies)
@@ -294,7 +294,7 @@ def _went_on(live: Live) -> bool:
     )
 
 
-def _drop_parts(live: Live) -> None:
+def _drop_parts(live: OpenCapture) -> None:
     """Destroy the parts of a failed capture, except an unfinished one, which was abandoned already."""
     plan = live.parts.plan
     if plan is None:
@@ -305,7 +305,7 @@ def _drop_parts(live: Live) -> None:
     plan.close()
 
 
-def _plain(live: Live, made: ExecutableGraph) -> Callable[[], None]:
+def _plain(live: OpenCapture, made: ExecutableGraph) -> Callable[[], None]:
     """The launch of a graph that capturekit has instantiated."""
     launch, executable = live.platform.device.graph_launch, made.graphExec
     current = live.platform.cupy.cuda.get_current_stream
@@ -330,14 +330,14 @@ def let_go(lease: Lease) -> None:
 # -- reports --------------------------------------------------------------------------------------------------------
 
 
-def _note_causes(live: Live, error: BaseException) -> None:
+def _note_causes(live: OpenCapture, error: BaseException) -> None:
     """Note beside an exception of the block's own which refusals the block has caught before, the first one first."""
     for text in notes(live.causes.before(*shown_with(error))):
         if text not in getattr(error, '__notes__', ()):
             add_note(error, text)
 
 
-def _add_cause(live: Live, fault: BaseException | None, error: BaseException) -> None:
+def _add_cause(live: OpenCapture, fault: BaseException | None, error: BaseException) -> None:
     """Add a note to the block's exception: what else went wrong, or what caused it."""
     if fault is not None:
         add_note(error, f'capturekit: {fault}')
@@ -352,24 +352,24 @@ def _add_cause(live: Live, fault: BaseException | None, error: BaseException) ->
         add_note(error, text)
 
 
-def tell_of(live: Live, graph: Graph | None, outcome: Outcome) -> None:
+def tell_of(live: OpenCapture, graph: Graph | None, outcome: Outcome) -> None:
     """Call the listeners. Their errors do not replace the error that ended the capture."""
     error = outcome.error
     _found(live, error)
     try:
-        tell(live, graph)
+        tell_listeners(live, graph)
     except Exception as failure:
         if error is None:
             raise
         add_note(error, f'and then, telling of the capture: {failure!r}')
 
 
-def _found(live: Live, error: BaseException | None) -> None:
+def _found(live: OpenCapture, error: BaseException | None) -> None:
     """Write the error that ended a capture into its recording, for pictures and reports."""
     if isinstance(error, CaptureError):
         if live.caller is None:
-            live.causes.tell(error)
-            PROGRAM.hear(error)
+            live.causes.add_to(error)
+            PROGRAM.remember(error)
         refused(error)
         error.recording = live.recording
         live.note('finding', None, f'{type(error).__name__}: {error}', error.location)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from capturekit.driver.cuda import Platform
-from capturekit.guard import GUARD, Live
+from capturekit.guard import GUARD, OpenCapture
 from capturekit.guard.finding_words import error_of
 from capturekit.model.cleanup import Undo
 from capturekit.model.errors import CaptureError
@@ -25,7 +25,7 @@ def start(platform: Platform, undo: Undo) -> list[FollowedCapture]:
     return ended
 
 
-def note_escaped(live: Live) -> None:
+def note_escaped(live: OpenCapture) -> None:
     """Note in the recording the work that other libraries have given to streams outside of the capture."""
     for one in _its_captures(live):
         for finding in one.escaped:
@@ -35,7 +35,7 @@ def note_escaped(live: Live) -> None:
             live.note('note', None, text, finding.at)
 
 
-def explained(live: Live, fault: BaseException) -> BaseException:
+def explained(live: OpenCapture, fault: BaseException) -> BaseException:
     """Return CUDA's error at the end of a capture as that of the call that caused it, if a watch has seen that call."""
     if isinstance(fault, CaptureError) or not isinstance(fault, RuntimeError):
         return fault
@@ -47,6 +47,6 @@ def explained(live: Live, fault: BaseException) -> BaseException:
     return GUARD.verdicts.invalidated(live) if any(one.loss for one in _its_captures(live)) else fault
 
 
-def _its_captures(live: Live) -> list[FollowedCapture]:
+def _its_captures(live: OpenCapture) -> list[FollowedCapture]:
     """The driver's captures that a block was made of: several if it was recorded in parts."""
     return [one for one in live.watched if one.capture.origin.stream == live.origin.ptr]

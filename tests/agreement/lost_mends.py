@@ -157,7 +157,7 @@ def _only_arguments(original: Any) -> Any:
 
 def _at_home(original: Any) -> Any:
     def implied(self: Any, live: Any, lane: Any) -> Any:
-        return [one for one in original(self, live, lane) if one.device == lane.device == live.home]
+        return [one for one in original(self, live, lane) if one.device == lane.device == live.origin_device]
 
     return implied
 
@@ -227,10 +227,10 @@ LOST: tuple[LostMend, ...] = (
     LostMend('13 names that come later', 430, r'LATER|LOOKED', (_without(missing=None),)),
     LostMend('14 checks that come later', 2418, r'settled\(True', (_replaced(variant.Variant, 'close', _forgetting),)),
     LostMend('15 another state to draw from', 1672, r'set_random_state', (_gives(RandomDraws, '_state_of_the_moment'),)),
-    LostMend('16 order with streams outside', 3, r'S2 = ', (_gives(fences.Fences, 'needed', False),)),
+    LostMend('16 order with streams outside', 3, r'S2 = ', (_gives(fences.StreamOrder, 'needed', False),)),
     LostMend('17 identities', 4111, r'OPTIONS', (_gives(answering, 'given_back'), _gives(written, '_aliases'))),
     LostMend('18 two devices', 59, r'Device\(1\)', (_replaced(CallerStreams, 'implied', _at_home),
-             _replaced(fences.Fences, '__init__', _of_one_device))),
+             _replaced(fences.StreamOrder, '__init__', _of_one_device))),
     LostMend('19 shapes that change', 1546, r'\.shape = ', _SHAPES),
     LostMend('20 bases of arrays', 9873, r'\.base is|owndata', (_gives(watch.Watch, '_of_arrays'),)),
     LostMend('21 masks that do not fit', 56, r'y\[y\.ravel|ones\(5, bool\)', (_replaced(Arrays, '_whole_mask', _any_mask),)),

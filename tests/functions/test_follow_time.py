@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.functions import code_met, follow_time
+from capturekit.functions import code_watch, follow_time
 from capturekit.functions.collector import functions_of
 
 
@@ -74,7 +74,7 @@ def test_a_large_process_leaves_no_function_eager(sim: Any, monkeypatch: pytest.
             pass
         return functions_of(*args)
 
-    monkeypatch.setattr(code_met, 'functions_of', slow)
+    monkeypatch.setattr(code_watch, 'functions_of', slow)
 
     def scaled(by: float) -> Any:
         return lambda x: x * by

@@ -269,7 +269,7 @@ def test_nothing_is_installed_before_and_after(entries: list[Entry]) -> None:
     assert not installation.installed
 
 
-class Shadow:
+class LintGuard:
     """Is asked instead of the guard in a thread that is linted."""
 
     asks_calls_only = True
@@ -281,7 +281,7 @@ class Shadow:
 def test_a_shadow_is_asked_instead_of_the_guard(entries: list[Entry]) -> None:
     installation = Installation()
     installation.install(Guarding())
-    installation.inside.shadow = Shadow()
+    installation.inside.substitute = LintGuard()
     assert Holder().method() == 'shadow of original'
     assert Holder().value == 'shadow of original value'
     installation.inside.depth += 1
@@ -497,7 +497,7 @@ def test_readings_of_an_attribute_are_told(entries: list[Entry]) -> None:
         assert eval('x.ptr', {'x': after, '__name__': 'capturekitten'}) == 9
         assert eval('x.ptr', {'x': after}) == 9
         assert guard.read == [(before, 7), (after, 9), (after, 9)]
-        installation.inside.shadow = Shadow()
+        installation.inside.substitute = LintGuard()
         assert after.ptr == 9 and len(guard.read) == 3
         del after.__dict__['ptr']
         with pytest.raises(AttributeError, match='ptr'):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.guard import HEARD, line_trace, watch
+from capturekit.guard import LISTENERS, line_trace, watch
 from capturekit.guard.line_trace import TRACING
 from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import Recording, Span
@@ -345,7 +345,7 @@ def test_who_listens_and_fails_replaces_no_exception(sim: Any, ends: str) -> Non
 
     x = sim.arange(4.0)
     wanted: type[BaseException] = {'well': OSError, 'refused': ck.UnjoinedError}.get(ends, ZeroDivisionError)
-    HEARD.append(hear)
+    LISTENERS.append(hear)
     try:
         with pytest.raises(wanted) as info, ck.capture() as cap:
             x * 2
@@ -357,7 +357,7 @@ def test_who_listens_and_fails_replaces_no_exception(sim: Any, ends: str) -> Non
                 with side:
                     x * 3
     finally:
-        HEARD.remove(hear)
+        LISTENERS.remove(hear)
     assert heard == [('good' if ends == 'well' else 'failed', ends == 'well')]
     if ends == 'well':
         cap.graph.launch()

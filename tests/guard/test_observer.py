@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import capturekit as ck
-from capturekit.guard import GUARD, HEARD, watch
+from capturekit.guard import GUARD, LISTENERS, watch
 from capturekit.guard.observer import Observer
 from capturekit.model.errors import CaptureError
 from capturekit.model.recording import Recording
@@ -419,7 +419,7 @@ def test_recordings_of_observed_captures_are_heard(sim: Any) -> None:
         heard.append(recording)
 
     stream, side = two(sim)
-    HEARD.append(hear)
+    LISTENERS.append(hear)
     try:
         with observing():
             for call in (stream.synchronize, lambda: None):
@@ -431,7 +431,7 @@ def test_recordings_of_observed_captures_are_heard(sim: Any) -> None:
                     answer_of(sim, call)
                     answer_of(sim, stream.end_capture)
     finally:
-        HEARD.remove(hear)
+        LISTENERS.remove(hear)
     assert [one.outcome for one in heard] == ['failed', 'failed']
     first, second = ([step.text for step in one.steps if step.kind == 'finding'] for one in heard)
     assert first[0].startswith('let through: SynchronizationError: Stream.synchronize()')

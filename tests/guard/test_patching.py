@@ -55,7 +55,7 @@ class Guarding:
         return self.answer
 
 
-class Shadow:
+class LintGuard:
     """Is asked instead of a guard in a thread that is linted."""
 
     asks_calls_only = True
@@ -102,7 +102,7 @@ def test_names_reach_the_original_as_they_are(installation: Installation) -> Non
 
 
 def test_names_reach_a_shadow_in_their_places(installation: Installation) -> None:
-    installation.inside.shadow = Shadow()
+    installation.inside.substitute = LintGuard()
     assert function(second=5, first=4) == ('shadow', 4, 5)
 
 
@@ -141,20 +141,20 @@ def test_a_switch_is_itself_where_the_guard_calls(installation: Installation) ->
 
 
 def test_a_switch_is_itself_in_a_thread_that_is_linted(installation: Installation) -> None:
-    installation.inside.shadow = Shadow()
+    installation.inside.substitute = LintGuard()
     assert SWITCH
 
 
 def test_behind_a_wrapper_is_what_was_there(installation: Installation) -> None:
-    assert installation.behind(function) is ORIGINAL
-    assert installation.behind(Shelf.Made) is CLASS
-    assert installation.behind(self_made := object()) is self_made
+    assert installation.original_of(function) is ORIGINAL
+    assert installation.original_of(Shelf.Made) is CLASS
+    assert installation.original_of(self_made := object()) is self_made
 
 
 def test_behind_nothing_is_nothing(installation: Installation) -> None:
     wrapper = function
     installation.uninstall()
-    assert installation.behind(wrapper) is wrapper
+    assert installation.original_of(wrapper) is wrapper
     assert sys.modules[HERE].__dict__['function'] is ORIGINAL
 
 

@@ -224,11 +224,11 @@ def test_into_a_graph_of_somebody_else_s_says_what_to_do(cp: Any) -> None:
 
 
 def test_a_capture_begun_by_hand_says_they_are_not_heeded(cp: Any) -> None:
-    from capturekit.guard.open_capture import HEARD
+    from capturekit.guard.open_capture import LISTENERS
 
     heard: list[Recording] = []
     listen = lambda recording, graph: heard.append(recording)  # noqa: E731
-    HEARD.append(listen)
+    LISTENERS.append(listen)
     try:
         with ck.capture() as cap:  # so that the guard is there
             for priority in (-1, 0):
@@ -238,7 +238,7 @@ def test_a_capture_begun_by_hand_says_they_are_not_heeded(cp: Any) -> None:
                 one.wait_event(two.record())
                 one.end_capture()
     finally:
-        HEARD.remove(listen)
+        LISTENERS.remove(listen)
     assert [len(recording.notes) for recording in heard] == [1, 0, 0]
     assert 'CuPy instantiates graphs without them' in heard[0].notes[0].text
     assert [lane.priority for lane in heard[0].lanes] == [0, -1]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import capturekit as ck
-from capturekit.guard import HEARD, verdicts
+from capturekit.guard import LISTENERS, verdicts
 from capturekit.model.recording import Recording, Step
 from tests.zoo.cases import REPAIRED, Case, Program, compiled, named, tree_without
 
@@ -182,11 +182,11 @@ def heard(recordings: list[Recording]) -> Iterator[None]:
     def hear(recording: Recording, _graph: Any) -> None:
         recordings.append(recording)
 
-    HEARD.append(hear)
+    LISTENERS.append(hear)
     try:
         yield
     finally:
-        HEARD.remove(hear)
+        LISTENERS.remove(hear)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from capturekit.launch.caller import Caller
 from capturekit.model.ledger import LEGACY_HANDLES
 
 
-class Fences:
+class StreamOrder:
     """The streams that a variant's launches are ordered with, and the current streams that the variant fits."""
 
     def __init__(self, platform: Platform, caller: Caller) -> None:

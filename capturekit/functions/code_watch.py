@@ -15,7 +15,7 @@ from capturekit.functions.code_reads import NameGiven, names_of
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.holders import Holders
 from capturekit.functions.libraries import asked_by_user
-from capturekit.functions.sights import is_cupys, is_itself, named_in
+from capturekit.functions.readable_state import is_cupys, is_itself, named_in
 from capturekit.functions.understood import FUNCTION_PARTS
 from capturekit.functions.watched_value import read_cell
 from capturekit.guard import GUARD
@@ -28,7 +28,7 @@ _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 _IMMUTABLE = 1 << 8
 
 
-class CodeMet(Holders):
+class CodeWatch(Holders):
     """The objects that a run used, and the code that ran."""
 
     def __init__(self, is_array: IsArray, skip: Callable[[str], bool], array: type | None = None) -> None:
@@ -106,16 +106,16 @@ class CodeMet(Holders):
 
     def _inside_cupy(self, frame: FrameType, code: CodeType) -> None:
         """Keep the functions, classes and modules that CuPy's own code names: the user may replace them."""
-        todo, behind = [frame.f_globals], GUARD.installation.behind
+        todo, original_of = [frame.f_globals], GUARD.installation.original_of
         for values in todo:
             known = self._inner.setdefault(id(values), (values, {}))[1]
             for name in code.co_names:
                 value = values.get(name)
                 if name in known or not (callable(value) or type(value) is ModuleType):
                     continue
-                if behind(value) is MISSING:
+                if original_of(value) is MISSING:
                     continue
-                known[name] = behind(value)
+                known[name] = original_of(value)
                 if type(value) is ModuleType and values is frame.f_globals and is_cupys(value.__name__):
                     todo.append(vars(value))
 

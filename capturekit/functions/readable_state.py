@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.understood import CONSTANT, CONSTANT_NAMES, FAR_KERNELS, KERNELS, PACKAGES, home
+from capturekit.functions.understood import CONSTANT, CONSTANT_NAMES, FAR_KERNELS, KERNELS, PACKAGES, module_of
 from capturekit.model.class_layout import (
     MISSING,
     bases_of,
@@ -35,7 +35,7 @@ _MANAGERS = frozenset({
 
 def in_package(cls: type) -> bool:
     """True for classes of packages that are understood as a whole, except Python classes of NumPy and SciPy."""
-    top = home(cls).partition('.')[0]
+    top = module_of(cls).partition('.')[0]
     if top in ('numpy', 'scipy'):
         return False
     return top in PACKAGES
@@ -43,7 +43,7 @@ def in_package(cls: type) -> bool:
 
 def is_in_its_module(cls: type) -> bool:
     """True if a class really is in the module that it names, under its name: a user's class may name another module."""
-    found: Any = sys.modules.get(home(cls))
+    found: Any = sys.modules.get(module_of(cls))
     for part in str(_QUALIFIED(cls)).split('.'):
         inside = vars(found) if type(found) is types.ModuleType else dictionary_of_class(found) if found else {}
         found = inside.get(part)
@@ -59,7 +59,7 @@ def is_visible(value: Any) -> bool:
         return False  # with metadata: the others are plain values
     if issubclass(cls, CONSTANT) or contents_of(value) is not None or issubclass(type(cls), enum.EnumMeta):
         return True
-    names = {f'{home(base)}.{name_of(base)}' for base in bases_of(cls)[:1]}
+    names = {f'{module_of(base)}.{name_of(base)}' for base in bases_of(cls)[:1]}
     if names & CONSTANT_NAMES or name_of(cls) in CONSTANT_NAMES:
         return True
     if in_package(cls) or any(in_package(base) for base in bases_of(cls)):
@@ -67,7 +67,7 @@ def is_visible(value: Any) -> bool:
     if cls is threading.local:
         return True
     if not made_by_class_statement(cls) and cls is not types.SimpleNamespace:
-        return home(cls).partition('.')[0] == 'numpy' and bool(layout_of(cls).dictionary)
+        return module_of(cls).partition('.')[0] == 'numpy' and bool(layout_of(cls).dictionary)
     return any(solid_base(cls) is seen for seen in _SEEN)
 
 
@@ -76,10 +76,10 @@ def is_whole(cls: type) -> bool:
     return issubclass(cls, types.SimpleNamespace) or any(
         base is not object
         and made_by_class_statement(base)
-        and home(base) not in _HARMLESS
-        and not (home(base) == 'contextlib' and name_of(base) in _MANAGERS)
+        and module_of(base) not in _HARMLESS
+        and not (module_of(base) == 'contextlib' and name_of(base) in _MANAGERS)
         and not in_package(base)
-        and is_pythons(home(base))
+        and is_pythons(module_of(base))
         for base in bases_of(cls)
     )
 
@@ -101,7 +101,7 @@ _LOGGER = ('logging', 'Logger')
 
 
 def is_logger(cls: type) -> bool:
-    return any((home(base), name_of(base)) == _LOGGER for base in bases_of(cls))
+    return any((module_of(base), name_of(base)) == _LOGGER for base in bases_of(cls))
 
 
 def logger_state(value: Any) -> tuple[Any, ...]:

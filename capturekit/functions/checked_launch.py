@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.places import same_array, spans
+from capturekit.functions.array_blocks import same_array, spans
 from capturekit.functions.variant import Variant, opaque
 from capturekit.guard import GUARD
 from capturekit.launch.outside_arrays import arrays_at, words_of
