@@ -12,6 +12,7 @@ from capturekit.driver.cuda import current
 from capturekit.driver.node_accesses import Access
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.declared import Said
+from capturekit.model.counted import counted
 from capturekit.model.errors import CudaCallError
 from capturekit.model.source_line import here
 
@@ -57,7 +58,7 @@ class Declaration:
         live.recorder.said.append(Said(begun[0], begun[1], ended[1], self._writes, accesses, blocks))
 
     def __repr__(self) -> str:
-        return f'<{self._call} of {len(self._arrays)} arrays>'
+        return f'<{self._call} of {counted(len(self._arrays), "array")}>'
 
 
 def _address(array: Any) -> int:
@@ -101,7 +102,7 @@ def reads(*arrays: Any) -> Declaration:
         arrays: CuPy arrays or NumPy arrays; views count for their own elements only.
 
     Raises:
-        TypeError: an argument is no array.
+        TypeError: an argument is not an array.
 
     Outside of a capture it does nothing, so that code runs unchanged; so does a block that begins before the capture.
     Each block asks the driver twice how many nodes there are, which takes up to 100 us where there are 10,000. Threads:
