@@ -50,9 +50,8 @@ class CodeWatch(Holders):
         self._known: dict[int, list[FunctionType]] = {}
         self._functions: dict[int, FunctionType] = {}
         self._searched: set[int] = set()
-        #: For each code that ran, the functions that may have run, by id, and what to say if no watched value leads to
-        #: one of them.
-        self._ran: list[tuple[set[int], str]] = []
+        #: By the ids of the functions of one code that may have run: what to say if no watched value leads to one.
+        self._ran: dict[tuple[int, ...], str] = {}
         self._swept: set[int] = set()
         #: By the id of a module's globals: its functions when one was first looked for, by the id of their code.
         self._by_module: dict[int, dict[int, list[FunctionType]]] = {}
@@ -180,13 +179,14 @@ class CodeWatch(Holders):
         for function in running:
             if id(function) not in self._functions and self._before.had(function):
                 self._function(function)
-        asked = asked_by_user(
-            frame.f_back, self._skip
-        )  # not by a kernel's launch, where a function stands for a kernel
-        if asked and running and all(self._before.had(function) for function in running):
-            text = f'the function runs {code.co_name}, which is reached in a way that is not followed'
-            self._ran.append(({id(function) for function in running}, text))
+        key = tuple(map(id, running))
+        if running and key not in self._ran and self._calls_it(frame) and all(map(self._before.had, running)):
+            self._ran[key] = f'the function runs {code.co_name}, which is reached in a way that is not followed'
         return bool(running) or id(code) in self._inside
+
+    def _calls_it(self, frame: FrameType) -> bool:
+        """Whether the user's code calls it: in a kernel's launch, a function may stand for the kernel."""
+        return asked_by_user(frame.f_back, self._skip)
 
     def _functions_of(self, module: dict[str, Any]) -> dict[int, list[FunctionType]]:
         if id(module) not in self._by_module:

@@ -43,7 +43,7 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     elif watch._failure is not None:
         watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
     _aliases(watch)
-    watch._unwatchable += [text for known, text in watch._ran if known.isdisjoint(watch._reached)]
+    watch._unwatchable += [text for known, text in watch._ran.items() if watch._reached.isdisjoint(known)]
     watch._unwatchable += [*changes.times_that_count(), *_handed_on(watch)]
     if watch._everything or '__context__' in watch._attributes:
         watch._depends_on(HANDLED)
