@@ -236,7 +236,7 @@ class _Taking:
             return Held((id(cls), plain_key(_payload(value, solid))), value)
         else:
             raise _Indescribable(f'is {with_article(name_of(cls))}')
-        if any('__del__' in dictionary_of_class(base) for base in bases_of(cls)):
+        if _has_finalizer(cls):
             raise _Indescribable(
                 f'is {with_article(name_of(cls))} with a method __del__, which would run for copies, too'
             )
@@ -371,3 +371,7 @@ def _fill(made: Any, names: Any, slots: Any, parts: Any, leaves: Sequence[Any]) 
     for name, part in zip(slots, parts[len(names) :]):
         layout.slots[name].__set__(made, put_together(part, leaves))
     return made
+
+
+def _has_finalizer(cls: type) -> bool:
+    return any('__del__' in dictionary_of_class(base) for base in bases_of(cls))

@@ -239,7 +239,8 @@ LOST: tuple[LostMend, ...] = (
     LostMend('24 memory of the host', 5286, r'out=HOST', (_gives(Effects, '_fills'), _gives(written, '_written'))),
     LostMend('25 events that are returned', 259, r'return y, (e|cp)', (
         lambda: mock.patch.object(answering, 'only_arrays', _all_arrays),
-        lambda: mock.patch.object(variant_recorder, 'only_arrays', _all_arrays), _gives(variant_recorder, 'must_leave_nothing'))),
+        lambda: mock.patch.object(variant_recorder, 'only_arrays', _all_arrays), _gives(variant_recorder, 'must_leave_nothing')),
+        (_gives(pytree, '_has_finalizer', False),)),
     LostMend('26 bases of classes', 9614, r'__bases__', (_without(bases=None),)),
     LostMend('27 static methods', 42, r'staticmethod', (_replaced(binding.AsFunction, '__get__', _always_bound),)),
 )  # fmt: skip
