@@ -410,8 +410,7 @@ class Holders:
         base: Any = tuple if issubclass(cls, tuple) else list if issubclass(cls, list) else None
         parts = [value] if base is None else itertools.islice(base.__iter__(value), _PARTS)
         return any(
-            issubclass(type(part), np.ndarray) or self._is_array(part) or is_cupys(module_of(type(part)))
-            for part in parts
+            self._is_array(one) or issubclass(type(one), np.ndarray) or is_cupys(module_of(type(one))) for one in parts
         )
 
     def _of(self, holder: Holder) -> str:
