@@ -24,7 +24,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -106,6 +106,8 @@ class Profiler:
         self._known: set[int] = set()
         #: Whether another graph was made or launched since :meth:`begin`; CUPTI then stays attached.
         self.strangers = False
+        #: Called before CUPTI is attached: another part of capturekit may be attached, and not need it any more.
+        self.make_room: Callable[[], object] = bool
         self._callbacks = _Requested(self._give), _Completed(self._take), _Called(self._note)
 
     @property
@@ -161,6 +163,7 @@ class Profiler:
         self._lock.acquire()
         exit.add(self._lock.release)
         given, taken, noted = self._callbacks
+        self.make_room()
         subscriber = ctypes.c_void_p()
         self._call('cuptiSubscribe', ctypes.byref(subscriber), noted, None)
         self._numbers.clear()

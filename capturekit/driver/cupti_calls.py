@@ -5,7 +5,11 @@ begin one alone, so that the rest of a program costs nothing. The runtime's func
 ones that are followed; of a runtime's function only the name is kept, since that is what the code calls.
 
 A callback is Python code that CUDA calls in the thread that makes the call. It takes the interpreter's lock. It must
-not be called when Python is gone, so CUPTI is detached before Python ends.
+not be called when Python is gone, so all callbacks are disabled before Python ends.
+
+CUPTI must not be detached while a thread is within a call that was told when it began: the process crashes when that
+call ends (measured: driver 580.159.04, threads that wait for streams). Nobody can ask where a thread is. So CUPTI stays
+attached, with all callbacks disabled, until the other threads that have made such a call have ended.
 CUPTI User's Guide: "CUPTI Callback API".
 """
 
@@ -15,7 +19,9 @@ import _thread
 import atexit
 import ctypes
 import functools
+import os
 import threading
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +45,8 @@ _PARAMETERS, _ANSWER = 16, 24
 _EXTERNAL = 1
 #: Seconds until an interrupt that came within a callback is raised again.
 _SOON = 0.02
+#: Seconds in which callbacks that wait for the interpreter's lock get it.
+_GRACE = 0.02
 _NON_BLOCKING = 1
 _Called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
 _u32, _u64 = ctypes.c_uint32.from_address, ctypes.c_uint64.from_address
@@ -72,12 +80,16 @@ class _Thread(threading.local):
 class CuptiCalls:
     """CUPTI's callbacks. One listener at a time hears them."""
 
-    def __init__(self, library: Any, driver: Any) -> None:
-        self._cupti = library
+    def __init__(self, tool: Profiler, driver: Any) -> None:
+        self._cupti = library = tool.library
+        tool.make_room = self.detach
         self._driver = driver
         self._callbacks = {(one.domain, one.number): one for one in _callbacks(library)}
+        #: What CUPTI is attached by, also when nobody listens any more.
         self._subscriber: Any = None
         self._listener: Listener | None = None
+        #: The system's numbers of threads that were told of a call since CUPTI was attached.
+        self._threads: set[int] = set()
         self._thread = _Thread()
         #: By thread, for one without Python has no memory of its own between two callbacks: the runtime's function that
         #: it is in, and the mode that it exchanges for its own.
@@ -98,21 +110,41 @@ class CuptiCalls:
         files()  # the first time, this loads a library
         self._within.clear()
         self._modes.clear()
-        subscriber = ctypes.c_void_p()
-        code = int(self._cupti.cuptiSubscribe(ctypes.byref(subscriber), self._heard, None))
-        if code:
-            raise Untraceable(f'CUPTI can not be attached (error {code}): most often another profiler or debugger is')
-        self._subscriber, self._listener, self._all = subscriber, listener, False
+        if self._subscriber is None:
+            subscriber = ctypes.c_void_p()
+            code = int(self._cupti.cuptiSubscribe(ctypes.byref(subscriber), self._heard, None))
+            if code:
+                why = 'most often another profiler or debugger is'
+                raise Untraceable(f'CUPTI can not be attached (error {code}): {why}')
+            self._subscriber = subscriber
+        with self._enabling:
+            self._listener, self._all = listener, False
+            self._enable(True, begins=True)
         atexit.register(self.close)
-        self._enable(subscriber, True, begins=True)
 
     def close(self) -> None:
-        """Detach CUPTI. A call that is under way is not told any more."""
+        """Stop telling. A call that is under way is not told any more. CUPTI is detached if that is safe."""
         atexit.unregister(self.close)
         with self._enabling:
-            subscriber, self._subscriber, self._listener = self._subscriber, None, None
-        if subscriber is not None:  # without the lock: CUPTI may wait for callbacks that wait for it
-            self._cupti.cuptiUnsubscribe(subscriber)
+            self._listener = None
+            if self._subscriber is not None:
+                for begins in (True, False):
+                    self._enable(False, begins)
+        self.detach()
+
+    def detach(self) -> None:
+        """Detach CUPTI if nobody listens, and no other thread can be within a call that was told."""
+        if self._subscriber is None or self._listener is not None:
+            return
+        time.sleep(_GRACE)
+        with self._enabling:
+            if self._subscriber is None or self._listener is not None:
+                return
+            if any(map(_runs, self._threads - {threading.get_native_id()})):
+                return
+            subscriber, self._subscriber = self._subscriber, None
+            self._threads.clear()
+        self._cupti.cuptiUnsubscribe(subscriber)
 
     def status(self, stream: int) -> CaptureStatus | None:
         """``cuStreamIsCapturing``."""
@@ -147,6 +179,7 @@ class CuptiCalls:
 
     def _called(self, _user: Any, domain: int, number: int, data: int) -> None:
         """Hear of a call. CUPTI must see no exception: an interrupt is raised again when the callback is over."""
+        self._threads.add(threading.get_native_id())
         listener, one = self._listener, self._callbacks.get((domain, number))
         if listener is None or one is None or self._thread.asking:
             return
@@ -219,15 +252,20 @@ class CuptiCalls:
         """Enable all callbacks when the first capture has begun, and all but its begin when the last one has ended."""
         with self._enabling:
             wanted = not listener.idle
-            if self._subscriber is not None and wanted is not self._all:
+            if self._listener is not None and wanted is not self._all:
                 self._all = wanted
                 self._within.pop(threading.get_ident(), None)  # the exit of what ends a capture is told no more
-                self._enable(self._subscriber, wanted, begins=False)
+                self._enable(wanted, begins=False)
 
-    def _enable(self, subscriber: Any, on: bool, begins: bool) -> None:
+    def _enable(self, on: bool, begins: bool) -> None:
         for one in self._callbacks.values():
             if one.begins is begins:
-                self._cupti.cuptiEnableCallback(int(on), subscriber, one.domain, one.number)
+                self._cupti.cuptiEnableCallback(int(on), self._subscriber, one.domain, one.number)
+
+
+def _runs(thread: int) -> bool:
+    """Whether a thread of this process has not ended, as far as the system tells."""
+    return os.path.exists(f'/proc/self/task/{thread}') or not os.path.isdir('/proc/self/task')
 
 
 def _mode(value: int) -> Mode | None:
@@ -271,4 +309,4 @@ def cuda_calls() -> CuptiCalls:
         driver = ctypes.CDLL('libcuda.so.1')
     except OSError:
         raise Untraceable("the driver's library libcuda.so.1 can't be loaded") from None
-    return CuptiCalls(found.library, driver)
+    return CuptiCalls(found, driver)

@@ -32,10 +32,8 @@ from capturekit.model.cleanup import GARBAGE
 from capturekit.model.counters import LOG
 from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError, UnmatchedError
+from capturekit.model.rules import Code
 from capturekit.model.source_line import here
-
-if TYPE_CHECKING:
-    pass
 
 #: Memory as pairs of the first address and the one after the last.
 Ranges = Sequence[tuple[int, int]]
@@ -248,6 +246,7 @@ class Relanable(Declarable):
         except CudaCallError as error:
             self._rewire(levels, [level.recorded for level in levels])
             report.kept = f'CUDA refuses: {error}'
+            self._make_whole()
             return
         if state is not None:
             state.not_compared('the order was computed again before the first launch')
@@ -255,6 +254,18 @@ class Relanable(Declarable):
         if state is None:
             self._new_edges.trial = self._trial(made, report, sight, also)
         self._aim_all()
+
+    def _make_whole(self) -> None:
+        """After a refusal: parts whose executable graph had to go first get one of the recorded edges."""
+        if self._plan is None or all(part.executable for part in self._plan.parts):
+            return
+        try:
+            self._complete(self._plan)
+        except CudaCallError as error:
+            rule = f'Of its definition CUDA makes no executable graph any more: {error}.'
+            raise _failure(_CALL, rule, 'Free memory of the device, and record again.') from error
+        finally:
+            self._aim_all()
 
     def _trial(self, made: Any, report: Relaned, sight: Sight, also: Ranges | None) -> FirstLaunch | None:
         try:
@@ -315,13 +326,18 @@ class Relanable(Declarable):
     def _instantiate(self) -> None:
         """Make executable graphs of the definitions as they are now. Nodes that are disabled stay so."""
         plan, off = self._plan, set(self._names.off)
-        if plan is None or plan.plain:
-            self._made = self._made.instantiated(self._device, self.recording.by_priority)
+        if plan is not None and not plan.plain:
+            self._instantiate_parts(plan)
+        else:
+            try:
+                self._made = self._made.instantiated(self._device, self.recording.by_priority)
+            except CudaCallError as error:
+                if plan is None or error.code != Code.cudaErrorNotSupported:
+                    raise
+                self._instantiate_parts(plan)
             self._names, self._index = NodeNames(), None
             for number in sorted(off):
                 self._switch(self._at(_CALL, number), False)
-        else:
-            self._instantiate_parts(plan)
         self._note_edges()
 
     def _note_edges(self) -> None:
@@ -332,17 +348,33 @@ class Relanable(Declarable):
         self.recording.edge_count = sum(self._device.graph_edge_count(g) for g in self._definitions())
 
     def _instantiate_parts(self, plan: Plan) -> None:
-        made: list[int] = []
+        """Make an executable graph of each part. Of those with conditional nodes, the old one has to go first."""
+        made: list[tuple[Part, int]] = []
+        last: list[Part] = []
         try:
-            made += (self._device.graph_instantiate(one.graph, self.recording.by_priority) for one in plan.parts)
+            for part in plan.parts:
+                try:
+                    made.append((part, self._device.graph_instantiate(part.graph, self.recording.by_priority)))
+                except CudaCallError as error:
+                    if error.code != Code.cudaErrorNotSupported:
+                        raise
+                    last.append(part)
         except CudaCallError:
-            for x in made:
+            for _part, x in made:
                 self._device.graph_exec_destroy(x)
             raise
-        for part, x in zip(plan.parts, made):
-            part.executable, old = x, part.executable
+        for part, x in [*made, *((part, 0) for part in last)]:
+            old, part.executable = part.executable, x
             self._device.graph_exec_destroy(old)
-        self._made = replace(self._made, graphExec=made[0])
+        self._complete(plan)
+
+    def _complete(self, plan: Plan) -> None:
+        """Make an executable graph of each part that has none."""
+        try:
+            for part in plan.parts:
+                plan.complete(part, self.recording.by_priority)
+        finally:
+            self._made = replace(self._made, graphExec=plan.parts[0].executable)
 
     # -- launching ----------------------------------------------------------------------------------------------
 

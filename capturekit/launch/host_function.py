@@ -1,11 +1,13 @@
 """Host functions as a graph calls them, in a thread of CUDA's, which must not call CUDA.
 
-CUDA answers such a call with ``cudaErrorNotPermitted``. CuPy's message names neither the function nor the reason, and
-Python prints it only, since nobody waits for a host function.
+CUDA answers such a call with ``cudaErrorNotPermitted``. Nobody waits for a host function, so an exception of it can
+only be told to ``sys.unraisablehook``. CuPy can not do that in a thread that CUDA has made: it lets go of Python's lock
+before it looks for the exception, and the exception ends with the thread's state. So it is told here.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -15,10 +17,12 @@ from capturekit.model.counters import refused
 from capturekit.model.source_line import Place, raised_at
 
 _NOT_PERMITTED = 800
+#: Python tells ``sys.unraisablehook`` an exception that leaves a callback of ctypes.
+_Telling = ctypes.CFUNCTYPE(None, ctypes.py_object)
 
 
 class HostFunction:
-    """A host function, and the line that recorded it. Calling it calls the function."""
+    """A host function, and the line that recorded it. A call of it raises nothing: exceptions go to the hook."""
 
     def __init__(self, fn: Callable[[Any], Any], at: Place | None, launch: str) -> None:
         self.fn = fn
@@ -27,6 +31,9 @@ class HostFunction:
         self.__name__ = str(getattr(fn, '__name__', fn))
 
     def __call__(self, arg: Any) -> None:
+        _Telling(self._run)(arg)
+
+    def _run(self, arg: Any) -> None:
         try:
             self.fn(arg)
         except Exception as error:

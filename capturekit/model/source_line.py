@@ -14,6 +14,8 @@ _PACKAGES = (
     'cupy', 'cupyx', 'cupy_backends', 'cuda.bindings', 'cuda.core', 'numpy', 'scipy', 'torch', 'triton', 'numba',
     'numba_cuda', 'warp', 'rmm', 'cudf', 'cuml', 'jax',
 )  # fmt: skip
+#: Their compiled code tells tracebacks the files that it was made of: ``cupy_backends/cuda/api/runtime.pyx``.
+_COMPILED = tuple(name.replace('.', '/') + '/' for name in _PACKAGES)
 #: The folders of Python's standard library, and the folders inside them into which packages are installed.
 _PYTHON = tuple({sysconfig.get_path(name) + os.sep for name in ('stdlib', 'platstdlib')})
 _INSTALLED = ('site-packages', 'dist-packages')
@@ -49,9 +51,8 @@ def is_foreign(filename: str) -> bool:
     """True for code of capturekit, of the libraries that make calls to CUDA for others, and of Python's own modules."""
     answer = _foreign.get(filename)
     if answer is None:
-        answer = _foreign[filename] = filename.startswith((_OURS, '<frozen', *_package_folders())) or _is_pythons(
-            filename
-        )
+        starts = (_OURS, '<frozen', *_COMPILED, *_package_folders())
+        answer = _foreign[filename] = filename.startswith(starts) or _is_pythons(filename)
     return answer
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from capturekit.driver.cupti import Untraceable
+from capturekit.driver.cupti import Profiler, Untraceable
 from capturekit.driver.cupti_calls import CuptiCalls
 from capturekit.model.cuda_functions import ApiCall
 from capturekit.model.rules import CaptureStatus, Mode, Operation
@@ -124,7 +124,7 @@ class Listens:
 @pytest.fixture
 def parts() -> Any:
     cupti, driver, listener = Cupti(), Driver(), Listens()
-    source = CuptiCalls(cupti, driver)
+    source = CuptiCalls(Profiler(cupti), driver)
     source.open(listener)
     yield cupti, driver, listener, source
     source.close()
@@ -275,8 +275,52 @@ def test_afterwards_nothing_is_told(parts: Any) -> None:
     assert listener.heard == []
 
 
+def test_cupti_stays_attached_while_another_thread_may_be_within_a_call(parts: Any) -> None:
+    cupti, _driver, listener, source = parts
+    told, over = threading.Event(), threading.Event()
+
+    def wait_for_a_stream() -> None:
+        cupti.site('cuStreamSynchronize', False, bytes(8))
+        told.set()
+        over.wait()
+        cupti.site('cuStreamSynchronize', True, bytes(8))
+
+    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+    thread = threading.Thread(target=wait_for_a_stream)
+    thread.start()
+    told.wait()
+    cupti.made('cuStreamEndCapture', 16)
+    source.close()
+    assert cupti.callback is not None and not cupti.enabled
+    again = Listens()
+    source.open(again)
+    cupti.made('cuStreamBeginCapture_v2', 16, 0)
+    source.close()
+    assert cupti.callback is not None and not cupti.enabled and len(listener.heard) == 3
+    assert [call.operation for call in after(again)] == [_O.BEGIN_CAPTURE]
+    over.set()
+    thread.join()
+    source.detach()
+    assert cupti.callback is None
+
+
+def test_a_measurement_gets_cupti_when_nobody_listens() -> None:
+    cupti = Cupti()
+    tool = Profiler(cupti)
+    source = CuptiCalls(tool, Driver())
+    source.open(Listens())
+    tool.make_room()
+    assert cupti.callback is not None, 'somebody listens'
+    ended = threading.Thread(target=cupti.made, args=('cuStreamBeginCapture_v2', 16, 0))
+    ended.start()
+    ended.join()
+    source.close()
+    tool.make_room()
+    assert cupti.callback is None
+
+
 def test_another_tool_s_cupti_is_left_to_it() -> None:
-    source = CuptiCalls(Cupti(refuses=39), Driver())
+    source = CuptiCalls(Profiler(Cupti(refuses=39)), Driver())
     with pytest.raises(Untraceable, match='error 39'):
         source.open(Listens())
     source.close()

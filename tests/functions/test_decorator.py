@@ -638,6 +638,7 @@ def test_the_least_recently_used_kinds_go(sim: Any) -> None:
     assert len(fn.variants) == 2
 
 
+@pytest.mark.serial
 def test_clear_gives_everything_back(sim: Any) -> None:
     def free_bytes() -> Any:
         """What is free when the pools hold nothing; pinned memory counts on the simulated device."""

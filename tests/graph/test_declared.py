@@ -219,7 +219,7 @@ def test_what_is_said_goes_with_rebinding_copies_and_updates(cp: Any) -> None:
     assert graph.update(made()).how == 'updated'
     assert graph.edges == [(0, 2)]
     graph.set_kernel(0, grid=1)
-    assert graph.edges == [(0, 1), (0, 2)], 'nobody knows the changed node'
+    assert sorted(graph.edges) == [(0, 1), (0, 2)], 'nobody knows the changed node'
 
 
 def test_fusing_keeps_what_is_said(cp: Any) -> None:

@@ -490,3 +490,55 @@ def test_ten_thousand_nodes(cp: Any) -> None:
     assert report.compared == SAME
     assert {value for array in arrays for value in values(array)} == {sum(range(100)) + 0.0}
     assert len(list(itertools.chain(*report.graphs[0].picture()))) < 5_000
+
+
+def decided(cp: Any) -> tuple[ck.Graph, list[Any]]:
+    """A graph with a conditional node, in whose body are two kernels that have nothing in common."""
+    going, x, outs = flag(cp), cp.arange(8.0), [cp.zeros(8) for _ in range(2)]
+    going.fill(True)
+    with ck.capture() as cap:
+        with cap.if_(going):
+            cp.sqrt(x, out=outs[0])
+            cp.square(x, out=outs[1])
+    return cap.graph, outs
+
+
+def full(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """No memory for an executable graph, so many times, where CUDA would have made one."""
+    make, left = current().device.graph_instantiate, [None] * times
+
+    def refuse(*args: Any) -> int:
+        x = int(make(*args))
+        if not left:
+            return x
+        left.pop()
+        current().device.graph_exec_destroy(x)
+        raise CudaCallError(Code.cudaErrorMemoryAllocation, 'graphInstantiate')
+
+    monkeypatch.setattr(current().device, 'graph_instantiate', refuse)
+
+
+def test_a_refusal_leaves_a_graph_with_conditional_nodes_whole(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA makes one executable graph at a time of it: the old one has gone when the new one is refused."""
+    graph, outs = decided(sim)
+    edges, both = graph.edges, [np.sqrt(np.arange(8.0)).tolist(), np.square(np.arange(8.0)).tolist()]
+    full(monkeypatch, 1)
+    report = graph.relane()
+    assert report.kept == 'CUDA refuses: cudaErrorMemoryAllocation from graphInstantiate' and graph.edges == edges
+    graph.launch()
+    assert [values(out) for out in outs] == both
+    assert graph.relane() and graph.edges != edges
+    graph.launch()
+    assert [values(out) for out in outs] == both
+
+
+def test_a_graph_that_can_not_be_made_whole_again_says_so(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, outs = decided(sim)
+    full(monkeypatch, 2)
+    with pytest.raises(ck.CaptureError, match='CUDA makes no executable graph any more') as told:
+        graph.relane()
+    assert 'record again' in str(told.value)
+    with pytest.raises(CudaCallError):
+        graph.launch()
+    assert [values(out) for out in outs] == [[0.0] * 8] * 2
+    graph.close()

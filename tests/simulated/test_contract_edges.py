@@ -36,11 +36,30 @@ def test_edges_of_a_conditional_nodes_body_are_removed(bench: Bench) -> None:
     bench.fill(s, 0, 1)
     bench.fill(s, 1, 2)
     d.end_capture(s)
-    old = d.graph_instantiate(g)
-    d.graph_rewire(body, d.graph_edges(body), [])
-    assert d.graph_edges(body) == []
-    new = d.graph_instantiate(g)
-    for x in (old, new):
+    for rewired in (False, True):
+        if rewired:
+            d.graph_rewire(body, d.graph_edges(body), [])
+            assert d.graph_edges(body) == []
+        x = d.graph_instantiate(g)
         assert launched(bench, x, 0, 1) == [1, 2]
         d.graph_exec_destroy(x)
+    d.graph_destroy(g)
+
+
+def test_a_graph_with_conditional_nodes_has_one_executable_graph_at_a_time(bench: Bench) -> None:
+    d = bench.device
+    g = d.graph_create()
+    _node, body = d.add_if(g, [], d.condition_create(g, 1))
+    s = bench.stream()
+    d.begin_capture_to(s, body)
+    bench.fill(s, 0, 1)
+    d.end_capture(s)
+    first = d.graph_instantiate(g)
+    with pytest.raises(CudaCallError, match='cudaErrorNotSupported'):
+        d.graph_instantiate(g)
+    assert launched(bench, first, 0) == [1]
+    d.graph_exec_destroy(first)
+    second = d.graph_instantiate(g)
+    assert launched(bench, second, 0) == [1]
+    d.graph_exec_destroy(second)
     d.graph_destroy(g)

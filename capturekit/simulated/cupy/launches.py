@@ -203,7 +203,10 @@ def launch(
         return _launch_into(name, fn, recipe, out, kind, elementwise)
     result = _try(fn, recipe)
     values = list(_leaves(result))
-    arrays = [Layout.for_result(v.shape if shapes is None else shapes[i], v.dtype) for i, v in enumerate(values)]
+    derived = [a for a in args if isinstance(a, Layout) and type(a) is not Layout.array_class] if elementwise else []
+    arrays = [
+        Layout.for_result(v.shape if shapes is None else shapes[i], v.dtype, *derived[:1]) for i, v in enumerate(values)
+    ]
     fresh: list[NDArray[Any]] | None = None if runtime_calls.is_late() else values
     slots = [a._slot() for a in arrays]
 

@@ -142,10 +142,15 @@ class Layout:
             self.data = memptr
 
     @classmethod
-    def for_result(cls, shape: Any, dtype: Any) -> Any:
-        """Return a new array for a result, made as CuPy's compiled code makes one: past ``__init__``."""
-        found: Any = cls.array_class.__new__(cls.array_class, _no_init=True)
+    def for_result(cls, shape: Any, dtype: Any, template: Any = None) -> Any:
+        """Return a new array for a result, made as CuPy's compiled code makes one: past ``__init__``.
+
+        ``template``: an input of a class that is derived from ``ndarray``; the result is of this class, too.
+        """
+        found: Any = cls.array_class.__new__(cls.array_class if template is None else type(template), _no_init=True)
         found._init(shape, dtype)
+        if template is not None:
+            found.__array_finalize__(template)
         return found
 
     def _lay_out(self, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> None:

@@ -34,6 +34,7 @@ class Launches(DeviceState):
     def graph_instantiate(self, g: int, by_node_priority: bool = False) -> int:
         """``cudaGraphInstantiate``; a body alone is refused, and so are bodies that allocate memory.
 
+        Of a graph with conditional nodes there is one executable graph at a time (measured: driver 580.159.04).
         ``by_node_priority``: kernels have the priorities of the streams that they were recorded on.
         """
         with self._lock:
@@ -43,7 +44,10 @@ class Launches(DeviceState):
             lost = not executable.conditions.keys() >= executable.used()
             if graph.is_body or graph.maimed or lost or executable.allocates_in_a_body():
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphInstantiate')
+            if executable.decides() and any(one.source == g for one in self.executables.values()):
+                raise CudaCallError(Code.cudaErrorNotSupported, 'graphInstantiate')
             x = self._handle()
+            executable.source = g
             self.executables[x] = executable
             return x
 

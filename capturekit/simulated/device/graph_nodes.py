@@ -76,6 +76,8 @@ class ExecutableGraph:
     off: set[GraphNode] = field(default_factory=set)
     anchors: dict[int, GraphNode] = field(default_factory=dict)
     by_priority: bool = False
+    #: The handle of the graph that it was made of.
+    source: int = 0
 
     @classmethod
     def of(cls, graph: GraphDefinition, by_priority: bool = False) -> ExecutableGraph:
@@ -93,6 +95,10 @@ class ExecutableGraph:
     def as_now(self) -> ExecutableGraph:
         """What a launch runs that waits, whatever becomes of the graph meanwhile."""
         return replace(self, works=dict(self.works), children=dict(self.children), off=set(self.off))
+
+    def decides(self) -> bool:
+        """Whether it has conditional nodes, also in child graphs."""
+        return bool(self.bodies) or any(child.decides() for child in self.children.values())
 
     def allocates_in_a_body(self) -> bool:
         """Whether a body has nodes that allocate or free memory: CUDA then fails to instantiate, or crashes."""
