@@ -22,6 +22,8 @@ _PASS = re.compile(r'_pass[12]$')
 #: Code in a user's kernel because of which it may touch only some elements.
 _CHOICE = re.compile(r'\b(if|for|while|do|switch|goto|return|continue|break)\b')
 _WORD = 8
+#: Letters of kinds of dtypes that hold no address.
+_FLOATS = frozenset('fc')
 #: Dtypes end in their size, or are these.
 _SIZED = re.compile(r'^(bool|u?int\d+|float\d+|complex\d+)$')
 
@@ -31,13 +33,16 @@ class Parameter:
     """A kernel's parameter. ``itemsize`` is the size of an element in bytes, 0 if it is not known.
 
     ``reads_only`` is None where kernels of one name differ. ``memory`` is False for sizes and indices, which hold no
-    address. ``whole`` is False if some elements may not be touched.
+    address. ``whole`` is False if some elements may not be touched. ``number``: where it is as short as an
+    address, it is a floating-point number. ``texture``: it may be a texture, whose memory is not known.
     """
 
     reads_only: bool | None
     itemsize: int = 0
     memory: bool = True
     whole: bool = True
+    number: bool = False
+    texture: bool = False
 
 
 def axes(size: int) -> int:
@@ -136,6 +141,7 @@ def _parameter(info: Any) -> Parameter:
         bool(info.is_const) or info.name == '_where',
         0 if info.dtype is None else int(np.dtype(info.dtype).itemsize),
         whole=not info.raw,
+        number=info.dtype is not None and np.dtype(info.dtype).kind in _FLOATS,
     )
 
 
@@ -194,17 +200,27 @@ def _sized(form: tuple[Parameter, ...], words: list[str]) -> tuple[Parameter, ..
 def _compiled(kernel: Any, form: tuple[Parameter, ...], arguments: tuple[int, ...]) -> tuple[Parameter, ...]:
     """An elementwise kernel remembers for which dtypes it was compiled: where all of them have one size, that is it."""
     sizes: list[set[int]] = [set() for _ in form]
+    kinds: list[set[str]] = [set() for _ in form]
+    textures: set[int] = set()
     ndims = [axes(size) if size > 2 * _WORD else -1 for size in arguments]  # 16 bytes may be a complex number
     for key in list(getattr(kernel, '_elementwise_kernel_memo', ())):
         infos = key[1]
         if len(infos) != len(form) or any(n >= 0 and info.ndim != n for info, n in zip(infos, ndims)):
             continue
-        for found, info in zip(sizes, infos):
+        for number, info in enumerate(infos):
             if info.dtype is not None:
-                found.add(int(np.dtype(info.dtype).itemsize))
+                sizes[number].add(int(np.dtype(info.dtype).itemsize))
+                kinds[number].add(np.dtype(info.dtype).kind)
+            elif form[number].memory:
+                textures.add(number)
     return tuple(
-        replace(one, itemsize=next(iter(found))) if len(found) == 1 and not one.itemsize else one
-        for one, found in zip(form, sizes)
+        replace(
+            one,
+            itemsize=next(iter(found)) if len(found) == 1 and not one.itemsize else one.itemsize,
+            number=one.number or (bool(kinds[number]) and kinds[number] <= _FLOATS),
+            texture=number in textures and arguments[number] == _WORD,
+        )
+        for number, (one, found) in enumerate(zip(form, sizes))
     )
 
 
@@ -212,7 +228,7 @@ def _cub(kernel: Any, sizes: tuple[int, ...]) -> Iterable[tuple[Parameter, ...]]
     """CUB's kernels take an input and an output as bare addresses, then two sizes."""
     infos = (*kernel.in_params, *kernel.out_params)
     if len(infos) == 2 and len(sizes) == 4 and sizes[:2] == (_WORD, _WORD) and set(sizes[2:]) <= {4, 8}:
-        yield (*map(_parameter, infos), *[Parameter(True, memory=False)] * 2)
+        yield (*(replace(_parameter(one), number=False) for one in infos), *[Parameter(True, memory=False)] * 2)
 
 
 def _agreed(forms: list[tuple[Parameter, ...]]) -> tuple[Parameter, ...]:
@@ -229,4 +245,6 @@ def _common(column: tuple[Parameter, ...]) -> Parameter:
         sizes.pop() if len(sizes) == 1 else 0,
         any(one.memory for one in column),
         all(one.whole for one in column),
+        all(one.number for one in column),
+        any(one.texture for one in column),
     )

@@ -197,7 +197,8 @@ class _Walk:
         function, arguments = self.writer.kernel(info.handle)
         sizes = tuple(len(one.data) for one in arguments)
         form = self.forms.of(info.name, sizes, function)
-        return Touched(tuple(kernel_accesses(arguments, form)), info.name not in _TABLES)
+        known = info.name not in _TABLES and not any(one.texture for one in form)
+        return Touched(tuple(kernel_accesses(arguments, form)), known)
 
     def _memcpy(self, info: NodeInfo) -> Touched:
         copy = self.writer.read('cuGraphMemcpyNodeGetParams', info.handle, _Memcpy())
@@ -243,7 +244,7 @@ def kernel_accesses(arguments: Iterable[Argument], form: tuple[Parameter, ...]) 
         (address,) = struct.unpack_from('Q', argument.data)
         if array is not None:
             found.append(array)
-        elif address >= _LOWEST:  # CUB's kernels take a bare address
+        elif address >= _LOWEST and not parameter.number:  # as CUB's kernels take one
             sure = linear(address, 1, _writes(parameter)) if parameter.whole else None
             found.append(Access(address, (), (), 0, _writes(parameter), False, number, sure=sure))
     return found

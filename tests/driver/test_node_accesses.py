@@ -147,6 +147,12 @@ def test_of_cubs_kernels_the_first_byte_is_sure():
     ]  # fmt: skip
 
 
+def test_a_floating_point_number_is_no_address():
+    two = [Argument(struct.pack('d', 2.0))]
+    assert kernel_accesses(two, (Parameter(True, 8, number=True),)) == []
+    assert [one.itemsize for one in kernel_accesses(two, (Parameter(True, 8),))] == [0]
+
+
 def test_of_a_raw_argument_nothing_is_sure():
     form = (Parameter(False, 4, whole=False),)
     (found,) = kernel_accesses([array(BASE, 8)], form)
@@ -215,6 +221,25 @@ def test_a_kernel_of_the_users_is_known_while_it_lives():
     assert kernel.name == 'of_mine'
 
 
+def test_numbers_and_textures_are_known_by_what_a_kernel_was_compiled_for(monkeypatch):
+    cupy = pytest.importorskip('cupy', reason='CuPy is not installed')
+    memo = memo_of(sys.modules['cupy._core._kernel']._get_elementwise_kernel)
+    for number, dtype in enumerate((np.float64, np.int64, None)):
+        kernel = cupy.ElementwiseKernel('T x, U a', 'T y', 'y = x + a', f'takes_{number}')
+        infos = tuple(_Info(one) for one in (np.float32, dtype, np.float32, None))
+        key = (0, (infos, None, kernel.params, kernel.operation, kernel.name, ''))
+        monkeypatch.setitem(memo, key, SimpleNamespace(ptr=80 + number))
+    forms = Forms()
+    found = [forms.of(f'takes_{n}', (A1, 8, A1, I1), 80 + n)[1] for n in range(3)]
+    assert [(one.number, one.texture) for one in found] == [(True, False), (False, False), (False, True)]
+
+
+def memo_of(made):
+    (scope,) = [one for one in gc.get_referents(made) if type(one).__module__ == 'cupy._util']
+    (memo,) = [one for one in gc.get_referents(scope) if type(one) is dict]
+    return memo
+
+
 class _Info:
     """As CuPy's own about an argument."""
 
@@ -225,9 +250,7 @@ class _Info:
 
 def test_a_dropped_kernel_is_known_by_its_function(monkeypatch):
     cupy = pytest.importorskip('cupy', reason='CuPy is not installed')
-    made = sys.modules['cupy._core._kernel']._get_elementwise_kernel
-    (scope,) = [one for one in gc.get_referents(made) if type(one).__module__ == 'cupy._util']
-    (memo,) = [one for one in gc.get_referents(scope) if type(one) is dict]
+    memo = memo_of(sys.modules['cupy._core._kernel']._get_elementwise_kernel)
     kernel = cupy.ElementwiseKernel('raw T x', 'T y', 'y += x[0]', 'nobodys')
     infos = tuple(_Info(dtype) for dtype in (np.float32, np.float32, None))
     key = (0, (infos, None, kernel.params, kernel.operation, kernel.name, ''))
