@@ -194,7 +194,7 @@ def test_rolled_arrays_of_other_dtypes_and_joined_ones(cp: Any) -> None:
         for _ in range(2):
             cap.graph.launch()
             assert [one.get().tobytes() for one in kept] == expected
-        assert cap.fused and 'the same' in cap.fused.compared
+        assert cap.fused and 'the same' in cap.fused.compared, str(cap.fused)
 
 
 def test_only_the_copies_that_are_needed_stay() -> None:
