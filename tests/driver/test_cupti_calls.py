@@ -275,7 +275,7 @@ def test_afterwards_nothing_is_told(parts: Any) -> None:
     assert listener.heard == []
 
 
-def test_cupti_stays_attached_while_another_thread_may_be_within_a_call(parts: Any) -> None:
+def test_cupti_stays_attached_while_other_threads_call(parts: Any) -> None:
     cupti, _driver, listener, source = parts
     told, over = threading.Event(), threading.Event()
 

@@ -221,7 +221,7 @@ def test_a_kernel_of_the_users_is_known_while_it_lives():
     assert kernel.name == 'of_mine'
 
 
-def test_numbers_and_textures_are_known_by_what_a_kernel_was_compiled_for(monkeypatch):
+def test_numbers_and_textures_are_told_apart(monkeypatch):
     cupy = pytest.importorskip('cupy', reason='CuPy is not installed')
     memo = memo_of(sys.modules['cupy._core._kernel']._get_elementwise_kernel)
     for number, dtype in enumerate((np.float64, np.int64, None)):

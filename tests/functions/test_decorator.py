@@ -655,12 +655,11 @@ def test_clear_gives_everything_back(sim: Any) -> None:
         fn(sim.arange(1 << 16, dtype='f8') + v)
     assert fn.variants and 'graphed' in repr(fn)
     fn.clear()
-    assert fn.variants == []
     free = free_bytes()
     for v in range(4):
         assert fn(sim.arange(1 << 16, dtype='f8') + v).get()[1] == 2.0 + 2 * v
     fn.clear()
-    assert free_bytes() >= free
+    assert free_bytes() >= free and not fn.variants
 
 
 # -- host reads ---------------------------------------------------------------------------------------------------

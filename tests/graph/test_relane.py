@@ -518,7 +518,7 @@ def full(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     monkeypatch.setattr(current().device, 'graph_instantiate', refuse)
 
 
-def test_a_refusal_leaves_a_graph_with_conditional_nodes_whole(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_leaves_a_graph_with_decisions_whole(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA makes one executable graph at a time of it: the old one has gone when the new one is refused."""
     graph, outs = decided(sim)
     edges, both = graph.edges, [np.sqrt(np.arange(8.0)).tolist(), np.square(np.arange(8.0)).tolist()]

@@ -46,7 +46,7 @@ def test_edges_of_a_conditional_nodes_body_are_removed(bench: Bench) -> None:
     d.graph_destroy(g)
 
 
-def test_a_graph_with_conditional_nodes_has_one_executable_graph_at_a_time(bench: Bench) -> None:
+def test_with_conditional_nodes_one_executable_at_a_time(bench: Bench) -> None:
     d = bench.device
     g = d.graph_create()
     _node, body = d.add_if(g, [], d.condition_create(g, 1))
