@@ -1,7 +1,8 @@
 """Functions written in C that code hands on instead of calling them: what calls them from C makes no event.
 
-``sorted(parts, key=id)``, ``map(os.path.exists, names)`` or ``operator.call(time.time)`` call them out of sight. So
-where code loads such a function and does not call it at once, what it reads counts as read.
+``sorted(parts, key=id)``, ``map(datetime.timestamp, dates)`` or ``operator.call(time.time)`` call them out of sight. So
+where code loads such a function and does not call it at once, what it reads counts as read. It may be watched under its
+name, or be a method of a class that is written in C, whose attributes never change and so are not watched.
 """
 
 from __future__ import annotations
@@ -13,12 +14,18 @@ from types import CodeType
 from typing import Any
 
 from capturekit.functions.code_reads import nested, single_steps
-from capturekit.functions.understood import owner_of, reads
+from capturekit.functions.understood import SPECIAL, owner_of, reads
 from capturekit.functions.watched_value import WatchedValue
-from capturekit.model.class_layout import among
+from capturekit.model.class_layout import among, bases_of, dictionary_of_class
 
-_BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
+_BUILTIN = (
+    types.BuiltinFunctionType, types.MethodWrapperType, types.MethodDescriptorType, types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+)  # fmt: skip
 _LOADS = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_DEREF', 'LOAD_FAST', 'LOAD_CLASSDEREF')
+_OF_OBJECTS = ('LOAD_ATTR',)
+#: What gives all attributes of a class.
+_WHOLE = frozenset({'vars', '__dict__'})
 #: What makes objects that read attributes whose names they were given.
 _MAKERS = frozenset({'attrgetter', 'methodcaller'})
 
@@ -28,31 +35,55 @@ def reads_unknown(value: Any) -> bool:
     return among(type(value), _BUILTIN) and reads(value) is None
 
 
-def handed_on(entries: Iterable[WatchedValue], codes: list[CodeType], asked: set[str]) -> Iterator[str]:
-    """Say which watched functions of that kind the code hands on. ``asked``: names of attributes that are in texts."""
-    found = {entry.key: entry.kept.value for entry in entries if entry.key and reads_unknown(entry.kept.value)}
-    if not found:
-        return
+def handed_on(
+    entries: list[WatchedValue], others: Iterable[Any], codes: list[CodeType], asked: set[str], given: set[str]
+) -> Iterator[str]:
+    """Say which functions of that kind the code hands on.
+
+    ``others``: what is watched besides the entries. ``asked``: names of attributes that are in texts; ``given``: that
+    code asked for.
+    """
+    watched = {entry.key: entry.kept.value for entry in entries if entry.key and reads_unknown(entry.kept.value)}
     every = [inner for code in codes for inner in nested(code)]
-    by_name = any(not _MAKERS.isdisjoint(code.co_names) for code in every)
-    for name, function in found.items():
-        where = next((code for code in every if name in _names(code) and _hands_on(code, name)), None)
-        if where is not None or (by_name and name in asked):
-            place = '' if where is None else f' in {where.co_name}'
-            yield (
-                f'the function hands on {owner_of(function)}.{function.__name__}{place}: what that reads is not known'
-            )
+    named = {name for code in every for name in code.co_names}
+    by_name = asked if named & _MAKERS else set()
+    values = [*(entry.kept.value for entry in entries), *others]
+    methods = dict(_methods(values, named | by_name | given, bool(named & _WHOLE)))
+    for found, loads, known in ((watched, _LOADS, by_name), (methods, _OF_OBJECTS, by_name | (given - named))):
+        for name, function in found.items():
+            where = next((code for code in every if name in _names(code) and _hands_on(code, name, loads)), None)
+            if where is not None or name in known or (loads is _OF_OBJECTS and name not in named):
+                yield _sentence(function, 'hands on', '' if where is None else f' in {where.co_name}')
+
+
+def _sentence(function: Any, verb: str, place: str) -> str:
+    return f'the function {verb} {owner_of(function)}.{function.__name__}{place}: what that reads is not known'
+
+
+def _methods(values: Iterable[Any], names: set[str], whole: bool) -> Iterator[tuple[str, Any]]:
+    """Methods of that kind under these names, in the classes of what is watched, and in classes that are.
+
+    ``whole``: of the latter all methods count, but for those that Python itself looks up.
+    """
+    values = list(values)
+    classes = [cls for value in values for cls in (type(value), value) if issubclass(type(cls), type)]
+    opened = {id(value) for value in values} if whole else set()
+    for base in {id(base): base for cls in classes for base in bases_of(cls)}.values():
+        inside = dictionary_of_class(base)
+        for name in inside.keys() - SPECIAL if id(base) in opened else names & inside.keys():
+            if reads_unknown(inside[name]):
+                yield name, inside[name]
 
 
 def _names(code: CodeType) -> tuple[str, ...]:
     return (*code.co_names, *code.co_freevars, *code.co_varnames, *code.co_cellvars)
 
 
-def _hands_on(code: CodeType, name: str) -> bool:
+def _hands_on(code: CodeType, name: str, loads: tuple[str, ...]) -> bool:
     """Whether code loads what has this name without calling it at once."""
     steps = single_steps(code)
     return any(
-        step.argval == name and step.opname.startswith(_LOADS) and not _called_at_once(steps, number)
+        step.argval == name and step.opname.startswith(loads) and not _called_at_once(steps, number)
         for number, step in enumerate(steps)
     )
 

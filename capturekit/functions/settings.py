@@ -7,6 +7,7 @@ import decimal
 import functools
 import sys
 import warnings
+from _thread import get_ident
 from collections.abc import Callable
 from types import BuiltinFunctionType, ModuleType
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from capturekit.functions.understood import module_of
 
 DECIMALS, ERRORS = 'the context of decimal numbers', "NumPy's handling of errors"
 WARNINGS, HANDLED = 'the filters of warnings', 'the exception that the caller handles'
+THREAD = 'the thread that calls'
 CODECS = 'the handlers of errors in encodings'
 ROUTINES = "CuPy's accelerators and compute types"
 #: A complex number depends on the same settings as its parts.
@@ -56,6 +58,7 @@ def settings_now() -> dict[str, Setting]:
         WARNINGS: Setting(lambda: _filters() == filters, True),
         HANDLED: Setting(lambda: sys.exc_info()[1], handled),
         CODECS: Setting(lambda: _handlers() == codecs_now, True),
+        THREAD: Setting(get_ident, get_ident()),
     }
 
 
@@ -64,6 +67,8 @@ def setting_for(value: Any) -> str | None:
     cls = type(value)
     if cls is ModuleType:
         origin = str(value.__name__)
+    elif value is get_ident:
+        return THREAD
     elif cls is BuiltinFunctionType:
         origin = str(value.__module__)
     else:

@@ -64,7 +64,7 @@ FUNCTIONS: dict[str, frozenset[str]] = {
     'math': ALL, 'cmath': ALL, '_operator': ALL, 'operator': ALL, 'itertools': ALL, '_bisect': ALL, '_heapq': ALL,
     '_struct': ALL,
     'binascii': ALL, 'zlib': ALL, '_json': ALL, '_sre': ALL, '_warnings': _set('warn warn_explicit'),
-    '_thread': _set('allocate_lock RLock'),
+    '_thread': _set('allocate_lock RLock get_ident'),  # which thread calls is compared
     '_functools': _set('reduce cmp_to_key'),
     '_collections': _set('_count_elements'), '_statistics': ALL,
     '_string': ALL, 'unicodedata': ALL, '_abc': _ABC, 'posix': _PATHS, 'nt': _PATHS,
@@ -84,6 +84,7 @@ METHODS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     'builtins.generator': (_set('send throw close __next__ __iter__'), _set('')),
     'builtins.coroutine': (_set('send throw close __await__'), _set('')),
     'builtins.BaseException': (_set('with_traceback add_note __init__ __str__ __repr__'), _set('')),
+    'itertools.chain': (_set('from_iterable'), _set('')),
     'collections.deque': (ALL, _set('')),
     'collections.OrderedDict': (ALL, _set('')),
     'collections.defaultdict': (ALL, _set('')),
@@ -160,7 +161,7 @@ WHOLE = _set('logging warnings traceback abc _abc _py_abc enum linecache _weakre
 FLAGS = 'flags as a whole'
 #: Attributes through which code reaches unwatched values, or addresses, which differ at each call.
 OUT_OF_SIGHT = _set(
-    '__globals__ __builtins__ __closure__ cell_contents __subclasses__ gi_frame cr_frame ag_frame tb_frame f_back '
+    '__globals__ __builtins__ __closure__ cell_contents gi_frame cr_frame ag_frame tb_frame f_back '
     'f_locals f_globals f_builtins __weakref__ gi_yieldfrom gi_running gi_suspended cr_running cr_suspended cr_await '
     'ag_running ag_suspended ag_await device_ptr __cuda_array_interface__ __dlpack__ toDlpack '
     '__array_interface__ ctypes'
@@ -207,7 +208,7 @@ CONSTANT_NAMES = _set(
     '_thread.lock _thread.RLock re.Pattern builtins.object _cython_function_or_method cython_function_or_method '
     'builtins.NotImplementedType datetime.timezone datetime.time datetime.datetime _struct.Struct '
     'numpy.finfo numpy.iinfo numpy._ArrayFunctionDispatcher collections._tuplegetter operator.attrgetter '
-    '_collections._tuplegetter _abc._abc_data typing.TypeVar typing.ParamSpec uarray._Function'
+    '_collections._tuplegetter _abc._abc_data typing.TypeVar typing.ParamSpec typing.TypeAliasType uarray._Function'
 )
 
 #: Instructions that are understood, of Python 3.10 to 3.14. Those of 3.14's template strings are not.
@@ -257,6 +258,9 @@ def module_of(cls: type) -> str:
 
 def owner_of(function: Any) -> str:
     """Where a function written in C belongs: ``math`` or ``builtins.list``."""
+    home = getattr(function, '__objclass__', None)
+    if isinstance(home, type):
+        return f'{module_of(home)}.{name_of(home)}'
     bound = getattr(function, '__self__', None)
     if isinstance(bound, types.ModuleType) or bound is None:
         return str(getattr(function, '__module__', None) or getattr(bound, '__name__', ''))

@@ -15,7 +15,7 @@ from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAME
 from capturekit.functions.holders import Holder
 from capturekit.functions.settings import HANDLED
 from capturekit.functions.state_changes import StateChanges
-from capturekit.functions.understood import FAR
+from capturekit.functions.understood import FAR, SPECIAL
 from capturekit.functions.watched_value import WatchedValue, itself
 from capturekit.model.class_layout import (
     MISSING,
@@ -77,7 +77,8 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
 
 def _handed_on(watch: CodeWatch) -> Iterator[str]:
     codes = [code for code, foreign in watch._codes.values() if not foreign]
-    return handed_on(watch._entries.values(), codes, watch._strings)
+    others = [holder.value for holder in watch._holders.values()]
+    return handed_on(list(watch._entries.values()), others, codes, watch._strings, watch._attributes - SPECIAL)
 
 
 def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:

@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
-from capturekit.functions.handed_on import _hands_on
+from capturekit.functions.handed_on import _LOADS, _hands_on
 
 #: A function of an array, and what changes the world for its n-th call.
 World = tuple[Callable[[Any], Any], Callable[[int], Any]]
@@ -326,5 +326,5 @@ def test_whether_a_function_is_called_at_once() -> None:
         clock = time.time
         return clock, [os.stat], sorted(path, key=id)
 
-    assert not any(_hands_on(calls.__code__, name) for name in ('time', 'strftime', 'gmtime', 'id'))
-    assert all(_hands_on(hands_on.__code__, name) for name in ('stat', 'id'))
+    assert not any(_hands_on(calls.__code__, name, _LOADS) for name in ('time', 'strftime', 'gmtime', 'id'))
+    assert all(_hands_on(hands_on.__code__, name, _LOADS) for name in ('stat', 'id'))
