@@ -16,7 +16,7 @@ from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.holders import Holders
 from capturekit.functions.libraries import asked_by_user
 from capturekit.functions.readable_state import is_cupys, is_itself, named_in
-from capturekit.functions.understood import FUNCTION_PARTS
+from capturekit.functions.understood import FUNCTION_PARTS, makes_unknown
 from capturekit.functions.watched_value import read_cell
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class
@@ -70,6 +70,9 @@ class CodeWatch(Holders):
 
     def _meet(self, value: Any) -> None:
         self._weak = self._weak or issubclass(type(value), _WEAK)
+        made = makes_unknown(value) if issubclass(type(value), type) else ''
+        if made:
+            self._unwatchable.append(f'{self._at} is or holds {made}: what its objects read is not known')
         super()._meet(value)
 
     def _collect(self, frame: FrameType, code: CodeType) -> None:

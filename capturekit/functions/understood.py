@@ -110,6 +110,20 @@ METHODS_BY_NAME = _set(
     'object.__reduce__ object.__dir__ object.__getstate__'
 )
 
+#: Modules whose classes written in C read only what they are given when an object of them is made, or used.
+MAKING = PACKAGES | frozenset(FUNCTIONS) | _set(
+    'collections datetime decimal _decimal fractions numbers re types enum abc typing contextvars _contextvars array '
+    'string weakref _weakref _ctypes ctypes functools time uarray cupy_backends tokenize textwrap exceptions '
+    'importlib _frozen_importlib _frozen_importlib_external zoneinfo ast _ast copy dataclasses inspect'
+)  # fmt: skip
+#: The same by module and name.
+MAKING_NAMES = _set(
+    '_io._IOBase _io._RawIOBase _io._BufferedIOBase _io._TextIOBase _io.IncrementalNewlineDecoder _io.StringIO '
+    '_io.BytesIO io.IOBase io.StringIO io.BytesIO'
+)
+#: The same, for classes that are derived from these: their own code is followed.
+MAKING_BASES = _set('_random.Random')
+
 #: Attributes that give others, which code then does not name; and methods that read attributes named in a text.
 OPENING = _set(
     '__dict__ __getattribute__ __setattr__ __delattr__ __get__ __set__ __delete__ __getstate__ __reduce__ '
@@ -254,6 +268,24 @@ def module_of(cls: type) -> str:
     if type(module) is not str:
         module = _MODULE_OF(cls)  # of types written in C
     return module if type(module) is str else 'builtins'
+
+
+def makes_unknown(cls: type) -> str:
+    """The class written in C of which it is not known what making an object of this class reads; '' if there is none.
+
+    Python tells nobody when such a class is called, nor when its objects are iterated over or asked for an item.
+    """
+    for base in bases_of(cls):
+        inside = dictionary_of_class(base)
+        made = type(inside.get('__new__')) is types.BuiltinFunctionType
+        if not made and type(inside.get('__init__')) is not types.WrapperDescriptorType:
+            continue
+        module = module_of(base)
+        name = f'{module}.{name_of(base)}'
+        if module.partition('.')[0] in MAKING or name in MAKING_NAMES or (name in MAKING_BASES and base is not cls):
+            continue
+        return name
+    return ''
 
 
 def owner_of(function: Any) -> str:

@@ -1,15 +1,20 @@
-"""Functions written in C that code hands on: what calls them from C makes no event."""
+"""What makes no event: functions written in C that C calls for the code, and calls of classes written in C."""
 
 from __future__ import annotations
 
+import collections
 import datetime
+import decimal
 import functools
+import io
 import itertools
 import operator
 import os
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from threading import get_ident
 from typing import Any
 
@@ -17,6 +22,7 @@ import numpy as np
 import pytest
 
 import capturekit as ck
+from capturekit.functions.understood import makes_unknown
 
 DAY = datetime.datetime(2020, 1, 1)
 #: Seconds from 1970 to that day, in Greenwich.
@@ -130,3 +136,43 @@ def test_chains_of_what_is_compared_are_understood(cp: Any) -> None:
             parts[1][0] = 4.0
         assert np.array_equal(fn(cp.ones(2)).get(), [sum(map(sum, parts))] * 2)
     assert sum(variant.launches for variant in fn.variants) == 6
+
+
+MADE: dict[str, Callable[[str], Any]] = {
+    'by its name': lambda path: next(io.FileIO(path)),
+    'by another name': lambda path: next(OPENED[0](path)),
+    'by a derived class': lambda path: next(Derived(path)),
+    'handed on': lambda path: next(next(map(io.FileIO, [path]))),
+    'by a partial': lambda path: next(functools.partial(io.FileIO, path)()),
+    'around another': lambda path: next(io.TextIOWrapper(io.BufferedReader(io.FileIO(path)))),
+    'by a name that is put together': lambda path: next(getattr(io, 'File' + 'IO')(path)),
+}
+
+
+class Derived(io.FileIO):
+    """A class of Python's that is derived from one that is written in C."""
+
+
+OPENED = [io.FileIO]
+
+
+@pytest.mark.filterwarnings('ignore:unclosed file:ResourceWarning')
+@pytest.mark.parametrize('name', MADE)
+def test_what_objects_of_classes_in_c_read_is_not_known(cp: Any, tmp_path: Path, name: str) -> None:
+    """Python tells nobody that such a class is called, nor that its object is iterated over."""
+    path = tmp_path / 'factor'
+    fn = ck.graphed(lambda x: x * int(MADE[name](str(path))))
+    for number in (2, 2, 2, 2, 3, 3):
+        path.write_text(str(number))
+        assert fn(cp.ones(1)).get() == number
+    assert 'what its objects read is not known' in fn.variants[-1].reason
+
+
+@pytest.mark.parametrize('cls', [datetime.datetime, collections.OrderedDict, decimal.Decimal, np.ndarray, io.BytesIO])
+def test_classes_in_c_that_read_only_what_they_are_given(cls: type) -> None:
+    assert makes_unknown(cls) == '' == makes_unknown(type('Derived', (cls,), {}))
+
+
+def test_random_numbers_have_a_seed_of_their_own() -> None:
+    assert makes_unknown(random.Random) == ''
+    assert makes_unknown(random.Random.__base__) == '_random.Random'
