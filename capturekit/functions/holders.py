@@ -288,9 +288,7 @@ class Holders:
             whole = is_whole(cls)
             if owned:
                 self._class(cls)
-            if not layout.dictionary and not layout.slots:
-                if owned:
-                    self._class_names(cls, self._attributes)
+            if not owned and not layout.dictionary and not layout.slots:
                 return
             slots = {name: layout.read_slot(value, name) for name in layout.slots}
         start = dict(layout.dictionary(value)) if layout.dictionary is not None else {}
@@ -438,7 +436,7 @@ class Holders:
                 )
 
     def _class_attribute(self, cls: type, name: str, value: Any) -> None:
-        if type(value) is types.MemberDescriptorType or not made_by_class_statement(cls):
+        if not made_by_class_statement(cls):
             return
         where = ('attribute', f' of class {name_of(cls)}')
         if self._is_foreign_class(cls):
@@ -447,8 +445,8 @@ class Holders:
             self._watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
 
     def _inside_of(self, cls: type, names: Iterable[str]) -> None:
-        """Keep what a Python class of CuPy has under these names; None for a name that it does not have."""
-        if in_package(cls) and made_by_class_statement(cls):
+        """Keep what a library's Python class has under these names; None for a name that it does not have."""
+        if made_by_class_statement(cls):
             members = dictionary_of_class(cls)
             known = self._inner.setdefault(id(cls), (members, {}))[1]
             for name in names:
