@@ -265,11 +265,11 @@ class Holders:
         cls = type(value)
         if id(value) in self._holders:
             return
-        slots: dict[str, Any] = {}
         owned, whole = True, False
         if issubclass(cls, ModuleType):
             owned = not self._is_foreign_module(value)
-            layout, kind = Layout(_MODULE_DICT, {}), 'module'
+            layout, kind = layout_of(cls)._replace(dictionary=_MODULE_DICT), 'module'
+            self._class(cls)
         elif issubclass(cls, type):
             if self._is_foreign_class(value):
                 return
@@ -290,7 +290,7 @@ class Holders:
                 self._class(cls)
             if not owned and not layout.dictionary and not layout.slots:
                 return
-            slots = {name: layout.read_slot(value, name) for name in layout.slots}
+        slots = {name: layout.read_slot(value, name) for name in layout.slots}
         start = dict(layout.dictionary(value)) if layout.dictionary is not None else {}
         holder = Holder(value, cls, kind, layout, start, slots, owned, whole, set())
         self._holders[id(value)] = holder
@@ -376,7 +376,8 @@ class Holders:
             found = False
             if holder.layout.dictionary is not None and (holder.owned or holder.whole):
                 holder.missing.add(name)
-        if holder.kind == 'object' and (not found or holder.owned):
+        of_class = holder.kind == 'object' or (holder.kind == 'module' and holder.cls is not ModuleType)
+        if of_class and (not found or holder.owned):
             self._search_class(holder.cls, name)
         if holder.kind == 'module' and not found and name != '__getattr__':
             self._attribute_of(holder, '__getattr__')  # a module calls it for names that it does not have

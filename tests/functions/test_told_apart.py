@@ -7,6 +7,7 @@ import decimal
 import heapq
 import statistics
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -186,4 +187,26 @@ def test_the_class_of_an_object_without_attributes_is_compared(
     with monkeypatch.context() as patched:
         patched.setattr(cls, 'rate', 5.0)
         assert twice(fn, x) == [5.0] * 2
+    assert twice(fn, x) == [2.0] * 2
+
+
+class OwnModule(types.ModuleType):
+    __slots__ = ('slow',)
+    rate = 2.0
+
+
+@pytest.mark.parametrize(
+    'change',
+    [(OwnModule, 'rate', 5.0), (OwnModule, '__getattribute__', lambda self, name: 5.0), ('module', 'slow', 5.0)],
+)
+def test_the_class_of_a_module_is_compared(cp: Any, monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    module: Any = OwnModule('own')
+    module.slow = 1.0
+    fn = ck.graphed(lambda x: x * module.rate * module.slow)
+    x = cp.ones(2)
+    expected = fn.__wrapped__
+    assert twice(fn, x) == [2.0] * 2
+    with monkeypatch.context() as patched:
+        patched.setattr(module if change[0] == 'module' else change[0], *change[1:])
+        assert twice(fn, x) == twice(expected, x) != [2.0] * 2
     assert twice(fn, x) == [2.0] * 2
