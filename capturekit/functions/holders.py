@@ -206,6 +206,7 @@ class Holders:
             self._keep_also(value.__self__)
         elif issubclass(cls, (staticmethod, classmethod)):
             self._keep_also(value.__func__)
+            self._meet(value.__func__)  # which may be a class
         elif cls is property:
             for function in (value.fget, value.fset, value.fdel):
                 if function is not None:

@@ -210,3 +210,21 @@ def test_the_class_of_a_module_is_compared(cp: Any, monkeypatch: pytest.MonkeyPa
         patched.setattr(module if change[0] == 'module' else change[0], *change[1:])
         assert twice(fn, x) == twice(expected, x) != [2.0] * 2
     assert twice(fn, x) == [2.0] * 2
+
+
+class Settings:
+    rates = (2.0,)
+
+
+class Holding:
+    settings = staticmethod(Settings)
+
+
+def test_a_class_in_a_static_method_is_compared(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fn = ck.graphed(lambda x: x * Holding.settings.rates[0])
+    x = cp.ones(2)
+    assert twice(fn, x) == [2.0] * 2
+    with monkeypatch.context() as patched:
+        patched.setattr(Settings, 'rates', (5.0,))
+        assert twice(fn, x) == [5.0] * 2
+    assert twice(fn, x) == [2.0] * 2
