@@ -121,6 +121,21 @@ class CodeWatch(Holders):
                 if type(value) is ModuleType and values is frame.f_globals and is_cupys(value.__name__):
                     todo.append(vars(value))
 
+    def _inside_library(self, frame: FrameType, code: CodeType) -> None:
+        """Keep the functions and modules that code of Python's own modules names: the user may replace them, too."""
+        values, own, original_of = frame.f_globals, frame.f_builtins, GUARD.installation.original_of
+        mine = self._inner.setdefault(id(values), (values, {}))[1]
+        builtin = self._inner.setdefault(id(own), (own, {}))[1]
+        for name in code.co_names:
+            value = original_of(values.get(name))
+            if value is None and name in own:
+                mine[name] = None
+                builtin[name] = own[name]
+            elif name not in mine and (callable(value) or type(value) is ModuleType):
+                mine[name] = value
+        for _ in self._methods(code, frame.f_locals):
+            pass  # the class in which it was found is watched
+
     def _builtin(self, own: dict[str, Any], name: str) -> None:
         if name in own:
             asks = self._asks_all  # code that names getattr says which attributes it reads with it, or that it can't

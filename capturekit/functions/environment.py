@@ -43,6 +43,8 @@ class Environment:
     far = False
     #: Whether code compares identities: an equal object then counts as a change.
     by_identity = False
+    #: Whether code asks if two objects are the same, so that numbers and texts count so, too.
+    asks_identities = False
     #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
     too_much = False
 
@@ -225,9 +227,13 @@ class Environment:
         """Compare one watched value by the rules for its kind."""
         value = entry.read()
         found = difference(entry.kept, value)
-        if found is None and self.by_identity and _replaced(entry.kept, value, set()):
+        if found is None and self.by_identity and _replaced(entry.kept, value, set(), self._asks(entry)):
             return ValueDifference('', 'is or holds another object, equal to the one that was there')
         return found
+
+    def _asks(self, entry: WatchedValue) -> bool:
+        """Whether code may ask if a number or a text in it is the same object. What settings hold, only we read."""
+        return self.asks_identities and entry.kind not in ('state', 'draws', 'contents')
 
     def _compare(self) -> str | None:
         """Compare everything by its rules. Equal values that are other objects replace the kept ones."""
@@ -320,8 +326,11 @@ class Environment:
         ))  # fmt: skip
 
 
-def _replaced(kept: Kept, value: Any, seen: set[tuple[int, int]]) -> bool:
-    """Whether an equal value is, or holds, another object than the one that was kept. Tuples are not compared so."""
+def _replaced(kept: Kept, value: Any, seen: set[tuple[int, int]], plain: bool) -> bool:
+    """Whether an equal value is, or holds, another object than the one that was kept. Tuples are not compared so,
+    numbers and texts only if ``plain``."""
+    if plain and kept.kind == 'plain' and value is not kept.value:
+        return True
     if kept.kind in ('plain', 'same', 'method', 'big', 'carried') or (id(kept), id(value)) in seen:
         return False
     seen.add((id(kept), id(value)))
@@ -329,7 +338,7 @@ def _replaced(kept: Kept, value: Any, seen: set[tuple[int, int]]) -> bool:
         return True
     contents = contents_of(value)
     items = [] if contents is None else contents[2]
-    return any(_replaced(part, item, seen) for part, item in zip(kept.parts, items))
+    return any(_replaced(part, item, seen, plain) for part, item in zip(kept.parts, items))
 
 
 def _note_containers(kept: Kept, value: Any, reached: set[int], known: set[int]) -> None:

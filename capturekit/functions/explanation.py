@@ -8,7 +8,10 @@ from typing import Any
 
 from capturekit.functions.kinds import Kind
 from capturekit.functions.number_arguments import NumberArguments
+from capturekit.functions.readable_state import is_cupys
+from capturekit.functions.understood import module_of
 from capturekit.functions.variant import Variant
+from capturekit.model.class_layout import bases_of
 from capturekit.model.counted import counted
 
 #: After so many new kinds of calls in a row, more than are kept, the user is warned of it.
@@ -74,7 +77,7 @@ def _word(value: Any) -> Any:
     """A value that differs for arguments of different kinds of calls; it is found without calling the user's code."""
     if type(value) in (int, float, complex, str, bool, bytes, type(None)):
         return repr(value)
-    if hasattr(type(value), '__cuda_array_interface__'):
+    if hasattr(type(value), 'strides') and any(is_cupys(module_of(base)) for base in bases_of(type(value))):
         return value.shape, str(value.dtype), value.strides
     if type(value) in (list, tuple):
         return [_word(part) for part in value]

@@ -206,6 +206,7 @@ class Holders:
             self._keep_also(value.__self__)
         elif issubclass(cls, (staticmethod, classmethod)):
             self._keep_also(value.__func__)
+            self._meet(value.__func__)  # which may be a class
         elif cls is property:
             for function in (value.fget, value.fset, value.fdel):
                 if function is not None:
@@ -265,11 +266,11 @@ class Holders:
         cls = type(value)
         if id(value) in self._holders:
             return
-        slots: dict[str, Any] = {}
         owned, whole = True, False
         if issubclass(cls, ModuleType):
             owned = not self._is_foreign_module(value)
-            layout, kind = Layout(_MODULE_DICT, {}), 'module'
+            layout, kind = layout_of(cls)._replace(dictionary=_MODULE_DICT), 'module'
+            self._class(cls)
         elif issubclass(cls, type):
             if self._is_foreign_class(value):
                 return
@@ -288,11 +289,9 @@ class Holders:
             whole = is_whole(cls)
             if owned:
                 self._class(cls)
-            if not layout.dictionary and not layout.slots:
-                if owned:
-                    self._class_names(cls, self._attributes)
+            if not owned and not layout.dictionary and not layout.slots:
                 return
-            slots = {name: layout.read_slot(value, name) for name in layout.slots}
+        slots = {name: layout.read_slot(value, name) for name in layout.slots}
         start = dict(layout.dictionary(value)) if layout.dictionary is not None else {}
         holder = Holder(value, cls, kind, layout, start, slots, owned, whole, set())
         self._holders[id(value)] = holder
@@ -378,7 +377,8 @@ class Holders:
             found = False
             if holder.layout.dictionary is not None and (holder.owned or holder.whole):
                 holder.missing.add(name)
-        if holder.kind == 'object' and (not found or holder.owned):
+        of_class = holder.kind == 'object' or (holder.kind == 'module' and holder.cls is not ModuleType)
+        if of_class and (not found or holder.owned):
             self._search_class(holder.cls, name)
         if holder.kind == 'module' and not found and name != '__getattr__':
             self._attribute_of(holder, '__getattr__')  # a module calls it for names that it does not have
@@ -438,7 +438,7 @@ class Holders:
                 )
 
     def _class_attribute(self, cls: type, name: str, value: Any) -> None:
-        if type(value) is types.MemberDescriptorType or not made_by_class_statement(cls):
+        if not made_by_class_statement(cls):
             return
         where = ('attribute', f' of class {name_of(cls)}')
         if self._is_foreign_class(cls):
@@ -447,8 +447,8 @@ class Holders:
             self._watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
 
     def _inside_of(self, cls: type, names: Iterable[str]) -> None:
-        """Keep what a Python class of CuPy has under these names; None for a name that it does not have."""
-        if in_package(cls) and made_by_class_statement(cls):
+        """Keep what a library's Python class has under these names; None for a name that it does not have."""
+        if made_by_class_statement(cls):
             members = dictionary_of_class(cls)
             known = self._inner.setdefault(id(cls), (members, {}))[1]
             for name in names:

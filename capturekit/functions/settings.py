@@ -85,6 +85,7 @@ def _decimals() -> tuple[Any, ...]:
     found = decimal.getcontext()
     return (
         found.prec, found.rounding, found.Emin, found.Emax, found.capitals, found.clamp, *found.traps.values(),
+        *found.flags.values(),
     )  # fmt: skip
 
 

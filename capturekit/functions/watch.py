@@ -37,6 +37,7 @@ from capturekit.functions.readable_state import in_package, is_cupys
 from capturekit.functions.settings import CODECS, HANDLED, ROUTINES, WARNINGS, routines_now, settings_now
 from capturekit.functions.understood import (
     BY_ADDRESS,
+    FOLLOWED,
     OF_CALLERS,
     OF_FILES,
     OF_LOGGERS,
@@ -326,13 +327,15 @@ class Watch(CodeWatch):
             self._doubt(frame, 'calls a function of SciPy by its backend')
             return
         inside = frame.f_globals.get('__name__')
+        if inside in OF_PRINTING and name not in OUTSIDE.get(top, ()):
+            self._watch_state("NumPy's options for printing", np.get_printoptions)  # CuPy's arrays are printed so, too
+        elif top == 'cupy' and name in _OF_ERRORS:
+            self._watch_state("CuPy's handling of errors", sys.modules['cupyx'].geterr)
         if name not in OUTSIDE.get(top, ()) and inside not in OF_FILES and inside not in OF_PRINTING:
             return
         if not asked_by_user(frame.f_back, self._skip):
             return
-        if name not in OUTSIDE.get(top, ()) and inside in OF_PRINTING:
-            self._watch_state("NumPy's options for printing", np.get_printoptions)
-        else:
+        if name in OUTSIDE.get(top, ()) or inside not in OF_PRINTING:
             self._doubt(frame, f'calls {top}.{name}')
 
     def _asked_of_whole(self, frame: FrameType, module: str, name: str) -> None:
@@ -405,6 +408,8 @@ class Watch(CodeWatch):
             self._inside_cupy(frame, code)
         elif code.co_name == '<module>':
             self._module_begins(frame, frame)
+        elif python_module(code.co_filename).partition('.')[0] in FOLLOWED:
+            self._inside_library(frame, code)
         return known
 
     # Arguments
@@ -477,6 +482,8 @@ _SETTINGS_OF = {
     ('_warnings', 'warn'): WARNINGS, ('_warnings', 'warn_explicit'): WARNINGS,
 }  # fmt: skip
 _SETTINGS_IN = {'warnings': WARNINGS, '_py_warnings': WARNINGS, 'traceback': HANDLED}
+#: Functions of ``cupyx`` that tell how errors are treated.
+_OF_ERRORS = frozenset({'geterr', 'seterr'})
 _ABSTRACT = frozenset({'__instancecheck__', '__subclasscheck__'})
 #: What code may ask modules for that are otherwise skipped as a whole.
 _ASKED_OF_WHOLE = {

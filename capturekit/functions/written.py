@@ -70,6 +70,7 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()])
     environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
     # If two places hold the same container, a change of it is visible in both.
+    environment.asks_identities = bool(watch._identities)
     environment.by_identity = bool(watch._identities) or carried is not None
     _let_go(watch)
     return environment
@@ -136,6 +137,8 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
         contents = contents_of(value)
         if any(value is one for one in placed):
             return 'the result is or holds a tuple that the function also puts elsewhere'
+        if id(value) in seen and among(type(value), _TUPLES) and value:
+            return f'the result holds {a(type(value))} twice'
         if id(value) in seen or type(value) in (types.BuiltinMethodType, types.MethodWrapperType):
             continue
         seen.add(id(value))
@@ -153,6 +156,8 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
     return None
 
 
+#: Immutable containers: each that a launch returns is a new one.
+_TUPLES = (tuple, frozenset)
 _NOT_LOOKED_INTO = (type, types.ModuleType, types.FunctionType)
 
 

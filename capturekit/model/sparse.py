@@ -26,13 +26,20 @@ def is_sparse(value: Any) -> bool:
 
 def packed(value: Any) -> Any:
     """The value with all sparse matrices, also in its tuples, lists and dicts, in pieces; the value itself if there are
-    none."""
+    none. A value that holds itself is returned as it is: no form of it can be made."""
+    try:
+        return _packed(value)
+    except RecursionError:
+        return value
+
+
+def _packed(value: Any) -> Any:
     cls = type(value)
     if cls is tuple or cls is list:
-        parts = [packed(part) for part in value]
+        parts = [_packed(part) for part in value]
         return value if all(map(operator.is_, parts, value)) else cls(parts)
     if cls is dict:
-        parts = [packed(part) for part in value.values()]
+        parts = [_packed(part) for part in value.values()]
         return value if all(map(operator.is_, parts, value.values())) else dict(zip(value, parts))
     if not is_sparse(value):
         return value

@@ -116,3 +116,30 @@ def test_a_list_in_a_new_object_keeps_the_call_eager(sim: Any) -> None:
     assert [variant.reason for variant in fn.variants] == [
         'the result is or holds a list object that is not made by the function'
     ]
+
+
+@pytest.mark.parametrize('made', [lambda y: (y, 1), lambda y: frozenset([y.dtype]), lambda y: Pair(y, 2)])
+def test_a_container_that_the_result_holds_twice_is_one(sim: Any, made: Callable[[Any], Any]) -> None:
+    @ck.graphed
+    def fn(x: Any) -> Any:
+        one = made(x * 2)
+        return one, [one]
+
+    for _ in range(4):
+        first, (second,) = fn(sim.ones(2))
+        assert first is second
+    assert 'twice' in fn.variants[0].reason
+
+
+def test_a_result_that_holds_itself(sim: Any) -> None:
+    @ck.graphed
+    def fn(x: Any) -> Any:
+        found: list[Any] = [x * 2]
+        found.append(found)
+        return found
+
+    for _ in range(4):
+        result = fn(sim.ones(2))
+        assert result[1] is result
+        assert result[0].get().tolist() == [2.0, 2.0]
+    assert 'holds itself' in fn.variants[0].reason
