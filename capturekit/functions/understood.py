@@ -7,6 +7,7 @@ never wrong. The rows are data: the tests go through Python's modules and list t
 from __future__ import annotations
 
 import _codecs
+import itertools
 import operator
 import types
 from typing import Any
@@ -84,7 +85,7 @@ METHODS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     'builtins.generator': (_set('send throw close __next__ __iter__'), _set('')),
     'builtins.coroutine': (_set('send throw close __await__'), _set('')),
     'builtins.BaseException': (_set('with_traceback add_note __init__ __str__ __repr__'), _set('')),
-    'itertools.chain': (_set('from_iterable'), _set('')),
+    **{f'itertools.{name}': (ALL, _set('')) for name in dir(itertools) if isinstance(getattr(itertools, name), type)},
     'collections.deque': (ALL, _set('')),
     'collections.OrderedDict': (ALL, _set('')),
     'collections.defaultdict': (ALL, _set('')),
@@ -322,4 +323,4 @@ def reads(function: Any) -> str | None:
         if (known is not ALL and name not in known) or name in but:
             return None
         return 'names' if f'{rest}.{name}' in METHODS_BY_NAME else 'arguments'
-    return None
+    return 'arguments' if top == 'builtins' and rest and name in SPECIAL else None  # iterators, most of them
