@@ -71,8 +71,8 @@ class CodeWatch(Holders):
     def _meet(self, value: Any) -> None:
         self._weak = self._weak or issubclass(type(value), _WEAK)
         made = makes_unknown(value) if issubclass(type(value), type) else ''
-        if made:
-            self._unwatchable.append(f'{self._at} is or holds {made}: what its objects read is not known')
+        if made and value is not self._named:  # else it is seen at the end whether the code may call it
+            self._unwatchable.append(f'{self._at} holds {made}: what its objects read is not known')
         super()._meet(value)
 
     def _collect(self, frame: FrameType, code: CodeType) -> None:

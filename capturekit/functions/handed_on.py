@@ -14,7 +14,7 @@ from types import CodeType
 from typing import Any
 
 from capturekit.functions.code_reads import nested, single_steps
-from capturekit.functions.understood import SPECIAL, owner_of, reads
+from capturekit.functions.understood import SPECIAL, makes_unknown, owner_of, reads
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import among, bases_of, dictionary_of_class
 
@@ -24,6 +24,8 @@ _BUILTIN = (
 )  # fmt: skip
 _LOADS = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_DEREF', 'LOAD_FAST', 'LOAD_CLASSDEREF')
 _OF_OBJECTS = ('LOAD_ATTR',)
+_NAMES = (*_LOADS, 'LOAD_METHOD', 'IMPORT_FROM')
+_COMPARE = frozenset({'isinstance', 'issubclass'})
 #: What gives all attributes of a class.
 _WHOLE = frozenset({'vars', '__dict__'})
 #: What makes objects that read attributes whose names they were given.
@@ -54,6 +56,29 @@ def handed_on(
             where = next((code for code in every if name in _names(code) and _hands_on(code, name, loads)), None)
             if where is not None or name in known or (loads is _OF_OBJECTS and name not in named):
                 yield _sentence(function, 'hands on', '' if where is None else f' in {where.co_name}')
+
+
+def classes_called(entries: list[WatchedValue], codes: list[CodeType]) -> Iterator[str]:
+    """Say which watched classes written in C, whose objects may read anything, the code may call.
+
+    What it only compares types with, it does not call: one ``isinstance`` or ``issubclass`` for each time that it loads
+    the class.
+    """
+    every = [inner for code in codes for inner in nested(code)]
+    for entry in entries:
+        value, name = entry.kept.value, entry.key
+        made = makes_unknown(value) if name and issubclass(type(value), type) else ''
+        if made and not all(_only_compares(code, name) for code in every if name in _names(code)):
+            yield f'{entry.where()} is {made}: what its objects read is not known'
+        elif made and not any(name in _names(code) for code in every):
+            yield f'{entry.where()}, asked for by its name, is {made}: what its objects read is not known'
+
+
+def _only_compares(code: CodeType, name: str) -> bool:
+    steps = single_steps(code)
+    loads = [n for n, step in enumerate(steps) if step.argval == name and step.opname.startswith(_NAMES)]
+    compares = sum(step.argval in _COMPARE and step.opname.startswith(_LOADS) for step in steps)
+    return len(loads) <= compares and not any(_called_at_once(steps, n) for n in loads)
 
 
 def _sentence(function: Any, verb: str, place: str) -> str:

@@ -115,7 +115,7 @@ METHODS_BY_NAME = _set(
 MAKING = PACKAGES | frozenset(FUNCTIONS) | _set(
     'collections datetime decimal _decimal fractions numbers re types enum abc typing contextvars _contextvars array '
     'string weakref _weakref _ctypes ctypes functools time uarray cupy_backends tokenize textwrap exceptions '
-    'importlib _frozen_importlib _frozen_importlib_external zoneinfo ast _ast copy dataclasses inspect'
+    'importlib _frozen_importlib _frozen_importlib_external zoneinfo ast _ast copy dataclasses inspect _cyutility View'
 )  # fmt: skip
 #: The same by module and name.
 MAKING_NAMES = _set(

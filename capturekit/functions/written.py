@@ -10,7 +10,7 @@ from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
-from capturekit.functions.handed_on import handed_on
+from capturekit.functions.handed_on import classes_called, handed_on
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
 from capturekit.functions.holders import Holder
 from capturekit.functions.settings import HANDLED
@@ -78,8 +78,9 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
 
 def _handed_on(watch: CodeWatch) -> Iterator[str]:
     codes = [code for code, foreign in watch._codes.values() if not foreign]
-    others = [holder.value for holder in watch._holders.values()]
-    return handed_on(list(watch._entries.values()), others, codes, watch._strings, watch._attributes - SPECIAL)
+    others, entries = [holder.value for holder in watch._holders.values()], list(watch._entries.values())
+    yield from classes_called(entries, codes)
+    yield from handed_on(entries, others, codes, watch._strings, watch._attributes - SPECIAL)
 
 
 def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
