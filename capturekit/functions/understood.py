@@ -90,6 +90,7 @@ METHODS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     'collections.OrderedDict': (ALL, _set('')),
     'collections.defaultdict': (ALL, _set('')),
     'builtins.mappingproxy': (ALL, _set('')),
+    'types.SimpleNamespace': (ALL, _set('')),
     're.Pattern': (ALL, _set('')),
     're.Match': (ALL, _set('')),
     'array.array': (ALL, _set('fromfile tofile buffer_info')),
