@@ -1,8 +1,9 @@
-"""Functions written in C that code hands on instead of calling them: what calls them from C makes no event.
+"""What Python tells nobody: functions written in C that C calls for the code, and calls of classes written in C.
 
 ``sorted(parts, key=id)``, ``map(datetime.timestamp, dates)`` or ``operator.call(time.time)`` call them out of sight. So
 where code loads such a function and does not call it at once, what it reads counts as read. It may be watched under its
-name, or be a method of a class that is written in C, whose attributes never change and so are not watched.
+name, or be a method of a class that is written in C, whose attributes never change and so are not watched. Of a class
+it counts where the code may call it: what an object of it reads, as it is made or iterated over, makes no event either.
 """
 
 from __future__ import annotations
@@ -51,10 +52,11 @@ def handed_on(
     by_name = asked if named & _MAKERS else set()
     values = [*(entry.kept.value for entry in entries), *others]
     methods = dict(_methods(values, named | by_name | given, bool(named & _WHOLE)))
-    for found, loads, known in ((watched, _LOADS, by_name), (methods, _OF_OBJECTS, by_name | (given - named))):
+    unshown = by_name | (methods.keys() - named)  # no instruction shows these names
+    for found, loads, anyhow in ((watched, _LOADS, by_name), (methods, _OF_OBJECTS, unshown)):
         for name, function in found.items():
             where = next((code for code in every if name in _names(code) and _hands_on(code, name, loads)), None)
-            if where is not None or name in known or (loads is _OF_OBJECTS and name not in named):
+            if where is not None or name in anyhow:
                 yield _sentence(function, 'hands on', '' if where is None else f' in {where.co_name}')
 
 
@@ -68,10 +70,9 @@ def classes_called(entries: list[WatchedValue], codes: list[CodeType]) -> Iterat
     for entry in entries:
         value, name = entry.kept.value, entry.key
         made = makes_unknown(value) if name and issubclass(type(value), type) else ''
-        if made and not all(_only_compares(code, name) for code in every if name in _names(code)):
+        using = [code for code in every if name in _names(code)] if made else []
+        if made and not (using and all(_only_compares(code, name) for code in using)):
             yield f'{entry.where()} is {made}: what its objects read is not known'
-        elif made and not any(name in _names(code) for code in every):
-            yield f'{entry.where()}, asked for by its name, is {made}: what its objects read is not known'
 
 
 def _only_compares(code: CodeType, name: str) -> bool:

@@ -112,16 +112,17 @@ METHODS_BY_NAME = _set(
     'object.__reduce__ object.__dir__ object.__getstate__'
 )
 
-#: Modules whose classes written in C read only what they are given when an object of them is made, or used.
+#: Modules whose classes written in C read only what they are given when an object of them is made, or used. The last
+#: two are Cython's views of memory.
 MAKING = PACKAGES | frozenset(FUNCTIONS) | _set(
     'collections datetime decimal _decimal fractions numbers re types enum abc typing contextvars _contextvars array '
-    'string weakref _weakref _ctypes ctypes functools time uarray cupy_backends tokenize textwrap exceptions '
+    'string weakref _weakref _ctypes ctypes functools time uarray tokenize textwrap '
     'importlib _frozen_importlib _frozen_importlib_external zoneinfo ast _ast copy dataclasses inspect _cyutility View'
 )  # fmt: skip
 #: The same by module and name.
 MAKING_NAMES = _set(
     '_io._IOBase _io._RawIOBase _io._BufferedIOBase _io._TextIOBase _io.IncrementalNewlineDecoder _io.StringIO '
-    '_io.BytesIO io.IOBase io.StringIO io.BytesIO'
+    '_io.BytesIO'
 )
 #: The same, for classes that are derived from these: their own code is followed.
 MAKING_BASES = _set('_random.Random')

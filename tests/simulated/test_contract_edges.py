@@ -27,15 +27,22 @@ def test_edges_are_removed_and_added(bench: Bench) -> None:
         d.graph_exec_destroy(x)
 
 
-def test_edges_of_a_conditional_nodes_body_are_removed(bench: Bench) -> None:
+def decided(bench: Bench, *cells: tuple[int, int]) -> tuple[int, int]:
+    """A graph of one conditional node, whose body fills cells one after the other; and the body."""
     d = bench.device
     g = d.graph_create()
     _node, body = d.add_if(g, [], d.condition_create(g, 1))
     s = bench.stream()
     d.begin_capture_to(s, body)
-    bench.fill(s, 0, 1)
-    bench.fill(s, 1, 2)
+    for cell in cells:
+        bench.fill(s, *cell)
     d.end_capture(s)
+    return g, body
+
+
+def test_edges_of_a_conditional_nodes_body_are_removed(bench: Bench) -> None:
+    d = bench.device
+    g, body = decided(bench, (0, 1), (1, 2))
     for rewired in (False, True):
         if rewired:
             d.graph_rewire(body, d.graph_edges(body), [])
@@ -48,12 +55,7 @@ def test_edges_of_a_conditional_nodes_body_are_removed(bench: Bench) -> None:
 
 def test_with_conditional_nodes_one_executable_at_a_time(bench: Bench) -> None:
     d = bench.device
-    g = d.graph_create()
-    _node, body = d.add_if(g, [], d.condition_create(g, 1))
-    s = bench.stream()
-    d.begin_capture_to(s, body)
-    bench.fill(s, 0, 1)
-    d.end_capture(s)
+    g, _body = decided(bench, (0, 1))
     first = d.graph_instantiate(g)
     with pytest.raises(CudaCallError, match='cudaErrorNotSupported'):
         d.graph_instantiate(g)

@@ -399,7 +399,7 @@ def test_the_second_call_on_another_stream(late: Any) -> None:
 
 def test_dropped_while_launches_wait(late: Any) -> None:
     kept = []
-    for number in range(4):
+    for number in range(6):
         fn = ck.graphed(lambda x: (x * 2 + 1).cumsum())
         with late.cuda.Stream(non_blocking=True) as stream:
             for more in range(4):

@@ -44,7 +44,7 @@ class Launches(DeviceState):
             lost = not executable.conditions.keys() >= executable.used()
             if graph.is_body or graph.maimed or lost or executable.allocates_in_a_body():
                 raise CudaCallError(Code.cudaErrorInvalidValue, 'graphInstantiate')
-            if executable.decides() and any(one.source == g for one in self.executables.values()):
+            if executable.bodies and any(one.source == g for one in self.executables.values()):
                 raise CudaCallError(Code.cudaErrorNotSupported, 'graphInstantiate')
             x = self._handle()
             executable.source = g

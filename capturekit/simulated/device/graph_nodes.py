@@ -96,10 +96,6 @@ class ExecutableGraph:
         """What a launch runs that waits, whatever becomes of the graph meanwhile."""
         return replace(self, works=dict(self.works), children=dict(self.children), off=set(self.off))
 
-    def decides(self) -> bool:
-        """Whether it has conditional nodes, also in child graphs."""
-        return bool(self.bodies) or any(child.decides() for child in self.children.values())
-
     def allocates_in_a_body(self) -> bool:
         """Whether a body has nodes that allocate or free memory: CUDA then fails to instantiate, or crashes."""
         bodies = list(itertools.chain(*self.bodies.values()))
