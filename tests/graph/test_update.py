@@ -126,10 +126,21 @@ def test_many_updates_hold_no_more_than_one(cp: Any) -> None:
         assert cp.allclose(y, x * n + n)
         held.add(graph.memory_bytes)
     assert len(held) == 1
+
+
+@pytest.mark.serial
+def test_an_update_takes_no_memory_of_the_device(cp: Any) -> None:
+    x = cp.arange(1 << 16, dtype='f8')
+    graph, _ = recorded(lambda: x * 2 + 1)
+    with ck.capture(update=graph):
+        y = x * 3 + 3
     free = current().device.mem_get_info()[0]
     with ck.capture(update=graph) as cap:
         y = x * 30 + 30
+    assert cap.update.how == 'updated'
     assert abs(current().device.mem_get_info()[0] - free) <= 4 << 20
+    graph.launch()
+    assert cp.allclose(y, x * 30 + 30)
 
 
 def test_the_loop_instantiates_anew_only_where_cuda_refuses(cp: Any) -> None:

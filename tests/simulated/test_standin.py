@@ -522,3 +522,16 @@ def test_a_device_is_not_kept_alive_by_its_modules() -> None:
     del cp
     gc.collect()
     assert device() is None
+
+
+def test_indices_into_an_axis_of_length_0_write_outside() -> None:
+    illegal = EAGER.cuda.runtime.CUDARuntimeError
+    x = EAGER.zeros((0, 3))
+    with pytest.raises(illegal, match='cudaErrorIllegalAddress'):
+        x[[0, 1]] = 3.0
+    with pytest.raises(IndexError):
+        x[[0, 1]]
+    x[EAGER.zeros(0, int)] = 3.0
+    EAGER.zeros((0, 0))[[0, 1]] = 3.0
+    EAGER.zeros((2, 0))[[0, 1]] = 3.0
+    assert x.shape == (0, 3)

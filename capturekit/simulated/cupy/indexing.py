@@ -6,13 +6,14 @@ read by the host first, since it decides the result's shape.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import conversions, launches
+from . import conversions, launches, runtime_calls, runtime_memory
 from .layout import Layout, Shape
 
 _UPDATES: dict[str, Callable[..., None]] = {
@@ -130,6 +131,17 @@ def _wrapped(shape: Shape, axes: list[int], indices: tuple[Any, ...]) -> tuple[A
     return tuple(key)
 
 
+def _check_length(shape: Shape, axes: list[int], indices: list[Shape]) -> None:
+    """Raise cudaErrorIllegalAddress for indices into an axis of length 0.
+
+    CuPy's kernel takes them modulo the length and writes outside of the array (seen on an H200, driver 580.159.04).
+    """
+    others = math.prod(n for axis, n in enumerate(shape) if axis not in axes)
+    written = math.prod(np.broadcast_shapes(*indices)) * others
+    if written and not all(shape[axis] for axis in axes):
+        raise runtime_calls.CUDARuntimeError(runtime_memory.ILLEGAL_ADDRESS)
+
+
 def getitem(array: Any, key: Any) -> Any:
     """Return ``array[key]``: a view, or a gathered copy where the key has arrays."""
     if array.dtype.fields is not None and isinstance(key, (str, list)):
@@ -209,6 +221,7 @@ def scatter(array: Any, key: Any, value: Any, op: str) -> None:
     if launches.as_array(value) is None:
         value = conversions.array(value, dtype=seen.dtype)
     axes = [axis for axis, _ in indexed]
+    _check_length(seen.shape, axes, [index.shape for _, index in indexed])
 
     def write(a: NDArray[Any], v: NDArray[Any], *indices: Any) -> None:
         where = _wrapped(a.shape, axes, indices)

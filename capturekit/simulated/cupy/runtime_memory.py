@@ -23,7 +23,7 @@ from capturekit.simulated.device.graph_nodes import Given
 from . import runtime_calls as calls
 
 _INVALID_VALUE = 1
-_ILLEGAL_ADDRESS = 700
+ILLEGAL_ADDRESS = 700
 _H2H, _H2D, _D2H = (CONSTANTS[f'memcpy{kind}'] for kind in ('HostToHost', 'HostToDevice', 'DeviceToHost'))
 
 device_memory = AddressSpace()
@@ -144,7 +144,7 @@ def device_bytes(ptr: int, size: int) -> Bytes:
     """Return the bytes at a device address, as a view. Raises cudaErrorIllegalAddress where there are none."""
     found = device_memory.find(ptr, size)
     if found is None:
-        raise calls.CUDARuntimeError(_ILLEGAL_ADDRESS)
+        raise calls.CUDARuntimeError(ILLEGAL_ADDRESS)
     block, offset = found
     return block[offset : offset + size]
 
@@ -153,7 +153,7 @@ def device_block(ptr: int, size: int) -> tuple[Bytes, int]:
     """Return the whole block around a device address and the offset in it."""
     found = device_memory.find(ptr, size)
     if found is None:
-        raise calls.CUDARuntimeError(_ILLEGAL_ADDRESS)
+        raise calls.CUDARuntimeError(ILLEGAL_ADDRESS)
     return found
 
 
