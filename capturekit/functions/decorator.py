@@ -26,7 +26,8 @@ from capturekit.functions.number_arguments import CallNumbers, NumberArguments, 
 from capturekit.functions.options import Options, options_of
 from capturekit.functions.pending import Call
 from capturekit.functions.recordable import is_more
-from capturekit.functions.variant import Variant, opaque
+from capturekit.functions.usual_call import usual_call
+from capturekit.functions.variant import Quick, Variant, opaque
 from capturekit.guard import GUARD
 from capturekit.model.counted import counted
 from capturekit.model.pytree import take_apart
@@ -36,6 +37,8 @@ P = ParamSpec('P')
 Q = ParamSpec('Q')
 R_co = TypeVar('R_co', covariant=True)
 Checks = Literal['now', 'later']
+#: What else belongs to a call: its arguments, the form of those that are not arrays, and numbers kept out of that.
+_Rest = tuple[Platform, Any, Any, Any, CallNumbers | None]
 
 
 class Graphed(AsFunction, Generic[P, R_co]):
@@ -53,6 +56,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
         self._lock = threading.RLock()
         self._kinds: OrderedDict[Any, Kind] = OrderedDict()
         self._platform: Platform | None = None
+        #: Whether another CuPy may take the place of this one: the simulated device does.
+        self._may_change = False
         self._used: Kind | None = None
 
     @property
@@ -106,58 +111,73 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if BUSY.depth or ((GUARD.state.rehearsals or GUARD.lives) and GUARD.occupied()):
             return fn(*args, **kwargs)  # type: ignore[no-any-return]
         platform = self._platform
-        if platform is None or platform.simulated or GUARD.lives:
+        if platform is None or self._may_change or GUARD.lives:
             platform = self._current()
-        array = platform.cupy.ndarray
-        alone = not kwargs and all_are(array, args)  # the usual case, which is quick
+        used = self._used
+        usual = None if used is None else used.usual
+        if usual is not None and (leaves := usual.leaves(args, kwargs)) is not None:
+            rest = platform, args, kwargs, usual.form, None
+            return self._answered(used, usual.key, leaves, rest)  # type: ignore[no-any-return, arg-type]
+        return self._look_closer(platform, args, kwargs)  # type: ignore[no-any-return]
+
+    def _look_closer(self, platform: Platform, args: Any, kwargs: Any) -> Any:
+        """Answer a call that may be of any kind."""
+        fn, array = self.__wrapped__, platform.cupy.ndarray
+        alone = not kwargs and all_are(array, args)
         found: Any = (args, len(args), None) if alone else self._taken_apart(platform.cupy, args, kwargs)
         if found is None:
-            return fn(*args, **kwargs)  # type: ignore[no-any-return]
+            return fn(*args, **kwargs)
         leaves, form, numbers = found
         head = form if alone else (form, *map(type, leaves))
         key = (head, platform.cupy.cuda.get_device_id(), *[(a.shape, a.strides, a.dtype, a.dtype.char) for a in leaves])
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._new_kind(key, leaves)
+            if numbers is None:
+                kind.usual = usual_call(platform.cupy, args, kwargs, form, key)
             if self._passing(args, kwargs):
-                return fn(*args, **kwargs)  # type: ignore[no-any-return]
-        elif self._answering.pending is None:
-            if kind is not self._used:
-                self._touch(key, kind)
+                return fn(*args, **kwargs)
+        elif kind is not self._used and self._answering.pending is None:
+            self._touch(key, kind)
+        return self._answered(kind, key, leaves, (platform, args, kwargs, form, numbers))
+
+    def _answered(self, kind: Kind, key: Any, leaves: list[Any], rest: _Rest) -> Any:
+        """Answer a call of this kind, or of one of the same ``key`` whose arrays share memory."""
+        pointers = [leaf.data.ptr for leaf in leaves]
+        if kind.variants and self._answering.pending is None:
             with kind.lock:
-                first = kind.variants[0] if kind.variants else None
-                if first is not None and first.quick is not None and first.changed() is None:
-                    pointers = [leaf.data.ptr for leaf in leaves]
-                    if self._is_quick(kind, first, leaves, pointers, numbers):
-                        return first.quick(leaves, pointers)  # type: ignore[no-any-return]
-        alike = shared([leaf.data.ptr for leaf in leaves], kind.reach)
+                quick = self._quick(kind, leaves, pointers, rest[-1])
+                if quick is not None:
+                    return quick(leaves, pointers)
+        alike = shared(pointers, kind.reach)
         if alike:
             key = (*key, alike)
             kind = self._kinds.get(key) or self._new_kind(key, leaves, alike)
-        given = Given(platform, kind, args, kwargs, leaves, form, numbers)
-        return self._answering.answer(given)  # type: ignore[no-any-return]
+        platform, args, kwargs, form, numbers = rest
+        return self._answering.answer(Given(platform, kind, args, kwargs, leaves, form, numbers))
 
-    def _is_quick(
-        self, kind: Kind, first: Variant, leaves: Any, pointers: list[int], numbers: CallNumbers | None
-    ) -> bool:
-        """Whether the call needs a launch and nothing else; if so, it is counted."""
+    def _quick(self, kind: Kind, leaves: Any, pointers: list[int], numbers: CallNumbers | None) -> Quick | None:
+        """What answers a call that needs a launch and nothing else, which is counted then; None if it needs more."""
+        first = kind.variants[0] if kind.variants else None
+        if first is None or first.quick is None or first.changed() is not None:
+            return None
         graph = first.graph
         if not apart(pointers, kind.reach, first.outside) or graph is None or graph.closed or self._options.check:
-            return False
+            return None
         if first.far and not are_whole(leaves):
-            return False
+            return None
         if numbers is not None:
             try:
                 if first.untried or first.slots is None:
-                    return False
+                    return None
                 first.slots.fill(leaves[-1], numbers.values)
             except Unfit:
-                return False
+                return None
         first.calls += 1
         kind.misses = kind.strange = 0
         if self._options.later:
             self._answering.last.call = None
-        return True
+        return first.quick
 
     def _taken_apart(self, cupy: Any, args: Any, kwargs: Any) -> tuple[list[Any], Any, CallNumbers | None] | None:
         """The arrays in the arguments, the form of the rest, and numbers kept out of that form; None if unknown."""
@@ -198,7 +218,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         platform = current()
         if self._platform is None or self._platform.cupy is not platform.cupy:
             self.clear()
-            self._platform = platform
+            self._platform, self._may_change = platform, platform.simulated
         return platform
 
     def _passing(self, args: Any, kwargs: Any) -> bool:

@@ -10,7 +10,7 @@ import functools
 import operator
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from types import CellType
 from typing import Any
@@ -67,7 +67,7 @@ class Environment:
         self._objects = objects
         self._arrays = arrays
         #: Dictionaries with the names that code did not find in them; classes with the bases that they had.
-        self._missing: list[tuple[Any, frozenset[str], str]] = []
+        self._missing: list[tuple[Any, frozenset[str]]] = []
         self._unfound = missing or []
         #: Objects all of whose attributes count, and their names in order; arrays, and their shapes and strides.
         self._names, self._forms, self._bases = names or [], forms or [], bases or []
@@ -85,8 +85,8 @@ class Environment:
         if written is None:
             self._prepare()
         else:
-            self._more = True
             self._slow.extend(entries)
+            self._choose()
 
     def _empty(self) -> None:
         """Forget the prepared tables."""
@@ -98,18 +98,20 @@ class Environment:
         self._sequences: list[tuple[Any, Any]] = []
         self._numbers: list[tuple[Any, Any, bytes]] = []
         self._slow: list[WatchedValue] = []
+        self._settings: list[Callable[[], Any]] = []
         #: Names in modules of CuPy, with their values, and with what replaces them while the guard is installed.
         self._inner: list[tuple[Any, list[str], list[Any], bool]] = []
         self._inner_now: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         self._inner_absent: list[tuple[Any, frozenset[str]]] = []
         self._inner_sizes: list[tuple[Any, int]] = []
-        self._more = False
+        #: What ``changed`` looks at besides globals and functions: the methods for which there is anything.
+        self._others: list[Callable[[Environment], bool]] = []
 
     def keep_inner(self, found: Iterable[tuple[Any, dict[str, Any], bool]]) -> None:
         """Compare CuPy's own names, too: (dictionary of a module or class, its values, whether these are all)."""
         self._inner = [(values, list(names), list(names.values()), whole) for values, names, whole in found]
         self._lay_inner()
-        self._more = self._more or bool(self._inner)
+        self._choose()
 
     def _lay_inner(self) -> None:
         """Prepare the comparison of CuPy's own names so that it runs entirely in C at each call."""
@@ -121,7 +123,8 @@ class Environment:
             if found:
                 laid.append((values, [*found, found[0]]))  # of two or more an itemgetter makes a tuple
             if len(found) < len(names):
-                self._inner_absent.append((values, frozenset(name for name, value in pairs if value is MISSING)))
+                gone = frozenset(name for name, value in pairs if value is MISSING)
+                self._inner_absent.append((_keys(values), gone))
         self._inner_now = (
             [operator.itemgetter(*[name for name, _ in found]) for _, found in laid],
             [values for values, _ in laid],
@@ -168,40 +171,68 @@ class Environment:
                     ):
                         break
                 else:
-                    if not self._more or self._same():
+                    for same in self._others:
+                        if not same(self):
+                            break
+                    else:
                         return None
         except (LookupError, ValueError, AttributeError, RuntimeError, TypeError):
             pass
         return self._compare()
 
-    def _same(self) -> bool:
-        """The part of ``changed`` for all other values than globals, functions and plain values."""
+    def _objects_same(self) -> bool:
         for value, cls, get, attributes in self._objects:
             if type(value) is not cls or get(value) is not attributes:
-                return False
+                break
+        else:
+            return True
+        return False
+
+    def _names_same(self) -> bool:
+        """Whether names that code did not find are still missing, and objects have the names that they had."""
         for mapping, key in self._absent:
             if key in mapping:
                 return False
-        for mapping, names, _ in self._missing:
-            if not names.isdisjoint(mapping):
+        for keys, names in self._missing:
+            if not keys.isdisjoint(names):
                 return False
-        for cls, form in self._bases:
-            if form_of_class(cls) != form:
-                return False
-        if not self._cupy_same():
+        return all(list(get(value)) == attributes for get, value, attributes in self._names)
+
+    def _forms_same(self) -> bool:
+        """Whether classes have the names and bases, and arrays the shapes and strides, that they had."""
+        return all(form_of_class(cls) == form for cls, form in self._bases) and all(
+            (array.shape, array.strides) == form for array, form in self._forms
+        )
+
+    def _cupy_same(self) -> bool:
+        """Whether the names that CuPy's own code uses are as they were."""
+        getters, mappings, before = self._inner_now
+        if not all(map(_is, chain.from_iterable(map(_GET, getters, mappings)), before)):
             return False
-        for get, value, attributes in self._names:
-            if list(get(value)) != attributes:
+        for keys, names in self._inner_absent:
+            if not keys.isdisjoint(names):
                 return False
-        for array, form in self._forms:
-            if (array.shape, array.strides) != form:
-                return False
+        for mapping, size in self._inner_sizes:
+            if len(mapping) != size:
+                break
+        else:
+            return True
+        return False
+
+    def _variables_same(self) -> bool:
+        """Whether the variables of closures and the slots of objects hold what they held."""
         for cell, value in self._cells:
             if cell.cell_contents is not value:
                 return False
         for get, value, item in self._slots:
             if get(value) is not item:
-                return False
+                break
+        else:
+            return True
+        return False
+
+    def _containers_same(self) -> bool:
+        """Whether containers and arrays of NumPy hold what they held."""
         for sequence, items in self._sequences:
             if len(sequence) != len(items) or not all(map(_is, sequence, items)):
                 return False
@@ -210,18 +241,22 @@ class Environment:
             now = array.dtype, array.shape, array.strides, (flags.writeable, flags.aligned)
             if now != kind[:4] or array.tobytes() != numbers or exact(array.dtype) != kind[4]:
                 return False
+        return True
+
+    def _settings_same(self) -> bool:
+        """Whether settings are as they were: each of these functions says so by True."""
+        for holds in self._settings:
+            if holds() is not True:
+                break
+        else:
+            return True
+        return False
+
+    def _rest_same(self) -> bool:
+        """Whether what takes longer is as it was: changes that are repeated, and values compared by their rules."""
         if self.carried is not None and self.carried.unfit() is not None:
             return False
         return all(self._difference(entry) is None for entry in self._slow)
-
-    def _cupy_same(self) -> bool:
-        """The part of ``changed`` for the names that CuPy's own code uses."""
-        getters, mappings, before = self._inner_now
-        if not all(map(_is, chain.from_iterable(map(_GET, getters, mappings)), before)):
-            return False
-        if not all(names.isdisjoint(mapping) for mapping, names in self._inner_absent):
-            return False
-        return all(len(mapping) == size for mapping, size in self._inner_sizes)
 
     def _difference(self, entry: WatchedValue) -> ValueDifference | None:
         """Compare one watched value by the rules for its kind."""
@@ -273,10 +308,11 @@ class Environment:
 
     def _prepare(self) -> None:
         """Prepare the tables of identities, which ``changed`` compares first."""
-        self._missing = [(get(value), names, where) for get, value, names, where in self._unfound]
+        self._missing = [(_keys(get(value)), names) for get, value, names, _ in self._unfound]
         self._lay_inner()
         laid: _Laid = ([], [], [], [], [])
         rows, absent, cells, slots, slow = laid
+        settings: list[Callable[[], Any]] = []
         functions: dict[int, Any] = {}
         inner = _Insides()
         reached = set[int]()
@@ -298,6 +334,9 @@ class Environment:
                 functions[id(function)] = (function, *[getattr(function, part) for part in _FUNCTION_PARTS])
             elif entry.kind in ('argument', 'bound'):
                 pass
+            elif entry.kind == 'state' and entry.get is not None and entry.value is True and value is True:
+                settings.append(entry.get)
+                continue
             elif entry.mapping is None:
                 slow.append(entry)
                 continue
@@ -309,8 +348,9 @@ class Environment:
                 slow.append(entry)
         self._rows, self._absent, self._cells, self._slots, self._slow = laid
         self._functions, self._sequences, self._numbers = list(functions.values()), inner.sequences, inner.numbers
+        self._settings = settings
         self._note_reached(reached)
-        self._more = self._has_more()
+        self._choose()
 
     def _note_reached(self, reached: set[int]) -> None:
         """Add to the containers that entries hold those that grow, and the objects whose attributes are compared."""
@@ -318,12 +358,24 @@ class Environment:
         objects = {id(value) for value, _, _, _ in self._objects}
         self.reached, self.known = reached | grown | objects, self.known | objects
 
-    def _has_more(self) -> bool:
-        """Whether there is anything to look at besides globals, functions and plain values."""
-        return self.carried is not None or any((
-            self._objects, self._absent, self._cells, self._slots, self._slow, self._sequences, self._numbers,
-            self._missing, self._bases, self._names, self._forms, self._inner,
-        ))  # fmt: skip
+    def _choose(self) -> None:
+        """Choose what ``changed`` has to look at besides globals and functions."""
+        tables = (
+            (Environment._objects_same, self._objects),
+            (Environment._names_same, self._absent or self._missing or self._names),
+            (Environment._forms_same, self._bases or self._forms),
+            (Environment._cupy_same, self._inner),
+            (Environment._variables_same, self._cells or self._slots),
+            (Environment._containers_same, self._sequences or self._numbers),
+            (Environment._settings_same, self._settings),
+            (Environment._rest_same, self._slow or self.carried is not None),
+        )
+        self._others = [same for same, table in tables if table]
+
+
+def _keys(mapping: Any) -> Any:
+    """A view of a dictionary's keys, or of those of a class. To ask it for few names takes no look at all keys."""
+    return dict.keys(mapping) if isinstance(mapping, dict) else mapping.keys()
 
 
 def _replaced(kept: Kept, value: Any, seen: set[tuple[int, int]], plain: bool) -> bool:

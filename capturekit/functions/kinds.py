@@ -7,6 +7,7 @@ import threading
 from bisect import bisect_left
 from typing import Any
 
+from capturekit.functions.usual_call import UsualCall
 from capturekit.functions.variant import Variant
 from capturekit.launch.graph_memory import extent
 from capturekit.model import errors
@@ -22,6 +23,8 @@ class Kind:
     def __init__(self, leaves: list[Any], shared: tuple[Any, ...] = ()) -> None:
         self.reach = [(low - leaf.data.ptr, high - leaf.data.ptr) for leaf in leaves for low, high in (extent(leaf),)]
         self.variants: list[Variant] = []
+        #: A quick look whether a call is of this kind; None where each call needs a closer one.
+        self.usual: UsualCall | None = None
         #: How the arguments share memory; () if they do not.
         self.shared = shared
         #: The number of calls of this kind, counted while most other kinds come only once.

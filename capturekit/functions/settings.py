@@ -35,18 +35,12 @@ class Setting(NamedTuple):
 def routines_now() -> Setting | None:
     """Which libraries CuPy's routines use, and the types that it computes products in; None if there is no CuPy."""
     core: Any = sys.modules.get('cupy._core')
-    return None if core is None else Setting(functools.partial(_routines_are, core, _routines(core)), True)
-
-
-def _routines_are(core: Any, value: tuple[Any, ...]) -> bool:
-    return _routines(core) == value
-
-
-def _routines(core: Any) -> tuple[Any, ...]:
-    return (
-        *core.get_routine_accelerators(), None, *core.get_reduction_accelerators(), None,
-        *core.get_elementwise_accelerators(), None, *map(core.get_compute_type, _PRODUCTS),
-    )  # fmt: skip
+    if core is None:
+        return None
+    asked = [core.get_routine_accelerators, core.get_reduction_accelerators, core.get_elementwise_accelerators]
+    asked += [functools.partial(core.get_compute_type, dtype) for dtype in _PRODUCTS]
+    before = [ask() for ask in asked]
+    return Setting(lambda: [ask() for ask in asked] == before, True)
 
 
 def settings_now() -> dict[str, Setting]:

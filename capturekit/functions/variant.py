@@ -25,6 +25,9 @@ from capturekit.model.class_layout import found_in_class, is_dataclass
 from capturekit.model.counted import counted
 from capturekit.model.host_reads import Read, Rehearsal
 
+#: Answers a call that needs one launch and nothing else, from its arrays and their addresses.
+Quick = Callable[[Sequence[Any], Sequence[int]], Any]
+
 
 class Variant:
     """One way through a function: for certain shapes and values, Python state and values that the host reads.
@@ -59,7 +62,7 @@ class Variant:
         self.lock = threading.Lock()
         self.changed = (lambda: None) if environment is None else environment.changed
         self.run: Callable[[Sequence[Any], bool], Any] | None = None
-        self.quick: Callable[[Sequence[Any], Sequence[int]], Any] | None = None
+        self.quick: Quick | None = None
         self.backups: list[Backup] = []
         #: Extents of the arrays that the function uses and that are not arguments: sorted, without overlaps.
         self.outside: list[tuple[int, int]] = []

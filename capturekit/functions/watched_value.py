@@ -20,9 +20,10 @@ class WatchedValue:
         holder: the dict of the globals, the cell, the object, the class or the function.
         key: the name.
         kept: its value when the run began (:class:`capturekit.model.pytree.Kept`).
+        get: the function that reads it, where no dictionary holds it; else None.
     """
 
-    __slots__ = ('_get', '_where', 'holder', 'kept', 'key', 'kind', 'mapping', 'member')
+    __slots__ = ('_where', 'get', 'holder', 'kept', 'key', 'kind', 'mapping', 'member')
 
     def __init__(
         self, kind: str, holder: Any, key: str, kept: Kept, where: tuple[str, str], mapping: Any, get: Any = None
@@ -34,7 +35,7 @@ class WatchedValue:
         self._where = where
         self.mapping = mapping
         self.member: Any = None
-        self._get = get
+        self.get = get
 
     @property
     def value(self) -> Any:
@@ -51,8 +52,8 @@ class WatchedValue:
 
     def read(self) -> Any:
         """The value now."""
-        if self._get is not None:
-            return self._get()
+        if self.get is not None:
+            return self.get()
         return self.mapping.get(self.key, MISSING)
 
 

@@ -1,0 +1,90 @@
+"""A quick look whether a call is of the kind that was used last."""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from typing import Any
+
+from capturekit.model.plain_values import Held
+
+#: Types of arguments that are the same if they are equal. Floats are as well, but for zeros, which have a sign.
+_EQUAL = frozenset({bool, int, str, bytes})
+#: The type is not written as one: mypy would take it for that of the argument.
+_Row = tuple[Any, Any, Any, Any, bool]
+
+
+class UsualCall:
+    """The arguments of a kind of call, if each is an array, a number, a text, None, or compared by identity.
+
+    ``form`` and ``key`` are those of the kind. All other arguments, and arrays that are there twice, need a closer
+    look: :func:`capturekit.model.pytree.take_apart`.
+    """
+
+    __slots__ = ('_count', '_device', '_device_now', '_names', '_rows', 'form', 'key')
+
+    def __init__(self, cupy: Any, names: tuple[str, ...], rows: list[_Row], form: Any, key: Any) -> None:
+        self.form = form
+        self.key = key
+        self._names = names
+        self._count = len(rows) - len(names)
+        #: For each argument its type; then of arrays dtype, shape and strides, of others None, the value, and whether
+        #: an equal one is the same.
+        self._rows = rows
+        self._device_now = cupy.cuda.get_device_id
+        self._device = self._device_now()
+
+    def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+        """The arrays among the arguments of a call of this kind; None for other calls, and where it takes a look."""
+        if len(args) != self._count or self._device_now() != self._device:
+            return None
+        if kwargs or self._names:
+            if tuple(kwargs) != self._names:
+                return None
+            args = (*args, *kwargs.values())
+        leaves: list[Any] = []
+        for value, (cls, dtype, known, strides, by_equality) in zip(args, self._rows):
+            if type(value) is not cls:
+                return None
+            if dtype is not None:
+                if value.dtype is not dtype or value.shape != known or value.strides != strides:
+                    return None
+                leaves.append(value)
+            elif value is not known and not (by_equality and value == known):
+                return None
+        count = len(leaves)
+        if count > 1 and (leaves[0] is leaves[1] if count == 2 else len({*map(id, leaves)}) != count):
+            return None
+        return leaves
+
+
+def usual_call(cupy: Any, args: tuple[Any, ...], kwargs: dict[str, Any], form: Any, key: Any) -> UsualCall | None:
+    """The arguments of a call of a new kind, of which ``form`` is the form; None if each call needs a closer look.
+
+    ``form``: what is left without the arrays; their number if there is nothing else. ``key``: what finds the kind.
+    """
+    given = (*args, *kwargs.values())
+    nodes = range(len(given)) if isinstance(form, int) else _nodes(form)
+    if nodes is None or len(nodes) != len(given):
+        return None
+    rows: list[_Row] = []
+    for value, node in zip(given, nodes):
+        cls = type(value)
+        if cls is cupy.ndarray:
+            rows.append((cls, value.dtype, value.shape, value.strides, False))
+        elif cls in _EQUAL or cls is float or value is None:
+            rows.append((cls, None, value, None, cls in _EQUAL or (cls is float and bool(value))))
+        elif type(node) is Held and node.key == id(value) and not is_dataclass(cls):
+            rows.append((cls, None, value, None, False))
+        else:
+            return None
+    return UsualCall(cupy, tuple(kwargs), rows, form, key)
+
+
+def _nodes(form: Any) -> list[Any] | None:
+    """The nodes of positional and named arguments in the form of ``(args, kwargs)``."""
+    if not (isinstance(form, tuple) and len(form) == 3 and form[0] is tuple):
+        return None
+    _, given, named = form
+    if given[0] is not tuple or named[0] is not dict:
+        return None
+    return [*given[1:], *named[2:]]
