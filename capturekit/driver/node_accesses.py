@@ -89,6 +89,13 @@ class Touched:
     accesses: tuple[Access, ...] = ()
     complete: bool = True
 
+    def stays_in(self, low: int, high: int) -> bool:
+        """Whether all that meets [low, high) surely lies within it."""
+        if not self.complete:
+            return False
+        ends = [(one.itemsize, *one.extent) for one in self.accesses]
+        return all(size and low <= a and b <= high for size, a, b in ends if a < high and b > low)
+
 
 def together(several: Iterable[Touched]) -> Touched:
     """The accesses of several nodes together."""

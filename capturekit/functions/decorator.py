@@ -30,6 +30,7 @@ from capturekit.functions.usual_call import usual_call
 from capturekit.functions.variant import Quick, Variant, opaque
 from capturekit.guard import GUARD
 from capturekit.model.counted import counted
+from capturekit.model.errors import UpdateError
 from capturekit.model.pytree import take_apart
 from capturekit.model.sparse import packed
 
@@ -78,9 +79,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
             self._answering.pending = None
             self._answering.logged.clear()
         for kind in kinds.values():
-            with kind.lock:
-                for variant in kind.variants:
-                    variant.close()
+            kind.close()
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Graphed[P, R_co]: ...
@@ -148,7 +147,10 @@ class Graphed(AsFunction, Generic[P, R_co]):
             with kind.lock:
                 quick = self._quick(kind, leaves, pointers, rest[-1])
                 if quick is not None:
-                    return quick(leaves, pointers)
+                    try:
+                        return quick(leaves, pointers)
+                    except UpdateError:  # nodes could not be aimed at this call's arrays: nothing has been launched
+                        pass
         alike = shared(pointers, kind.reach)
         if alike:
             key = (*key, alike)
@@ -235,10 +237,9 @@ class Graphed(AsFunction, Generic[P, R_co]):
             kind = self._kinds.setdefault(key, Kind(leaves, alike))
             while len(self._kinds) > self._options.limit:
                 _key, old = self._kinds.popitem(last=False)
-                with old.lock:
-                    for variant in old.variants:
-                        variant.close()
-                        self._newness.came_back += variant.launches
+                if old is self._used:
+                    self._used = None
+                self._newness.came_back += old.close()
             return kind
 
 

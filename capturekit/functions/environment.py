@@ -104,7 +104,7 @@ class Environment:
         self._inner_now: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         self._inner_absent: list[tuple[Any, frozenset[str]]] = []
         self._inner_sizes: list[tuple[Any, int]] = []
-        #: What ``changed`` looks at besides globals and functions: the methods for which there is anything.
+        #: What ``changed`` looks at besides globals: the methods for which there is anything.
         self._others: list[Callable[[Environment], bool]] = []
 
     def keep_inner(self, found: Iterable[tuple[Any, dict[str, Any], bool]]) -> None:
@@ -163,22 +163,26 @@ class Environment:
                 if mapping[key] is not value:
                     break
             else:
-                for function, code, defaults, keywords in self._functions:
-                    if (
-                        function.__code__ is not code
-                        or function.__defaults__ is not defaults
-                        or function.__kwdefaults__ is not keywords
-                    ):
+                for same in self._others:
+                    if not same(self):
                         break
                 else:
-                    for same in self._others:
-                        if not same(self):
-                            break
-                    else:
-                        return None
+                    return None
         except (LookupError, ValueError, AttributeError, RuntimeError, TypeError):
             pass
         return self._compare()
+
+    def _functions_same(self) -> bool:
+        for function, code, defaults, keywords in self._functions:
+            if (
+                function.__code__ is not code
+                or function.__defaults__ is not defaults
+                or function.__kwdefaults__ is not keywords
+            ):
+                break
+        else:
+            return True
+        return False
 
     def _objects_same(self) -> bool:
         for value, cls, get, attributes in self._objects:
@@ -312,7 +316,6 @@ class Environment:
         self._lay_inner()
         laid: _Laid = ([], [], [], [], [])
         rows, absent, cells, slots, slow = laid
-        settings: list[Callable[[], Any]] = []
         functions: dict[int, Any] = {}
         inner = _Insides()
         reached = set[int]()
@@ -334,9 +337,6 @@ class Environment:
                 functions[id(function)] = (function, *[getattr(function, part) for part in _FUNCTION_PARTS])
             elif entry.kind in ('argument', 'bound'):
                 pass
-            elif entry.kind == 'state' and entry.get is not None and entry.value is True and value is True:
-                settings.append(entry.get)
-                continue
             elif entry.mapping is None:
                 slow.append(entry)
                 continue
@@ -348,7 +348,6 @@ class Environment:
                 slow.append(entry)
         self._rows, self._absent, self._cells, self._slots, self._slow = laid
         self._functions, self._sequences, self._numbers = list(functions.values()), inner.sequences, inner.numbers
-        self._settings = settings
         self._note_reached(reached)
         self._choose()
 
@@ -359,8 +358,11 @@ class Environment:
         self.reached, self.known = reached | grown | objects, self.known | objects
 
     def _choose(self) -> None:
-        """Choose what ``changed`` has to look at besides globals and functions."""
+        """Choose what ``changed`` has to look at besides globals."""
+        self._settings += [one.get for one in self._slow if one.get is not None and _is_setting(one)]
+        self._slow = [one for one in self._slow if not _is_setting(one)]
         tables = (
+            (Environment._functions_same, self._functions),
             (Environment._objects_same, self._objects),
             (Environment._names_same, self._absent or self._missing or self._names),
             (Environment._forms_same, self._bases or self._forms),
@@ -371,6 +373,11 @@ class Environment:
             (Environment._rest_same, self._slow or self.carried is not None),
         )
         self._others = [same for same, table in tables if table]
+
+
+def _is_setting(entry: WatchedValue) -> bool:
+    """Whether a function says by True that a setting is as it was."""
+    return entry.kind == 'state' and entry.get is not None and entry.value is True
 
 
 def _keys(mapping: Any) -> Any:

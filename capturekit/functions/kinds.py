@@ -49,6 +49,16 @@ class Kind:
         self.reason = alike
         return self.repeated if reason else 0
 
+    def close(self) -> int:
+        """Close all variants and forget them; return how many launches they have answered."""
+        with self.lock:
+            launches = 0
+            for variant in self.variants:
+                variant.close()
+                launches += variant.launches
+            self.variants.clear()
+            return launches
+
     def keep_only(self, variant: Variant) -> None:
         """Close all other variants."""
         for other in self.variants:

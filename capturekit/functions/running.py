@@ -44,19 +44,9 @@ def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], An
     launches = [plan.launches if plan is not None else 0]
     quick = _quick(recorder, graph, offsets, launches)
     given = _given(recorder, graph, offsets, launches)
-    allocate, answer, stream_order, aims, rebind = (
-        recorder._allocate, recorder._answer, variant.stream_order, recorder.aims, graph._rebind,
-    )  # fmt: skip
-
-    def aimed(leaves: Sequence[Any]) -> None:
-        pairs = [(old, leaves[i]) for i, old in aims.items() if old.data.ptr != leaves[i].data.ptr]
-        if pairs:
-            rebind(pairs, unused=True)
-            aims.update((i, leaves[i]) for i in aims)
+    allocate, answer, stream_order = recorder._allocate, recorder._answer, variant.stream_order
 
     def run(leaves: Sequence[Any], wait: bool) -> Any:
-        if aims:
-            aimed(leaves)
         if plan is None and stream_order is None:
             return quick(leaves, [leaf.data.ptr for leaf in leaves])
         blocks = allocate()
@@ -67,13 +57,7 @@ def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], An
         return answer(leaves, blocks)
 
     graph.launch = _by_calls_alone
-    if (
-        plan is None
-        and not aims
-        and stream_order is None
-        and variant.carried is None
-        and all(p.size for p in recorder.places)
-    ):
+    if plan is None and stream_order is None and variant.carried is None and all(p.size for p in recorder.places):
         variant.quick = quick
     return run
 
@@ -84,7 +68,7 @@ def _quick(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
     write = ports.writer(len(recorder.places) + len(recorder.blocks))
     begun, free, launch = ports.begun, ports.free, graph.launch
     shifted = any(ins) or any(outs)
-    current = recorder.platform.cupy.cuda.get_current_stream
+    current, aim = recorder.platform.cupy.cuda.get_current_stream, _aiming(recorder)
     allocate, answer = recorder._allocate, recorder._answer
     simple = None
     if not variant.stream_order:
@@ -97,6 +81,7 @@ def _quick(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
         else:
             block = simple()
             targets = (block.data.ptr,)
+        aimed = aim is None or aim(pointers, targets)
         if shifted:
             pointers = [pointer - offset for pointer, offset in zip(pointers, ins)]
             targets = [target - offset for target, offset in zip(targets, outs)]
@@ -105,6 +90,8 @@ def _quick(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
             free(count, current().synchronize)
         write(count, *pointers, *targets)
         launch()
+        if not aimed:
+            recorder.copy_results(blocks if simple is None else [block])
         variant.launches += 1
         return block if simple is not None else answer(leaves, blocks)
 
@@ -115,7 +102,7 @@ def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
     """Return the function that launches all parts with the addresses of arguments and results, holding the lock."""
     ports, variant, plan, (ins, outs) = recorder.ports, recorder.variant, graph._plan, offsets
     write = ports.writer(len(recorder.places) + len(recorder.blocks))
-    free, launch, lock = ports.free, graph.launch, variant.lock
+    free, launch, lock, aim = ports.free, graph.launch, variant.lock, _aiming(recorder)
     current, inside = recorder.platform.cupy.cuda.get_current_stream, GUARD.inside
 
     def given(leaves: Sequence[Any], blocks: Sequence[Any], wait: bool) -> None:
@@ -125,14 +112,34 @@ def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
             launches[0] = number = (launches[0] if plan is None else plan.launches) + 1
             free(number, current().synchronize)
             write(number, *addresses)
+            aimed = aim is None or aim([leaf.data.ptr for leaf in leaves], [block.data.ptr for block in blocks])
             if plan is None:
                 launch()
             else:
                 with inside():
                     plan.run(wait)
+            if not aimed:
+                recorder.copy_results(blocks)
             variant.launches += 1
 
     return given
+
+
+def _aiming(recorder: Any) -> Callable[[Sequence[int], Sequence[int]], bool] | None:
+    """Return the function that aims nodes at a call's arguments and results; None if all of them are copied.
+
+    It returns False where the results of this one launch have to be copied.
+    """
+    aimer = recorder.aimer
+    if aimer is None:
+        return None
+    arguments = [target.number for target in aimer.targets if target.kind == 'argument']
+    results = [target.number for target in aimer.targets if target.kind == 'result']
+
+    def aim(pointers: Sequence[int], targets: Sequence[int]) -> bool:
+        return aimer([*[pointers[n] for n in arguments], *[targets[n] for n in results]])  # type: ignore[no-any-return]
+
+    return aim
 
 
 def _by_calls_alone(_stream: Any = None) -> None:

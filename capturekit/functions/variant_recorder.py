@@ -7,6 +7,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from capturekit.driver.cuda import Platform
+from capturekit.functions import aiming
+from capturekit.functions.aiming import Aimer, Target
 from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.number_arguments import NumberSlots, names_of_positions
@@ -35,9 +37,6 @@ from capturekit.model.rules import Mode
 from capturekit.model.sparse import packed, unpacked
 from capturekit.recorder.capture import Capture
 
-#: Arguments of so many bytes are not copied: the graph's nodes are changed to use their addresses. (On an H100 that
-#: takes some 50 us and 10 us for each node; fetching and comparing 64 MB takes 110 us.)
-AIMED_BYTES = 64 << 20
 #: So many launches with numbers in memory are compared with eager runs, in case the analysis misread a use.
 _TRIED = 2
 
@@ -45,7 +44,9 @@ _TRIED = 2
 class VariantRecorder:
     """Records one variant: the arguments are fetched, the function's work follows, the results are stored.
 
-    Large arguments are not fetched: the nodes use the caller's memory, and are changed when a call brings other arrays.
+    Large arguments are not fetched, nor large results stored: the nodes use the caller's memory, and are changed when a
+    call brings other arrays. ``copied``: the arguments and results for which an earlier try has shown that copying is
+    better, by kind and number; None: all.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class VariantRecorder:
         variant: Variant,
         gates: str,
         options: Options,
-        aim: bool = True,
+        copied: frozenset[tuple[str, int]] | None = frozenset(),
     ) -> None:
         self.platform = platform
         self.fn = fn
@@ -68,14 +69,16 @@ class VariantRecorder:
         self.form: Any = None
         self.ports: Ports | None = None
         self.drawn: list[Feed] = []
-        #: The caller's arrays that nodes use, by argument.
+        #: The arguments that nodes use where they lie, and the blocks whose results they write there.
         self.aims: dict[int, Any] = {}
+        self.aimed_blocks: dict[int, Any] = {}
+        self.aimer: Aimer | None = None
         self.caller: Caller | None = None
         self.slots: NumberSlots | None = None
         parted = bool(variant.assumptions or variant.rehearsal.seams)
         #: Whether the graph gets the edges that its data needs. These would be found again for each other address.
         self.relanes = options.lanes == 'auto' and not parted
-        self.aim = aim and not parted and not self.relanes
+        self.copied = None if parted or self.relanes else copied
 
     def record(self, given: Any, pieces: bool) -> Any:
         """Record with the arguments of a call, and return its result; a call with numbers is then answered by a launch.
@@ -110,9 +113,9 @@ class VariantRecorder:
             if self.slots is not None:
                 self.slots.ended()
             self._improve(capture.graph, leaves)
-            if self.aims and not self._can_aim(capture.graph):
+            if not self._aimed(capture.graph):
                 capture.graph.close()
-                again = VariantRecorder(self.platform, self.fn, self.variant, self.gates, self.options, False)
+                again = VariantRecorder(self.platform, self.fn, self.variant, self.gates, self.options, self.copied)
                 return again.record(given, pieces)
             return self._first_call(capture.graph, live, leaves, stream)
         except BaseException:
@@ -184,27 +187,42 @@ class VariantRecorder:
                 GUARD.draws.back_up(live, array)
 
     def _places(self, leaves: Sequence[Any], memory: Any) -> list[Any]:
-        if self.aim:
-            alone = {members[0][0] for _low, _high, members in spans(list(enumerate(leaves))) if len(members) == 1}
-            self.aims = {i: leaf for i, leaf in enumerate(leaves) if i in alone and leaf.nbytes >= AIMED_BYTES}
+        alone = {members[0][0] for _low, _high, members in spans(list(enumerate(leaves))) if len(members) == 1}
+        self.aims = {i: leaf for i, leaf in enumerate(leaves) if i in alone and self._may_aim('argument', i, leaf)}
         copied = [leaf for i, leaf in enumerate(leaves) if i not in self.aims]
         made = iter(places_of(copied, memory))
         return [same_array(leaf) if i in self.aims else next(made) for i, leaf in enumerate(leaves)]
 
-    def _can_aim(self, graph: Graph) -> bool:
-        """Find all addresses in the graph's nodes; False if some may be hidden."""
+    def _may_aim(self, kind: str, number: int, array: Any) -> bool:
+        return self.copied is not None and array.nbytes >= aiming.AIMED_BYTES and (kind, number) not in self.copied
+
+    def _aimed(self, graph: Graph) -> bool:
+        """Prepare to aim nodes at arrays. False if some have to be copied: ``copied`` tells then which."""
+        targets = [Target('argument', i, self.places[i], aiming.ARGUMENT) for i in self.aims]
+        targets += [Target('result', n, block, aiming.RESULT) for n, block in self.aimed_blocks.items()]
+        if not targets:
+            return True
+        assert self.copied is not None
         if graph._plan is not None or not graph._only_cupys():
+            self.copied = None
             return False
-        try:
-            graph.rebind()
-        except errors.UpdateError:
-            return False
-        memory = graph._memory
-        for array in self.aims.values():
-            low, high = extent(array)
-            memory.forget(low, high)
-            memory.aim([(low, high, low, array.data)])
-        return True
+        dear: list[Target] = []
+        for target in targets:
+            try:
+                graph._movable([(*extent(target.array), target.kind == 'argument')])
+            except errors.UpdateError:
+                dear.append(target)
+        if not dear:
+            try:
+                self.aimer = Aimer(graph, targets)
+            except errors.UpdateError:
+                self.copied = None
+                return False
+            dear = self.aimer.too_dear(self.platform)
+        self.copied |= {(target.kind, target.number) for target in dear}
+        for array in () if dear else self.aims.values():
+            graph._memory.forget(*extent(array))
+        return not dear
 
     def _fill(self, launch: int, leaves: Sequence[Any], blocks: Sequence[int]) -> None:
         assert self.ports is not None
@@ -252,7 +270,10 @@ class VariantRecorder:
                 whole = len(members) == 1
                 base = cupy.ndarray((high - low,), 'u1', first.data + (low - first.data.ptr)) if not whole else first
                 self.blocks.append(base)
-                stores.append((len(self.places) + number, base, False))
+                if whole and self._may_aim('result', number, first):
+                    self.aimed_blocks[number] = first
+                else:
+                    stores.append((len(self.places) + number, base, False))
                 for index, array in members:
                     result_of = self.results[index]
                     result_of.source, result_of.whole, result_of.array = number, whole, array
@@ -340,6 +361,14 @@ class VariantRecorder:
             return block_like(self.platform.cupy, block)
         with GUARD.inside(), stream:
             return block_like(self.platform.cupy, block)
+
+    def copy_results(self, blocks: Sequence[Any]) -> None:
+        """Copy the results that nodes are to write where the caller's arrays are, after a launch that did not."""
+        stream = self.platform.cupy.cuda.get_current_stream()
+        for number, mine in self.aimed_blocks.items():
+            low, high = extent(mine)
+            (start, _end), to = extent(blocks[number]), blocks[number].data
+            (to + (start - to.ptr)).copy_from_device_async(mine.data + (low - mine.data.ptr), high - low, stream)
 
     def _answer(self, leaves: Sequence[Any], blocks: Sequence[Any]) -> Any:
         cupy = self.platform.cupy

@@ -15,6 +15,8 @@ from typing import Any
 
 from capturekit.analysis.node_view import Node
 from capturekit.driver.kernel_args import Argument
+from capturekit.driver.node_accesses import Touched
+from capturekit.driver.node_reader import NodeInfo
 from capturekit.driver.node_writer import Change
 from capturekit.graph.edit import Changeable, _At, _failure, _words
 from capturekit.launch.graph_memory import extent
@@ -26,6 +28,9 @@ _WORD = 8
 #: Words below this value are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
 _LOWEST = 1 << 32
 _OURS = ('cupy_', 'capturekit_')
+#: Our own kernels, which find the arrays of calls in a table.
+_COUNTING = 'capturekit_'
+_INSIDE = 'A child graph, or the body of a conditional node, uses the old array.'
 _AGAIN = 'Copy into the old array instead, or record again with the new one.'
 
 
@@ -107,6 +112,8 @@ class Index:
         self.made = made
         self.words = sorted(words, key=_address)
         self.inside = sorted(inside)
+        #: Whether somebody else changes the words' addresses, as calls of a graphed function do.
+        self.aimed = False
         #: No word reaches further than this.
         self.reach = max((word.reach for word in self.words), default=1)
 
@@ -115,6 +122,16 @@ class Index:
         first = bisect_left(self.words, low - self.reach + 1, key=_address)
         found = self.words[first : bisect_left(self.words, high, key=_address)]
         return [word for word in found if word.address + word.reach > low]
+
+    def movable(self, low: int, high: int) -> list[_Word]:
+        """The words that use memory in [low, high). Raises UpdateError if one of them can't be changed."""
+        if self.uses_inside(low, high):
+            raise _failure('Graph.rebind()', _INSIDE, _AGAIN)
+        found = self.between(low, high)
+        for word in found:
+            _within(word, low, high)
+        self.no_end_at(high)
+        return found
 
     def uses_inside(self, low: int, high: int) -> bool:
         """Whether a child graph or a body holds an address there."""
@@ -181,12 +198,46 @@ class Rebindable(Changeable):
         with self._lock:
             self._must_be_whole('Graph.rebind()')
             with self._relaxed():
-                if self._index is None or self._index.made is not self._made:
+                if self._index is None or self._index.made is not self._made or self._index.aimed:
                     self._index = self._indexed()
                 changed = self._change(self._index, moves, unused)
             self._memory.aim((move.low, move.high, move.to, new.data) for (_old, new), move in zip(pairs, moves))
             self._order_again()
             return changed
+
+    def _movable(self, extents: Sequence[tuple[int, int, bool]]) -> list[list[_Word]]:
+        """The addresses in nodes that lie in each of these extents; the slots that hold them are the caller's own.
+
+        An extent is (low, high, whether one array lies there throughout the graph). Where others may have been there
+        before, it must be known how far nodes reach. What has been found holds until ``_index`` is another one. Raises
+        UpdateError if a node can't be changed.
+        """
+        with self._lock:
+            self._must_be_whole('Graph.rebind()')
+            with self._relaxed():
+                self._index = index = self._indexed()
+                index.aimed = True
+                infos = self._device.node_infos(self._made.graph)
+                touched = self._device.graph_accesses(self._made.graph)
+        found = [index.movable(low, high) for low, high, _alone in extents]
+        for words, (low, high, alone) in zip(found, extents):
+            known = {(word.slot.at.handle, word.address) for word in words}
+            for info in infos:
+                touches = touched[info.handle]
+                if not info.name.startswith(_COUNTING) and not _is_seen(touches, info, known, low, high, alone):
+                    rule = f'{info.name or info.kind} may use memory of the array, or beyond it, in a way not seen.'
+                    raise _failure('Graph.rebind()', rule, _AGAIN)
+        return found
+
+    def _put_words(self, slots: Sequence[_Slot]) -> None:
+        """Write what was changed in slots of :meth:`_movable` into the graph. Raises UpdateError if CUDA refuses."""
+        device, made = self._device, self._made
+        for slot in slots:
+            try:
+                slot.put(device, made)
+            except CudaCallError as error:
+                at = _words(slot.at)
+                raise _failure('Graph.rebind()', f'CUDA refuses this change of {at}.', _AGAIN, error) from None
 
     def _moves(self, pairs: Sequence[tuple[Any, Any]]) -> list[_Move]:
         moves = []
@@ -261,8 +312,7 @@ class Rebindable(Changeable):
         to: dict[int, int] = {}
         for number, move in enumerate(moves):
             if index.uses_inside(move.low, move.high):
-                rule = 'A child graph, or the body of a conditional node, uses the old array.'
-                raise _failure('Graph.rebind()', rule, _AGAIN)
+                raise _failure('Graph.rebind()', _INSIDE, _AGAIN)
             found = index.between(move.low, move.high)
             if not found and not unused and move.high > move.low:
                 raise ValueError(
@@ -270,7 +320,7 @@ class Rebindable(Changeable):
                     'another array, or an earlier call replaced it'
                 )
             for word in found:
-                to[id(word)] = move(_within(word, move))
+                to[id(word)] = move(_within(word, move.low, move.high))
             index.no_end_at(move.high)
         for move in moves:
             for word in index.between(move.to, move.to + move.high - move.low):
@@ -334,11 +384,19 @@ def _reach(data: bytes) -> int:
     return 1 + int(sum((n - 1) * s for n, s in zip(shape, strides) if n > 0 and s > 0))
 
 
-def _within(word: _Word, move: _Move) -> int:
+def _is_seen(touches: Touched, info: NodeInfo, known: set[tuple[int, int]], low: int, high: int, alone: bool) -> bool:
+    """Whether all that a node touches in [low, high) is at known addresses; and stays there, if not ``alone``."""
+    if not touches.complete:
+        return False
+    met = [one for one in touches.accesses if one.extent[0] < high and one.extent[1] > low]
+    return all((info.handle, one.address) in known for one in met) and (not met or alone or touches.stays_in(low, high))
+
+
+def _within(word: _Word, low: int, high: int) -> int:
     """The word's address, if all that it reaches lies in the memory that is moved."""
-    if word.address < move.low:
+    if word.address < low:
         rule = f'{_words(word.slot.at)} uses the old array and memory before it.'
-    elif word.address + word.reach > move.high:
+    elif word.address + word.reach > high:
         rule = f'{_words(word.slot.at)} reaches beyond the end of the old array: it uses a larger one.'
     else:
         return word.address

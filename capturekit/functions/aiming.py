@@ -1,0 +1,145 @@
+"""Large arguments and results are not copied: before a launch, the graph's nodes are aimed at the caller's arrays.
+
+To change a node takes the host some time, to copy an array the device some, in proportion to its bytes. Both are
+measured, and an array is aimed at where that is the shorter. CUDA Driver API, ``cuGraphExecKernelNodeSetParams``:
+launches that have begun keep the parameters that they began with.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+from capturekit.driver.cuda import Platform
+from capturekit.graph.executable import Graph
+from capturekit.guard import GUARD
+from capturekit.launch.graph_memory import extent
+from capturekit.model.errors import UpdateError
+
+#: Smaller arrays are always copied: that takes the device less time than the host needs to change one node.
+AIMED_BYTES = 1 << 20
+#: How often each byte of an argument, and of a result, goes through memory where it is copied. An argument is fetched,
+#: and compared afterwards with what the function made of it.
+ARGUMENT, RESULT = 4, 2
+#: What the simulated device, which has no time, is taken to need: seconds for a node, and bytes in a second.
+_SIMULATED = 2e-6, 4e12
+#: So many bytes are copied to measure how fast that is.
+_TRIED = 64 << 20
+_rates: dict[int, float] = {}
+
+
+class Target(NamedTuple):
+    """An array that nodes use: argument or result ``number``, and how often its bytes go through memory if copied."""
+
+    kind: str
+    number: int
+    array: Any
+    times: int
+
+
+class Aimer:
+    """Lets the nodes of a graph use other memory in the place of some arrays.
+
+    Raises UpdateError if a node that uses one of the arrays can't be changed.
+    """
+
+    def __init__(self, graph: Graph, targets: Sequence[Target]) -> None:
+        self.targets = list(targets)
+        self._graph = graph
+        self._at = [int(one.array.data.ptr) for one in targets]
+        ends = zip(self._at, [extent(one.array) for one in targets])
+        #: The bytes of an array below and above the address of its first element.
+        self._reach = [(low - at, high - at) for at, (low, high) in ends]
+        self._find()
+        self._graph._put_words(self._slots_of(range(len(self.slots))))  # changes nothing, and shows that it can be done
+
+    def _find(self) -> None:
+        """Find the nodes that use memory of the arrays, and where in them the addresses stand."""
+        graph, ends = self._graph, zip(self.targets, self._at, self._reach)
+        found = graph._movable([(at + low, at + high, one.kind == 'argument') for one, at, (low, high) in ends])
+        self._made, self._index = graph._made, graph._index
+        #: For each array its words: what holds them, the place there, and the distance from the first element.
+        self.words = [
+            [(word.slot, word.place, word.address - at) for word in words] for words, at in zip(found, self._at)
+        ]
+        self.slots = [list(dict.fromkeys(slot for slot, _place, _distance in words)) for words in self.words]
+
+    def __call__(self, addresses: Sequence[int]) -> bool:
+        """Aim at arrays whose first elements are at these addresses. The next launch uses them.
+
+        Return False if the next launch is compared with the graph before it was fused: it uses the recorded arguments,
+        and the results have to be copied. Raises UpdateError if CUDA refuses; all nodes are then as they were.
+        """
+        graph = self._graph
+        if graph._fused is not None and graph._fused.trial is not None:
+            ends = zip(self.targets, self._at, addresses)
+            if any(at != to for one, at, to in ends if one.kind == 'argument'):
+                raise UpdateError(
+                    'The first launch of fused kernels', rule='It is compared with the arguments recorded.'
+                )
+            return False
+        if graph._made is not self._made or graph._index is not self._index:  # the graph has been changed
+            used = [bool(words) for words in self.words]
+            self._find()
+            if [bool(words) for words in self.words] != used:
+                raise UpdateError('A graph that calls launch', rule='Its nodes use other memory than they did.')
+        changed = [n for n, (at, to) in enumerate(zip(self._at, addresses)) if at != to]
+        if not changed:
+            return True
+        slots = self.slots[changed[0]] if len(changed) == 1 else self._slots_of(changed)
+        self._write(changed, addresses)
+        before = self._at
+        with self._graph._relaxed() if GUARD.lives else nullcontext():  # another thread may have a capture open
+            try:
+                self._graph._put_words(slots)
+            except UpdateError:
+                self._write(changed, before)
+                self._graph._put_words(slots)
+                raise
+        self._at = list(addresses)
+        return True
+
+    def _write(self, changed: Sequence[int], addresses: Sequence[int]) -> None:
+        for number in changed:
+            address = addresses[number]
+            for slot, place, distance in self.words[number]:
+                slot.write(place, address + distance)
+
+    def _slots_of(self, changed: Sequence[int]) -> list[Any]:
+        return list(dict.fromkeys(slot for number in changed for slot in self.slots[number]))
+
+    def too_dear(self, platform: Platform) -> list[Target]:
+        """The arrays that are copied in less time than it takes to change the nodes that use them."""
+        node, rate = _SIMULATED if platform.simulated else (self._seconds(), _rate(platform))
+        return [
+            target
+            for target, slots in zip(self.targets, self.slots)
+            if len(slots) * node > target.times * target.array.nbytes / rate
+        ]
+
+    def _seconds(self) -> float:
+        """The seconds that the host needs for one node, measured by changing nothing in each of them."""
+        slots = self._slots_of(range(len(self.slots)))
+        begun = time.perf_counter()
+        self._graph._put_words(slots)
+        return (time.perf_counter() - begun) / max(len(slots), 1)
+
+
+def _rate(platform: Platform) -> float:
+    """The bytes that go through the memory of the current device in a second, measured once by copying."""
+    cuda = platform.cupy.cuda
+    device = int(cuda.get_device_id())
+    if device not in _rates:
+        with GUARD.inside():
+            nbytes = min(_TRIED, cuda.runtime.memGetInfo()[0] // 8)
+            blocks = [platform.cupy.ndarray((nbytes,), 'u1') for _ in range(2)]
+            stream = cuda.Stream(non_blocking=True)
+            events = [cuda.Event() for _ in range(2)]
+            for event in events:  # the first copy warms up
+                blocks[0].data.copy_from_device_async(blocks[1].data, nbytes, stream)
+                event.record(stream)
+            events[-1].synchronize()
+            _rates[device] = 2 * nbytes / max(cuda.get_elapsed_time(*events) * 1e-3, 1e-9)
+    return _rates[device]
