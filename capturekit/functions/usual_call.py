@@ -64,7 +64,8 @@ def usual_call(cupy: Any, args: tuple[Any, ...], kwargs: dict[str, Any], form: A
     """
     given = (*args, *kwargs.values())
     nodes = range(len(given)) if isinstance(form, int) else _nodes(form)
-    if nodes is None or len(nodes) != len(given):
+    arrays = [id(one) for one in given if type(one) is cupy.ndarray]
+    if nodes is None or len(nodes) != len(given) or len({*arrays}) != len(arrays):
         return None
     rows: list[_Row] = []
     for value, node in zip(given, nodes):

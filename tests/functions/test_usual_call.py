@@ -109,6 +109,14 @@ def test_other_arrays(cp: Any) -> None:
         assert same == (pair[0] is pair[1])
 
 
+def test_one_array_twice_and_then_two(cp: Any) -> None:
+    fn, named = ck.graphed(lambda x, y: x * 10.0 + y), ck.graphed(lambda x, *, y: x * 10.0 + y)
+    a, b = cp.arange(6.0), cp.ones(6)
+    for first, second in [(a, a)] * 4 + [(a, b)] * 4 + [(b, b), (b, a)]:
+        wanted = values(first * 10.0 + second)
+        assert values(fn(first, second)) == wanted and values(named(first, y=second)) == wanted
+
+
 def test_a_kind_that_made_room_for_another_is_not_used_again(cp: Any) -> None:
     fn = ck.graphed(lambda x, y: x + y, limit=1)
     a, b = cp.arange(6.0), cp.ones(6)
