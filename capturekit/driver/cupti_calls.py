@@ -10,7 +10,8 @@ not be called when Python is gone, so all callbacks are disabled before Python e
 CUPTI must not be detached while it calls back in another thread: the process crashes (driver 580.159.04, four threads
 that record events and wait for streams: six of six runs crashed within seconds, three of three runs of 900 watches did
 not where CUPTI stayed attached). So it stays attached, with all callbacks disabled, until the other threads that it has
-called back in have ended.
+called back in have ended, and as long as another thread of Python may wait in a callback for the interpreter's lock:
+on a busy machine that takes longer than anybody would wait for it (one crash was seen).
 CUPTI User's Guide: "CUPTI Callback API".
 """
 
@@ -21,6 +22,7 @@ import atexit
 import ctypes
 import functools
 import os
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -48,6 +50,8 @@ _EXTERNAL = 1
 _SOON = 0.02
 #: Seconds in which callbacks that wait for the interpreter's lock get it.
 _GRACE = 0.02
+#: Packages whose threads wait for messages and never call CUDA.
+_WAITING = frozenset({'execnet', 'ipykernel', 'tqdm', 'zmq'})
 _NON_BLOCKING = 1
 _Called = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)
 _u32, _u64 = ctypes.c_uint32.from_address, ctypes.c_uint64.from_address
@@ -134,14 +138,14 @@ class CuptiCalls:
         self.detach()
 
     def detach(self) -> None:
-        """Detach CUPTI if nobody listens, and no other thread can be within a call that was told."""
+        """Detach CUPTI if nobody listens, and no other thread can be within a callback."""
         if self._subscriber is None or self._listener is not None:
             return
         time.sleep(_GRACE)
         with self._enabling:
             if self._subscriber is None or self._listener is not None:
                 return
-            if any(map(_runs, self._threads - {threading.get_native_id()})):
+            if any(map(_runs, self._threads - {threading.get_native_id()})) or _others_may_call():
                 return
             subscriber, self._subscriber = self._subscriber, None
             self._threads.clear()
@@ -267,6 +271,18 @@ class CuptiCalls:
 def _runs(thread: int) -> bool:
     """Whether a thread of this process has not ended, as far as the system tells."""
     return os.path.exists(f'/proc/self/task/{thread}') or not os.path.isdir('/proc/self/task')
+
+
+def _others_may_call() -> bool:
+    """Whether another thread of Python may be within a call to CUDA.
+
+    A thread is not if what runs in it is code of the standard library that waits, or of a package whose threads only do
+    that. Threads that begin with a compiled function have no code of their own but ``run``.
+    """
+    own = threading.get_ident()
+    tops = [frame for thread, frame in sys._current_frames().items() if thread != own]
+    names = [(str(frame.f_globals.get('__name__', '')).partition('.')[0], frame.f_code.co_name) for frame in tops]
+    return any(top not in _WAITING and (top not in sys.stdlib_module_names or name == 'run') for top, name in names)
 
 
 def _mode(value: int) -> Mode | None:

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -324,3 +325,23 @@ def test_another_tool_s_cupti_is_left_to_it() -> None:
     with pytest.raises(Untraceable, match='error 39'):
         source.open(Listens())
     source.close()
+
+
+def asleep() -> None:
+    time.sleep(0.3)
+
+
+@pytest.mark.parametrize('target, stays', [(asleep, True), (partial(time.sleep, 0.3), True), ('waits', False)])
+def test_threads_that_may_be_in_a_call_keep_cupti_attached(target: Any, stays: bool) -> None:
+    cupti, over = Cupti(), threading.Event()
+    source = CuptiCalls(Profiler(cupti), Driver())
+    source.open(Listens())
+    thread = threading.Thread(target=over.wait if target == 'waits' else target)
+    thread.start()
+    time.sleep(0.05)
+    source.close()
+    assert (cupti.callback is not None) == stays and not cupti.enabled
+    over.set()
+    thread.join()
+    source.detach()
+    assert cupti.callback is None
