@@ -14,7 +14,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from types import CellType, FrameType
+from types import BuiltinFunctionType, CellType, FrameType
 from typing import Any
 
 from capturekit.driver.node_reader import Kernel, Reader
@@ -24,6 +24,10 @@ from capturekit.launch.graph_memory import GraphMemory
 _LOWEST = 1 << 32
 _WORD = ctypes.sizeof(ctypes.c_void_p)
 _get_var = getattr(ctypes.pythonapi, 'PyFrame_GetVar', None)
+if _get_var is not None:
+    _get_var.restype, _get_var.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.py_object]
+#: Types whose objects hold nothing else. Most variables are of these.
+_SINGLE = frozenset({int, float, complex, bool, str, bytes, type(None), BuiltinFunctionType})
 #: Whether a function's variables can be read as ``f_locals``. Before Python 3.13 that keeps all of them alive until the
 #: function returns, and writes them into what it may have got from ``locals()``.
 _PLAIN = sys.version_info >= (3, 13)
@@ -46,8 +50,9 @@ def held_by(frame: FrameType | None, array: type) -> list[Any]:
             modules.add(id(frame.f_globals))
             values += list(frame.f_globals.values())
         for value in values:
-            for one in _inside(value, array):
-                found[id(one)] = one
+            if type(value) not in _SINGLE:
+                for one in _inside(value, array):
+                    found[id(one)] = one
         frame = frame.f_back
     return list(found.values())
 
@@ -84,10 +89,12 @@ def _assigned(frame: FrameType) -> Iterator[tuple[str, Any]]:
     if _get_var is None:
         yield from _in_slots(frame, names)
         return
-    _get_var.restype, _get_var.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.py_object]
     for name in names:
-        with suppress(NameError):  # not assigned yet
-            yield name, _get_var(frame, name)
+        try:
+            value = _get_var(frame, name)
+        except NameError:  # not assigned yet
+            continue
+        yield name, value
 
 
 def _slots(frame: FrameType) -> int | None:
