@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from types import BuiltinFunctionType, CellType, FrameType
+from types import BuiltinFunctionType, CellType, FrameType, ModuleType
 from typing import Any
 
 from capturekit.driver.node_reader import Kernel, Reader
 from capturekit.launch.graph_memory import GraphMemory
+from capturekit.model.source_line import is_foreign
 
 #: Values below are sizes and numbers, not device addresses: CUDA's unified addresses lie higher.
 _LOWEST = 1 << 32
@@ -28,6 +30,9 @@ if _get_var is not None:
     _get_var.restype, _get_var.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.py_object]
 #: Types whose objects hold nothing else. Most variables are of these.
 _SINGLE = frozenset({int, float, complex, bool, str, bytes, type(None), BuiltinFunctionType})
+#: The folders of installed packages; and whether modules are in one, by their files.
+_FOLDERS = ('site-packages', 'dist-packages')
+_installed: dict[str, bool] = {}
 #: Whether a function's variables can be read as ``f_locals``. Before Python 3.13 that keeps all of them alive until the
 #: function returns, and writes them into what it may have got from ``locals()``.
 _PLAIN = sys.version_info >= (3, 13)
@@ -50,11 +55,22 @@ def held_by(frame: FrameType | None, array: type) -> list[Any]:
             modules.add(id(frame.f_globals))
             values += list(frame.f_globals.values())
         for value in values:
-            if type(value) not in _SINGLE:
+            if type(value) not in _SINGLE and not (type(value) is ModuleType and _is_installed(value)):
                 for one in _inside(value, array):
                     found[id(one)] = one
         frame = frame.f_back
     return list(found.values())
+
+
+def _is_installed(module: ModuleType) -> bool:
+    """Whether a module is a library's: hundreds of names, of which hardly one is an array that a block drops."""
+    file = module.__dict__.get('__file__')
+    text = file if type(file) is str else ''
+    answer = _installed.get(text)
+    if answer is None:
+        answer = not text or is_foreign(text) or any(f'{os.sep}{one}{os.sep}' in text for one in _FOLDERS)
+        _installed[text] = answer
+    return answer
 
 
 def names_of(frame: FrameType | None, array: type) -> dict[str, Any]:

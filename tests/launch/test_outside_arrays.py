@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import struct
 import sys
+import types
 import weakref
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -406,6 +407,15 @@ def test_callers_and_their_modules_count(sim: Any) -> None:
     assert inner() == [1, 3]
     assert outer is not None
     assert held_by(None, sim.ndarray) == []
+
+
+@pytest.mark.parametrize('file, found', [
+    ('/home/me/mine.py', [7]), ('/venv/lib/python3.12/site-packages/theirs/data.py', []), (None, []), (7, []),
+])  # fmt: skip
+def test_arrays_in_modules_of_the_user_count(sim: Any, file: Any, found: list[int]) -> None:
+    module = types.ModuleType('a_module')
+    module.__file__, module.array = file, one(sim, 7)  # type: ignore[attr-defined]
+    assert numbers(sim, frame_of(module=module)) == found
 
 
 def test_variables_of_every_kind(sim: Any) -> None:
