@@ -347,6 +347,7 @@ class Environment:
             if not inner.add(entry.kept, value):
                 slow.append(entry)
         self._rows, self._absent, self._cells, self._slots, self._slow = laid
+        self._settings = []
         self._functions, self._sequences, self._numbers = list(functions.values()), inner.sequences, inner.numbers
         self._note_reached(reached)
         self._choose()

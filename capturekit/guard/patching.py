@@ -254,6 +254,11 @@ class _CodeSlot:
         )
         self.original.__kwdefaults__ = function.__kwdefaults__
         self.wrapper: Any = None
+        name = str(entry)
+        constants = tuple(name if c == 'NAME' else c for c in _trampoline.__code__.co_consts)
+        code = _trampoline.__code__.replace(co_consts=constants, co_name=self.before.co_name)
+        # a function takes code with as many variables of closures as it has
+        self._instead = code.replace(co_freevars=self.before.co_freevars)
 
     def changed(self) -> bool:
         """True if the function's code is not what was found any more."""
@@ -261,12 +266,8 @@ class _CodeSlot:
         return held is not self.function or self.function.__code__ is not self.before
 
     def write(self) -> None:
-        name = str(self.entry)
-        _CODE[name] = self.wrapper
-        constants = tuple(name if c == 'NAME' else c for c in _trampoline.__code__.co_consts)
-        code = _trampoline.__code__.replace(co_consts=constants, co_name=self.before.co_name)
-        # a function takes code with as many variables of closures as it has
-        self.function.__code__ = code.replace(co_freevars=self.before.co_freevars)
+        _CODE[str(self.entry)] = self.wrapper
+        self.function.__code__ = self._instead
         self.written = True
 
     def restore(self) -> None:
