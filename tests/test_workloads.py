@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tests.benchmarks import __main__ as command
-from tests.benchmarks import peaks, readme, workloads
+from tests.benchmarks import peaks, peers, readme, workloads
 from tests.benchmarks.timing import Line
 from tests.benchmarks.workloads import gelu, training
 from tests.benchmarks.workloads.lines import lines
@@ -177,6 +177,29 @@ def test_table_of_workloads() -> None:
         '',
         'GELU (2, 3): own 0.04.',
     ]
+
+
+def test_table_of_peers() -> None:
+    about = {'device': 'A GPU', 'runtime': 'CUDA 13000', 'torch': 'absent', 'jax': '0.11'}
+    found = [
+        result('GELU 2 x 3: eager', None, eager=91.2, graphed=26.1, jax=40.0),
+        result('GELU 2 x 3: graphed / eager', 0.29),
+        result('GELU 2 x 3: jax / eager', 0.44),
+    ]
+    assert readme.rendered({'machine': about, 'lines': found}).splitlines()[2:] == [
+        '| microseconds a call | CuPy eager | `@ck.graphed` | `@ck.graphed(fuse=True)` | graph | fused graph '
+        '| torch eager | torch.compile | jax.jit |',
+        '| --- | --- | --- | --- | --- | --- | --- | --- | --- |',
+        '| GELU 2 x 3 | 91.2 | 26.1 | - | - | - | - | - | 40 |',
+    ]
+
+
+@pytest.mark.parametrize('part', ['gelu', 'heat', 'options', 'attention', 'training', 'sum'])
+def test_programs_of_peers_are_right_in_each_way_of_cupy(sim: Any, part: str) -> None:
+    (program,) = peers.parts(sim, True)[part]()
+    found = list(lines(sim, program, timed=False))
+    assert [line.error for line in found] == [''] * 8
+    assert sum(line.note.startswith('checked') for line in found) == 5 + 3 * (why_no_gpu() is None)
 
 
 def test_table_of_memory() -> None:

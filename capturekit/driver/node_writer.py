@@ -7,6 +7,7 @@ The driver is called directly, because cuda-bindings does not pass on the reason
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -73,6 +74,10 @@ class KernelAim:
         code = code or int(self._execute(ctypes.c_void_p(x), ctypes.c_void_p(source), self._reference))
         if code:
             raise CudaCallError(Code(code) if code in set(Code) else code, 'cuGraphExecKernelNodeSetParams')
+
+    def runner(self, x: int, source: int) -> Callable[[], int]:
+        """Return a function that brings the arguments to an executable graph alone, and returns CUDA's code."""
+        return functools.partial(self._execute, ctypes.c_void_p(x), ctypes.c_void_p(source), self._reference)
 
 
 class Writer(CheckedCalls):

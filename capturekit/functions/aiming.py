@@ -8,8 +8,7 @@ launches that have begun keep the parameters that they began with.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from capturekit.driver.cuda import Platform
@@ -48,25 +47,31 @@ class Aimer:
     def __init__(self, graph: Graph, targets: Sequence[Target]) -> None:
         self.targets = list(targets)
         self._graph = graph
-        self._at = [int(one.array.data.ptr) for one in targets]
-        ends = zip(self._at, [extent(one.array) for one in targets])
-        #: The bytes of an array below and above the address of its first element.
-        self._reach = [(low - at, high - at) for at, (low, high) in ends]
+        #: Where the arrays were when the graph was recorded, which its definition goes on to say.
+        self._recorded = [int(one.array.data.ptr) for one in targets]
+        self._extents = [(*extent(one.array), one.kind == 'argument') for one in targets]
+        self._arguments = [n for n, one in enumerate(targets) if one.kind == 'argument']
+        self._at = list(self._recorded)
         self._find()
-        self._graph._put_words(self._slots_of(range(len(self.slots))))  # changes nothing, and shows that it can be done
+        self._aim(tuple(range(len(targets))), self._recorded)  # changes nothing, and shows that it can be done
 
     def _find(self) -> None:
         """Find the nodes that use memory of the arrays, and where in them the addresses stand."""
-        graph, ends = self._graph, zip(self.targets, self._at, self._reach)
-        found = graph._movable([(at + low, at + high, one.kind == 'argument') for one, at, (low, high) in ends])
+        graph = self._graph
+        found = graph._movable(self._extents)
         self._made, self._index = graph._made, graph._index
-        #: For each array its words: what holds them, the place there, and the distance from the first element.
+        #: For each array its words: what writes them, the place there, and the distance from the first element.
         self.words = [
-            [(word.slot, word.place, word.address - at) for word in words] for words, at in zip(found, self._at)
+            [(word.slot.write, word.place, word.address - at) for word in words]
+            for words, at in zip(found, self._recorded)
         ]
-        self.slots = [list(dict.fromkeys(slot for slot, _place, _distance in words)) for words in self.words]
+        self.slots = [list(dict.fromkeys(word.slot for word in words)) for words in found]
+        slots = list(dict.fromkeys(slot for one in self.slots for slot in one))
+        self._run = dict(zip(slots, graph._runners(slots)))
+        #: By the numbers of arrays that lie elsewhere now: what brings the nodes that use them to the graph.
+        self._runs: dict[tuple[int, ...], list[Callable[[], int]]] = {}
 
-    def __call__(self, addresses: Sequence[int]) -> bool:
+    def __call__(self, addresses: list[int]) -> bool:
         """Aim at arrays whose first elements are at these addresses. The next launch uses them.
 
         Return False if the next launch is compared with the graph before it was fused: it uses the recorded arguments,
@@ -74,41 +79,48 @@ class Aimer:
         """
         graph = self._graph
         if graph._fused is not None and graph._fused.trial is not None:
-            ends = zip(self.targets, self._at, addresses)
-            if any(at != to for one, at, to in ends if one.kind == 'argument'):
-                raise UpdateError(
-                    'The first launch of fused kernels', rule='It is compared with the arguments recorded.'
-                )
+            if any(self._recorded[n] != addresses[n] for n in self._arguments):
+                raise UpdateError('The first launch of fused kernels', rule='It needs the arguments recorded.')
             return False
-        if graph._made is not self._made or graph._index is not self._index:  # the graph has been changed
-            used = [bool(words) for words in self.words]
-            self._find()
-            if [bool(words) for words in self.words] != used:
-                raise UpdateError('A graph that calls launch', rule='Its nodes use other memory than they did.')
-        changed = [n for n, (at, to) in enumerate(zip(self._at, addresses)) if at != to]
-        if not changed:
-            return True
-        slots = self.slots[changed[0]] if len(changed) == 1 else self._slots_of(changed)
-        self._write(changed, addresses)
-        before = self._at
-        with self._graph._relaxed() if GUARD.lives else nullcontext():  # another thread may have a capture open
-            try:
-                self._graph._put_words(slots)
-            except UpdateError:
-                self._write(changed, before)
-                self._graph._put_words(slots)
-                raise
-        self._at = list(addresses)
+        if graph._made is not self._made or graph._index is not self._index:
+            self._find_again()
+        if addresses != self._at:
+            changed = tuple([n for n, (at, to) in enumerate(zip(self._at, addresses)) if at != to])
+            if GUARD.lives:  # another thread may have a capture open
+                with graph._relaxed():
+                    self._aim(changed, addresses)
+            else:
+                self._aim(changed, addresses)
+            self._at = addresses
         return True
 
-    def _write(self, changed: Sequence[int], addresses: Sequence[int]) -> None:
+    def _find_again(self) -> None:
+        """Find the nodes of a graph that has been changed; all of them have to be aimed anew."""
+        used = [bool(words) for words in self.words]
+        self._find()
+        if [bool(words) for words in self.words] != used:
+            raise UpdateError('A graph that calls launch', rule='Its nodes use other memory than they did.')
+        self._at = [0] * len(self.targets)
+
+    def _aim(self, changed: tuple[int, ...], addresses: Sequence[int]) -> None:
+        runs = self._runs.get(changed)
+        if runs is None:
+            slots = dict.fromkeys(slot for number in changed for slot in self.slots[number])
+            runs = self._runs[changed] = [self._run[slot] for slot in slots]
+        self._write(changed, addresses)
+        for run in runs:
+            code = run()
+            if code:
+                self._write(changed, self._at)
+                for again in runs:
+                    again()
+                raise UpdateError('A graph that calls launch', rule=f'CUDA refuses new addresses (error {code}).')
+
+    def _write(self, changed: tuple[int, ...], addresses: Sequence[int]) -> None:
         for number in changed:
             address = addresses[number]
-            for slot, place, distance in self.words[number]:
-                slot.write(place, address + distance)
-
-    def _slots_of(self, changed: Sequence[int]) -> list[Any]:
-        return list(dict.fromkeys(slot for number in changed for slot in self.slots[number]))
+            for write, place, distance in self.words[number]:
+                write(place, address + distance)
 
     def too_dear(self, platform: Platform) -> list[Target]:
         """The arrays that are copied in less time than it takes to change the nodes that use them."""
@@ -121,10 +133,9 @@ class Aimer:
 
     def _seconds(self) -> float:
         """The seconds that the host needs for one node, measured by changing nothing in each of them."""
-        slots = self._slots_of(range(len(self.slots)))
         begun = time.perf_counter()
-        self._graph._put_words(slots)
-        return (time.perf_counter() - begun) / max(len(slots), 1)
+        self._aim(tuple(range(len(self.targets))), self._recorded)
+        return (time.perf_counter() - begun) / max(len(self._run), 1)
 
 
 def _rate(platform: Platform) -> float:

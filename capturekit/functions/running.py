@@ -86,9 +86,10 @@ def _quick(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
             pointers = [pointer - offset for pointer, offset in zip(pointers, ins)]
             targets = [target - offset for target, offset in zip(targets, outs)]
         launches[0] = count = launches[0] + 1
-        if begun[0] < count - _AHEAD:
-            free(count, current().synchronize)
-        write(count, *pointers, *targets)
+        if recorder.has_table:
+            if begun[0] < count - _AHEAD:
+                free(count, current().synchronize)
+            write(count, *pointers, *targets)
         launch()
         if not aimed:
             recorder.copy_results(blocks if simple is None else [block])
@@ -110,8 +111,9 @@ def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
         addresses += [block.data.ptr - offset for block, offset in zip(blocks, outs)]
         with lock:
             launches[0] = number = (launches[0] if plan is None else plan.launches) + 1
-            free(number, current().synchronize)
-            write(number, *addresses)
+            if recorder.has_table:
+                free(number, current().synchronize)
+                write(number, *addresses)
             aimed = aim is None or aim([leaf.data.ptr for leaf in leaves], [block.data.ptr for block in blocks])
             if plan is None:
                 launch()
@@ -136,8 +138,15 @@ def _aiming(recorder: Any) -> Callable[[Sequence[int], Sequence[int]], bool] | N
     arguments = [target.number for target in aimer.targets if target.kind == 'argument']
     results = [target.number for target in aimer.targets if target.kind == 'result']
 
+    in_use = False
+
     def aim(pointers: Sequence[int], targets: Sequence[int]) -> bool:
-        return aimer([*[pointers[n] for n in arguments], *[targets[n] for n in results]])  # type: ignore[no-any-return]
+        nonlocal in_use
+        aimed: bool = aimer([*[pointers[n] for n in arguments], *[targets[n] for n in results]])
+        if aimed and not in_use:  # fused kernels have been compared by now, for which the graph must not be changed
+            in_use = True
+            recorder.leave_table()
+        return aimed
 
     return aim
 

@@ -73,6 +73,8 @@ class VariantRecorder:
         self.aims: dict[int, Any] = {}
         self.aimed_blocks: dict[int, Any] = {}
         self.aimer: Aimer | None = None
+        #: Whether any argument or result is copied; and whether launches find addresses in the table.
+        self.copies = self.has_table = True
         self.caller: Caller | None = None
         self.slots: NumberSlots | None = None
         parted = bool(variant.assumptions or variant.rehearsal.seams)
@@ -224,6 +226,15 @@ class VariantRecorder:
             graph._memory.forget(*extent(array))
         return not dear
 
+    def leave_table(self) -> None:
+        """Where nothing is copied, let the kernel that fetches arguments do nothing: no launch needs the table."""
+        graph = self.variant.graph
+        assert graph is not None
+        for node in () if self.copies else graph.nodes:
+            if node.name == 'capturekit_fetch':
+                graph.disable(node)
+                self.has_table = False
+
     def _fill(self, launch: int, leaves: Sequence[Any], blocks: Sequence[int]) -> None:
         assert self.ports is not None
         addresses = [leaf.data.ptr - from_low(leaf) for leaf in leaves]
@@ -278,6 +289,7 @@ class VariantRecorder:
                     result_of = self.results[index]
                     result_of.source, result_of.whole, result_of.array = number, whole, array
                     result_of.offset = int(array.data.ptr) - low
+            self.copies = any(place.size for _column, place, _differing in stores)
             if len(self.places) + len(self.blocks) > self.ports.columns:
                 raise errors.UnsupportedCallError(
                     f'{len(self.blocks)} result arrays', rule='A graphed function returns up to 64 arrays.',

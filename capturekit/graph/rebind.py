@@ -70,6 +70,10 @@ class _Slot(ABC):
     def put(self, device: Any, made: Any) -> None:
         """Write the words into the definition and into the executable graph."""
 
+    @abstractmethod
+    def runner(self, device: Any, made: Any) -> Callable[[], int]:
+        """Return a function that writes the words into the executable graph alone, and returns CUDA's code."""
+
 
 class _Kernel(_Slot):
     """``place`` is (number of the argument, offset in it)."""
@@ -84,25 +88,46 @@ class _Kernel(_Slot):
     def put(self, device: Any, made: Any) -> None:
         self.aim.put(made.graphExec, self.at.source)
 
+    def runner(self, device: Any, made: Any) -> Callable[[], int]:
+        run: Callable[[], int] = self.aim.runner(made.graphExec, self.at.source)
+        return run
+
 
 class _Copy(_Slot):
     """``place`` is 'dst' or 'src'. Memsets have no 'src'."""
 
     def __init__(self, at: _At) -> None:
         super().__init__(at)
-        self.ends = {name: int(at.info.detail[name]) for name in ('dst', 'src') if name in at.info.detail}
+        self.ends: dict[str, int] = {
+            name: int(at.info.detail[name]) for name in ('dst', 'src') if name in at.info.detail
+        }
         self.size = int(at.info.detail.get('bytes', 1))
 
     def write(self, place: Any, address: int) -> None:
         self.ends[place] = address
 
     def put(self, device: Any, made: Any) -> None:
-        graph, handle = made.graph, self.at.handle
+        self._define(device, made.graph, self.ends)
+        device.node_take(made.graphExec, self.at.source, made.graph, self.at.handle)
+
+    def runner(self, device: Any, made: Any) -> Callable[[], int]:
+        recorded = dict(self.ends)
+
+        def run() -> int:
+            try:
+                self.put(device, made)
+                self._define(device, made.graph, recorded)
+            except CudaCallError as error:
+                return int(error.code)
+            return 0
+
+        return run
+
+    def _define(self, device: Any, graph: int, ends: dict[str, int]) -> None:
         if self.at.info.kind == 'memcpy':
-            device.set_memcpy(graph, handle, self.ends['dst'], self.ends['src'], self.size)
+            device.set_memcpy(graph, self.at.handle, ends['dst'], ends['src'], self.size)
         else:
-            device.set_memset(graph, handle, self.ends['dst'], int(self.at.info.detail['value']), self.size)
-        device.node_take(made.graphExec, self.at.source, graph, handle)
+            device.set_memset(graph, self.at.handle, ends['dst'], int(self.at.info.detail['value']), self.size)
 
 
 class Index:
@@ -229,15 +254,12 @@ class Rebindable(Changeable):
                     raise _failure('Graph.rebind()', rule, _AGAIN)
         return found
 
-    def _put_words(self, slots: Sequence[_Slot]) -> None:
-        """Write what was changed in slots of :meth:`_movable` into the graph. Raises UpdateError if CUDA refuses."""
-        device, made = self._device, self._made
-        for slot in slots:
-            try:
-                slot.put(device, made)
-            except CudaCallError as error:
-                at = _words(slot.at)
-                raise _failure('Graph.rebind()', f'CUDA refuses this change of {at}.', _AGAIN, error) from None
+    def _runners(self, slots: Sequence[_Slot]) -> list[Callable[[], int]]:
+        """For slots of :meth:`_movable` the functions that bring their words to the executable graph alone.
+
+        They return CUDA's code. The definition stays as it was recorded.
+        """
+        return [slot.runner(self._device, self._made) for slot in slots]
 
     def _moves(self, pairs: Sequence[tuple[Any, Any]]) -> list[_Move]:
         moves = []

@@ -1,11 +1,12 @@
 """``python -m tests.benchmarks [TABLE] [--json PATH] [--only PART ...]``: what capturekit costs and what it gains.
 
-Three tables: ``costs``, which is what no name gives, ``workloads`` beside torch, and ``memory``. Each line is a ratio
+Four tables: ``costs``, which is what no name gives, ``workloads`` beside torch, ``peers``, which is what one would
+pick instead (``torch.compile``, ``jax.jit``), and ``memory``. Each line is a ratio
 of two things measured in this one run; with it are the medians that it was made of. It needs a GPU and takes some
 minutes.
 
 Workloads are checked against NumPy before they are timed; a check that fails is a line with an error, and an exit
-status of 1. Without a GPU, or with ``--check``, ``workloads`` and ``memory`` run their checks and measure nothing.
+status of 1. Without a GPU, or with ``--check``, all tables but ``costs`` run their checks and measure nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from capturekit.cli.script_runner import why_no_gpu
 from tests.benchmarks.timing import Line, now
 
 ABOUT = 'What capturekit costs and what it gains, as ratios within one run. Needs a GPU; takes some minutes.'
-PACKAGES = ('cupy-cuda13x', 'cupy-cuda12x', 'cuda-bindings', 'cuda-core', 'torch', 'numpy')
+PACKAGES = ('cupy-cuda13x', 'cupy-cuda12x', 'cuda-bindings', 'cuda-core', 'torch', 'jax', 'numpy')
 Parts = dict[str, Callable[[], Iterator[Line]]]
 
 
@@ -96,7 +97,18 @@ def memory(cp: Any, small: bool, timed: bool) -> Parts:
     return {'memory': lambda: peaks.peaks(cp, small, timed)}
 
 
-TABLES = {'costs': costs, 'workloads': workloads, 'memory': memory}
+def peers(cp: Any, small: bool, timed: bool) -> Parts:
+    from tests.benchmarks import peers
+    from tests.benchmarks.workloads.lines import lines
+
+    def measure(part: Callable[[], Iterator[Any]]) -> Iterator[Line]:
+        for program in part():
+            yield from lines(cp, program, timed)
+
+    return {name: lambda part=part: measure(part) for name, part in peers.parts(cp, small).items()}
+
+
+TABLES = {'costs': costs, 'workloads': workloads, 'peers': peers, 'memory': memory}
 
 
 def given() -> argparse.Namespace:
@@ -104,14 +116,15 @@ def given() -> argparse.Namespace:
     arguments = argparse.ArgumentParser(prog='python -m tests.benchmarks', description=ABOUT)
     arguments.add_argument('table', nargs='?', default='costs', choices=TABLES, help='what to measure (default costs)')
     arguments.add_argument('--json', metavar='PATH', help='write the machine and all lines to a file')
-    arguments.add_argument('--check', action='store_true', help='workloads and memory: check, and measure nothing')
+    arguments.add_argument('--check', action='store_true', help='all but costs: check, and measure nothing')
     arguments.add_argument(
         '--only',
         nargs='+',
         metavar='PART',
         help='costs: beside, recording, launching, nodes, updating, relaning, fusion, jobs, graphed, deciding, '
         'rebinding or wild; '
-        'workloads: gelu, training, classifier, stencil, dsp or solver',
+        'workloads: gelu, training, classifier, stencil, dsp or solver; '
+        'peers: gelu, heat, options, attention, training or sum',
     )
     found = arguments.parse_args()
     if found.check and found.table == 'costs':
@@ -135,13 +148,13 @@ def on_a_gpu(options: argparse.Namespace) -> int:
     import cupy as cp
 
     about = machine(cp)
-    if options.table == 'workloads':
+    if options.table in ('workloads', 'peers'):
         about['TF32'] = 'off, in CuPy and in torch'
     print(', '.join(f'{name} {value}' for name, value in about.items()))
     if options.check:
         print('checks alone: nothing is measured and no file written')
         options.json = None
-    with cp.cuda.Stream(non_blocking=True) if options.table == 'workloads' else nullcontext():
+    with cp.cuda.Stream(non_blocking=True) if options.table in ('workloads', 'peers') else nullcontext():
         return run(options, TABLES[options.table](cp, False, not options.check), about)
 
 

@@ -1,5 +1,5 @@
 """``python -m tests.benchmarks.readme RESULTS.json``: the tables in docs/evidence/costs.md of a committed run of
-``workloads`` or ``memory``, as Markdown. A test holds the page against it."""
+``workloads``, ``peers`` or ``memory``, as Markdown. A test holds the page against it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from typing import Any
 
 #: The columns: the ways that every workload has.
 WAYS = ('fused', 'graph', 'fused graph', 'graphed', 'torch eager', 'torch graph')
+PEERS = ('eager', 'graphed', 'graphed, fused', 'graph', 'graph, fused', 'torch eager', 'torch compile', 'jax')
+PEER_HEAD = (
+    'CuPy eager', '`@ck.graphed`', '`@ck.graphed(fuse=True)`', 'graph', 'fused graph', 'torch eager', 'torch.compile',
+    'jax.jit',
+)  # fmt: skip
 HEAD = ('CuPy eager, us', 'fused', 'graph', 'fused + graph', '`@ck.graphed`', 'torch eager', 'torch graph')
 
 
 def machine(about: dict[str, str]) -> str:
     """One sentence about what the numbers hold for."""
-    packages = [name for name in ('cupy-cuda13x', 'cupy-cuda12x', 'torch') if about.get(name, 'absent') != 'absent']
+    packages = [
+        name for name in ('cupy-cuda13x', 'cupy-cuda12x', 'torch', 'jax') if about.get(name, 'absent') != 'absent'
+    ]
     versions = ', '.join(f'{name} {about[name]}' for name in packages)
     tf32 = f', TF32 {about["TF32"]}' if 'TF32' in about else ''
     return f'{about["device"]}, {about["runtime"]}, {versions}{tf32}.'
@@ -39,6 +46,16 @@ def workloads(results: dict[str, Any]) -> str:
         ]
     text = table(('workload', *HEAD), rows)
     return text + ''.join(f'\n{line}.' for line in further) + '\n' * bool(further)
+
+
+def peers(results: dict[str, Any]) -> str:
+    """A row for each program: microseconds of a call in each library; '-' where it is not there."""
+    rows = []
+    for line in results['lines']:
+        title, _, way = line['name'].rpartition(': ')
+        if way == 'eager':
+            rows.append([title, *(number(line['medians'][one]) if one in line['medians'] else '-' for one in PEERS)])
+    return table(('microseconds a call', *PEER_HEAD), rows)
 
 
 def memory(results: dict[str, Any]) -> str:
@@ -66,7 +83,9 @@ def table(head: tuple[str, ...], rows: list[list[str]]) -> str:
 
 def rendered(results: dict[str, Any]) -> str:
     parts = {line['part'] for line in results['lines']}
-    return f'{machine(results["machine"])}\n\n{memory(results) if parts == {"memory"} else workloads(results)}'
+    with_jax = any(line['name'].endswith(': jax / eager') for line in results['lines'])
+    made = memory if parts == {'memory'} else peers if with_jax else workloads
+    return f'{machine(results["machine"])}\n\n{made(results)}'
 
 
 if __name__ == '__main__':

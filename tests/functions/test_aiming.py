@@ -13,7 +13,6 @@ from capturekit.functions import aiming
 from capturekit.functions.aiming import Aimer
 from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.rebind import Rebindable
-from capturekit.model.errors import UpdateError
 from tests.recorder.test_conditional import values
 
 
@@ -103,21 +102,25 @@ def test_arguments_that_share_memory_are_not_aimed_at(cp: Any) -> None:
 def test_where_nodes_can_not_be_aimed_the_answer_is_right_all_the_same(
     cp: Any, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    original = vars(Rebindable)['_put_words']
+    original = vars(Rebindable)['_runners']
     calls: list[int] = []
 
-    def refuses(self: Any, slots: Any) -> None:
-        calls.append(len(slots))
-        if when == 'recording' or len(calls) == 5:
-            raise UpdateError('Graph.rebind()')
-        original(self, slots)
+    def runners(self: Any, slots: Any) -> list[Any]:
+        def wrapped(run: Any) -> Any:
+            def refuses() -> int:
+                calls.append(1)
+                return 1 if when == 'recording' or len(calls) == 5 else run()
 
-    monkeypatch.setattr(Rebindable, '_put_words', refuses)
+            return refuses
+
+        return [wrapped(run) for run in original(self, slots)]
+
+    monkeypatch.setattr(Rebindable, '_runners', runners)
     fn = ck.graphed(lambda x: x * 2)
     kept = [fn(cp.full(256, float(n))) for n in range(8)]
     assert [values(one)[0] for one in kept] == [2.0 * n for n in range(8)]
     if when == 'recording':
-        assert calls == [1] and aims(fn) == []
+        assert calls == [1, 1] and aims(fn) == []
     else:
         assert len(calls) > 5
 
@@ -283,3 +286,21 @@ def _differing(run: Any) -> Any:
         return '1 byte differs'
 
     return other
+
+
+@pytest.mark.parametrize('fuse', [False, True])
+def test_where_nothing_is_copied_nothing_is_fetched(cp: Any, fuse: bool) -> None:
+    fn = ck.graphed(lambda x: cp.tanh(x) * 2.0, fuse=fuse)
+    kept = [fn(cp.full(256, float(n))) for n in range(200)]  # more than the table has rows
+    assert values(kept[-1]) == values(cp.tanh(cp.full(256, 199.0)) * 2.0)
+    assert fetching(fn) == [False]
+    other = ck.graphed(lambda x, y: x * y)
+    for n in range(4):
+        other(cp.full(256, float(n)), cp.full((), 2.0))
+    assert fetching(other) == [True]
+
+
+def fetching(fn: Any) -> list[bool]:
+    """Whether the kernels that fetch arguments run."""
+    graph = fn.variants[0].graph
+    return [graph.enabled(node) for node in graph.nodes if node.name == 'capturekit_fetch']

@@ -115,12 +115,29 @@ class _Aim:
         """Put an address into an argument; :meth:`put` brings it to the graph."""
         self._data[number][offset : offset + 8] = address.to_bytes(8, 'little')
 
+    def runner(self, x: int, source: int) -> Callable[[], int]:
+        """Return a function that brings the arguments to an executable graph alone, and returns CUDA's code."""
+        recorded = [bytes(one.data) for one in self.arguments]
+
+        def run() -> int:
+            try:
+                self.put(x, source)
+            except CudaCallError as error:
+                return int(error.code)
+            self._define(recorded)
+            return 0
+
+        return run
+
     def put(self, x: int, source: int) -> None:
         """``cudaGraphKernelNodeSetParams`` and ``cudaGraphExecKernelNodeSetParams``."""
+        self._define([bytes(one) for one in self._data])
+        self._device.node_take(x, source, self._g, self._node)
+
+    def _define(self, arguments: list[bytes]) -> None:
         detail = self._device.node_info(self._g, self._node).detail
         form = (detail.get('grid', (1, 1, 1)), detail.get('block', (1, 1, 1)), detail.get('shared', 0))
-        self._device.set_kernel(self._g, self._node, *form, [bytes(one) for one in self._data])
-        self._device.node_take(x, source, self._g, self._node)
+        self._device.set_kernel(self._g, self._node, *form, arguments)
 
 
 class Refused(Exception):

@@ -20,6 +20,8 @@ AGAINST = (
     ('graphed', 'graph'),
     ('torch graph', 'torch eager'),
     ('fused graph', "torch's own kernel in a graph"),
+    ('graphed, fused', 'torch compile'),
+    ('graphed, fused', 'jax'),
 )
 
 
@@ -76,17 +78,20 @@ def ratio(title: str, found: dict[str, float], name: str, against: str, note: st
 def compared(cp: Any, ways: dict[str, Way]) -> dict[str, float]:
     """Microseconds of a call of each way, the device's work included: the medians of rounds taken in turn."""
     with no_garbage_collection():
-        return medians(in_turn(ROUNDS, {name: batched(cp, way.call) for name, way in ways.items()}))
+        return medians(in_turn(ROUNDS, {name: batched(cp, way) for name, way in ways.items()}))
 
 
-def batched(cp: Any, call: Callable[[], Any]) -> Callable[[], float]:
+def batched(cp: Any, way: Way) -> Callable[[], float]:
     """A function that returns the seconds of one call: of so many that they take some milliseconds together."""
+
+    call = way.call
 
     def run(count: int) -> float:
         cp.cuda.runtime.deviceSynchronize()
         start = now()
         for _ in range(count):
             call()
+        way.wait()
         cp.cuda.runtime.deviceSynchronize()
         return now() - start
 

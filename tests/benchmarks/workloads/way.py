@@ -32,7 +32,8 @@ def nothing() -> None:
 class Way:
     """One way to run a workload: the call that is timed, and the results of the last one.
 
-    ``twin``: the way that is checked in this one's place, where chance keeps this one from being checked.
+    ``twin``: the way that is checked in this one's place, where chance keeps this one from being checked. ``wait``
+    waits for calls that have not reached the device yet.
     """
 
     call: Callable[[], Any]
@@ -40,6 +41,7 @@ class Way:
     close: Callable[[], None] = nothing
     about: Callable[[], str] = str
     twin: tuple[Way, Results] | None = None
+    wait: Callable[[], Any] = nothing
 
 
 class Workload:
