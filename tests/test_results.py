@@ -37,6 +37,11 @@ def test_what_a_watch_costs_is_the_committed_run() -> None:
         assert f'{lines[name]["ratio"]:.2f}' == ratio, name
 
 
+def test_the_table_of_peers_is_the_committed_run() -> None:
+    run = sorted(FOLDER.glob('peers_h200_*.json'))[-1]
+    assert readme.rendered(json.loads(run.read_text())) in COSTS.read_text()
+
+
 #: Committed runs are named TABLE_DEVICE_DATE.json; the page shows the H100's latest.
 @pytest.mark.parametrize(('table', 'head'), [('workloads', '| workload | CuPy eager'), ('memory', '| memory | MB')])
 def test_a_table_is_the_committed_run_of(table: str, head: str) -> None:

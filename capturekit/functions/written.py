@@ -140,7 +140,11 @@ def given_back(environment: Environment, result: Any, is_array: Callable[[Any], 
             return 'the result is or holds a tuple that the function also puts elsewhere'
         if id(value) in seen and among(type(value), _TUPLES) and value:
             return f'the result holds {a(type(value))} twice'
-        if id(value) in seen or type(value) in (types.BuiltinMethodType, types.MethodWrapperType):
+        if id(value) in seen:
+            continue
+        if type(value) in (types.BuiltinMethodType, types.MethodWrapperType):
+            if id(value) in environment.reached:
+                return f'the result is or holds a method of {a(type(value.__self__))} that is not made by the function'
             continue
         seen.add(id(value))
         by_value = contents is not None or is_dataclass(type(value))

@@ -143,3 +143,21 @@ def test_a_result_that_holds_itself(sim: Any) -> None:
         assert result[1] is result
         assert result[0].get().tolist() == [2.0, 2.0]
     assert 'holds itself' in fn.variants[0].reason
+
+
+def test_a_method_of_an_equal_dict_is_another_one(cp: Any) -> None:
+    get = {'first': 2.0}.get
+    fn = ck.graphed(lambda x: (x * get('first'), get))
+    for number in range(8):
+        if number == 4:
+            get = {'first': 2.0}.get
+        result, given = fn(cp.ones(3))
+        assert given is get and result.get().tolist() == [2.0] * 3
+    assert 'a method of a dict' in fn.variants[0].reason
+
+
+def test_functions_written_in_c_may_be_given_back(cp: Any) -> None:
+    fn = ck.graphed(lambda x: (x * len('ab'), len, abs))
+    for _ in range(4):
+        assert fn(cp.ones(3))[1:] == (len, abs)
+    assert fn.variants[0].launches == 3
