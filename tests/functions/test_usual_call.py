@@ -10,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
+from capturekit.functions.usual_call import usual_call
+from capturekit.functions.variant import opaque
+from capturekit.model.pytree import take_apart
 from capturekit.simulated import SimulatedDevice, install, uninstall
 from tests.examples import examples
 from tests.recorder.test_conditional import values
@@ -131,3 +134,53 @@ def test_arguments_that_are_not_looked_at_quickly(cp: Any) -> None:
         assert values(fn(x, more)) == [3.0] * 4
     more[0] = 4.0
     assert values(fn(x, more)) == [5.0] * 4
+
+
+def fits(cp: Any, made: tuple[Any, ...], given: tuple[Any, ...], names: tuple[str, ...] = ('k',)) -> list[Any] | None:
+    """The arrays of a call that was looked at quickly, the last argument by name; None if it needs a closer look."""
+
+    def split(args: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return args[:-1], dict(zip(names, args[-1:]))
+
+    usual = usual_call(cp, *split(made), take_apart(split(made), lambda one: isinstance(one, cp.ndarray), opaque)[1], 0)
+    return None if usual is None else usual.leaves(*split(given))
+
+
+@pytest.mark.parametrize('one', [True, 3, 'text', b'x', None, 2.5, Box(1.0), Box, len])
+def test_calls_with_the_same_arguments_fit(cp: Any, one: Any) -> None:
+    a, b, c = cp.ones(3), cp.zeros(3), cp.ones((2, 2), 'f4')
+    assert fits(cp, (a, one, c, b), (b, one, c, a)) == [b, c, a]
+    assert fits(cp, (one, one), (one, one)) == []
+    for other in (Box(1.0), a, 4, 'other', 1.5, b'other', 3.0, 1):
+        assert fits(cp, (a, one), (b, other)) is None
+        assert fits(cp, (one, a), (other, b)) is None
+
+
+def test_equal_texts_and_numbers_fit_and_zeros_only_by_identity(cp: Any) -> None:
+    text = ''.join(['a', 'b'])
+    assert fits(cp, ('ab', 10**9), (text, int('1' + '0' * 9))) == []
+    assert fits(cp, (b'ab', 2.5), (bytes([97, 98]), float('2.5'))) == []
+    zero = 0.0
+    assert fits(cp, (zero, 1), (zero, 1)) == [] and fits(cp, (zero, 1), (-0.0, 1)) is None
+    assert fits(cp, (zero, 1), (float('0'), 1)) is None
+
+
+def test_what_never_fits_or_has_no_quick_look(cp: Any) -> None:
+    a, b = cp.ones(3), cp.zeros(3)
+    assert fits(cp, (a, b), (a, a)) is None and fits(cp, (a, b, a[:1]), (a, b, b)) is None
+    assert fits(cp, (a, a), (a, b)) is None
+    assert fits(cp, (a, [b]), (a, [b])) is None and fits(cp, (a, (1, 2)), (a, (1, 2))) is None
+    assert fits(cp, (a, b), (a,)) is None and fits(cp, (a, b), (a, b, b)) is None
+    for other in (cp.ones(4), cp.ones(3, 'f4'), cp.ones(6)[::2], np.ones(3)):
+        assert fits(cp, (a, 1), (other, 1)) is None
+    three = a, b, cp.ones(3)
+    assert fits(cp, three, (a, b, a)) is None and fits(cp, three, (b, a, three[2])) == [b, a, three[2]]
+
+
+def test_a_call_on_another_device_does_not_fit(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = [0]
+    monkeypatch.setattr(sim.cuda, 'get_device_id', lambda: device[0])
+    usual = usual_call(sim, (1,), {}, take_apart(((1,), {}), lambda one: False, opaque)[1], 0)
+    assert usual is not None and usual.leaves((1,), {}) == []
+    device[0] = 1
+    assert usual.leaves((1,), {}) is None

@@ -95,6 +95,8 @@ def check_dtype(dtype: Any) -> np.dtype[Any]:
     found: np.dtype[Any] = np.dtype(dtype)
     if found.char not in _SUPPORTED and found.fields is None:
         raise ValueError(f'Unsupported dtype {found}')
+    if found.isnative:
+        return found  # NumPy has one object for each, and arrays of CuPy have that
     native: np.dtype[Any] = found.newbyteorder('=')
     return native
 

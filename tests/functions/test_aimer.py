@@ -1,0 +1,213 @@
+"""What aims nodes at arrays, by itself: which words it writes, in which order of things, and what it takes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.functions import aiming
+from capturekit.functions.aiming import Aimer, Target
+from capturekit.model.errors import UpdateError
+
+MB = 1 << 20
+
+
+class Array:
+    """An array of so many bytes at an address."""
+
+    def __init__(self, at: int, nbytes: int) -> None:
+        self.data, self.nbytes, self.size, self.itemsize = SimpleNamespace(ptr=at), nbytes, nbytes, 1
+        self.shape, self.strides = (nbytes,), (1,)
+
+
+class Slot:
+    """A node's addresses, and those that the graph has been given; one may be refused."""
+
+    def __init__(self, **words: int) -> None:
+        self.words, self.given, self.runs, self.refused = dict(words), dict(words), 0, -1
+
+    def write(self, place: str, address: int) -> None:
+        self.words[place] = address
+
+    def run(self) -> int:
+        self.runs += 1
+        if self.refused in self.words.values():
+            return 1
+        self.given = dict(self.words)
+        return 0
+
+
+class Nodes:
+    """As much of a graph as an Aimer asks for. ``relaxed`` counts the times that a capture was open elsewhere."""
+
+    def __init__(self, *slots: Slot) -> None:
+        self.slots, self.extents, self.relaxed = slots, list[Any](), 0
+        vars(self).update(_made=object(), _index=object(), _fused=None)
+
+    def _movable(self, extents: list[tuple[int, int, bool]]) -> list[list[Any]]:
+        self.extents = extents
+        return [
+            [
+                SimpleNamespace(slot=slot, place=place, address=address)
+                for slot in self.slots
+                for place, address in slot.words.items()
+                if low <= address < high
+            ]
+            for low, high, _alone in extents
+        ]
+
+    def _runners(self, slots: list[Slot]) -> list[Any]:
+        return [slot.run for slot in slots]
+
+    @contextmanager
+    def _relaxed(self) -> Iterator[None]:
+        self.relaxed += 1
+        yield
+
+
+def aimer(*slots: Slot) -> tuple[Any, Nodes]:
+    """An argument at 100 and a result at 200, of ten bytes each."""
+    nodes: Any = Nodes(*slots)
+    targets = [Target('argument', 0, Array(100, 10), 4), Target('result', 0, Array(200, 10), 2)]
+    return Aimer(nodes, targets), nodes
+
+
+def test_words_move_with_their_array() -> None:
+    slots = Slot(a=100, b=204), Slot(c=105), Slot(d=209)
+    aim, nodes = aimer(*slots)
+    assert nodes.extents == [(100, 110, True), (200, 210, False)]
+    assert aim([300, 400]) is True
+    assert [slot.given for slot in slots] == [{'a': 300, 'b': 404}, {'c': 305}, {'d': 409}]
+
+
+def test_only_nodes_that_use_what_lies_elsewhere_now_are_changed() -> None:
+    slots = Slot(a=100), Slot(b=200), Slot(c=101, d=201)
+    aim, _nodes = aimer(*slots)
+    before = [slot.runs for slot in slots]
+    for addresses in ([100, 200], [100, 400], [100, 400], [300, 400]):
+        aim(addresses)
+    assert [slot.runs - n for slot, n in zip(slots, before)] == [1, 1, 2]
+    assert [slot.given for slot in slots] == [{'a': 300}, {'b': 400}, {'c': 301, 'd': 401}]
+
+
+def test_a_refused_change_leaves_all_nodes_as_they_were() -> None:
+    slots = Slot(a=100), Slot(b=100, c=200)
+    aim, _nodes = aimer(*slots)
+    aim([300, 400])
+    slots[1].refused = 600
+    with pytest.raises(UpdateError, match='error 1'):
+        aim([500, 600])
+    assert [slot.given for slot in slots] == [{'a': 300}, {'b': 300, 'c': 400}]
+    assert aim([500, 700]) is True
+    assert [slot.given for slot in slots] == [{'a': 500}, {'b': 500, 'c': 700}]
+
+
+def test_nodes_that_can_not_be_changed_are_seen_at_once() -> None:
+    slot = Slot(a=100)
+    slot.refused = 100
+    with pytest.raises(UpdateError):
+        aimer(slot)
+
+
+@pytest.mark.parametrize('what', ['_made', '_index'])
+def test_a_graph_that_was_changed_is_aimed_anew(what: str) -> None:
+    slot = Slot(a=100, b=200)
+    aim, nodes = aimer(slot)
+    aim([300, 400])
+    slot.words, slot.given = {'a': 100, 'b': 200}, {}  # as recorded
+    vars(nodes)[what] = object()
+    aim([300, 400])
+    assert slot.given == {'a': 300, 'b': 400}
+
+
+def test_a_graph_that_uses_other_memory_since_is_not_aimed() -> None:
+    slot = Slot(a=100, b=200)
+    aim, nodes = aimer(slot)
+    slot.words = {'a': 100, 'b': 500}
+    vars(nodes)['_index'] = object()
+    with pytest.raises(UpdateError, match='other memory'):
+        aim([300, 400])
+
+
+def test_nothing_is_aimed_before_fused_kernels_were_compared() -> None:
+    slot = Slot(a=100, b=200)
+    aim, nodes = aimer(slot)
+    vars(nodes)['_fused'] = SimpleNamespace(trial=object())
+    assert aim([100, 400]) is False
+    assert slot.given == {'a': 100, 'b': 200}
+    with pytest.raises(UpdateError, match='arguments recorded'):
+        aim([300, 400])
+    vars(nodes)['_fused'] = SimpleNamespace(trial=None)
+    assert aim([300, 400]) is True
+    assert slot.given == {'a': 300, 'b': 400}
+
+
+@pytest.mark.parametrize(
+    ('count', 'argument', 'result', 'dear'),
+    [
+        (1, 2 * MB, 4 * MB, []),
+        (1, 2 * MB, MB, ['result']),
+        (1, MB // 4, 4 * MB, ['argument']),
+        (3, 2 * MB, 4 * MB, ['argument', 'result']),
+    ],
+)
+def test_what_is_copied_sooner_is_too_dear(count: int, argument: int, result: int, dear: list[str]) -> None:
+    """2 us for a node, 4 TB in a second: an argument's bytes go through memory four times, a result's twice."""
+    targets = [
+        Target('argument', 0, Array(MB, argument), aiming.ARGUMENT),
+        Target('result', 0, Array(64 * MB, result), aiming.RESULT),
+    ]
+    nodes: Any = Nodes(*[Slot(a=MB, b=64 * MB) for _ in range(count)])
+    platform: Any = SimpleNamespace(simulated=True)
+    assert [one.kind for one in Aimer(nodes, targets).too_dear(platform)] == dear
+
+
+def test_the_speed_of_memory_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[Any] = []
+
+    class Block:
+        def __init__(self, shape: tuple[int], dtype: str) -> None:
+            self.nbytes, self.data = shape[0] * np.dtype(dtype).itemsize, self
+
+        def copy_from_device_async(self, other: Any, nbytes: int, stream: Any) -> None:
+            assert other is not self and stream.non_blocking and nbytes == self.nbytes == other.nbytes
+            done.append('copy')
+
+    class Event:
+        def record(self, stream: Any) -> None:
+            done.append(self)
+
+        def synchronize(self) -> None:
+            assert done[-1] is self
+
+    cuda = SimpleNamespace(
+        get_device_id=lambda: 3, runtime=SimpleNamespace(memGetInfo=lambda: (80 * MB, 0)), Event=Event,
+        Stream=lambda non_blocking: SimpleNamespace(non_blocking=non_blocking),
+        get_elapsed_time=lambda a, b: 0.02 if done.index(a) < done.index(b) else -1.0,
+    )  # fmt: skip
+    rates: dict[int, float] = {}
+    monkeypatch.setattr(aiming, '_rates', rates)
+    platform: Any = SimpleNamespace(simulated=False, cupy=SimpleNamespace(cuda=cuda, ndarray=Block))
+    nodes: Any = Nodes(Slot(a=MB))
+    aim = Aimer(nodes, [Target('argument', 0, Array(MB, 64 * MB), 4)])
+    for _ in range(2):
+        assert aim.too_dear(platform) == []
+    assert done.count('copy') == 2
+    assert rates == {3: pytest.approx(2 * 10 * MB / 20e-6)}
+
+
+def test_a_node_that_reaches_beyond_a_result_is_not_moved(cp: Any) -> None:
+    x = cp.arange(512.0)
+    with ck.capture() as cap:
+        wide = x * 2.0
+    with pytest.raises(UpdateError):
+        Aimer(cap.graph, [Target('result', 0, wide[:256], 2)])
+    assert Aimer(cap.graph, [Target('result', 0, wide, 2)]).words[0]
+    cap.graph.launch()
+    assert wide.get().tolist() == (np.arange(512.0) * 2).tolist()
