@@ -53,13 +53,15 @@ class Aimer:
         self._arguments = [n for n, one in enumerate(targets) if one.kind == 'argument']
         self._at = list(self._recorded)
         self._find()
+        self._used = [bool(words) for words in self.words]
         self._aim(tuple(range(len(targets))), self._recorded)  # changes nothing, and shows that it can be done
 
     def _find(self) -> None:
         """Find the nodes that use memory of the arrays, and where in them the addresses stand."""
         graph = self._graph
         found = graph._movable(self._extents)
-        self._made, self._index = graph._made, graph._index
+        self._made: Any = graph._made
+        self._index = graph._index
         #: For each array its words: what writes them, the place there, and the distance from the first element.
         self.words = [
             [(word.slot.write, word.place, word.address - at) for word in words]
@@ -96,9 +98,9 @@ class Aimer:
 
     def _find_again(self) -> None:
         """Find the nodes of a graph that has been changed; all of them have to be aimed anew."""
-        used = [bool(words) for words in self.words]
         self._find()
-        if [bool(words) for words in self.words] != used:
+        if [bool(words) for words in self.words] != self._used:
+            self._made = None  # so that each later call looks again, and is refused as well
             raise UpdateError('A graph that calls launch', rule='Its nodes use other memory than they did.')
         self._at = [0] * len(self.targets)
 

@@ -110,11 +110,12 @@ def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
         addresses = [leaf.data.ptr - offset for leaf, offset in zip(leaves, ins)]
         addresses += [block.data.ptr - offset for block, offset in zip(blocks, outs)]
         with lock:
+            # first: if it raises, nothing is launched, and the table's rows must not be counted on
+            aimed = aim is None or aim([leaf.data.ptr for leaf in leaves], [block.data.ptr for block in blocks])
             launches[0] = number = (launches[0] if plan is None else plan.launches) + 1
             if recorder.has_table:
                 free(number, current().synchronize)
                 write(number, *addresses)
-            aimed = aim is None or aim([leaf.data.ptr for leaf in leaves], [block.data.ptr for block in blocks])
             if plan is None:
                 launch()
             else:

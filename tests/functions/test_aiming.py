@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -299,6 +300,32 @@ def test_where_nothing_is_copied_nothing_is_fetched(cp: Any, fuse: bool) -> None
     for n in range(4):
         other(cp.full(256, float(n)), cp.full((), 2.0))
     assert fetching(other) == [True]
+
+
+@pytest.mark.parametrize('ordered', [False, True])
+def test_a_refused_change_does_not_shift_the_table(cp: Any, monkeypatch: pytest.MonkeyPatch, ordered: bool) -> None:
+    """Small arguments go by the table's rows, which are counted: a call that launches nothing takes none."""
+    original, refuse = vars(Rebindable)['_runners'], [False]
+
+    def runners(self: Any, slots: Any) -> list[Any]:
+        return [lambda run=run: 1 if refuse[0] else run() for run in original(self, slots)]
+
+    monkeypatch.setattr(Rebindable, '_runners', runners)
+    side = cp.cuda.Stream()  # ordered with the null stream, without events
+
+    def fn(x: Any, small: Any) -> Any:
+        with side if ordered else nullcontext():
+            twice = x * 2.0
+        return twice + small
+
+    graphed, kept, smalls = ck.graphed(fn), [], []
+    for n in range(9):
+        refuse[0] = n == 5
+        smalls.append(cp.full((), n / 4))  # which keeps each at an address of its own
+        kept.append(graphed(cp.full(256, float(n)), smalls[-1]))
+    assert [values(one)[0] for one in kept] == [2.0 * n + n / 4 for n in range(9)]
+    (variant,) = graphed.variants
+    assert variant.aims == [0] and (variant.stream_order is not None) == ordered and variant.launches == 7
 
 
 def fetching(fn: Any) -> list[bool]:
