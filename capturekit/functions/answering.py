@@ -381,7 +381,7 @@ class Answering:
                 failed = error.with_traceback(None)
                 break
             except CaptureError as error:
-                reason = ' '.join(str(error).split())
+                reason = error.in_one_line().rstrip('.')
                 break
             except Exception as error:
                 reason = f'{type(error).__name__}: {error}'

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from capturekit.functions.kind_words import Compared, Said, once, told_together
 from capturekit.functions.kinds import Kind
 from capturekit.functions.number_arguments import NumberArguments
 from capturekit.functions.readable_state import is_cupys
@@ -16,8 +17,6 @@ from capturekit.model.counted import counted
 
 #: After so many new kinds of calls in a row, more than are kept, the user is warned of it.
 _MANY = 8
-#: How many of the compared values are named.
-_NAMED = 12
 _REMEDIES = (
     ('the function changes', 'Return the new value, and let the caller store it.'),
     ('the function creates', 'Return the new value, and let the caller store it; or create it before the first call.'),
@@ -93,23 +92,21 @@ def explanation(name: str, kinds: Mapping[Any, Kind], newness: str, numbers: Num
         lines.append(f'  numbers that are a part of the kind: {numbers.reason}')
     if newness:
         lines.append(f'  eager where a kind is new: {newness}.')
-    for number, (key, kind) in enumerate(kinds.items(), 1):
-        lines.append(f'  kind {number}: {_arguments(key)}')
-        if kind.shared:
-            lines.append('    arguments that share memory, as they lie')
-        if not kind.variants:
-            lines.append('    seen once: it runs eagerly and is watched when it comes back')
-        for variant in kind.variants:
-            lines += [f'    {line}' for line in _of(variant)]
-        if kind.why_eager:
-            lines.append(f'    calls ran eagerly because {kind.why_eager}')
-            lines.append(f'    what would change that: {_remedy(kind.why_eager)}')
-    return '\n'.join(lines)
+    return '\n'.join(lines + told_together((key, _said(kind)) for key, kind in kinds.items()))
 
 
-def _arguments(key: Any) -> str:
-    arrays = [one for one in key[2:] if isinstance(one, tuple) and len(one) == 4 and hasattr(one[2], 'name')]
-    return ', '.join(f'{dtype.name}{list(shape)}' for shape, _strides, dtype, _char in arrays) or 'no arrays'
+def _said(kind: Kind) -> list[Said]:
+    """What is said of a kind."""
+    said: list[Said] = []
+    if kind.shared:
+        said.append('arguments that share memory, as they lie')
+    if not kind.variants:
+        said.append('seen once: it runs eagerly and is watched when it comes back')
+    said += once([_of(variant) for variant in kind.variants])
+    if kind.why_eager:
+        said.append(f'calls ran eagerly because {kind.why_eager}')
+        said.append(f'what would change that: {_remedy(kind.why_eager)}')
+    return said
 
 
 def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
@@ -124,25 +121,23 @@ def _remedy(reason: str) -> str:
     return found or 'remove what the sentence before names, or move that line out of the function.'
 
 
-def _of(variant: Variant) -> list[str]:
-    lines = [f'{variant.state}: {counted(variant.calls, "call")}, {counted(variant.launches, "launch")}']
+def _of(variant: Variant) -> list[Said]:
+    said: list[Said] = [f'{variant.state}: {counted(variant.calls, "call")}, {counted(variant.launches, "launch")}']
     if variant.state == 'rehearsed':
-        lines.append('ran eagerly once, and is recorded when it comes back')
+        said.append('ran eagerly once, and is recorded when it comes back')
     if variant.reason:
-        lines.append(f'eager because {variant.reason}')
-        lines.append(f'what would change that: {_remedy(variant.reason)}')
-        return lines
+        said.append(f'eager because {variant.reason}')
+        said.append(f'what would change that: {_remedy(variant.reason)}')
+        return said
     environment = variant.environment
     compared = set() if environment is None else {(one.where(), one.kind == 'of CuPy') for one in environment.entries}
-    entries = [words for words, _ in sorted(compared, key=_last)]
-    lines.append(f'compared at each call: shapes, dtypes and values of the arguments, and {len(entries)} others')
-    lines += [f'  {entry}' for entry in entries[:_NAMED]] + ['  ...'] * (len(entries) > _NAMED)
+    said.append(Compared(words for words, _ in sorted(compared, key=_last)))
     if variant.carried is not None:
-        lines += [f'changed at each launch: {place.where()}' for place in variant.carried.places]
-    lines += [f'checked on the device at each launch: {read}' for read in variant.assumptions]
-    lines += [f'called by the host at each launch: {seam}' for seam in variant.seams]
+        said += [f'changed at each launch: {place.where()}' for place in variant.carried.places]
+    said += [f'checked on the device at each launch: {read}' for read in variant.assumptions]
+    said += [f'called by the host at each launch: {seam}' for seam in variant.seams]
     if variant.relaned is not None:
-        lines.append(f'order of the nodes: {variant.relaned.in_short}')
+        said.append(f'order of the nodes: {variant.relaned.in_short}')
     if variant.stream_order is not None:
-        lines.append(variant.stream_order.words())
-    return lines
+        said.append(variant.stream_order.words())
+    return said

@@ -94,6 +94,11 @@ class CaptureError(RuntimeError):
             return self.own_text()
         return '\n  '.join([*sentences(self.earlier), f'Then: {self.own_text()}'])
 
+    def in_one_line(self) -> str:
+        """The message without line breaks, each of its lines a sentence."""
+        lines = [line.strip() for line in str(self).splitlines()]
+        return ' '.join(line if line.endswith(('.', ':', ';', ',')) else f'{line}.' for line in lines if line)
+
     def own_text(self) -> str:
         """The message without what came before."""
         what = self.operation

@@ -1,0 +1,70 @@
+"""``fn.explain()``: what it says of kinds of calls, and that it says the same only once."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import capturekit as ck
+from capturekit.functions.kind_words import numbered
+
+
+def explained(fn: Any) -> list[str]:
+    out = io.StringIO()
+    fn.explain(out)
+    return out.getvalue().splitlines()
+
+
+def test_a_kind_names_all_that_was_given(sim: Any) -> None:
+    fn = ck.graphed(lambda x, parts, mode, *, scale: x * parts[1] * scale['by'])
+    fn(sim.ones(3), [sim.ones((2, 3)), 2.5], 'reflect', scale={'by': 2})
+    told = explained(fn)
+    assert told[1] == "  kind 1: float64[3], [float64[2, 3], 2.5], 'reflect', scale={'by': 2}"
+
+
+def test_arguments_without_values_are_named_by_type(sim: Any) -> None:
+    class Plan:
+        by = 3
+
+    fn = ck.graphed(lambda x, plan, nothing: x * plan.by)
+    fn(sim.ones(3), Plan(), None)
+    assert explained(fn)[1] == '  kind 1: float64[3], a Plan object, None'
+    nothing = ck.graphed(lambda: None)
+    nothing()
+    assert explained(nothing)[1] == '  kind 1: no arguments'
+
+
+def test_kinds_of_which_the_same_is_said_have_one_entry(sim: Any) -> None:
+    fn = ck.graphed(lambda x, word: x * len(word))
+    for word in ('a', 'b', 'c', 'd'):
+        for _ in range(3 if word == 'c' else 1):
+            fn(sim.ones(3), word)
+    told = [line for line in explained(fn) if line.startswith('  kind')]
+    assert told == ['  kinds 1, 2, 4: float64[3], another str each', "  kind 3: float64[3], 'c'"]
+
+
+def test_what_is_compared_is_listed_once(sim: Any) -> None:
+    factor = [2.0]
+    fn = ck.graphed(lambda x: x * factor[0])
+    for size in (3, 4):
+        for _ in range(3):
+            fn(sim.ones(size))
+    told = explained(fn)
+    assert sum('shapes, dtypes and values of the arguments' in line for line in told) == 1
+    assert sum('compared at each call: the arguments, and the same' in line for line in told) == 1
+    factor[0] = 3.0
+    assert fn(sim.ones(4)).get().tolist() == [3.0] * 4
+
+
+def test_the_sentences_of_a_refusal_stay_sentences(sim: Any) -> None:
+    fn = ck.graphed(lambda x, limit: x if float(x[0]) < limit else -x)
+    for limit in range(40):
+        fn(sim.ones(3), float(limit))
+    told = '\n'.join(explained(fn))
+    assert 'at test_explanation.py:' in told and ' in <lambda>. It changes from call to call' in told
+
+
+def test_numbers_of_kinds_are_told_as_ranges() -> None:
+    assert numbered([3]) == 'kind 3'
+    assert numbered([1, 2]) == 'kinds 1, 2'
+    assert numbered([1, 2, 3, 4, 6, 8, 9]) == 'kinds 1 to 4, 6, 8, 9'
