@@ -85,7 +85,7 @@ def _word(value: Any) -> Any:
 
 def explanation(name: str, kinds: Mapping[Any, Kind], newness: str, numbers: NumberArguments) -> str:
     """The text of ``fn.explain()``."""
-    lines = [f'{name}: {len(kinds)} kinds of calls']
+    lines = [f'{name}: {counted(len(kinds), "kind")} of calls']
     if numbers.positions:
         lines.append(f'  numbers that each call brings to the graph: argument {", ".join(map(str, numbers.positions))}')
     if numbers.reason:
