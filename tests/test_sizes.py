@@ -29,18 +29,10 @@ DEEP_FUNCTIONS: dict[str, int] = {}
 LONG_MODULES: dict[str, int] = {}
 #: The lines of test files that are still too long, their tables not counted.
 LONG_TEST_FILES: dict[str, int] = {
-    'tests/functions/test_decorator.py': 1350,
-    'tests/functions/test_environment.py': 893,
     'tests/gpu/coverage/names.py': 984,
 }
 #: The lengths of test names that are still too long.
-LONG_TEST_NAMES: dict[str, int] = {
-    'tests/functions/test_aiming.py: test_where_nodes_can_not_be_aimed_the_answer_is_right_all_the_same': 66,
-    'tests/functions/test_decorator.py: test_a_callback_of_the_garbage_collector_is_no_part_of_a_function': 65,
-    'tests/functions/test_environment.py: test_containers_are_compared_inside_and_writing_to_them_is_told': 63,
-    'tests/functions/test_environment.py: test_a_failure_of_the_watch_is_told_and_does_not_reach_the_function': 67,
-    'tests/functions/test_reads.py: test_numpys_functions_are_understood_but_for_settings_and_files': 63,
-}
+LONG_TEST_NAMES: dict[str, int] = {}
 #: How often a test reads a private attribute of an object that is not its own.
 PRIVATE_READS = 76
 

@@ -100,9 +100,7 @@ def test_arguments_that_share_memory_are_not_aimed_at(cp: Any) -> None:
 
 
 @pytest.mark.parametrize('when', ['recording', 'a call'])
-def test_where_nodes_can_not_be_aimed_the_answer_is_right_all_the_same(
-    cp: Any, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_where_nodes_can_not_be_aimed_the_answer_is_right(cp: Any, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
     original = vars(Rebindable)['_runners']
     calls: list[int] = []
 

@@ -548,7 +548,7 @@ def test_builtins_that_are_not_understood_are_these() -> None:
     assert unknown - {'_'} == {'__import__', 'breakpoint', 'compile', 'eval', 'exec', 'globals', 'id', 'input', 'open'}
 
 
-def test_numpys_functions_are_understood_but_for_settings_and_files() -> None:
+def test_numpys_functions_are_understood_but_settings_and_files() -> None:
     assert reads(np.zeros) == 'arguments' and reads(np.fromfile) is None
 
 

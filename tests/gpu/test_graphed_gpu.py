@@ -1,4 +1,4 @@
-"""``@ck.graphed`` on the GPU: every test of tests/functions/test_decorator.py once more, and what only a device can
+"""``@ck.graphed`` on the GPU: the tests of tests/functions that look at answers once more, and what only a device can
 show."""
 
 from __future__ import annotations
@@ -15,8 +15,15 @@ from hypothesis import HealthCheck, given, settings
 import capturekit as ck
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD
+from tests.functions.graphed_calls import ar, seq
+from tests.functions.test_arguments import *  # noqa: F403
 from tests.functions.test_decorator import *  # noqa: F403
-from tests.functions.test_decorator import CALLS, WAYS, ar, seq, the_eager_answers
+from tests.functions.test_host_reads import *  # noqa: F403
+from tests.functions.test_host_reads import CALLS, WAYS, the_eager_answers
+from tests.functions.test_random_draws import *  # noqa: F403
+from tests.functions.test_results import *  # noqa: F403
+from tests.functions.test_seams import *  # noqa: F403
+from tests.functions.test_streams_and_threads import *  # noqa: F403
 from tests.twins import twins
 
 cp = pytest.importorskip('cupy')

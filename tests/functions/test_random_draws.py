@@ -1,0 +1,123 @@
+"""``@ck.graphed``: random numbers come in the eager order."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from tests.functions.graphed_calls import Make, ar, seq
+from tests.twins import twins
+
+
+def by_argument(cp: Any) -> Any:
+    def fn(x: Any) -> Any:
+        a = cp.random.random_sample(4)
+        if float(x.sum()) > 10:
+            return a + cp.random.normal(size=4)
+        return a + cp.random.gamma(2.0, 3.0, 4) + x
+
+    return fn
+
+
+def by_draw(cp: Any) -> Any:
+    def fn(x: Any) -> Any:
+        a = cp.random.random_sample(4)
+        if bool(a[0] > 0.5):
+            a = a + cp.random.normal(size=4)
+        b = cp.random.uniform(size=2)
+        if bool(b[0] > 0.5):
+            a = a * 2 + cp.random.randint(0, 9, 4)
+        return a + cp.random.beta(1.0, 2.0, 4) + x
+
+    return fn
+
+
+def reseeding(cp: Any) -> Any:
+    def fn(x: Any) -> Any:
+        a = cp.random.random_sample(4)
+        cp.random.seed(3)
+        b = cp.random.random_sample(4)
+        return a - b if float(x[0]) > 2 else a + b
+
+    return fn
+
+
+def permuting(cp: Any) -> Any:
+    def fn(x: Any) -> Any:
+        y = cp.random.permutation(4) + x
+        cp.random.shuffle(y)
+        return y if float(x[0]) > 2 else y * cp.random.randint(1, 9, 4)
+
+    return fn
+
+
+def own_state(cp: Any) -> Any:
+    state = cp.random.RandomState(3)
+
+    def fn(x: Any) -> Any:
+        a = state.random_sample((3, 3))
+        s = cp.linalg.svd(x[0] + a)[1]
+        b = cp.random.random_sample(3)
+        if float(x[0]) > 2:
+            return s - b
+        return s + b * cp.linalg.eigh(a + a.T)[0]
+
+    return fn
+
+
+def on_device(cp: Any) -> Any:
+    rng = cp.random.default_rng(3)
+
+    def fn(x: Any) -> Any:
+        b = rng.random(4)
+        if float(x[0]) > 2:
+            return x * 2 + b
+        if float(b[0]) > 0.5:
+            b = b + rng.standard_normal(4)
+        return x + b + rng.integers(0, 9, 4)
+
+    return fn
+
+
+def on_device_behind_a_seam(cp: Any) -> Any:
+    rng = cp.random.default_rng(3)
+    w = cp.eye(2)
+
+    def fn(x: Any) -> Any:
+        w[...] = w + 1
+        s = cp.linalg.svd(x.reshape(2, 2))[1]
+        b = rng.random(2)
+        return s * 2 + b if float(x[0]) > 2 else s + b
+
+    return fn, lambda: w
+
+
+@pytest.mark.parametrize(
+    'make', [by_argument, by_draw, reseeding, permuting, own_state, on_device, on_device_behind_a_seam]
+)
+@pytest.mark.parametrize('values', [(0, 0, 0, 5, 0, 5, 5, 0), (0, 5, 0, 5, 5, 0, 0), (0,) * 6])
+def test_random_sequences_are_the_eager_ones(sim: Any, make: Make, values: Any) -> None:
+    twins(sim, make, seq(*values))
+
+
+@pytest.mark.parametrize(('seed', 'error'), [(1.5, TypeError), (-1, ValueError), (2**64, TypeError)])
+def test_a_seed_that_cupy_refuses_is_refused_at_its_line(sim: Any, seed: Any, error: type[Exception]) -> None:
+    for where in (lambda: None, ck.capture):
+        cap = where()
+        with cap if cap is not None else contextlib.nullcontext():
+            with pytest.raises(error, match='Seed must be an integer'):
+                sim.random.seed(seed)
+            y = sim.zeros(3) + 1
+    cap.graph.launch()
+    assert y.get().tolist() == [1.0] * 3
+
+
+def test_reseeding_between_calls(sim: Any) -> None:
+    def reseeded(cp: Any) -> Any:
+        cp.random.seed(11)
+        return cp.arange(4.0)
+
+    twins(sim, by_argument, [ar(), ar(), reseeded, ar(), reseeded, ar(5), reseeded, ar(5), ar()])

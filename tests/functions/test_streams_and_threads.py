@@ -1,0 +1,124 @@
+"""``@ck.graphed``: calls on other streams and of other threads."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+from tests.functions.graphed_calls import Make, seq, states
+from tests.twins import twins
+
+
+def ordered_by_waiting(cp: Any) -> Any:
+    s = cp.cuda.Stream(non_blocking=True)
+
+    def fn(x: Any) -> Any:
+        y = x + 1
+        cp.cuda.get_current_stream().synchronize()
+        with s:
+            z = y * 2
+        s.synchronize()
+        return z + x
+
+    return fn
+
+
+def ordered_by_waiting_around_a_read(cp: Any) -> Any:
+    s = cp.cuda.Stream(non_blocking=True)
+    w = cp.zeros(4)
+    cp.cuda.Stream.null.synchronize()
+
+    def fn(x: Any) -> Any:
+        s.wait_event(cp.cuda.get_current_stream().record())  # which may still read what s gave back to the pool
+        with s:
+            w[...] = w + 1
+            z = w * 2
+        s.synchronize()
+        n = float(z[0]) > 4
+        with s:
+            z = z + n
+        s.synchronize()
+        return z + x if n else z - x
+
+    return fn, lambda: w
+
+
+def ordered_by_events_around_a_read(cp: Any) -> Any:
+    s = cp.cuda.Stream(non_blocking=True)
+
+    def fn(x: Any) -> Any:
+        e = cp.cuda.Event(disable_timing=True)
+        s.wait_event(cp.cuda.get_current_stream().record())
+        with s:
+            z = x * 2
+            e.record(s)
+        n = int(x.max())
+        cp.cuda.get_current_stream().wait_event(e)
+        s.wait_event(e)
+        e.synchronize()
+        with s:
+            w = z + n
+        s.synchronize()
+        return z[: n % 4] + 1, w
+
+    return fn
+
+
+@pytest.mark.parametrize('sim', range(3), indirect=True)
+@pytest.mark.parametrize(
+    'make', [ordered_by_waiting, ordered_by_waiting_around_a_read, ordered_by_events_around_a_read]
+)
+def test_streams(sim: Any, make: Make) -> None:
+    fn = twins(sim, make, seq(0, 0, 0, 3, 3, 0, 3, 3))
+    assert 'recorded' in states(fn), fn.variants
+
+
+def test_calls_on_many_streams(sim: Any) -> None:
+    @ck.graphed
+    def fn(x: Any) -> Any:
+        return x * 2 if float(x[0]) < 50 else x
+
+    streams = [sim.cuda.Stream(non_blocking=True) for _ in range(4)]
+    for v in range(100):
+        with streams[v % 4] as s:
+            x = sim.arange(4.0) + v
+            y = fn(x)
+            s.synchronize()
+            assert y.get().tolist() == [(i + v) * (2.0 if v < 50 else 1.0) for i in range(4)]
+
+
+@pytest.mark.parametrize('assuming', [True, False])
+def test_eight_threads(sim: Any, assuming: bool) -> None:
+    @ck.graphed
+    def fn(x: Any, n: int) -> Any:
+        if assuming and float(x[0]) > 20:
+            return x * 3 + n
+        return x * 2 + n
+
+    wrong: list[Any] = []
+
+    def work(number: int) -> None:
+        stream = sim.cuda.Stream(non_blocking=True)
+        try:
+            with stream:
+                for call in range(16):
+                    v = call * 8 % 32
+                    x = sim.arange(16.0) + v
+                    y = fn(x, number % 2)
+                    stream.synchronize()
+                    times = 3 if assuming and v > 20 else 2
+                    if y.get().tolist() != [(i + v) * times + number % 2 for i in range(16)]:
+                        wrong.append((number, v))
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert wrong == []
