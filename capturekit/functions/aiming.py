@@ -51,7 +51,8 @@ class Aimer:
         self._recorded = [int(one.array.data.ptr) for one in targets]
         self._extents = [(*extent(one.array), one.kind == 'argument') for one in targets]
         self._arguments = [n for n, one in enumerate(targets) if one.kind == 'argument']
-        self._at = list(self._recorded)
+        #: Where the arrays lie that the nodes use now; None if the graph was changed since, and nodes may use any.
+        self._at: list[int] | None = list(self._recorded)
         self._find()
         self._used = [bool(words) for words in self.words]
         self._aim(tuple(range(len(targets))), self._recorded)  # changes nothing, and shows that it can be done
@@ -87,7 +88,8 @@ class Aimer:
         if graph._made is not self._made or graph._index is not self._index:
             self._find_again()
         if addresses != self._at:
-            changed = tuple([n for n, (at, to) in enumerate(zip(self._at, addresses)) if at != to])
+            at = self._at if self._at is not None else [None] * len(addresses)
+            changed = tuple([n for n, (was, to) in enumerate(zip(at, addresses)) if was != to])
             if GUARD.lives:  # another thread may have a capture open
                 with graph._relaxed():
                     self._aim(changed, addresses)
@@ -102,7 +104,7 @@ class Aimer:
         if [bool(words) for words in self.words] != self._used:
             self._made = None  # so that each later call looks again, and is refused as well
             raise UpdateError('A graph that calls launch', rule='Its nodes use other memory than they did.')
-        self._at = [0] * len(self.targets)
+        self._at = None
 
     def _aim(self, changed: tuple[int, ...], addresses: Sequence[int]) -> None:
         runs = self._runs.get(changed)
@@ -113,7 +115,7 @@ class Aimer:
         for run in runs:
             code = run()
             if code:
-                self._write(changed, self._at)
+                self._write(changed, self._recorded if self._at is None else self._at)
                 for again in runs:
                     again()
                 raise UpdateError('A graph that calls launch', rule=f'CUDA refuses new addresses (error {code}).')

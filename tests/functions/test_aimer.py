@@ -126,6 +126,20 @@ def test_a_graph_that_was_changed_is_aimed_anew(what: str) -> None:
     assert slot.given == {'a': 300, 'b': 400}
 
 
+def test_a_changed_graph_that_refuses_is_as_recorded() -> None:
+    slot = Slot(a=100, b=200)
+    aim, nodes = aimer(slot)
+    aim([300, 400])
+    slot.words, slot.given = {'a': 100, 'b': 200}, {}
+    vars(nodes)['_index'] = object()
+    slot.refused = 500
+    with pytest.raises(UpdateError, match='error 1'):
+        aim([500, 600])
+    assert slot.given == {'a': 100, 'b': 200}
+    assert aim([700, 200]) is True
+    assert slot.given == {'a': 700, 'b': 200}
+
+
 def test_a_graph_that_uses_other_memory_since_is_not_aimed() -> None:
     slot = Slot(a=100, b=200)
     aim, nodes = aimer(slot)
