@@ -275,7 +275,10 @@ def test_host_memory_that_is_filled(sim: Any) -> None:
 # -- threads ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('how', ['start', 'submit', 'set'])
+FEEDS = {'start': 'Thread.start()', 'submit': 'ThreadPoolExecutor.submit()', 'set': 'Condition.notify()'}
+
+
+@pytest.mark.parametrize('how', FEEDS)
 def test_threads_that_the_function_starts_or_feeds(sim: Any, how: str) -> None:
     done: list[int] = [0]
     event = threading.Event()
@@ -301,6 +304,8 @@ def test_threads_that_the_function_starts_or_feeds(sim: Any, how: str) -> None:
             graphed(sim.ones(3))
             assert event.is_set() if how == 'set' else done[0] == call
             event.clear()
+        noted = ck.rehearse(fn, sim.ones(3)).effects
+        assert any(f'({FEEDS[how]}, at test_effects.py:' in effect for effect in noted), noted
 
 
 # -- what it is to Python ---------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import inspect
 import re
 from dataclasses import FrozenInstanceError
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import capturekit as ck
 from capturekit.guard import GUARD, entry_points, patching
 from capturekit.guard.entry_points import ENTRIES
 from capturekit.guard.patching import resolve
@@ -93,3 +95,63 @@ def test_every_draw_of_curand_is_met(sim: Any) -> None:
     met = {entry.name for entry in ENTRIES if entry.method == 'curand_draw'}
     assert len(draws) > 5
     assert draws - met == {'generateSeeds'} & draws
+
+
+def test_functions_of_the_runtime_are_met_under_both_names() -> None:
+    """CuPy's compiled code asks the module of its back end, and users that of cupy.cuda."""
+    functions = [entry for entry in ENTRIES if entry.holder == patching.RUNTIME]
+    assert len(functions) > 50
+    assert {entry.also for entry in functions} == {'cupy_backends.cuda.api.runtime'}
+
+
+COMMUNICATOR = 'cupy_backends.cuda.libs.nccl.NcclCommunicator'
+#: What versions and builds of CuPy lack.
+LACKED = [
+    (f'{COMMUNICATOR}', 'commSplit'),
+    (f'{COMMUNICATOR}', 'initAll'),
+    (f'{COMMUNICATOR}', 'allGather'),
+    ('cupy_backends.cuda.libs.curand', 'generatePoisson'),
+    ('cupy.random._bit_generator', 'BitGenerator'),
+    ('cupy.random._bit_generator', '_cuRANDGenerator'),
+]
+
+
+@pytest.mark.parametrize(('holder', 'name'), LACKED)
+def test_what_a_build_of_cupy_lacks_is_left_out(
+    sim: Any, monkeypatch: pytest.MonkeyPatch, holder: str, name: str
+) -> None:
+    resolve(COMMUNICATOR)  # which loads the module: an entry of NCCL counts only then
+    monkeypatch.delattr(resolve(holder), name)
+    x = sim.ones(3)
+    with ck.capture() as cap:
+        y = x * 2
+    cap.graph.launch()
+    assert y.get().tolist() == [2, 2, 2]
+
+
+def test_each_call_of_a_communicator_is_met(sim: Any) -> None:
+    """What only asks a communicator is left alone: each takes a buffer or changes who takes part."""
+    calls = {
+        name
+        for name, what in vars(resolve(COMMUNICATOR)).items()
+        if callable(getattr(what, '__func__', what)) and not name.startswith('_')
+    }
+    met = {entry.name for entry in ENTRIES if entry.holder == COMMUNICATOR}
+    assert len(calls) > 8
+    assert calls - met == {'device_id', 'rank_id', 'size', 'check_async_error'} & calls
+    assert met <= calls
+
+
+def test_the_functions_of_cusparse_exist() -> None:
+    """Read from the sources of an installed CuPy: no GPU is asked."""
+    for package in ('cupy-cuda13x', 'cupy-cuda12x'):
+        try:
+            files = importlib.metadata.files(package) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        source = next(file for file in files if str(file) == 'cupyx/cusparse.py').read_text()
+        defined = set(re.findall(r'^def (\w+)\(', source, re.MULTILINE))
+        named = {name.removeprefix('cupyx.cusparse.') for name in entry_points.SEAMS if 'cusparse' in name}
+        assert len(named) > 15 and named - defined == set()
+        return
+    pytest.skip('CuPy is not installed')
