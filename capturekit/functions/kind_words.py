@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, Union
 
+from capturekit.model.counted import counted
 from capturekit.model.plain_values import Held
 
 #: Texts are cut to so many characters, and so many of the compared values are named.
@@ -115,5 +116,5 @@ def once(variants: Iterable[list[Said]]) -> list[Said]:
     for body, alike in groupby(variants):
         count = len(list(alike))
         first, *others = body
-        said += [f'{first} (in each of {count} variants)' if count > 1 else first, *others]
+        said += [f'{first} (in each of {counted(count, "variant")})' if count > 1 else first, *others]
     return said
