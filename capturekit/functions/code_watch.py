@@ -26,6 +26,8 @@ _WEAK: Any = (weakref.ReferenceType, *weakref.ProxyTypes)
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 #: ``Py_TPFLAGS_IMMUTABLETYPE``: code can't set attributes of such a class; CuPy's ``_ndarray_base`` is one.
 _IMMUTABLE = 1 << 8
+#: Functions that compare by identity.
+_ASKING = frozenset({'is_', 'is_not'})
 
 
 class CodeWatch(Holders):
@@ -41,7 +43,11 @@ class CodeWatch(Holders):
         #: Containers among the arguments that are compared by value, and whether code compares identities.
         self._own: dict[int, Any] = {}
         self._identities = ''
+        #: By the id of code: its parameters that it compares by identity, and its name and file.
+        self._compared: dict[int, tuple[frozenset[str], str]] = {}
         self._forms: list[tuple[Any, Any]] = []
+        #: Whether a number or a text is an argument, in whose place another call may have an equal one.
+        self._plain = False
         #: Whether a weak reference was met: what it leads to must not be kept alive.
         self._weak = False
         self._of_class: list[type] = []
@@ -95,6 +101,9 @@ class CodeWatch(Holders):
                 self._builtin(own, name)
         if code.co_filename != '<string>':  # there, dataclasses compares with its own constant
             self._identity(names.identities, start, own, f'{code.co_name} of {file}')
+            self._compared[id(code)] = names.parameters, f'{code.co_name} of {file}'
+            if not _ASKING.isdisjoint(names.read | names.attributes):
+                self._identities = self._identities or f'{code.co_name} of {file}'
         for name, level in names.imports:
             self._imported(frame, name, level)
         self._name(names.attributes, names.strings, names.everything)
@@ -151,6 +160,12 @@ class CodeWatch(Holders):
                 value = named_in(value, name)
             if value is MISSING or self._is_array(value) or not is_itself(value):
                 self._identities = self._identities or where
+
+    def _compare_parameters(self, code: CodeType, variables: Any) -> None:
+        """Note whether code asks by identity for something in whose place a recording may get an equal object."""
+        names, where = self._compared.get(id(code), ((), ''))
+        if not all(self._is_array(variables.get(name)) or is_itself(variables.get(name)) for name in names):
+            self._identities = self._identities or where
 
     def _imported(self, frame: FrameType, name: str, level: int) -> None:
         """Watch a module that code imports where it runs."""

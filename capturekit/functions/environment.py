@@ -22,7 +22,7 @@ from capturekit.functions.watched_value import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, among, attributes_of, form_of_class, name_of
 from capturekit.model.kept_values import VIEWS, Kept, contents_of
-from capturekit.model.plain_values import a, exact, show
+from capturekit.model.plain_values import a, exact, is_nan, show
 from capturekit.model.value_changes import ValueDifference, difference
 
 _FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
@@ -266,9 +266,12 @@ class Environment:
         """Compare one watched value by the rules for its kind."""
         value = entry.read()
         found = difference(entry.kept, value)
-        if found is None and self.by_identity and _replaced(entry.kept, value, set(), self._asks(entry)):
+        if found is not None:
+            return found
+        replaced = self.by_identity and _replaced(entry.kept, value, set(), self._asks(entry))
+        if replaced or (entry.kind != 'state' and _is_another_nan(entry.kept, value, set())):
             return ValueDifference('', 'is or holds another object, equal to the one that was there')
-        return found
+        return None
 
     def _asks(self, entry: WatchedValue) -> bool:
         """Whether code may ask if a number or a text in it is the same object. What settings hold, only we read."""
@@ -399,6 +402,17 @@ def _replaced(kept: Kept, value: Any, seen: set[tuple[int, int]], plain: bool) -
     contents = contents_of(value)
     items = [] if contents is None else contents[2]
     return any(_replaced(part, item, seen, plain) for part, item in zip(kept.parts, items))
+
+
+def _is_another_nan(kept: Kept, value: Any, seen: set[int]) -> bool:
+    """Whether an equal value is, or holds, another number that is not equal to itself than the one that was kept."""
+    if kept.kind == 'plain':
+        return value is not kept.value and is_nan(value)
+    if not kept.parts or id(kept) in seen:
+        return False
+    seen.add(id(kept))
+    contents = contents_of(value)
+    return contents is not None and any(_is_another_nan(part, one, seen) for part, one in zip(kept.parts, contents[2]))
 
 
 def _note_containers(kept: Kept, value: Any, reached: set[int], known: set[int]) -> None:

@@ -33,7 +33,7 @@ from capturekit.functions.follow_time import TooLong
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
 from capturekit.functions.holders import never
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
-from capturekit.functions.readable_state import in_package, is_cupys
+from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
 from capturekit.functions.settings import CODECS, HANDLED, ROUTINES, WARNINGS, routines_now, settings_now
 from capturekit.functions.understood import (
     BY_ADDRESS,
@@ -377,6 +377,7 @@ class Watch(CodeWatch):
                 self._identify(frame, code, {})
             return
         variables = frame.f_locals
+        self._compare_parameters(code, variables)
         arguments = [variables[name] for name in code.co_varnames[:count] if name in variables]
         if code.co_name == '__init__' and arguments:
             if id(arguments[0]) not in self._holders:
@@ -428,6 +429,7 @@ class Watch(CodeWatch):
             if id(value) in self._own or self._is_array(value):
                 continue
             if plain_key(value) is not None:
+                self._plain = self._plain or not is_one_of_a_kind(value)
                 if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, (decimal.Decimal, np.generic)):
                     self._meet(value)
                 continue

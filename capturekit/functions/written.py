@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from capturekit.functions.carried_state import CarriedState
+from capturekit.functions.classes_reached import classes_in_modules, classes_of_files
 from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
@@ -81,6 +82,9 @@ def _handed_on(watch: CodeWatch) -> Iterator[str]:
     others, entries = [holder.value for holder in watch._holders.values()], list(watch._entries.values())
     yield from classes_called(entries, codes)
     yield from handed_on(entries, others, codes, watch._strings, watch._attributes - SPECIAL)
+    yield from classes_of_files([value for value, _, _ in watch._states.values()], codes)
+    if watch._everything:
+        yield from classes_in_modules(entries, others, codes)
 
 
 def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
@@ -207,8 +211,9 @@ def _aliases(watch: CodeWatch) -> None:
             continue
         if key in watch._keeper.memory or key in watch._holders:
             watch._unwatchable.append(f'{a(type(value))} is an argument and is reached in another way, too')
-    if watch._identities and len(watch._own) > 3:  # three of them only pass the arguments
-        watch._unwatchable.append(f'{watch._identities} asks whether two objects are the same')
+    if watch._identities and (watch._plain or len(watch._own) > 3):  # three of them only pass the arguments
+        given = 'a number or a text' if watch._plain else 'a container'
+        watch._unwatchable.append(f'{watch._identities} asks whether two objects are the same, and {given} is an argument')
 
 
 def _written(watch: CodeWatch, changes: StateChanges | None) -> str | None:

@@ -65,6 +65,17 @@ def plain_key(value: object) -> Hashable | None:
     return _scalar_key(value) if issubclass(cls, np.generic) and cls is not np.void else None
 
 
+def is_nan(value: object) -> bool:
+    """Whether a number or a time is not equal to itself: code that looks for it in a container tells it by identity."""
+    cls = type(value)
+    one: Any = value
+    if cls is float:
+        return value != value
+    if cls is decimal.Decimal:
+        return bool(one.is_nan())
+    return issubclass(cls, (complex, np.inexact, np.datetime64, np.timedelta64)) and bool(value != value)
+
+
 def _scalar_key(value: Any) -> Hashable | None:
     cls = type(value)
     if cls.__module__ != 'numpy' or value.dtype.hasobject:
