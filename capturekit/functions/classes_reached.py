@@ -6,6 +6,7 @@ code names. Here are the others: ``type(file)``, ``vars(module)[name]`` and ``ge
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from types import CodeType, ModuleType
 from typing import Any
@@ -62,7 +63,7 @@ def _unknown_in(module: Any) -> str:
 def _imported(code: CodeType) -> Iterator[str]:
     """The variables in which code puts modules that it imports."""
     steps = single_steps(code)
-    for step, following in zip(steps, steps[1:]):
+    for step, following in itertools.pairwise(steps):
         if step.opname == 'IMPORT_NAME' and following.opname.startswith('STORE_'):
             yield following.argval
 

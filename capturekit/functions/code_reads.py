@@ -16,6 +16,8 @@ from capturekit.model.class_layout import among, plain_attribute
 
 _GLOBALS_MADE = frozenset({'STORE_GLOBAL', 'DELETE_GLOBAL'})
 _GLOBALS_READ = frozenset({'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS'})
+#: Builtins that instructions call without naming them.
+_BUILT_IN = {'IMPORT_NAME': ('__import__',), 'LOAD_BUILD_CLASS': ('__build_class__',)}
 _LOCALS_MADE = frozenset({'STORE_NAME', 'DELETE_NAME'})
 READERS = frozenset('getattr setattr hasattr delattr'.split())
 #: The names of functions that read an attribute by a string.
@@ -116,6 +118,7 @@ class _Names:
                 self._identity(code, instructions[:number])
             if instruction.opname == 'RAISE_VARARGS' and not instruction.arg:
                 self.attributes.add('__context__')  # it raises the exception that is handled: the caller's, perhaps
+            self.read.update(_BUILT_IN.get(instruction.opname, ()))
             name = instruction.argval
             if instruction.opcode not in dis.hasname or type(name) is not str:
                 self.everything |= instruction.opname == 'MATCH_CLASS'

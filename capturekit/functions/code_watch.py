@@ -15,10 +15,11 @@ from capturekit.functions.code_reads import NameGiven, names_of
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.holders import Holders
 from capturekit.functions.libraries import asked_by_user
-from capturekit.functions.readable_state import is_cupys, is_itself, named_in
+from capturekit.functions.readable_state import is_itself, named_in
+from capturekit.functions.setting_uses import settings_of
+from capturekit.functions.settings import DEPTH
 from capturekit.functions.understood import FUNCTION_PARTS, makes_unknown
 from capturekit.functions.watched_value import read_cell
-from capturekit.guard import GUARD
 from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class
 from capturekit.model.kept_values import IsArray, Kept
 
@@ -104,6 +105,8 @@ class CodeWatch(Holders):
             self._compared[id(code)] = names.parameters, f'{code.co_name} of {file}'
             if not _ASKING.isdisjoint(names.read | names.attributes):
                 self._identities = self._identities or f'{code.co_name} of {file}'
+        for setting in settings_of(code):
+            self._depends_on(setting)
         for name, level in names.imports:
             self._imported(frame, name, level)
         self._name(names.attributes, names.strings, names.everything)
@@ -115,34 +118,9 @@ class CodeWatch(Holders):
                 self._complete.add(id(base))
         self._settle()
 
-    def _inside_cupy(self, frame: FrameType, code: CodeType) -> None:
-        """Keep the functions, classes and modules that CuPy's own code names: the user may replace them."""
-        todo, original_of = [frame.f_globals], GUARD.installation.original_of
-        for values in todo:
-            known = self._inner.setdefault(id(values), (values, {}))[1]
-            for name in code.co_names:
-                value = values.get(name)
-                if name in known or not (callable(value) or type(value) is ModuleType):
-                    continue
-                if original_of(value) is MISSING:
-                    continue
-                known[name] = original_of(value)
-                if type(value) is ModuleType and values is frame.f_globals and is_cupys(value.__name__):
-                    todo.append(vars(value))
-
-    def _inside_library(self, frame: FrameType, code: CodeType) -> None:
-        """Keep the functions and modules that code of Python's own modules names: the user may replace them, too."""
-        values, own, original_of = frame.f_globals, frame.f_builtins, GUARD.installation.original_of
-        mine = self._inner.setdefault(id(values), (values, {}))[1]
-        builtin = self._inner.setdefault(id(own), (own, {}))[1]
-        for name in code.co_names:
-            value = original_of(values.get(name))
-            if value is None and name in own:
-                mine[name] = None
-                builtin[name] = own[name]
-            elif name not in mine and (callable(value) or type(value) is ModuleType):
-                mine[name] = value
-        for _ in self._methods(code, frame.f_locals):
+    def _inside_library(self, frame: FrameType) -> None:
+        super()._inside_library(frame)
+        for _ in self._methods(frame.f_code, frame.f_locals):
             pass  # the class in which it was found is watched
 
     def _builtin(self, own: dict[str, Any], name: str) -> None:
@@ -166,6 +144,15 @@ class CodeWatch(Holders):
         names, where = self._compared.get(id(code), ((), ''))
         if not all(self._is_array(variables.get(name)) or is_itself(variables.get(name)) for name in names):
             self._identities = self._identities or where
+
+    def _recursion(self, frame: FrameType) -> None:
+        """Note code that calls itself: it may reach the limit of calls in calls."""
+        outer = frame.f_back if DEPTH in self._settings else None
+        while outer is not None and id(outer.f_code) in self._codes:
+            if outer.f_code is frame.f_code:
+                self._depends_on(DEPTH)
+                break
+            outer = outer.f_back
 
     def _imported(self, frame: FrameType, name: str, level: int) -> None:
         """Watch a module that code imports where it runs."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import abc
 import copyreg
-import decimal
 import enum
 import functools
 import gc
@@ -51,7 +50,7 @@ from capturekit.functions.watched_value import itself, read_cell
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among, attributes_of, is_dataclass
 from capturekit.model.kept_values import IsArray, Keeper, contents_of
-from capturekit.model.plain_values import plain_key
+from capturekit.model.plain_values import WITH_CODE, plain_key
 
 _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
 _SEARCHED = 1_000
@@ -300,6 +299,8 @@ class Watch(CodeWatch):
         if (module, name) in self._calls and name != 'seed':
             return
         if top in WHOLE:
+            if module == 'enum' and name in _BY_VALUE_OR_NAME:
+                self._enumeration(frame.f_locals.get(frame.f_code.co_varnames[0]))
             if name in _ASKED_OF_WHOLE.get(top, ()) and asked_by_user(frame.f_back, self._skip):
                 self._asked_of_whole(frame, module, name)
             return
@@ -315,6 +316,11 @@ class Watch(CodeWatch):
             self._doubt(frame, 'makes a generator of random numbers without a seed')
         elif module == 'os':
             self._global(frame.f_globals, 'environ', os.environ, 'os')
+            self._settle()
+        elif (module, name) == ('encodings', 'search_function'):
+            self._doubt(frame, 'looks for an encoding that was not used before')
+        elif (module, name) == ('typing', 'get_type_hints'):
+            self._name(('__annotations__',), ('__annotations__',), False)
             self._settle()
         elif module in ('copy', 'dataclasses', 'copyreg'):
             self._global(vars(copyreg), 'dispatch_table', copyreg.dispatch_table, 'copyreg')
@@ -337,6 +343,13 @@ class Watch(CodeWatch):
             return
         if name in OUTSIDE.get(top, ()) or inside not in OF_PRINTING:
             self._doubt(frame, f'calls {top}.{name}')
+
+    def _enumeration(self, cls: Any) -> None:
+        """Watch which members an enumeration has under which values and names."""
+        if issubclass(type(cls), enum.EnumMeta):
+            for name in ('_value2member_map_', '_member_map_', '_missing_'):
+                self._search_class(cls, name)
+            self._settle()
 
     def _asked_of_whole(self, frame: FrameType, module: str, name: str) -> None:
         """Note what the user's code asks a module for that is otherwise skipped as a whole."""
@@ -378,6 +391,7 @@ class Watch(CodeWatch):
             return
         variables = frame.f_locals
         self._compare_parameters(code, variables)
+        self._recursion(frame)
         arguments = [variables[name] for name in code.co_varnames[:count] if name in variables]
         if code.co_name == '__init__' and arguments:
             if id(arguments[0]) not in self._holders:
@@ -406,11 +420,11 @@ class Watch(CodeWatch):
         if not foreign:
             self._collect(frame, code)
         elif is_cupys(frame.f_globals.get('__name__')):
-            self._inside_cupy(frame, code)
+            self._inside_cupy(frame)
         elif code.co_name == '<module>':
             self._module_begins(frame, frame)
         elif python_module(code.co_filename).partition('.')[0] in FOLLOWED:
-            self._inside_library(frame, code)
+            self._inside_library(frame)
         return known
 
     # Arguments
@@ -430,7 +444,7 @@ class Watch(CodeWatch):
                 continue
             if plain_key(value) is not None:
                 self._plain = self._plain or not is_one_of_a_kind(value)
-                if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, (decimal.Decimal, np.generic)):
+                if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, WITH_CODE):
                     self._meet(value)
                 continue
             if self._ignore is None or not self._by_value(value):
@@ -484,6 +498,8 @@ _SETTINGS_OF = {
     ('_warnings', 'warn'): WARNINGS, ('_warnings', 'warn_explicit'): WARNINGS,
 }  # fmt: skip
 _SETTINGS_IN = {'warnings': WARNINGS, '_py_warnings': WARNINGS, 'traceback': HANDLED}
+#: Methods of enumerations that find members.
+_BY_VALUE_OR_NAME = frozenset({'__call__', '__getitem__', '__contains__'})
 #: Functions of ``cupyx`` that tell how errors are treated.
 _OF_ERRORS = frozenset({'geterr', 'seterr'})
 _ABSTRACT = frozenset({'__instancecheck__', '__subclasscheck__'})

@@ -68,7 +68,7 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     environment.own = watch._own
     environment.times = frozenset(watch._times)
     environment.too_much = isinstance(watch._failure, TooLong) or watch._weak
-    environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()])
+    environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()], watch.sizes())
     environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
     # If two places hold the same container, a change of it is visible in both.
     environment.asks_identities = bool(watch._identities)
@@ -213,7 +213,9 @@ def _aliases(watch: CodeWatch) -> None:
             watch._unwatchable.append(f'{a(type(value))} is an argument and is reached in another way, too')
     if watch._identities and (watch._plain or len(watch._own) > 3):  # three of them only pass the arguments
         given = 'a number or a text' if watch._plain else 'a container'
-        watch._unwatchable.append(f'{watch._identities} asks whether two objects are the same, and {given} is an argument')
+        watch._unwatchable.append(
+            f'{watch._identities} asks whether two objects are the same, and {given} is an argument'
+        )
 
 
 def _written(watch: CodeWatch, changes: StateChanges | None) -> str | None:

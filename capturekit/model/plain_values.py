@@ -26,6 +26,8 @@ _BY_TEXT = frozenset({
     datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
     pathlib.PurePosixPath, pathlib.PureWindowsPath, type(pathlib.Path()),
 })  # fmt: skip
+#: Plain types with code that may be replaced, or with state besides the value.
+WITH_CODE = (decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PurePath, np.generic)
 BY_IDENTITY = (
     types.FunctionType, types.BuiltinFunctionType, types.WrapperDescriptorType,
     types.MethodDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
