@@ -11,6 +11,7 @@ from inspect import CO_NESTED
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
+from capturekit.functions.address_hashes import hashed_by_address
 from capturekit.functions.code_reads import NameGiven, names_of
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.holders import Holders
@@ -20,7 +21,7 @@ from capturekit.functions.setting_uses import settings_of
 from capturekit.functions.settings import DEPTH
 from capturekit.functions.understood import FUNCTION_PARTS, makes_unknown
 from capturekit.functions.watched_value import read_cell
-from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class
+from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class, found_in_class, name_of
 from capturekit.model.kept_values import IsArray, Kept
 
 _WEAK: Any = (weakref.ReferenceType, *weakref.ProxyTypes)
@@ -47,6 +48,8 @@ class CodeWatch(Holders):
         #: By the id of code: its parameters that it compares by identity, and its name and file.
         self._compared: dict[int, tuple[frozenset[str], str]] = {}
         self._forms: list[tuple[Any, Any]] = []
+        #: The classes of objects that are hashed by their address, of which the run has made some.
+        self._by_address: set[str] = set()
         #: Whether a number or a text is an argument, in whose place another call may have an equal one.
         self._plain = False
         #: Whether a weak reference was met: what it leads to must not be kept alive.
@@ -80,6 +83,9 @@ class CodeWatch(Holders):
         made = makes_unknown(value) if issubclass(type(value), type) else ''
         if made and value is not self._named:  # else it is seen at the end whether the code may call it
             self._unwatchable.append(f'{self._at} holds {made}: what its objects read is not known')
+        of_user = issubclass(type(value), type) and not self._is_foreign_class(value)
+        if of_user and found_in_class(value, '__init__') is object.__init__:
+            self._makes(value)
         super()._meet(value)
 
     def _collect(self, frame: FrameType, code: CodeType) -> None:
@@ -144,6 +150,11 @@ class CodeWatch(Holders):
         names, where = self._compared.get(id(code), ((), ''))
         if not all(self._is_array(variables.get(name)) or is_itself(variables.get(name)) for name in names):
             self._identities = self._identities or where
+
+    def _makes(self, cls: type) -> None:
+        """Note a class of which the run makes objects, or may do so without an event."""
+        if hashed_by_address(cls):
+            self._by_address.add(name_of(cls))
 
     def _recursion(self, frame: FrameType) -> None:
         """Note code that calls itself: it may reach the limit of calls in calls."""

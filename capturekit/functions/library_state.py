@@ -83,9 +83,13 @@ class LibraryState:
                 self._inside_object(value)
 
     def _inside_object(self, value: Any) -> None:
-        """Keep the attributes of an object that a module of Python holds, such as the encoder of ``json``."""
+        """Keep the attributes of an object in a module of Python, such as the encoder of ``json``, and of its class."""
         cls = type(value)
         get = layout_of(cls).dictionary if made_by_class_statement(cls) else None
-        if get is not None and not issubclass(cls, (type, ModuleType)):
-            values = get(value)
-            self._inner.setdefault(id(values), (values, dict(values)))
+        if get is None or issubclass(cls, (type, ModuleType)):
+            return
+        values = get(value)
+        self._inner.setdefault(id(values), (values, dict(values)))
+        for base in bases_of(cls):
+            self._inside_of(base, dictionary_of_class(base))
+        self._complete.update(id(one) for one in (values, *bases_of(cls)))

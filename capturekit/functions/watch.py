@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.functions.address_hashes import is_hash_of_a_value
 from capturekit.functions.clock_uses import time_kept
 from capturekit.functions.code_reads import READERS, names_of
 from capturekit.functions.code_watch import CodeWatch
@@ -235,6 +236,8 @@ class Watch(CodeWatch):
             return
         if what == ('builtins', 'id') and python_module(code.co_filename) in BY_ADDRESS:
             return
+        if what == ('builtins', 'hash') and ((known is not None and known[1]) or is_hash_of_a_value(frame)):
+            return
         self._calls.add(what)
         found = reads(function)
         if found is None:
@@ -396,6 +399,7 @@ class Watch(CodeWatch):
         if code.co_name == '__init__' and arguments:
             if id(arguments[0]) not in self._holders:
                 self._before.made(arguments[0])
+                self._makes(type(arguments[0]))
             elif self._before.had(arguments[0]):
                 self._begun_again.add(id(code))
         for number, argument in enumerate(arguments):

@@ -6,6 +6,7 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from capturekit.functions.address_hashes import orders_of_sets
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.classes_reached import classes_in_modules, classes_of_files
 from capturekit.functions.code_watch import CodeWatch
@@ -83,6 +84,7 @@ def _handed_on(watch: CodeWatch) -> Iterator[str]:
     yield from classes_called(entries, codes)
     yield from handed_on(entries, others, codes, watch._strings, watch._attributes - SPECIAL)
     yield from classes_of_files([value for value, _, _ in watch._states.values()], codes)
+    yield from orders_of_sets(codes, watch._by_address)
     if watch._everything:
         yield from classes_in_modules(entries, others, codes)
 
