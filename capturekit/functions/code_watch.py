@@ -50,6 +50,8 @@ class CodeWatch(Holders):
         self._forms: list[tuple[Any, Any]] = []
         #: The classes of objects that are hashed by their address, of which the run has made some.
         self._by_address: set[str] = set()
+        #: By the id of a class with a method ``__del__``: it, and how many objects the run has made, less those for which that has run.
+        self._finalized: dict[int, list[Any]] = {}
         #: Whether a number or a text is an argument, in whose place another call may have an equal one.
         self._plain = False
         #: Whether a weak reference was met: what it leads to must not be kept alive.
@@ -155,6 +157,8 @@ class CodeWatch(Holders):
         """Note a class of which the run makes objects, or may do so without an event."""
         if hashed_by_address(cls):
             self._by_address.add(name_of(cls))
+        if found_in_class(cls, '__del__') is not MISSING:
+            self._finalized.setdefault(id(cls), [cls, 0])[1] += 1
 
     def _recursion(self, frame: FrameType) -> None:
         """Note code that calls itself: it may reach the limit of calls in calls."""

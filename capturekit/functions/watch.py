@@ -279,10 +279,13 @@ class Watch(CodeWatch):
         self._unwatchable.append(self._sentence(frame, action))
 
     def _sentence(self, frame: FrameType | None, action: str) -> str:
+        return f'the function {action}{self._line(frame)}: what that reads is not known'
+
+    def _line(self, frame: FrameType | None) -> str:
+        """The user's line at which a frame was entered."""
         while frame is not None and is_library_frame(frame, self._skip):
             frame = frame.f_back
-        at = '' if frame is None else f' at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}'
-        return f'the function {action}{at}: what that reads is not known'
+        return '' if frame is None else f' at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}'
 
     def _library(self, frame: FrameType) -> None:
         """Note that code of a library is entered, which may read more than can be seen."""
@@ -299,6 +302,8 @@ class Watch(CodeWatch):
             self._depends_on(_SETTINGS_IN[top])
             self._settle()
         self._waits = self._waits or top in _OF_THREADS
+        if name == '_showwarnmsg' and top in ('warnings', '_py_warnings'):
+            self._unwatchable.append(f'the function warns{self._line(frame)}, which a launch would not do')
         if (module, name) in self._calls and name != 'seed':
             return
         if top in WHOLE:
@@ -396,6 +401,8 @@ class Watch(CodeWatch):
         self._compare_parameters(code, variables)
         self._recursion(frame)
         arguments = [variables[name] for name in code.co_varnames[:count] if name in variables]
+        if code.co_name == '__del__' and arguments and id(type(arguments[0])) in self._finalized:
+            self._finalized[id(type(arguments[0]))][1] -= 1
         if code.co_name == '__init__' and arguments:
             if id(arguments[0]) not in self._holders:
                 self._before.made(arguments[0])

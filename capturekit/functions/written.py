@@ -84,6 +84,9 @@ def _handed_on(watch: CodeWatch) -> Iterator[str]:
     yield from classes_called(entries, codes)
     yield from handed_on(entries, others, codes, watch._strings, watch._attributes - SPECIAL)
     yield from classes_of_files([value for value, _, _ in watch._states.values()], codes)
+    for cls, count in watch._finalized.values():
+        if count > 0:
+            yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
     yield from orders_of_sets(codes, watch._by_address)
     if watch._everything:
         yield from classes_in_modules(entries, others, codes)

@@ -100,7 +100,9 @@ def exact(dtype: np.dtype[Any]) -> Hashable:
     inside: list[np.dtype[Any]] = [] if dtype.subdtype is None else [dtype.base]
     inside += [dtype.fields[name][0] for name in dtype.names or () if dtype.fields is not None]
     found = [exact(part) for part in inside]
-    return None if dtype.metadata is not None or None in found else (dtype.char, dtype.isalignedstruct, *found)
+    if dtype.metadata is not None or None in found:
+        return None
+    return dtype.char, dtype.isalignedstruct, dtype.names, *found
 
 
 class Held:
