@@ -50,7 +50,8 @@ class CodeWatch(Holders):
         self._forms: list[tuple[Any, Any]] = []
         #: The classes of objects that are hashed by their address, of which the run has made some.
         self._by_address: set[str] = set()
-        #: By the id of a class with a method ``__del__``: it, and how many objects the run has made, less those for which that has run.
+        #: By the id of a class with a method ``__del__``: it, and how many of its objects the run has made, less those
+        #: for which that method has run.
         self._finalized: dict[int, list[Any]] = {}
         #: Whether a number or a text is an argument, in whose place another call may have an equal one.
         self._plain = False
