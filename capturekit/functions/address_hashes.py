@@ -55,7 +55,7 @@ def orders_of_sets(codes: Iterable[CodeType], makes: Iterable[str]) -> Iterator[
     made = sorted(makes)
     for code in codes if made else ():
         for inner in nested(code):
-            if _goes_through_a_set(inner, [single_steps(one) for one in nested(code)]):
+            if _goes_through_a_set(inner, [_without_cells(one) for one in nested(code)]):
                 yield f'{inner.co_name} makes a set, whose order is that of the addresses of its {made[0]} objects'
                 return
 
@@ -78,6 +78,12 @@ def _has_constants(steps: _Steps, number: int) -> bool:
     """Whether all members of a set that is made there are constants."""
     count = steps[number].arg or 0
     return count > 0 and all(step.opname == 'LOAD_CONST' for step in steps[number - count : number])
+
+
+def _without_cells(code: CodeType) -> _Steps:
+    """The instructions of code, but for those that load the variables of an inner function's closure as such."""
+    cells = {*code.co_cellvars, *code.co_freevars}
+    return [step for step in single_steps(code) if step.opname != 'LOAD_FAST' or step.argval not in cells]
 
 
 def _is_used_well(steps: _Steps, number: int, end: int, every: list[_Steps]) -> bool:
