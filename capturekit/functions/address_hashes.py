@@ -77,6 +77,8 @@ def _goes_through_a_set(code: CodeType, every: list[_Steps]) -> bool:
 def _has_constants(steps: _Steps, number: int) -> bool:
     """Whether all members of a set that is made there are constants."""
     count = steps[number].arg or 0
+    if [step.opname for step in steps[number + 1 : number + 3]] == ['LOAD_CONST', 'SET_UPDATE']:
+        return count == 0  # written with three or more
     return count > 0 and all(step.opname == 'LOAD_CONST' for step in steps[number - count : number])
 
 
@@ -92,7 +94,7 @@ def _is_used_well(steps: _Steps, number: int, end: int, every: list[_Steps]) -> 
     if user.opname in _STORES:
         places = ((one, place) for one in every for place, step in enumerate(one) if step.argval == user.argval)
         loads = [(one, place) for one, place in places if one[place].opname.startswith(_LOADS)]
-        return all(_is_used_well(one, place, place, []) for one, place in loads)
+        return bool(every) and all(_is_used_well(one, place, place, []) for one, place in loads)
     if user.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
         return user.argval in _METHODS
     return user.opname.startswith(_USES) or (user.opname.startswith('CALL') and _is_length(steps, number))

@@ -63,12 +63,20 @@ def bare(x: Any) -> Any:
     return product(x, {Bare(), Bare()})
 
 
+def by_another_name(x: Any) -> Any:
+    found = set()
+    found.add(Part(2.0))
+    other = found
+    return product(x, other)
+
+
 BY_ADDRESS: dict[str, Callable[[Any], Any]] = {
     'a set': lambda x: product(x, {Part(2.0), Part(3.0)}),
     'a set of a list': lambda x: product(x, set(pair())),
     'a frozen set': lambda x: product(x, frozenset((Part(2.0), Part(3.0)))),
     'a set in a comprehension': lambda x: product(x, {Part(rate) for rate in (2.0, 3.0)}),
     'a set in a variable': in_a_variable,
+    'a set by another name': by_another_name,
     'a set in an attribute': lambda x: product(x, WithSet([Part(2.0), Part(3.0)]).parts),
     'a class without a beginning': bare,
     'a set that is taken from': lambda x: x * {Part(2.0), Part(2.0)}.pop().rate,
