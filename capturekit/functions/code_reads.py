@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Iterator, Mapping
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType
 from typing import Any, NamedTuple
 
 from capturekit.functions.understood import FLAGS, INSTRUCTIONS, OUT_OF_SIGHT
-from capturekit.model.class_layout import plain_attribute
+from capturekit.model.class_layout import among, plain_attribute
 
 _GLOBALS_MADE = frozenset({'STORE_GLOBAL', 'DELETE_GLOBAL'})
 _GLOBALS_READ = frozenset({'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS'})
+#: Builtins that instructions call without naming them.
+_BUILT_IN = {'IMPORT_NAME': ('__import__',), 'LOAD_BUILD_CLASS': ('__build_class__',)}
 _LOCALS_MADE = frozenset({'STORE_NAME', 'DELETE_NAME'})
 READERS = frozenset('getattr setattr hasattr delattr'.split())
 #: The names of functions that read an attribute by a string.
@@ -32,6 +35,9 @@ _LOADS_FROM = ('LOAD_ATTR', 'LOAD_METHOD', 'LOAD_SUPER', 'LOAD_ZERO_SUPER', 'LOA
 _ORDERS = {'ROT_TWO': 2, 'ROT_THREE': 3, 'ROT_FOUR': 4, 'DUP_TOP': 1, 'DUP_TOP_TWO': 2}
 _EMPTY = ('BUILD_LIST', 'BUILD_MAP', 'BUILD_SET')
 _CALLS = ('PRECALL',) if 'PRECALL' in dis.opmap else ('CALL', 'CALL_FUNCTION')
+#: Types of constants of which there is only one with each value.
+_ONE_OF_A_KIND = (type(None), bool, type(...))
+_VARIABLE_COUNT = (CO_VARARGS, CO_VARKEYWORDS)
 _ANY_CALL = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 _NO_ARGUMENTS = ('PUSH_NULL', 'KW_NAMES', 'PRECALL', 'NOP', 'COPY_FREE_VARS')
 
@@ -65,7 +71,8 @@ class CodeNames(NamedTuple):
     """The names that a code object and those nested in it use.
 
     ``identities``: the globals that are compared by ``is``, each with the chain of attribute names after it, or None
-    for a value that is neither global nor constant; ``imports``: modules imported in it, with the level of the import;
+    for a value that is neither global nor constant; ``parameters``: those of the code object itself that are compared
+    so with something unknown; ``imports``: modules imported in it, with the level of the import;
     ``unknown``: what is not understood, in words, or ''; ``sites``: the calls of ``getattr``, ``setattr``, ``hasattr``
     and ``delattr`` whose names can be found, by the id of their code object and the offset of the call in it.
     """
@@ -79,6 +86,7 @@ class CodeNames(NamedTuple):
     imports: frozenset[tuple[str, int]]
     unknown: str
     sites: dict[tuple[int, int], NameGiven]
+    parameters: frozenset[str]
 
 
 class _Names:
@@ -92,6 +100,7 @@ class _Names:
         self.imports: set[tuple[str, int]] = set()
         self.unknown = ''
         self.sites: dict[tuple[int, int], NameGiven] = {}
+        self.parameters: set[str] = set()
 
     def add(self, code: CodeType) -> None:
         """Take in one code object, without those nested in it."""
@@ -106,9 +115,10 @@ class _Names:
             if instruction.opname not in INSTRUCTIONS:
                 self._unknown(f'the instruction {instruction.opname}', line)
             if instruction.opname == 'IS_OP' and number:
-                self._identity(instructions[:number])
+                self._identity(code, instructions[:number])
             if instruction.opname == 'RAISE_VARARGS' and not instruction.arg:
                 self.attributes.add('__context__')  # it raises the exception that is handled: the caller's, perhaps
+            self.read.update(_BUILT_IN.get(instruction.opname, ()))
             name = instruction.argval
             if instruction.opcode not in dis.hasname or type(name) is not str:
                 self.everything |= instruction.opname == 'MATCH_CLASS'
@@ -162,27 +172,53 @@ class _Names:
     def _unknown(self, what: str, line: int) -> None:
         self.unknown = self.unknown or f'{what} at line {line}'
 
-    def _identity(self, before: list[dis.Instruction]) -> None:
+    def _identity(self, code: CodeType, before: list[dis.Instruction]) -> None:
         last = before[-1]
-        if last.opname in ('LOAD_CONST', 'LOAD_COMMON_CONSTANT') or last.argval == '__class__':
+        if last.opname == 'LOAD_COMMON_CONSTANT' or last.argval == '__class__':
+            return
+        if last.opname == 'LOAD_CONST' and among(type(last.argval), _ONE_OF_A_KIND):
             return
         names: list[str] = []
         for instruction in reversed(before):
             names.insert(0, str(instruction.argval))
             if instruction.opname != 'LOAD_ATTR':
                 break
-        self.identities.add(tuple(names) if instruction.opname in _GLOBALS_READ else None)
+        if instruction.opname in _GLOBALS_READ:
+            self.identities.add(tuple(names))
+        else:
+            left = before[-len(names) - 1 : -len(names)] if instruction.opname.startswith('LOAD_') else []
+            given = [one.argval for one in (*before[-1:], *left) if _is_as_given(code, one)]
+            self.parameters.update(given[:1])
+            self.identities.update([] if given else [None])
+
+
+def _is_as_given(code: CodeType, instruction: dis.Instruction) -> bool:
+    """Whether an instruction loads a parameter that the code gives no other value."""
+    name = instruction.argval
+    if instruction.opname not in _VARIABLES or name not in parameters_of(code):
+        return False
+    changed = (one.argval for one in single_steps(code) if one.opname.startswith(('STORE_', 'DELETE_')))
+    return not any(name in one if type(one) is tuple else name == one for one in changed)
+
+
+def parameters_of(code: CodeType) -> tuple[str, ...]:
+    """The names of all parameters."""
+    count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in _VARIABLE_COUNT)
+    return code.co_varnames[:count]
 
 
 def names_of(code: CodeType) -> CodeNames:
     """Names of globals read and written, of attributes; strings where attributes are read by string."""
     found = _Names()
+    found.add(code)
+    own = frozenset(found.parameters)
     for inner in nested(code):
-        found.add(inner)
+        if inner is not code:
+            found.add(inner)
     return CodeNames(
         frozenset(found.read), frozenset(found.written), frozenset(found.attributes | found.strings),
         frozenset(found.strings), found.everything, frozenset(found.identities), frozenset(found.imports),
-        found.unknown, found.sites,
+        found.unknown, found.sites, own,
     )  # fmt: skip
 
 

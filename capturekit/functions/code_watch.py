@@ -11,21 +11,25 @@ from inspect import CO_NESTED
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
+from capturekit.functions.address_hashes import hashed_by_address
 from capturekit.functions.code_reads import NameGiven, names_of
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.holders import Holders
 from capturekit.functions.libraries import asked_by_user
-from capturekit.functions.readable_state import is_cupys, is_itself, named_in
+from capturekit.functions.readable_state import is_itself, named_in
+from capturekit.functions.setting_uses import settings_of
+from capturekit.functions.settings import DEPTH
 from capturekit.functions.understood import FUNCTION_PARTS, makes_unknown
 from capturekit.functions.watched_value import read_cell
-from capturekit.guard import GUARD
-from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class
+from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class, found_in_class, name_of
 from capturekit.model.kept_values import IsArray, Kept
 
 _WEAK: Any = (weakref.ReferenceType, *weakref.ProxyTypes)
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 #: ``Py_TPFLAGS_IMMUTABLETYPE``: code can't set attributes of such a class; CuPy's ``_ndarray_base`` is one.
 _IMMUTABLE = 1 << 8
+#: Functions that compare by identity.
+_ASKING = frozenset({'is_', 'is_not'})
 
 
 class CodeWatch(Holders):
@@ -41,7 +45,16 @@ class CodeWatch(Holders):
         #: Containers among the arguments that are compared by value, and whether code compares identities.
         self._own: dict[int, Any] = {}
         self._identities = ''
+        #: By the id of code: its parameters that it compares by identity, and its name and file.
+        self._compared: dict[int, tuple[frozenset[str], str]] = {}
         self._forms: list[tuple[Any, Any]] = []
+        #: The classes of objects that are hashed by their address, of which the run has made some.
+        self._by_address: set[str] = set()
+        #: By the id of a class with a method ``__del__``: it, and how many of its objects the run has made, less those
+        #: for which that method has run.
+        self._finalized: dict[int, list[Any]] = {}
+        #: Whether a number or a text is an argument, in whose place another call may have an equal one.
+        self._plain = False
         #: Whether a weak reference was met: what it leads to must not be kept alive.
         self._weak = False
         self._of_class: list[type] = []
@@ -73,6 +86,9 @@ class CodeWatch(Holders):
         made = makes_unknown(value) if issubclass(type(value), type) else ''
         if made and value is not self._named:  # else it is seen at the end whether the code may call it
             self._unwatchable.append(f'{self._at} holds {made}: what its objects read is not known')
+        of_user = issubclass(type(value), type) and not self._is_foreign_class(value)
+        if of_user and found_in_class(value, '__init__') is object.__init__:
+            self._makes(value)
         super()._meet(value)
 
     def _collect(self, frame: FrameType, code: CodeType) -> None:
@@ -95,6 +111,11 @@ class CodeWatch(Holders):
                 self._builtin(own, name)
         if code.co_filename != '<string>':  # there, dataclasses compares with its own constant
             self._identity(names.identities, start, own, f'{code.co_name} of {file}')
+            self._compared[id(code)] = names.parameters, f'{code.co_name} of {file}'
+            if not _ASKING.isdisjoint(names.read | names.attributes):
+                self._identities = self._identities or f'{code.co_name} of {file}'
+        for setting in settings_of(code):
+            self._depends_on(setting)
         for name, level in names.imports:
             self._imported(frame, name, level)
         self._name(names.attributes, names.strings, names.everything)
@@ -106,34 +127,9 @@ class CodeWatch(Holders):
                 self._complete.add(id(base))
         self._settle()
 
-    def _inside_cupy(self, frame: FrameType, code: CodeType) -> None:
-        """Keep the functions, classes and modules that CuPy's own code names: the user may replace them."""
-        todo, original_of = [frame.f_globals], GUARD.installation.original_of
-        for values in todo:
-            known = self._inner.setdefault(id(values), (values, {}))[1]
-            for name in code.co_names:
-                value = values.get(name)
-                if name in known or not (callable(value) or type(value) is ModuleType):
-                    continue
-                if original_of(value) is MISSING:
-                    continue
-                known[name] = original_of(value)
-                if type(value) is ModuleType and values is frame.f_globals and is_cupys(value.__name__):
-                    todo.append(vars(value))
-
-    def _inside_library(self, frame: FrameType, code: CodeType) -> None:
-        """Keep the functions and modules that code of Python's own modules names: the user may replace them, too."""
-        values, own, original_of = frame.f_globals, frame.f_builtins, GUARD.installation.original_of
-        mine = self._inner.setdefault(id(values), (values, {}))[1]
-        builtin = self._inner.setdefault(id(own), (own, {}))[1]
-        for name in code.co_names:
-            value = original_of(values.get(name))
-            if value is None and name in own:
-                mine[name] = None
-                builtin[name] = own[name]
-            elif name not in mine and (callable(value) or type(value) is ModuleType):
-                mine[name] = value
-        for _ in self._methods(code, frame.f_locals):
+    def _inside_library(self, frame: FrameType) -> None:
+        super()._inside_library(frame)
+        for _ in self._methods(frame.f_code, frame.f_locals):
             pass  # the class in which it was found is watched
 
     def _builtin(self, own: dict[str, Any], name: str) -> None:
@@ -151,6 +147,28 @@ class CodeWatch(Holders):
                 value = named_in(value, name)
             if value is MISSING or self._is_array(value) or not is_itself(value):
                 self._identities = self._identities or where
+
+    def _compare_parameters(self, code: CodeType, variables: Any) -> None:
+        """Note whether code asks by identity for something in whose place a recording may get an equal object."""
+        names, where = self._compared.get(id(code), ((), ''))
+        if not all(self._is_array(variables.get(name)) or is_itself(variables.get(name)) for name in names):
+            self._identities = self._identities or where
+
+    def _makes(self, cls: type) -> None:
+        """Note a class of which the run makes objects, or may do so without an event."""
+        if hashed_by_address(cls):
+            self._by_address.add(name_of(cls))
+        if found_in_class(cls, '__del__') is not MISSING:
+            self._finalized.setdefault(id(cls), [cls, 0])[1] += 1
+
+    def _recursion(self, frame: FrameType) -> None:
+        """Note code that calls itself: it may reach the limit of calls in calls."""
+        outer = frame.f_back if DEPTH in self._settings else None
+        while outer is not None and id(outer.f_code) in self._codes:
+            if outer.f_code is frame.f_code:
+                self._depends_on(DEPTH)
+                break
+            outer = outer.f_back
 
     def _imported(self, frame: FrameType, name: str, level: int) -> None:
         """Watch a module that code imports where it runs."""

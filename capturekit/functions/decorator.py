@@ -189,7 +189,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
             args, kwargs = numbers.marked(args, kwargs)
         try:
             leaves, form = take_apart(
-                packed((args, kwargs)), lambda value: issubclass(type(value), array), opaque, met=met
+                packed((args, kwargs)), lambda value: issubclass(type(value), array), opaque, met=met, nans=True
             )
         except TypeError as error:
             self._answering.say(f'its arguments can not be compared: {error}')

@@ -20,9 +20,16 @@ import numpy as np
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.guard import GUARD
-from capturekit.model.class_layout import MISSING, among, attributes_of, form_of_class, name_of
+from capturekit.model.class_layout import (
+    MISSING,
+    among,
+    attributes_of,
+    dictionary_of_class,
+    form_of_class,
+    name_of,
+)
 from capturekit.model.kept_values import VIEWS, Kept, contents_of
-from capturekit.model.plain_values import a, exact, show
+from capturekit.model.plain_values import a, exact, is_nan, show
 from capturekit.model.value_changes import ValueDifference, difference
 
 _FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
@@ -104,11 +111,17 @@ class Environment:
         self._inner_now: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         self._inner_absent: list[tuple[Any, frozenset[str]]] = []
         self._inner_sizes: list[tuple[Any, int]] = []
+        self._library_classes: list[tuple[type, Any, int]] = []
         #: What ``changed`` looks at besides globals: the methods for which there is anything.
         self._others: list[Callable[[Environment], bool]] = []
 
-    def keep_inner(self, found: Iterable[tuple[Any, dict[str, Any], bool]]) -> None:
-        """Compare CuPy's own names, too: (dictionary of a module or class, its values, whether these are all)."""
+    def keep_inner(
+        self, found: Iterable[tuple[Any, dict[str, Any], bool]], sizes: Iterable[tuple[type, int]] = ()
+    ) -> None:
+        """Compare names of libraries, too: (dictionary of a module or class, its values, whether these are all).
+
+        ``sizes``: classes in which no new name may appear, and the number of their names."""
+        self._library_classes = [(cls, dictionary_of_class(cls), size) for cls, size in sizes]
         self._inner = [(values, list(names), list(names.values()), whole) for values, names, whole in found]
         self._lay_inner()
         self._choose()
@@ -131,6 +144,7 @@ class Environment:
             [value for _, found in laid for _, value in found],
         )
         self._inner_sizes = [(values, len(values)) for values, _, _, whole in self._inner if whole]
+        self._inner_sizes += [(values, size) for _, values, size in self._library_classes]
 
     def _another(self) -> str | None:
         """The first of CuPy's own names that has changed; the guard's wrappers count as what they replace."""
@@ -145,7 +159,11 @@ class Environment:
             for name in (*names, *now):
                 found = now.get(name)
                 if (None if found is MISSING else found) is not then.get(name):
-                    return f'{name} of {values.get("__name__") or values.get("__module__")} is not what it was'
+                    place = values.get('__name__') or values.get('__module__') or 'an object of a library'
+                    return f'{name} of {place} is not what it was'
+        for cls, values, size in self._library_classes:
+            if len(values) != size:
+                return f'class {name_of(cls)} has {len(values)} names and had {size} when recorded'
         return None
 
     def arrays(self) -> list[Any]:
@@ -266,9 +284,12 @@ class Environment:
         """Compare one watched value by the rules for its kind."""
         value = entry.read()
         found = difference(entry.kept, value)
-        if found is None and self.by_identity and _replaced(entry.kept, value, set(), self._asks(entry)):
+        if found is not None:
+            return found
+        replaced = self.by_identity and _replaced(entry.kept, value, set(), self._asks(entry))
+        if replaced or (entry.kind != 'state' and _is_another_nan(entry.kept, value, set())):
             return ValueDifference('', 'is or holds another object, equal to the one that was there')
-        return found
+        return None
 
     def _asks(self, entry: WatchedValue) -> bool:
         """Whether code may ask if a number or a text in it is the same object. What settings hold, only we read."""
@@ -367,7 +388,7 @@ class Environment:
             (Environment._objects_same, self._objects),
             (Environment._names_same, self._absent or self._missing or self._names),
             (Environment._forms_same, self._bases or self._forms),
-            (Environment._cupy_same, self._inner),
+            (Environment._cupy_same, self._inner or self._inner_sizes),
             (Environment._variables_same, self._cells or self._slots),
             (Environment._containers_same, self._sequences or self._numbers),
             (Environment._settings_same, self._settings),
@@ -399,6 +420,17 @@ def _replaced(kept: Kept, value: Any, seen: set[tuple[int, int]], plain: bool) -
     contents = contents_of(value)
     items = [] if contents is None else contents[2]
     return any(_replaced(part, item, seen, plain) for part, item in zip(kept.parts, items))
+
+
+def _is_another_nan(kept: Kept, value: Any, seen: set[int]) -> bool:
+    """Whether an equal value is, or holds, another number that is not equal to itself than the one that was kept."""
+    if kept.kind == 'plain':
+        return value is not kept.value and is_nan(value)
+    if not kept.parts or id(kept) in seen:
+        return False
+    seen.add(id(kept))
+    contents = contents_of(value)
+    return contents is not None and any(_is_another_nan(part, one, seen) for part, one in zip(kept.parts, contents[2]))
 
 
 def _note_containers(kept: Kept, value: Any, reached: set[int], known: set[int]) -> None:

@@ -115,27 +115,30 @@ def _hands_on(code: CodeType, name: str, loads: tuple[str, ...]) -> bool:
 
 
 def _called_at_once(steps: list[dis.Instruction], number: int) -> bool:
-    """Whether the instruction that takes the value loaded there from the stack calls it.
+    return call_of(steps, number) is not None
+
+
+def call_of(steps: list[dis.Instruction], number: int) -> int | None:
+    """The number of the instruction that takes the value loaded there from the stack, if it calls it; else None.
 
     The depth is counted from below the value. A call leaves its result in the place of the function.
     """
     load = steps[number]
-    if load.opname == 'LOAD_ATTR' and 'NULL' in load.argrepr:
-        return True  # in this form it is loaded for a call only
+    only_called = load.opname == 'LOAD_ATTR' and 'NULL' in load.argrepr  # in this form it is loaded for a call only
     depth = dis.stack_effect(load.opcode, load.arg, jump=False)
     if load.opname == 'LOAD_ATTR':
         depth += 1 + _has_null_below(steps, number)
     elif number and steps[number - 1].opname == 'PUSH_NULL':
         depth += 1
-    for step in steps[number + 1 :]:
+    for place, step in enumerate(steps[number + 1 :], number + 1):
         depth += dis.stack_effect(step.opcode, step.arg, jump=False)
         if depth < 1:
-            return False
+            break
         if depth == 1 and step.opname.startswith('CALL'):
-            return True
+            return place
         if 'JUMP' in step.opname or step.opname.startswith(('STORE_', 'RETURN', 'YIELD', 'MAKE_FUNCTION')):
-            return False
-    return False
+            break
+    return number if only_called else None
 
 
 def _has_null_below(steps: list[dis.Instruction], number: int) -> bool:

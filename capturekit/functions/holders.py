@@ -20,6 +20,7 @@ from capturekit.functions.binding import AsFunction
 from capturekit.functions.follow_time import FollowTime
 from capturekit.functions.handed_on import reads_unknown
 from capturekit.functions.hidden_state import FILES, IN_MEMORY, held_by, is_in_state, random_types, state_of, value_in
+from capturekit.functions.library_state import LibraryState
 from capturekit.functions.readable_state import (
     in_package,
     is_cupys,
@@ -91,10 +92,11 @@ class Holder(NamedTuple):
     missing: set[str]
 
 
-class Holders:
+class Holders(LibraryState):
     """The objects that a run used. :class:`capturekit.functions.watch.Watch` adds the names that code uses."""
 
     def __init__(self, is_array: IsArray, skip: Callable[[str], bool]) -> None:
+        super().__init__()
         self._is_array = is_array
         self._skip = skip
         self._keeper = Keeper(is_array, met=self._meet)
@@ -127,10 +129,6 @@ class Holders:
         self._settings: dict[str, Setting] = {}
         #: The functions that a watched value is or holds, by id.
         self._reached: set[int] = set()
-        #: By module or class: the names that CuPy's code uses in its modules, and that any code uses in CuPy's classes.
-        self._inner: dict[int, tuple[Any, dict[str, Any]]] = {}
-        #: Those of them in which no new name may appear, either.
-        self._complete: set[int] = set()
 
     def _know(self, function: FunctionType) -> None:
         raise NotImplementedError
@@ -179,6 +177,7 @@ class Holders:
         self._waits = self._waits or among(cls, _LOCKS)
         self._depends_on(setting_for(value))
         if plain_key(value) is not None and not issubclass(type(cls), enum.EnumMeta):
+            self._of_library(cls)
             return
         if self._has_state(value, cls):
             return
@@ -273,6 +272,7 @@ class Holders:
             self._class(cls)
         elif issubclass(cls, type):
             if self._is_foreign_class(value):
+                self._of_library(value)
                 return
             layout, kind = Layout(None, {}), 'class'
             self._class(value)
@@ -289,6 +289,8 @@ class Holders:
             whole = is_whole(cls)
             if owned:
                 self._class(cls)
+            else:
+                self._of_library(cls)
             if not owned and not layout.dictionary and not layout.slots:
                 return
         slots = {name: layout.read_slot(value, name) for name in layout.slots}
@@ -445,15 +447,6 @@ class Holders:
             self._inside_of(cls, (name,))
         else:
             self._watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
-
-    def _inside_of(self, cls: type, names: Iterable[str]) -> None:
-        """Keep what a library's Python class has under these names; None for a name that it does not have."""
-        if made_by_class_statement(cls):
-            members = dictionary_of_class(cls)
-            known = self._inner.setdefault(id(cls), (members, {}))[1]
-            for name in names:
-                value = GUARD.installation.original_of(members.get(name))
-                known.setdefault(name, None if value is MISSING else value)
 
     # Who owns a module or class
 

@@ -24,6 +24,8 @@ from capturekit.model.class_layout import (
 from capturekit.model.kept_values import contents_of
 from capturekit.model.plain_values import CONTAINERS, plain_key
 
+#: The whole numbers that Python keeps one object of.
+_SMALL = range(-5, 257)
 _SEEN = (*CONTAINERS, str, bytes, int, float, complex, object, types.SimpleNamespace)
 _QUALIFIED = type.__dict__['__qualname__'].__get__
 _HARMLESS = frozenset({'typing', 'abc', 'collections.abc', 'enum', 'builtins', 'typing_extensions'})
@@ -136,6 +138,14 @@ def is_itself(value: Any) -> bool:
         return True
     by_value = plain_key(value) is not None or contents_of(value) is not None
     return not by_value and not is_dataclass(cls)
+
+
+def is_one_of_a_kind(value: Any) -> bool:
+    """True for a plain value in whose place there is never an equal object: Python has each of these once."""
+    cls = type(value)
+    if cls is int:
+        return value in _SMALL
+    return cls in (bool, type(None), type(...), type(NotImplemented)) or issubclass(type(cls), enum.EnumMeta)
 
 
 def reaches_far(value: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import decimal
 import functools
+import locale
 import sys
 import warnings
 from _thread import get_ident
@@ -20,6 +21,8 @@ DECIMALS, ERRORS = 'the context of decimal numbers', "NumPy's handling of errors
 WARNINGS, HANDLED = 'the filters of warnings', 'the exception that the caller handles'
 THREAD = 'the thread that calls'
 CODECS = 'the handlers of errors in encodings'
+DIGITS, DEPTH = 'the limit of digits in the text of a whole number', 'the limit of calls in calls'
+LOCALE = 'the locale'
 ROUTINES = "CuPy's accelerators and compute types"
 #: A complex number depends on the same settings as its parts.
 _PRODUCTS = [np.dtype(name) for name in ('float16', 'float32', 'float64')]
@@ -46,6 +49,7 @@ def routines_now() -> Setting | None:
 def settings_now() -> dict[str, Setting]:
     """All settings, by name, as they are now."""
     handled, codecs_now, filters = sys.exc_info()[1], _handlers(), list(_filters())
+    digits, depth, place = _digits(), sys.getrecursionlimit(), _place()
     return {
         DECIMALS: Setting(_decimals, _decimals()),
         ERRORS: _errors(filters),
@@ -53,6 +57,9 @@ def settings_now() -> dict[str, Setting]:
         HANDLED: Setting(lambda: sys.exc_info()[1], handled),
         CODECS: Setting(lambda: _handlers() == codecs_now, True),
         THREAD: Setting(get_ident, get_ident()),
+        DIGITS: Setting(lambda: _digits() == digits, True),
+        DEPTH: Setting(lambda: sys.getrecursionlimit() == depth, True),
+        LOCALE: Setting(lambda: _place() == place, True),
     }
 
 
@@ -112,6 +119,15 @@ def _printing() -> Callable[[], Any]:
         return options.format_options.get  # type: ignore[no-any-return]
     printer: Any = sys.modules.get('numpy._core.arrayprint') or sys.modules['numpy.core.arrayprint']
     return lambda: printer._format_options['legacy']
+
+
+#: Of how many digits the text of a whole number may be; Python before 3.10.7 has no limit.
+_digits: Callable[[], int] = getattr(sys, 'get_int_max_str_digits', lambda: 0)
+
+
+def _place() -> str:
+    """The locale, by which numbers and dates may be written."""
+    return locale.setlocale(locale.LC_ALL)
 
 
 def _filters() -> Any:

@@ -59,7 +59,7 @@ _PATHS = _set('fspath _path_splitroot_ex _path_splitroot _path_normpath')
 #: Functions in Python's modules that read only their arguments.
 FUNCTIONS: dict[str, frozenset[str]] = {
     'builtins': _set(
-        'abs all any ascii bin callable chr divmod format hash hex isinstance issubclass iter len max min next oct ord '
+        'abs all any ascii bin callable chr divmod format hex isinstance issubclass iter len max min next oct ord '
         'pow print repr round sorted sum locals __build_class__ getattr hasattr setattr delattr vars dir aiter anext'
     ),
     'math': ALL, 'cmath': ALL, '_operator': ALL, 'operator': ALL, 'itertools': ALL, '_bisect': ALL, '_heapq': ALL,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import abc
 import copyreg
-import decimal
 import enum
 import functools
 import gc
@@ -25,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.functions.address_hashes import is_hash_of_a_value
 from capturekit.functions.clock_uses import time_kept
 from capturekit.functions.code_reads import READERS, names_of
 from capturekit.functions.code_watch import CodeWatch
@@ -33,7 +33,7 @@ from capturekit.functions.follow_time import TooLong
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
 from capturekit.functions.holders import never
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
-from capturekit.functions.readable_state import in_package, is_cupys
+from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
 from capturekit.functions.settings import CODECS, HANDLED, ROUTINES, WARNINGS, routines_now, settings_now
 from capturekit.functions.understood import (
     BY_ADDRESS,
@@ -51,7 +51,7 @@ from capturekit.functions.watched_value import itself, read_cell
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among, attributes_of, is_dataclass
 from capturekit.model.kept_values import IsArray, Keeper, contents_of
-from capturekit.model.plain_values import plain_key
+from capturekit.model.plain_values import WITH_CODE, plain_key
 
 _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
 _SEARCHED = 1_000
@@ -236,6 +236,8 @@ class Watch(CodeWatch):
             return
         if what == ('builtins', 'id') and python_module(code.co_filename) in BY_ADDRESS:
             return
+        if what == ('builtins', 'hash') and ((known is not None and known[1]) or is_hash_of_a_value(frame)):
+            return
         self._calls.add(what)
         found = reads(function)
         if found is None:
@@ -277,10 +279,13 @@ class Watch(CodeWatch):
         self._unwatchable.append(self._sentence(frame, action))
 
     def _sentence(self, frame: FrameType | None, action: str) -> str:
+        return f'the function {action}{self._line(frame)}: what that reads is not known'
+
+    def _line(self, frame: FrameType | None) -> str:
+        """The user's line at which a frame was entered."""
         while frame is not None and is_library_frame(frame, self._skip):
             frame = frame.f_back
-        at = '' if frame is None else f' at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}'
-        return f'the function {action}{at}: what that reads is not known'
+        return '' if frame is None else f' at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}'
 
     def _library(self, frame: FrameType) -> None:
         """Note that code of a library is entered, which may read more than can be seen."""
@@ -297,9 +302,13 @@ class Watch(CodeWatch):
             self._depends_on(_SETTINGS_IN[top])
             self._settle()
         self._waits = self._waits or top in _OF_THREADS
+        if name == '_showwarnmsg' and top in ('warnings', '_py_warnings'):
+            self._unwatchable.append(f'the function warns{self._line(frame)}, which a launch would not do')
         if (module, name) in self._calls and name != 'seed':
             return
         if top in WHOLE:
+            if module == 'enum' and name in _BY_VALUE_OR_NAME:
+                self._enumeration(frame.f_locals.get(frame.f_code.co_varnames[0]))
             if name in _ASKED_OF_WHOLE.get(top, ()) and asked_by_user(frame.f_back, self._skip):
                 self._asked_of_whole(frame, module, name)
             return
@@ -315,6 +324,11 @@ class Watch(CodeWatch):
             self._doubt(frame, 'makes a generator of random numbers without a seed')
         elif module == 'os':
             self._global(frame.f_globals, 'environ', os.environ, 'os')
+            self._settle()
+        elif (module, name) == ('encodings', 'search_function'):
+            self._doubt(frame, 'looks for an encoding that was not used before')
+        elif (module, name) == ('typing', 'get_type_hints'):
+            self._name(('__annotations__',), ('__annotations__',), False)
             self._settle()
         elif module in ('copy', 'dataclasses', 'copyreg'):
             self._global(vars(copyreg), 'dispatch_table', copyreg.dispatch_table, 'copyreg')
@@ -337,6 +351,13 @@ class Watch(CodeWatch):
             return
         if name in OUTSIDE.get(top, ()) or inside not in OF_PRINTING:
             self._doubt(frame, f'calls {top}.{name}')
+
+    def _enumeration(self, cls: Any) -> None:
+        """Watch which members an enumeration has under which values and names."""
+        if issubclass(type(cls), enum.EnumMeta):
+            for name in ('_value2member_map_', '_member_map_', '_missing_'):
+                self._search_class(cls, name)
+            self._settle()
 
     def _asked_of_whole(self, frame: FrameType, module: str, name: str) -> None:
         """Note what the user's code asks a module for that is otherwise skipped as a whole."""
@@ -377,10 +398,15 @@ class Watch(CodeWatch):
                 self._identify(frame, code, {})
             return
         variables = frame.f_locals
+        self._compare_parameters(code, variables)
+        self._recursion(frame)
         arguments = [variables[name] for name in code.co_varnames[:count] if name in variables]
+        if code.co_name == '__del__' and arguments and id(type(arguments[0])) in self._finalized:
+            self._finalized[id(type(arguments[0]))][1] -= 1
         if code.co_name == '__init__' and arguments:
             if id(arguments[0]) not in self._holders:
                 self._before.made(arguments[0])
+                self._makes(type(arguments[0]))
             elif self._before.had(arguments[0]):
                 self._begun_again.add(id(code))
         for number, argument in enumerate(arguments):
@@ -405,11 +431,11 @@ class Watch(CodeWatch):
         if not foreign:
             self._collect(frame, code)
         elif is_cupys(frame.f_globals.get('__name__')):
-            self._inside_cupy(frame, code)
+            self._inside_cupy(frame)
         elif code.co_name == '<module>':
             self._module_begins(frame, frame)
         elif python_module(code.co_filename).partition('.')[0] in FOLLOWED:
-            self._inside_library(frame, code)
+            self._inside_library(frame)
         return known
 
     # Arguments
@@ -428,7 +454,8 @@ class Watch(CodeWatch):
             if id(value) in self._own or self._is_array(value):
                 continue
             if plain_key(value) is not None:
-                if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, (decimal.Decimal, np.generic)):
+                self._plain = self._plain or not is_one_of_a_kind(value)
+                if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, WITH_CODE):
                     self._meet(value)
                 continue
             if self._ignore is None or not self._by_value(value):
@@ -482,6 +509,8 @@ _SETTINGS_OF = {
     ('_warnings', 'warn'): WARNINGS, ('_warnings', 'warn_explicit'): WARNINGS,
 }  # fmt: skip
 _SETTINGS_IN = {'warnings': WARNINGS, '_py_warnings': WARNINGS, 'traceback': HANDLED}
+#: Methods of enumerations that find members.
+_BY_VALUE_OR_NAME = frozenset({'__call__', '__getitem__', '__contains__'})
 #: Functions of ``cupyx`` that tell how errors are treated.
 _OF_ERRORS = frozenset({'geterr', 'seterr'})
 _ABSTRACT = frozenset({'__instancecheck__', '__subclasscheck__'})

@@ -6,7 +6,9 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from capturekit.functions.address_hashes import orders_of_sets
 from capturekit.functions.carried_state import CarriedState
+from capturekit.functions.classes_reached import classes_in_modules, classes_of_files
 from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
@@ -67,7 +69,7 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     environment.own = watch._own
     environment.times = frozenset(watch._times)
     environment.too_much = isinstance(watch._failure, TooLong) or watch._weak
-    environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()])
+    environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()], watch.sizes())
     environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
     # If two places hold the same container, a change of it is visible in both.
     environment.asks_identities = bool(watch._identities)
@@ -81,6 +83,13 @@ def _handed_on(watch: CodeWatch) -> Iterator[str]:
     others, entries = [holder.value for holder in watch._holders.values()], list(watch._entries.values())
     yield from classes_called(entries, codes)
     yield from handed_on(entries, others, codes, watch._strings, watch._attributes - SPECIAL)
+    yield from classes_of_files([value for value, _, _ in watch._states.values()], codes)
+    for cls, count in watch._finalized.values():
+        if count > 0:
+            yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
+    yield from orders_of_sets(codes, watch._by_address)
+    if watch._everything:
+        yield from classes_in_modules(entries, others, codes)
 
 
 def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
@@ -207,8 +216,11 @@ def _aliases(watch: CodeWatch) -> None:
             continue
         if key in watch._keeper.memory or key in watch._holders:
             watch._unwatchable.append(f'{a(type(value))} is an argument and is reached in another way, too')
-    if watch._identities and len(watch._own) > 3:  # three of them only pass the arguments
-        watch._unwatchable.append(f'{watch._identities} asks whether two objects are the same')
+    if watch._identities and (watch._plain or len(watch._own) > 3):  # three of them only pass the arguments
+        given = 'a number or a text' if watch._plain else 'a container'
+        watch._unwatchable.append(
+            f'{watch._identities} asks whether two objects are the same, and {given} is an argument'
+        )
 
 
 def _written(watch: CodeWatch, changes: StateChanges | None) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import decimal
 import enum
 import functools
 import gc
@@ -17,7 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capturekit.model.class_layout import among, attributes_of
-from capturekit.model.plain_values import BUILT_IN, BY_IDENTITY, Held, by_identity, exact, member_key, plain_key
+from capturekit.model.plain_values import (
+    BUILT_IN,
+    BY_IDENTITY,
+    WITH_CODE,
+    Held,
+    by_identity,
+    exact,
+    member_key,
+    plain_key,
+)
 
 IsArray = Callable[[Any], bool]
 
@@ -94,7 +102,7 @@ class Keeper:
             raise TooMany
         key = plain_key(value)
         if key is not None:
-            if issubclass(type(type(value)), enum.EnumMeta) or issubclass(type(value), (decimal.Decimal, np.generic)):
+            if issubclass(type(type(value)), enum.EnumMeta) or issubclass(type(value), WITH_CODE):
                 self._meet(value)
             return Kept('plain', value, key)
         if self.is_array(value):

@@ -26,6 +26,8 @@ _BY_TEXT = frozenset({
     datetime.date, datetime.timedelta, decimal.Decimal, fractions.Fraction, uuid.UUID,
     pathlib.PurePosixPath, pathlib.PureWindowsPath, type(pathlib.Path()),
 })  # fmt: skip
+#: Plain types with code that may be replaced, or with state besides the value.
+WITH_CODE = (decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PurePath, np.generic)
 BY_IDENTITY = (
     types.FunctionType, types.BuiltinFunctionType, types.WrapperDescriptorType,
     types.MethodDescriptorType, types.ClassMethodDescriptorType, types.GetSetDescriptorType,
@@ -65,6 +67,17 @@ def plain_key(value: object) -> Hashable | None:
     return _scalar_key(value) if issubclass(cls, np.generic) and cls is not np.void else None
 
 
+def is_nan(value: object) -> bool:
+    """Whether a number or a time is not equal to itself: code that looks for it in a container tells it by identity."""
+    cls = type(value)
+    one: Any = value
+    if cls is float:
+        return value != value
+    if cls is decimal.Decimal:
+        return bool(one.is_nan())
+    return issubclass(cls, (complex, np.inexact, np.datetime64, np.timedelta64)) and bool(value != value)
+
+
 def _scalar_key(value: Any) -> Hashable | None:
     cls = type(value)
     if cls.__module__ != 'numpy' or value.dtype.hasobject:
@@ -87,7 +100,9 @@ def exact(dtype: np.dtype[Any]) -> Hashable:
     inside: list[np.dtype[Any]] = [] if dtype.subdtype is None else [dtype.base]
     inside += [dtype.fields[name][0] for name in dtype.names or () if dtype.fields is not None]
     found = [exact(part) for part in inside]
-    return None if dtype.metadata is not None or None in found else (dtype.char, dtype.isalignedstruct, *found)
+    if dtype.metadata is not None or None in found:
+        return None
+    return dtype.char, dtype.isalignedstruct, dtype.names, *found
 
 
 class Held:

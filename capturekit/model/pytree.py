@@ -36,6 +36,7 @@ from capturekit.model.plain_values import (
     by_identity,
     exact,
     index_text,
+    is_nan,
     plain_key,
     text_of_float,
     with_article,
@@ -64,6 +65,7 @@ def take_apart(
     *,
     name: str = 'args',
     met: set[int] | None = None,
+    nans: bool = False,
 ) -> tuple[list[Any], Form]:
     """Return the arrays in ``value``, in order and each once, and its form: all other contents.
 
@@ -72,6 +74,7 @@ def take_apart(
         opaque: returns True for objects that are described by identity instead of by class and attributes.
         name: the name of ``value`` in messages.
         met: gets the ids of the containers in ``value``.
+        nans: whether numbers that are not equal to themselves are told apart by identity.
 
     Raises:
         TypeError: something in ``value`` can't be described, holds itself or is there twice; the text says where.
@@ -79,7 +82,7 @@ def take_apart(
     simple = _take_plain_tuple_apart(value, is_array) if type(value) is tuple else None
     if simple is not None:
         return simple
-    taking = _Taking(is_array, opaque, set() if met is None else met)
+    taking = _Taking(is_array, opaque, set() if met is None else met, nans)
     try:
         return taking.leaves, taking.node(value)
     except _Indescribable as error:
@@ -112,8 +115,9 @@ def _take_plain_tuple_apart(value: tuple[Any, ...], is_array: IsArray) -> tuple[
 class _Taking:
     """Takes one value apart."""
 
-    def __init__(self, is_array: IsArray, opaque: Callable[[Any], bool] | None, met: set[int]) -> None:
+    def __init__(self, is_array: IsArray, opaque: Callable[[Any], bool] | None, met: set[int], nans: bool) -> None:
         self.is_array = is_array
+        self.nans = nans
         self.opaque = opaque
         self.met = met
         self.leaves: list[Any] = []
@@ -126,7 +130,7 @@ class _Taking:
         if ordinary and cls in BY_EQUALITY:
             return (cls, value)
         if cls is float:
-            return plain_key(value)
+            return plain_key(value) if value == value or not self.nans else Held((cls, id(value)), value)
         if self.is_array(value):
             number = self.known.setdefault(id(value), len(self.known))
             if number == len(self.leaves):
@@ -136,7 +140,7 @@ class _Taking:
         if not contains:
             key = plain_key(value)
             if key is not None:
-                return Held(key, value)
+                return Held((key, id(value)) if self.nans and is_nan(value) else key, value)
         if id(value) in self.open:
             raise _Indescribable(f'holds itself: {with_article(name_of(cls))} in a cycle')
         self.open.add(id(value))

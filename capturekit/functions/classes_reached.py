@@ -1,0 +1,80 @@
+"""Classes written in C that code reaches without naming them: as the class of an object, or out of a module.
+
+Python tells nobody when such a class is called. :func:`capturekit.functions.handed_on.classes_called` finds those that
+code names. Here are the others: ``type(file)``, ``vars(module)[name]`` and ``getattr(module, name)``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from types import CodeType, ModuleType
+from typing import Any
+
+from capturekit.functions.code_reads import nested, single_steps
+from capturekit.functions.hidden_state import FILES
+from capturekit.functions.understood import PACKAGES, makes_unknown
+from capturekit.functions.watched_value import WatchedValue
+from capturekit.model.class_layout import among, name_of
+
+_MODULE_DICT = vars(ModuleType)['__dict__'].__get__
+_OF_OBJECTS = frozenset({'type', '__class__'})
+_ATTRIBUTE = ('LOAD_ATTR', 'LOAD_METHOD')
+_LOADS = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FAST', 'LOAD_DEREF', *_ATTRIBUTE)
+
+
+def classes_of_files(values: Iterable[Any], codes: list[CodeType]) -> Iterator[str]:
+    """Say which watched file's class the code may call: the class of an object needs no name."""
+    if not any(_OF_OBJECTS & {*inner.co_names} for code in codes for inner in nested(code)):
+        return
+    for value in values:
+        if among(type(value), FILES):
+            yield f'the function may make a {name_of(type(value))} by the class of one: what it reads is not known'
+
+
+def classes_in_modules(entries: list[WatchedValue], values: Iterable[Any], codes: list[CodeType]) -> Iterator[str]:
+    """Say which module with such classes the code does anything with but take attributes by their names.
+
+    It is asked only where code reads attributes by names that are not in it. ``values``: the objects that it met.
+    """
+    every = [inner for code in codes for inner in nested(code)]
+    imported = {name for code in every for name in _imported(code)}
+    named: dict[int, set[str]] = {}
+    for entry in entries:
+        if entry.key and type(entry.kept.value) is ModuleType:
+            named.setdefault(id(entry.kept.value), set()).add(entry.key.rpartition('.')[2])
+    for module in values:
+        unknown = _unknown_in(module)
+        if not unknown:
+            continue
+        names = named.get(id(module))
+        if names is None or any(_escapes(code, imported | names) for code in every):
+            yield f'the function may take {unknown} out of module {module.__name__}: what its objects read is not known'
+
+
+def _unknown_in(module: Any) -> str:
+    """A class in a module whose objects may read anything; '' if there is none."""
+    if type(module) is not ModuleType or module.__name__.partition('.')[0] in PACKAGES:
+        return ''
+    inside = _MODULE_DICT(module).values()
+    return next((found for one in inside if issubclass(type(one), type) and (found := makes_unknown(one))), '')
+
+
+def _imported(code: CodeType) -> Iterator[str]:
+    """The variables in which code puts modules that it imports."""
+    steps = single_steps(code)
+    for step, following in itertools.pairwise(steps):
+        if step.opname == 'IMPORT_NAME' and following.opname.startswith('STORE_'):
+            yield following.argval
+
+
+def _escapes(code: CodeType, names: set[str]) -> bool:
+    """Whether code loads what has one of these names, and does not take a named attribute of it at once."""
+    steps = single_steps(code)
+    return any(
+        step.argval in names
+        and step.opname.startswith(_LOADS)
+        and not (following.opname.startswith(_ATTRIBUTE) and following.argval != '__dict__')
+        for step, following in zip(steps, [*steps[1:], steps[-1]])
+        if type(step.argval) is str
+    )

@@ -1,0 +1,35 @@
+"""The settings of Python that instructions depend on without calling anything."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from types import CodeType
+
+from capturekit.functions.code_reads import nested, single_steps
+from capturekit.functions.settings import DIGITS, LOCALE, WARNINGS
+
+_FORMATS = ('FORMAT_', 'CONVERT_VALUE')
+#: Names of what makes texts of numbers, or numbers of texts.
+_TEXTS = frozenset('str repr format int print format_map ascii'.split())
+#: A text that may be, or have in it, a format for numbers by the locale: ``n``, ``{:>10n}``.
+_BY_LOCALE = re.compile(r'(?:^|[:}<>=^+\- #0-9,_.])n(?:\}|$)')
+#: A format for a date, which may have names of days and months.
+_OF_DATES = re.compile('%[aAbBcpxX]')
+#: Since this version of Python, the complement of a truth value warns.
+_INVERTED = (3, 12)
+
+
+def settings_of(code: CodeType) -> Iterator[str]:
+    """The settings on which code, and code that is written in it, may depend."""
+    for inner in nested(code):
+        kinds = {step.opname for step in single_steps(inner)}
+        if 'UNARY_INVERT' in kinds and sys.version_info >= _INVERTED:
+            yield WARNINGS
+        writes = any(kind.startswith(_FORMATS) for kind in kinds)
+        texts = [text for text in inner.co_consts if type(text) is str]
+        if writes or not _TEXTS.isdisjoint(inner.co_names) or any('%' in text for text in texts):
+            yield DIGITS
+        if 'strftime' in inner.co_names or any(_BY_LOCALE.search(text) or _OF_DATES.search(text) for text in texts):
+            yield LOCALE
