@@ -29,6 +29,7 @@ from capturekit.functions.recordable import is_more
 from capturekit.functions.usual_call import usual_call
 from capturekit.functions.variant import Quick, Variant, opaque
 from capturekit.guard import GUARD
+from capturekit.launch.memory_group import MemoryGroup
 from capturekit.model.counted import counted
 from capturekit.model.errors import UpdateError
 from capturekit.model.pytree import take_apart
@@ -66,6 +67,11 @@ class Graphed(AsFunction, Generic[P, R_co]):
         """What has been rehearsed and recorded so far: the variants of each kind of call, the last used kind first."""
         with self._lock:
             return [variant for kind in reversed(self._kinds.values()) for variant in kind.variants]
+
+    @property
+    def memory(self) -> MemoryGroup | None:
+        """The memory that the variants share; None with ``pool=``, where they share none."""
+        return self._options.memory
 
     @property
     def last(self) -> Call | None:
@@ -256,6 +262,7 @@ def graphed(
     check: bool | int = False,
     fuse: bool = False,
     lanes: Literal['auto'] | None = None,
+    memory: MemoryGroup | None = None,
 ) -> Graphed[P, R_co]: ...
 
 
@@ -272,6 +279,7 @@ def graphed(
     check: bool | int = False,
     fuse: bool = False,
     lanes: Literal['auto'] | None = None,
+    memory: MemoryGroup | None = None,
 ) -> Callable[[Callable[P, R_co]], Graphed[P, R_co]]: ...
 
 
@@ -287,6 +295,7 @@ def graphed(
     check: bool | int = False,
     fuse: bool = False,
     lanes: Literal['auto'] | None = None,
+    memory: MemoryGroup | None = None,
 ) -> Any:
     """Make a function of CuPy code launch a recorded graph of itself: ``@ck.graphed``.
 
@@ -326,6 +335,8 @@ def graphed(
             logger ``capturekit`` says so, as a warning. ``variant.relaned`` is the report, and :meth:`explain` has its
             outcome. Large arguments are copied like others. Variants that are launched in several parts (host reads
             that are checked, calls by the host, random numbers of the host) keep their order.
+        memory: a :class:`MemoryGroup` of graphs that share memory. None: the function's own variants share theirs. It
+            can't be combined with ``pool``, with which nothing is shared.
 
     Raises:
         TypeError, ValueError: an argument is not as described.
@@ -336,7 +347,7 @@ def graphed(
     """
     asked: dict[str, Any] = {
         'strict': strict, 'checks': checks, 'pieces': pieces, 'limit': limit, 'pool': pool, 'pure': pure,
-        'check': check, 'fuse': fuse, 'lanes': lanes,
+        'check': check, 'fuse': fuse, 'lanes': lanes, 'memory': memory,
     }  # fmt: skip
     if fn is None:
         return functools.partial(graphed, **asked)

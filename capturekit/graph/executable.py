@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from capturekit import render  # noqa: F401 - how notebooks show a recording
@@ -25,7 +25,7 @@ from capturekit.analysis.verify import Verification, verify
 from capturekit.driver.cuda import Platform, stream_handle
 from capturekit.graph.closed import closed
 from capturekit.graph.edit import Lent, NodeNames
-from capturekit.graph.fuse import Fusable
+from capturekit.graph.in_turn import InTurn
 from capturekit.graph.measure import Measurable
 from capturekit.launch.at_exit import close_at_end
 from capturekit.launch.graph_memory import GraphMemory
@@ -56,7 +56,7 @@ def _refuse() -> None:
     raise closed('Graph.launch()')
 
 
-class Graph(Fusable, Measurable):
+class Graph(InTurn, Measurable):
     """The graph that a capture made. It has no public constructor: ``with ck.capture() as cap: ...`` makes
     ``cap.graph``.
 
@@ -146,6 +146,8 @@ class Graph(Fusable, Measurable):
         self._index = self._new_edges = self._fused = None
         self._declared = {}
         self._counted = lambda: 0
+        if plan is not None:
+            plan.turn = memory.turn
         self.launch, self._shut = self._launcher(launch) if plan is None or plan.plain else self._planned()
         self._made = made
         self._lease = lease.hand_over()
@@ -161,6 +163,7 @@ class Graph(Fusable, Measurable):
         captures, threads = self._topology.captures, _thread._count
         graph = weakref.ref(self)
         launches = 0
+        launch = self._memory.in_turn(launch)
 
         def fast(stream: Any = None) -> None:
             nonlocal launches
@@ -178,7 +181,8 @@ class Graph(Fusable, Measurable):
 
         def shut(to: Callable[[], None] = _refuse) -> None:
             nonlocal launch
-            launch = to
+            found = graph()
+            launch = to if to is _refuse or found is None else found._memory.in_turn(to)
 
         self._counted = lambda: launches
         fast.__name__, fast.__qualname__, fast.__doc__ = 'launch', 'Graph.launch', _LAUNCH
@@ -358,7 +362,7 @@ class Graph(Fusable, Measurable):
         with self._lock:
             if self._made is None:
                 raise closed('Graph.races()')
-            with self._relaxed():
+            with self._relaxed(), self._memory.turn(self._current().ptr) if observe else nullcontext():
                 return races_of(self, self._parts(), self._look_in(), observe, frame)
 
     def concurrency(self, timeline: Timeline | None = None) -> Concurrency:
@@ -430,6 +434,7 @@ class Graph(Fusable, Measurable):
             if self._made is None:
                 raise closed('Capture.embed()')
             memory.keep(Lent(self._memory, self._made))
+            memory.join_turns(self._memory)
             memory.to_close |= self._memory.to_close
 
     @property
@@ -456,7 +461,7 @@ class Graph(Fusable, Measurable):
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of device memory held for the graph's own arrays."""
+        """Bytes of device memory held for the graph alone. What it shares with others, its :class:`MemoryGroup` has."""
         return self._memory.used_bytes()
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from capturekit.analysis.relaned import Relaned
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.guard.cupy_errors import OWN
+from capturekit.launch.memory_group import MemoryGroup
 from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.model import errors
 from capturekit.model.cleanup import Undo, add_note, uninterrupted
@@ -33,6 +34,7 @@ from capturekit.model.source_line import here
 from capturekit.recorder.arguments import (
     check_flag,
     check_fuse,
+    check_group,
     check_into,
     check_lanes,
     check_pieces,
@@ -93,6 +95,8 @@ class Capture(WayIn):
         reuse_late: int | None = None,
         fuse: bool = False,
         watch: bool = False,
+        group: MemoryGroup | None = None,
+        temporaries: bool = False,
     ) -> None:
         self._given = stream
         self._strict, self._mode = strict, mode
@@ -105,6 +109,7 @@ class Capture(WayIn):
         self._update: Update | None = None
         self._renewed, self._reuse_late = renewed, reuse_late
         self._fuse, self._watch = fuse, watch
+        self._group, self._temporaries = group, temporaries
         self._relaned: Relaned | None = None
         self._fused: Fused | None = None
         self._gates = 'device'
@@ -430,6 +435,7 @@ def capture(
     memory_limit: int | None = None,
     fuse: bool = False,
     watch: bool = False,
+    memory: MemoryGroup | None = None,
 ) -> Capture:
     """Record the CuPy work of a block into a CUDA graph.
 
@@ -471,6 +477,8 @@ def capture(
             :meth:`Graph.fuse`; ``cap.fused`` is the report. With ``lanes='auto'`` the edges are made afterwards.
         watch: whether to watch every call to CUDA, of any library (by CUPTI): the error of a lost capture then names
             the call that lost it, and ``cap.recording.notes`` has work that went past it. Recording takes longer.
+        memory: a :class:`MemoryGroup`: the graph shares the workspaces of cuBLAS with the other graphs of the group,
+            and their launches take turns. It can't be combined with ``pool``, ``into``, ``update`` or ``pieces``.
 
     Raises:
         CaptureError: in the block, a subclass for each kind of refused call; at its end UnjoinedError for open lanes.
@@ -497,4 +505,7 @@ def capture(
     check_flag('watch', watch)
     late = check_lanes(lanes, memory_limit, to, update)
     check_fuse(fuse, to, update)
-    return Capture(stream, strict, mode, pool, rehearsal, lines, to, check_races, update, pieces, late, fuse, watch)
+    check_group(memory, {'pool': pool, 'into': to, 'update': update, 'pieces': pieces or None})
+    return Capture(
+        stream, strict, mode, pool, rehearsal, lines, to, check_races, update, pieces, late, fuse, watch, memory
+    )
