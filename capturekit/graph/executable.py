@@ -162,12 +162,13 @@ class Graph(InTurn, Measurable):
         thread, because a lock would cost an eighth of a launch."""
         captures, threads = self._topology.captures, _thread._count
         graph = weakref.ref(self)
-        launches = 0
-        launch = self._memory.in_turn(launch)
+        launches, current = 0, self._current
+        turns = self._memory.turns[0] if self._memory.turns else None
+        launch = self._memory.in_turn(launch, turns)
 
         def fast(stream: Any = None) -> None:
             nonlocal launches
-            if stream is not None or captures or threads():
+            if stream is not None or captures or threads() or (turns is not None and turns.last is not current()):
                 on_stream(stream)
                 return
             launch()
@@ -182,7 +183,7 @@ class Graph(InTurn, Measurable):
         def shut(to: Callable[[], None] = _refuse) -> None:
             nonlocal launch
             found = graph()
-            launch = to if to is _refuse or found is None else found._memory.in_turn(to)
+            launch = to if to is _refuse or found is None else found._memory.in_turn(to, turns)
 
         self._counted = lambda: launches
         fast.__name__, fast.__qualname__, fast.__doc__ = 'launch', 'Graph.launch', _LAUNCH

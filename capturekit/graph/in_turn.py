@@ -25,10 +25,12 @@ class InTurn(Fusable):
 
     def _launch_then(self, following: Callable[[], None]) -> None:
         """Launch on CuPy's current stream, and then do something with the graph's memory on that stream."""
+        ptr = self._current().ptr
+        if self._topology.captures:
+            self._before(False, ptr)
         with self._lock:
             if self._made is None:
                 raise closed('Graph.launch()')
-            ptr = self._current().ptr
             with self._memory.turn(ptr):
                 self._start(ptr)
                 self._by_name += 1

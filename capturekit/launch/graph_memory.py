@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from capturekit.launch.lane_blocks import UNIT, LaneBlocks, Ticket
@@ -171,15 +171,20 @@ class GraphMemory:
         self.turns += new
         return bool(new)
 
-    def in_turn(self, launch: Callable[[], None]) -> Callable[[], None]:
-        """A launch on the current stream that takes its turns, for one thread at a time."""
+    def in_turn(self, launch: Callable[[], None], taken: LaunchTurns | None = None) -> Callable[[], None]:
+        """A launch on the current stream that takes its turns, for one thread at a time; but not ``taken``."""
         for turns in self._turns_in_order():
-            launch = turns.wrapped(launch)
+            launch = launch if turns is taken else turns.wrapped(launch)
         return launch
 
-    @contextmanager
-    def turn(self, stream: int) -> Iterator[None]:
+    def turn(self, stream: int) -> AbstractContextManager[None]:
         """Launches in this block, on a stream given by its handle, take their turns."""
+        if not self.turns:
+            return nullcontext()
+        return self.turns[0].taken(stream) if len(self.turns) == 1 else self._every_turn(stream)
+
+    @contextmanager
+    def _every_turn(self, stream: int) -> Iterator[None]:
         with ExitStack() as stack:
             for turns in reversed(self._turns_in_order()):
                 stack.enter_context(turns.taken(stream))

@@ -17,7 +17,6 @@ from capturekit.driver.cuda import Platform
 from capturekit.launch.launch_turns import LaunchTurns
 from capturekit.model.lease import Lease
 
-
 #: A new piece of memory has at least one part in so many of all others, and sizes are multiples of so many bytes.
 _PART, _UNIT = 4, 512
 

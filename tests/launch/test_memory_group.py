@@ -324,7 +324,7 @@ def test_graphs_share_the_workspaces_of_libraries(cp: Any) -> None:
     assert group.graphs == 2 and group.memory_bytes == 32 << 20
     assert one._memory.holds(int(group.workspace(0, 0).ptr)) and two._memory.holds(int(group.workspace(0, 0).ptr))
     one.launch(), two.launch(), one.launch()
-    assert np.array_equal(first.get(), chain(np.arange(16.0))), 'arrays that the block made are the graph\'s alone'
+    assert np.array_equal(first.get(), chain(np.arange(16.0))), "arrays that the block made are the graph's alone"
     assert np.array_equal(second.get(), chain(np.arange(16.0) + 1))
     one.close()
     two.launch()
