@@ -23,7 +23,7 @@ from capturekit.analysis.race_report import check, races_of
 from capturekit.analysis.races import Races
 from capturekit.analysis.verify import Verification, verify
 from capturekit.driver.cuda import Platform, stream_handle
-from capturekit.graph.closed import closed
+from capturekit.graph.closed import closed, refuse_launch
 from capturekit.graph.edit import Lent, NodeNames
 from capturekit.graph.in_turn import InTurn
 from capturekit.graph.measure import Measurable
@@ -50,10 +50,6 @@ Raises:
     UnsupportedCallError: the stream is being captured (900).
     EscapedWorkError, LegacyStreamError: this thread has a capture open, and the stream is not in it.
 """
-
-
-def _refuse() -> None:
-    raise closed('Graph.launch()')
 
 
 class Graph(InTurn, Measurable):
@@ -146,8 +142,6 @@ class Graph(InTurn, Measurable):
         self._index = self._new_edges = self._fused = None
         self._declared = {}
         self._counted = lambda: 0
-        if plan is not None:
-            plan.turn = memory.turn
         self.launch, self._shut = self._launcher(launch) if plan is None or plan.plain else self._planned()
         self._made = made
         self._lease = lease.hand_over()
@@ -180,10 +174,10 @@ class Graph(InTurn, Measurable):
                 raise closed('Graph.launch()')
             found._launch_on(stream)
 
-        def shut(to: Callable[[], None] = _refuse) -> None:
+        def shut(to: Callable[[], None] = refuse_launch) -> None:
             nonlocal launch
             found = graph()
-            launch = to if to is _refuse or found is None else found._memory.in_turn(to, turns)
+            launch = to if to is refuse_launch or found is None else found._memory.in_turn(to, turns)
 
         self._counted = lambda: launches
         fast.__name__, fast.__qualname__, fast.__doc__ = 'launch', 'Graph.launch', _LAUNCH

@@ -8,24 +8,21 @@ first. Each step is tried even if others fail.
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal
 
 from capturekit.analysis.fused import Fused
 from capturekit.analysis.graph_diff import Update
 from capturekit.analysis.relaned import Relaned
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, OpenCapture
-from capturekit.guard.cupy_errors import OWN
 from capturekit.launch.memory_group import MemoryGroup
 from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.model import errors
 from capturekit.model.cleanup import Undo, add_note, uninterrupted
-from capturekit.model.counters import refused
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.lease import Lease
 from capturekit.model.recording import Recording
@@ -51,25 +48,9 @@ from capturekit.recorder.embed import EmbedTarget, embed, target
 from capturekit.recorder.forks import Devices, Fork, Priority
 from capturekit.recorder.setup import WayIn
 from capturekit.recorder.teardown import HELD, Outcome, let_go, tell_of
+from capturekit.recorder.told import told
 
-_P = ParamSpec('_P')
-_R = TypeVar('_R')
 ModeName = Literal['relaxed', 'thread_local', 'global']
-
-
-def _told(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Tell the guard what a method of a capture refuses, because the block may catch it and go on."""
-
-    @functools.wraps(method)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return method(*args, **kwargs)
-        except errors.CaptureError as error:
-            GUARD.has_refused(error, OWN)
-            refused(error)
-            raise
-
-    return call
 
 
 class Capture(WayIn):
@@ -245,7 +226,7 @@ class Capture(WayIn):
         elif self._lease in HELD:
             let_go(self._lease)
 
-    @_told
+    @told
     def embed(self, graph: Graph) -> None:
         """Put a graph into the current lane, as one node that runs all of it (``cudaGraphAddChildGraphNode``).
 
@@ -271,7 +252,7 @@ class Capture(WayIn):
             raise self._used('asking for its recording', before=True)
         return self._live.recording
 
-    @_told
+    @told
     def fork(self, n: int | None = None, *, priority: Priority = None, devices: Devices = None) -> Fork:
         """Split the current lane into ``n`` lanes for a block; they are joined at its end.
 
@@ -287,7 +268,7 @@ class Capture(WayIn):
         self._must_be_open('fork()')
         return Fork(n, priority, self._must_be_open, devices)
 
-    @_told
+    @told
     def parallel(
         self,
         *branches: Callable[[], Any],
@@ -306,7 +287,7 @@ class Capture(WayIn):
         self._must_be_open('parallel()')
         return on_lanes(branches, lanes, priority, assign, self._must_be_open)
 
-    @_told
+    @told
     def join(self, stream: Any) -> None:
         """Make the current lane wait for a stream of the capture (any CuPy stream, or a lane of a fork).
 
@@ -375,7 +356,7 @@ class Capture(WayIn):
         """
         return cases(self._deciding('switch()'), index, count)
 
-    @_told
+    @told
     def _deciding(self, call: str) -> OpenCapture:
         self._must_be_open(call)
         assert self._live is not None

@@ -111,7 +111,7 @@ def test_results_and_arguments_are_not_shared(cp: Any) -> None:
     fn = ck.graphed(both)
     pairs = [(cp.arange(float(n)), cp.ones(n)) for n in SIZES]
     results = [fn(*pair) for _ in range(3) for pair in pairs]
-    for number, (x, y) in enumerate(pairs):
+    for number, (_x, y) in enumerate(pairs):
         n = SIZES[number]
         assert np.array_equal(y.get(), np.ones(n) + 3 * np.arange(n))
         for call in range(3):
