@@ -122,11 +122,9 @@ class VariantRecorder:
             self._must_be_whole(live, capture.graph)
             if self.slots is not None:
                 self.slots.ended()
-            if live.memory.outlives(self.arrays):
-                return self._again(capture.graph, shares=False).record(given, pieces)
-            self._improve(capture.graph, leaves)
-            if not self._aimed(capture.graph):
-                return self._again(capture.graph, self.shares).record(given, pieces)
+            again = self._to_record_anew(live, capture.graph, leaves)
+            if again is not None:
+                return again.record(given, pieces)
             return self._first_call(capture.graph, live, leaves, stream)
         except BaseException:
             if live is not None and live.host_calls.launch is not None:
@@ -134,8 +132,13 @@ class VariantRecorder:
                 self.drawn = list(live.drawn)
             raise
 
-    def _again(self, graph: Graph, shares: bool) -> VariantRecorder:
-        """What records the variant anew, in the place of this graph."""
+    def _to_record_anew(self, live: OpenCapture, graph: Graph, leaves: Sequence[Any]) -> VariantRecorder | None:
+        """Prepare the graph for calls; what records the variant anew where the graph can't be used as it is."""
+        shares = self.shares and not live.graph_memory.outlives(self.arrays)
+        if shares == self.shares:
+            self._improve(graph, leaves)
+            if self._aimed(graph):
+                return None
         graph.close()
         return VariantRecorder(
             self.platform, self.fn, self.variant, self.gates, self.options, self.copied, shares=shares

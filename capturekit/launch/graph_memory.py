@@ -79,19 +79,7 @@ class GraphMemory:
         #: The turns that its launches take, and those of graphs that are embedded in it.
         self.turns: list[LaunchTurns] = [] if share is None else [share.turns]
         self._on = on or cupy.cuda.Device
-        #: The devices that the memory lies on: CuPy's pools count for each, and report the current one.
-        self._devices = {int(cupy.cuda.Device().id)}
-        chunk = self._chunk if self._scratch is None else self._scratch_chunk
-        self._new_pool: Callable[[], Any] = lambda: cupy.cuda.MemoryPool(chunk)
-        self._malloc = cupy.cuda.memory._malloc
-        self._device_now = cupy.cuda.get_device_id
-        self._chunks: list[tuple[int, int]] = []
-        self._full = False
-        self.pool = self._new_pool() if pool is None else pool
-        # blocks dropped while lanes are open lie free in `pool`: what `grow` hands out must not be one of them
-        self._fresh = cupy.cuda.MemoryPool(self._chunk) if pool is None else pool
-        self.unowned = cupy.cuda.UnownedMemory
-        self.pointer = cupy.cuda.MemoryPointer
+        self._use(cupy, pool)
         self._lanes = LaneBlocks(self)
         self._ends = ends
         self._asking = threading.RLock()
@@ -111,6 +99,22 @@ class GraphMemory:
         self.to_close = False
         self._workspaces: dict[int, Any] = {}
         self.workspace_bytes = WORKSPACE_BYTES
+
+    def _use(self, cupy: Any, pool: Any) -> None:
+        """Make the pools that blocks come from; or use the caller's."""
+        #: The devices that the memory lies on: CuPy's pools count for each, and report the current one.
+        self._devices = {int(cupy.cuda.Device().id)}
+        chunk = self._chunk if self._scratch is None else self._scratch_chunk
+        self._new_pool: Callable[[], Any] = lambda: cupy.cuda.MemoryPool(chunk)
+        self._malloc = cupy.cuda.memory._malloc
+        self._device_now = cupy.cuda.get_device_id
+        self._chunks: list[tuple[int, int]] = []
+        self._full = False
+        self.pool = self._new_pool() if pool is None else pool
+        # blocks dropped while lanes are open lie free in `pool`: what `grow` hands out must not be one of them
+        self._fresh = cupy.cuda.MemoryPool(self._chunk) if pool is None else pool
+        self.unowned = cupy.cuda.UnownedMemory
+        self.pointer = cupy.cuda.MemoryPointer
 
     def opened(self, capture: LedgerCapture) -> None:
         """The capture that this memory serves has begun."""

@@ -52,7 +52,8 @@ class MemoryGroup:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._platform: Platform | None = None
-        self._turns: LaunchTurns | None = None
+        #: The order of its launches; None while no graph uses it.
+        self.turns: LaunchTurns | None = None
         self._slabs: list[Slab] = []
         self._workspaces: dict[tuple[int, int], Any] = {}
         self._graphs = 0
@@ -78,19 +79,19 @@ class MemoryGroup:
         ValueError if graphs of another CuPy use it: the simulated one and the real one share no memory.
         """
         with self._lock:
-            if self._turns is None or self._platform is None:
-                self._platform, self._turns = platform, LaunchTurns(platform, on)
+            if self.turns is None or self._platform is None:
+                self._platform, self.turns = platform, LaunchTurns(platform, on)
             elif self._platform.cupy is not platform.cupy:
                 raise ValueError("the group's memory is used by graphs of another CuPy, real or simulated")
             self._graphs += 1
-            return Share(self, self._turns, Lease(self._leave), Scratch(self) if temporaries else None)
+            return Share(self, self.turns, Lease(self._leave), Scratch(self) if temporaries else None)
 
     def _leave(self) -> None:
         with self._lock:
             self._graphs -= 1
-            if self._graphs or self._turns is None:
+            if self._graphs or self.turns is None:
                 return
-            turns, self._turns, self._platform = self._turns, None, None
+            turns, self.turns, self._platform = self.turns, None, None
             self._slabs.clear()  # which waits for the device
             self._workspaces.clear()
             turns.close()

@@ -98,8 +98,7 @@ class Capture(WayIn):
         self._seams_on: Any = None
         self._outside: OutsideMemory | None = None
         self._state = 'new'
-        self._undo = Undo()
-        self._lease = Lease()
+        self._undo, self._lease = Undo(), Lease()
         self._live: OpenCapture | None = None
         self._graph: Graph | None = None
 

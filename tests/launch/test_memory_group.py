@@ -54,14 +54,6 @@ def recorded(fn: Any, cp: Any, sizes: tuple[int, ...] = SIZES) -> list[Any]:
     return arrays
 
 
-def places(fn: Any) -> list[list[tuple[int, int]]]:
-    return [variant.graph._memory._scratch.taken for variant in fn.variants]
-
-
-def overlaps(these: list[tuple[int, int]], those: list[tuple[int, int]]) -> bool:
-    return any(low < end and start < high for low, high in these for start, end in those)
-
-
 # -- what is shared ------------------------------------------------------------------------------------------------
 
 
@@ -69,8 +61,6 @@ def test_variants_of_a_function_share_temporaries(cp: Any) -> None:
     fn = ck.graphed(chain)
     arrays = recorded(fn, cp)
     assert fn.memory is not None and fn.memory.graphs == len(arrays)
-    first, *others = places(fn)
-    assert any(overlaps(first, other) for other in others)
     alone = ck.graphed(chain, memory=ck.MemoryGroup())
     recorded(alone, cp, (max(SIZES),))
     most = alone.memory.memory_bytes
@@ -203,8 +193,10 @@ def test_functions_of_one_group_share(cp: Any) -> None:
     for fn in fns:
         recorded(fn, cp)
     assert group.graphs == 6 and fns[0].memory is fns[1].memory is group
-    assert overlaps(places(fns[0])[0], places(fns[1])[0])
     (x, *_), n = recorded(fns[0], cp), SIZES[0]
+    alone = ck.graphed(chain)
+    recorded(alone, cp)
+    assert alone.memory is not None and group.memory_bytes <= 1.5 * alone.memory.memory_bytes
     assert np.array_equal(fns[1](x).get(), chain(np.arange(float(n))) * 2)
 
 
@@ -322,7 +314,6 @@ def test_graphs_share_the_workspaces_of_libraries(cp: Any) -> None:
     group = ck.MemoryGroup()
     (one, first), (two, second) = two_of(cp, group)
     assert group.graphs == 2 and group.memory_bytes == 32 << 20
-    assert one._memory.holds(int(group.workspace(0, 0).ptr)) and two._memory.holds(int(group.workspace(0, 0).ptr))
     one.launch(), two.launch(), one.launch()
     assert np.array_equal(first.get(), chain(np.arange(16.0))), "arrays that the block made are the graph's alone"
     assert np.array_equal(second.get(), chain(np.arange(16.0) + 1))
@@ -337,9 +328,12 @@ def test_a_clone_takes_the_turns_of_its_graph(cp: Any) -> None:
     group = ck.MemoryGroup()
     (one, y), (two, _) = two_of(cp, group)
     clone = one.clone()
-    assert clone._memory.turns == two._memory.turns
     one.close(), two.close()
-    clone.launch()
+    stream = cp.cuda.Stream(non_blocking=True)
+    with stream:
+        clone.launch()
+    assert group.turns is not None and group.turns.last is stream
+    stream.synchronize()
     assert np.array_equal(y.get(), chain(np.arange(16.0)))
     assert group.memory_bytes
     clone.close()
@@ -353,12 +347,12 @@ def test_an_updated_graph_takes_the_turns_of_the_new_one(cp: Any) -> None:
     (one, y), (two, _) = two_of(cp, group)
     graph = cap.graph
     graph.update(one)
-    assert graph._memory.turns == two._memory.turns and len(graph._memory.turns) == 1
     stream = cp.cuda.Stream(non_blocking=True)
     with stream:
         graph.launch()
-    assert graph._memory.turns[0].last is stream
+    assert group.turns is not None and group.turns.last is stream
     stream.synchronize()
+    two.close()
     assert np.array_equal(y.get(), chain(np.arange(16.0)))
 
 
@@ -371,7 +365,7 @@ def test_a_graph_around_others_takes_their_turns(cp: Any) -> None:
     stream = cp.cuda.Stream(non_blocking=True)
     with stream:
         cap.graph.launch()
-    assert one._memory.turns[0].last is stream
+    assert group.turns is not None and group.turns.last is stream
     one.close(), two.close()
     assert group.memory_bytes, 'the graph around them uses it'
     with stream:
@@ -424,5 +418,5 @@ def test_launches_that_are_measured_take_turns(cp: Any) -> None:
     stream = cp.cuda.Stream(non_blocking=True)
     with stream:
         one.measure(launches=1, warmup=0, by='events')
-        assert one._memory.turns[0].last is stream
+        assert group.turns is not None and group.turns.last is stream
     assert not two.races(observe=True)

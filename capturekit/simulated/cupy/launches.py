@@ -231,9 +231,8 @@ def launch(
 def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind: str, elementwise: bool) -> Any:
     several = isinstance(out, tuple)  # what is submitted must not hold the arrays: a kernel does not
     targets = out if several else (out,)
-    for target in targets:
-        if not isinstance(target, Layout):
-            raise TypeError('Output arguments type must be cupy.ndarray')
+    if not all(isinstance(target, Layout) for target in targets):
+        raise TypeError('Output arguments type must be cupy.ndarray')
     for target in targets:
         peers.check_access(target.data.device_id)
     slots = [t._slot() for t in targets]
