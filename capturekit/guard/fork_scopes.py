@@ -76,7 +76,14 @@ class ForkScopes:
             raise
 
     def _recorded(self, live: OpenCapture, lane: Lane, at: Place | None) -> Any:
-        event = self.lanes.record_on(live, lane, at)
+        assert live.memory is not None
+        with self.state.inside():
+            event = live.platform.cupy.cuda.Event(disable_timing=True)
+            live.streams[lane.stream].record(event)
+            lane.nodes = live.memory.ends(lane.stream)
+        live.events.append(event)  # kept, so that no new event gets its handle while the capture knows it
+        self.lanes.was_used(lane)
+        self.state.ledger.record(event.ptr, lane.stream, at)
         lane.last_use = at
         live.note('record', lane, f'event {event.ptr:#x} recorded on lane {lane.number}', at, event=event.ptr)
         return event

@@ -166,8 +166,17 @@ class Trace:
         return tail == OUTSIDE and stream == self._origin
 
     def step(self, code: CodeType, line: int) -> None:
-        """Note that a line has ended and another begins."""
-        self.poll()
+        """Note that a line has ended and another begins. This runs at each line, and asks as :meth:`poll` does."""
+        if self._others or self._deaf:
+            self.poll()
+        else:
+            try:
+                tail = self._last(self.stream)
+            except CudaCallError:
+                self.poll()
+            else:
+                if tail != self._seen:
+                    self._mark(tail, self.stream)
         if not self._was_lost:
             self._good = self._now
         self._now = (code, line)

@@ -255,6 +255,11 @@ class GraphMemory:
         pointer = self.grow(max(high - low, 1)) + (array.data.ptr - low)
         return type(array)(array.shape, array.dtype, pointer, array.strides)
 
+    def ends(self, stream: int) -> tuple[int, ...]:
+        """The nodes that a stream's next work comes after, as the driver says."""
+        with self._asking:
+            return self._ends(stream)
+
     def settle(self) -> None:
         """All recorded work lies before later work: free blocks may go to any lane."""
         self._lanes.settle()
@@ -296,17 +301,21 @@ class GraphMemory:
         self._chunks.append((int(pointer.ptr), int(pointer.ptr) + self.workspace_bytes))
         return pointer
 
-    def allocator(self, lane: Lane) -> Callable[[int], Any]:
-        """The allocator for work on a lane: at present CuPy's own pool if only one line of work is recorded."""
-        pool, lanes, settled = self.pool, self._lanes, self.tick
+    def allocator(self, lane: Lane, malloc_of: Callable[[Any], Any] | None = None) -> Callable[[int], Any]:
+        """The allocator for work on a lane: at present CuPy's own pool if only one line of work is recorded.
+
+        ``malloc_of`` returns a pool's own method, where a wrapper stands in its place.
+        """
+        lanes, settled = self._lanes, self.tick
         if self.late is not None or not (self.private and self.solo(lane)):
             return lambda size: lanes.malloc(lane, size)
+        own = self.pool.malloc if malloc_of is None else malloc_of(self.pool)
 
         def malloc(size: int) -> Any:
             nonlocal settled
             if self.tick != settled:  # another thread may have forked since
                 settled = self.tick if self.solo(lane) else -1
-            return lanes.malloc(lane, size) if settled < 0 else pool.malloc(size)
+            return lanes.malloc(lane, size) if settled < 0 else own(size)
 
         return malloc
 

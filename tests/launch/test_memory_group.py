@@ -49,7 +49,7 @@ def recorded(fn: Any, cp: Any, sizes: tuple[int, ...] = SIZES) -> list[Any]:
     """The function recorded for arrays of these sizes, which are returned."""
     arrays = [cp.arange(float(n)) for n in sizes]
     for x in arrays:
-        fn(x), fn(x)
+        fn(x), fn(x), fn(x)  # on a GPU a first run, which compiles kernels, may be forgiven
     assert {variant.state for variant in fn.variants} == {'recorded'}
     return arrays
 
