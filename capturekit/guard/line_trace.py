@@ -110,7 +110,6 @@ class Trace:
                 stream = self._others.pop()
                 self._mark(self._last(stream), stream)
         except CudaCallError:  # it must not reach the user's code, between whose lines this runs
-            self._deaf = True
             self._ask_no_more()
 
     def taken(self, stream: int) -> Place | None:
@@ -147,6 +146,7 @@ class Trace:
         self._noted.append((step, len(self._marks)))
 
     def _ask_no_more(self) -> None:
+        self._deaf = True
         self._others.clear()
         self._last = lambda _stream: self._seen
 
@@ -173,7 +173,7 @@ class Trace:
             try:
                 tail = self._last(self.stream)
             except CudaCallError:
-                self.poll()
+                self._ask_no_more()
             else:
                 if tail != self._seen:
                     self._mark(tail, self.stream)
