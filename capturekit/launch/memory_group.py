@@ -79,11 +79,11 @@ class MemoryGroup:
         ValueError if graphs of another CuPy use it: the simulated one and the real one share no memory.
         """
         with self._lock:
-            if self.turns is None or self._platform is None:
-                self._platform, self.turns = platform, LaunchTurns(platform, on)
-            elif self._platform.cupy is not platform.cupy:
+            if self._platform is not None and self._platform.cupy is not platform.cupy:
                 raise ValueError("the group's memory is used by graphs of another CuPy, real or simulated")
-            self._graphs += 1
+            self._graphs += 1  # first: what is dropped in here must not be the last graph
+            if self.turns is None:
+                self._platform, self.turns = platform, LaunchTurns(platform, on)
             return Share(self, self.turns, Lease(self._leave), Scratch(self) if temporaries else None)
 
     def _leave(self) -> None:
