@@ -20,6 +20,7 @@ from capturekit.graph.executable import Graph
 from capturekit.lab.experiment import experiment
 from capturekit.lab.experiment_report import Experiment
 from capturekit.lab.lint import Finding, Report, lint
+from capturekit.launch.memory_group import MemoryGroup
 from capturekit.model.counters import Statistics, statistics
 from capturekit.model.errors import (
     AssumptionError,
@@ -72,6 +73,7 @@ __all__ = [
     'InvalidatedError',
     'IsolationError',
     'LegacyStreamError',
+    'MemoryGroup',
     'MergeError',
     'RaceError',
     'Recording',

@@ -423,7 +423,8 @@ class _Trial:
         """Write over free memory: the graph's own, and blocks of CuPy's pool that eager runs have used and freed."""
         cupy = self.cupy
         streams = [cupy.cuda.Stream.from_external(StreamHandle(lane.stream)) for lane in self.graph.recording.lanes]
-        with GUARD.inside():
+        ptr = cupy.cuda.get_current_stream().ptr
+        with GUARD.inside(), self.graph._memory.turn(ptr):
             for pointer in [*self.graph._memory.spare(streams), *self._left()]:
                 pointer.memset_async(_POISON, int(pointer.mem.size) - (int(pointer.ptr) - int(pointer.mem.ptr)))
         cupy.cuda.get_current_stream().synchronize()

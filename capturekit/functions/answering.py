@@ -166,21 +166,27 @@ class Answering:
 
     # -- launching --------------------------------------------------------------------------------------------
 
-    def _launch(self, given: Given, variant: Variant) -> Any:
+    def stopped(self, given: Given, variant: Variant, failed: Exception) -> Any:
+        """Answer a call whose launch has raised. The kind's lock is held since before that launch."""
+        with TURNS.call():
+            return self._launch(given, variant, failed)
+
+    def _launch(self, given: Given, variant: Variant, failed: Exception | None = None) -> Any:
         kind, tried = given.kind, [variant]
         while True:
             assert variant.run is not None
-            failed = self._fill(given, variant)
-            if failed is not None:
-                return self._again(given, [])
-            due = self._beside.due(variant, given)
-            try:
-                result = variant.run(given.leaves, due is not None or not self._options.later)
-            except Exception as error:  # the function must not run in here: it would see an exception being handled
-                failed = error.with_traceback(None)
-            except BaseException:
-                variant.restore()
-                raise
+            due, result = None, None
+            if failed is None:
+                if self._fill(given, variant) is not None:
+                    return self._again(given, [])
+                due = self._beside.due(variant, given)
+                try:
+                    result = variant.run(given.leaves, due is not None or not self._options.later)
+                except Exception as error:  # the function must not run in here: it would see one being handled
+                    failed = error.with_traceback(None)
+                except BaseException:
+                    variant.restore()
+                    raise
             if failed is None:
                 if due is not None and not self._compare(given, variant, due, result):
                     return self._again(given, variant.drawn())
@@ -202,6 +208,7 @@ class Answering:
             if other.run is None:
                 return self._record(given, other)
             tried.append(other)
+            failed = None
 
     def _fill(self, given: Given, variant: Variant) -> Exception | None:
         """Bring a call's numbers to the device. Returns why they do not fit the recording."""

@@ -219,10 +219,13 @@ class Ports:
                 (ports, table, np.uint64(self.columns), self.state, np.uint64(self._brought)),
             )  # fmt: skip
 
+    def row(self, columns: int) -> tuple[Callable[..., None], memoryview, int]:
+        """What fills the first columns of a launch's row: ``pack(table, 8 + launch % RING * size, *addresses)``."""
+        return struct.Struct(f'={columns}Q').pack_into, self._bytes, self.columns * 8
+
     def writer(self, columns: int) -> Callable[..., None]:
         """The function ``write(launch, *addresses)`` that fills the first ``columns`` of a launch's row."""
-        pack = struct.Struct(f'={columns}Q').pack_into
-        table, size = self._bytes, self.columns * 8
+        pack, table, size = self.row(columns)
 
         def write(launch: int, *addresses: int) -> None:
             pack(table, 8 + launch % RING * size, *addresses)

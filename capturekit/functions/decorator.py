@@ -19,6 +19,7 @@ from capturekit.driver.cuda import Platform, current
 from capturekit.functions.answering import BUSY, Answering
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.binding import AsFunction, function_of
+from capturekit.functions.direct_call import NOT_ANSWERED, direct_call
 from capturekit.functions.explanation import Newness, explanation
 from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import Kind, all_are, apart, shared
@@ -29,6 +30,7 @@ from capturekit.functions.recordable import is_more
 from capturekit.functions.usual_call import usual_call
 from capturekit.functions.variant import Quick, Variant, opaque
 from capturekit.guard import GUARD
+from capturekit.launch.memory_group import MemoryGroup
 from capturekit.model.counted import counted
 from capturekit.model.errors import UpdateError
 from capturekit.model.pytree import take_apart
@@ -40,6 +42,8 @@ R_co = TypeVar('R_co', covariant=True)
 Checks = Literal['now', 'later']
 #: What else belongs to a call: its arguments, the form of those that are not arrays, and numbers kept out of that.
 _Rest = tuple[Platform, Any, Any, Any, CallNumbers | None]
+#: The rehearsals and the captures that are open, of all threads.
+_REHEARSALS, _LIVES = GUARD.state.rehearsals, GUARD.state.lives
 
 
 class Graphed(AsFunction, Generic[P, R_co]):
@@ -60,12 +64,19 @@ class Graphed(AsFunction, Generic[P, R_co]):
         #: Whether another CuPy may take the place of this one: the simulated device does.
         self._may_change = False
         self._used: Kind | None = None
+        #: Whether calls are launched and answered at once: not compared, and with no checks left for later.
+        self._plainly = not (options.check or options.later)
 
     @property
     def variants(self) -> list[Variant]:
         """What has been rehearsed and recorded so far: the variants of each kind of call, the last used kind first."""
         with self._lock:
             return [variant for kind in reversed(self._kinds.values()) for variant in kind.variants]
+
+    @property
+    def memory(self) -> MemoryGroup | None:
+        """The memory that the variants share; None with ``pool=``, where they share none."""
+        return self._options.memory
 
     @property
     def last(self) -> Call | None:
@@ -107,16 +118,25 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         fn = self.__wrapped__
-        if BUSY.depth or ((GUARD.state.rehearsals or GUARD.lives) and GUARD.occupied()):
+        if BUSY.depth or ((_REHEARSALS or _LIVES) and GUARD.occupied()):
             return fn(*args, **kwargs)  # type: ignore[no-any-return]
         platform = self._platform
-        if platform is None or self._may_change or GUARD.lives:
+        if platform is None or self._may_change or _LIVES:
             platform = self._current()
         used = self._used
         usual = None if used is None else used.usual
         if usual is not None and (leaves := usual.leaves(args, kwargs)) is not None:
+            assert used is not None
+            if used.direct is not None:
+                try:
+                    answer = used.direct(leaves, args, kwargs)
+                except UpdateError:  # nodes could not be aimed at this call's arrays: nothing has been launched
+                    answer = NOT_ANSWERED
+                if answer is not NOT_ANSWERED:
+                    return answer  # type: ignore[no-any-return]
+                used.direct = None  # another one may fit better from now on
             rest = platform, args, kwargs, usual.form, None
-            return self._answered(used, usual.key, leaves, rest)  # type: ignore[no-any-return, arg-type]
+            return self._answered(used, usual.key, leaves, rest)  # type: ignore[no-any-return]
         return self._look_closer(platform, args, kwargs)  # type: ignore[no-any-return]
 
     def _look_closer(self, platform: Platform, args: Any, kwargs: Any) -> Any:
@@ -133,7 +153,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if kind is None:
             kind = self._new_kind(key, leaves)
             if numbers is None:
-                kind.usual = usual_call(platform.cupy, args, kwargs, form, key)
+                kind.usual = usual_call(platform.cupy, args, kwargs, form, key, self._reaches)
             if self._passing(args, kwargs):
                 return fn(*args, **kwargs)
         elif kind is not self._used and self._answering.pending is None:
@@ -145,6 +165,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
         pointers = [leaf.data.ptr for leaf in leaves]
         if kind.variants and self._answering.pending is None:
             with kind.lock:
+                if kind.direct is None and rest[-1] is None and kind.usual is not None and self._plainly:
+                    kind.direct = direct_call(kind, self._answering, rest[0])
                 quick = self._quick(kind, leaves, pointers, rest[-1])
                 if quick is not None:
                     try:
@@ -256,6 +278,7 @@ def graphed(
     check: bool | int = False,
     fuse: bool = False,
     lanes: Literal['auto'] | None = None,
+    memory: MemoryGroup | None = None,
 ) -> Graphed[P, R_co]: ...
 
 
@@ -272,6 +295,7 @@ def graphed(
     check: bool | int = False,
     fuse: bool = False,
     lanes: Literal['auto'] | None = None,
+    memory: MemoryGroup | None = None,
 ) -> Callable[[Callable[P, R_co]], Graphed[P, R_co]]: ...
 
 
@@ -287,6 +311,7 @@ def graphed(
     check: bool | int = False,
     fuse: bool = False,
     lanes: Literal['auto'] | None = None,
+    memory: MemoryGroup | None = None,
 ) -> Any:
     """Make a function of CuPy code launch a recorded graph of itself: ``@ck.graphed``.
 
@@ -326,6 +351,8 @@ def graphed(
             logger ``capturekit`` says so, as a warning. ``variant.relaned`` is the report, and :meth:`explain` has its
             outcome. Large arguments are copied like others. Variants that are launched in several parts (host reads
             that are checked, calls by the host, random numbers of the host) keep their order.
+        memory: a :class:`MemoryGroup` of graphs that share memory. None: the function's own variants share theirs. It
+            can't be combined with ``pool``, with which nothing is shared.
 
     Raises:
         TypeError, ValueError: an argument is not as described.
@@ -336,7 +363,7 @@ def graphed(
     """
     asked: dict[str, Any] = {
         'strict': strict, 'checks': checks, 'pieces': pieces, 'limit': limit, 'pool': pool, 'pure': pure,
-        'check': check, 'fuse': fuse, 'lanes': lanes,
+        'check': check, 'fuse': fuse, 'lanes': lanes, 'memory': memory,
     }  # fmt: skip
     if fn is None:
         return functools.partial(graphed, **asked)

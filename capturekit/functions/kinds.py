@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any
 
 from capturekit.functions.usual_call import UsualCall
@@ -25,6 +26,8 @@ class Kind:
         self.variants: list[Variant] = []
         #: A quick look whether a call is of this kind; None where each call needs a closer one.
         self.usual: UsualCall | None = None
+        #: What answers its calls from their arrays, as long as they need a launch and nothing else.
+        self.direct: Callable[[list[Any], Any, Any], Any] | None = None
         #: How the arguments share memory; () if they do not.
         self.shared = shared
         #: The number of calls of this kind, counted while most other kinds come only once.
@@ -57,6 +60,7 @@ class Kind:
                 variant.close()
                 launches += variant.launches
             self.variants.clear()
+            self.direct = None
             return launches
 
     def keep_only(self, variant: Variant) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
+from capturekit.launch.memory_group import MemoryGroup
+
 
 class Options(NamedTuple):
     """The arguments of :func:`capturekit.graphed`, of which ``check`` is a number of launches, 0 for never."""
@@ -18,6 +20,7 @@ class Options(NamedTuple):
     check: int = 0
     fuse: bool = False
     lanes: str | None = None
+    memory: MemoryGroup | None = None
 
     @property
     def later(self) -> bool:
@@ -44,11 +47,16 @@ def options_of(given: dict[str, Any]) -> Options:
         raise ValueError(f'limit must be 1 or more, got {found.limit}')
     if found.pool is not None and not callable(getattr(found.pool, 'malloc', None)):
         raise TypeError(f'pool must be a cupy.cuda.MemoryPool or None, got {type(found.pool).__name__}')
+    if found.memory is not None and not isinstance(found.memory, MemoryGroup):
+        raise TypeError(f'memory must be a capturekit.MemoryGroup or None, got {type(found.memory).__name__}')
+    if found.memory is not None and found.pool is not None:
+        raise TypeError('memory= can not be combined with pool=')
     if not isinstance(found.check, int):
         raise TypeError(f'check must be True, False or a whole number, got {found.check!r}')
     if found.check < 0:
         raise ValueError(f'check must be 0 or more, got {found.check}')
-    return found._replace(check=int(found.check) or _everywhere())
+    memory = None if found.pool is not None else found.memory or MemoryGroup()
+    return found._replace(check=int(found.check) or _everywhere(), memory=memory)
 
 
 def _everywhere() -> int:

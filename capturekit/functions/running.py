@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,17 +45,19 @@ def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], An
     launches = [plan.launches if plan is not None else 0]
     quick = _quick(recorder, graph, offsets, launches)
     given = _given(recorder, graph, offsets, launches)
-    allocate, answer, stream_order = recorder._allocate, recorder._answer, variant.stream_order
+    (allocate, answer), stream_order = _results(recorder), variant.stream_order
+    one = answer is None
 
     def run(leaves: Sequence[Any], wait: bool) -> Any:
         if plan is None and stream_order is None:
             return quick(leaves, [leaf.data.ptr for leaf in leaves])
-        blocks = allocate()
+        made = allocate()
+        blocks = [made] if one else made
         if stream_order is None:
             given(leaves, blocks, wait)
         else:
             stream_order.around(lambda: given(leaves, blocks, wait))
-        return answer(leaves, blocks)
+        return made if answer is None else answer(leaves, blocks)
 
     graph.launch = _by_calls_alone
     if plan is None and stream_order is None and variant.carried is None and all(p.size for p in recorder.places):
@@ -65,22 +68,16 @@ def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], An
 def _quick(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Callable[..., Any]:
     """Return the function for calls that need one launch and nothing else."""
     ports, variant, (ins, outs) = recorder.ports, recorder.variant, offsets
-    write = ports.writer(len(recorder.places) + len(recorder.blocks))
+    pack, table, row = ports.row(len(recorder.places) + len(recorder.blocks))
     begun, free, launch = ports.begun, ports.free, graph.launch
     shifted = any(ins) or any(outs)
     current, aim = recorder.platform.cupy.cuda.get_current_stream, _aiming(recorder)
-    allocate, answer = recorder._allocate, recorder._answer
-    simple = None
-    if not variant.stream_order:
-        simple = _simple(recorder.platform.cupy, recorder.results, recorder.blocks, recorder.form)
+    allocate, answer = _results(recorder)
+    one = answer is None
 
     def quick(leaves: Sequence[Any], pointers: Sequence[int]) -> Any:
-        if simple is None:
-            blocks = allocate()
-            targets: Sequence[int] = [block.data.ptr for block in blocks]
-        else:
-            block = simple()
-            targets = (block.data.ptr,)
+        blocks = allocate()
+        targets: Sequence[int] = (blocks.data.ptr,) if one else [block.data.ptr for block in blocks]
         aimed = aim is None or aim(pointers, targets)
         if shifted:
             pointers = [pointer - offset for pointer, offset in zip(pointers, ins)]
@@ -89,14 +86,36 @@ def _quick(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
         if recorder.has_table:
             if begun[0] < count - _AHEAD:
                 free(count, current().synchronize)
-            write(count, *pointers, *targets)
-        launch()
-        if not aimed:
-            recorder.copy_results(blocks if simple is None else [block])
+            pack(table, 8 + count % RING * row, *pointers, *targets)
+        if aimed:
+            launch()
+        else:
+            graph._launch_then(lambda: recorder.copy_results([blocks] if one else blocks))
         variant.launches += 1
-        return block if simple is not None else answer(leaves, blocks)
+        return blocks if answer is None else answer(leaves, blocks)
 
     return quick
+
+
+def _results(recorder: Any) -> tuple[Callable[[], Any], Callable[[Sequence[Any], Any], Any] | None]:
+    """Functions that make the blocks of the results, and of them the answer to a call; None: the one block is it."""
+    cupy, results, blocks = recorder.platform.cupy, recorder.results, recorder.blocks
+    plain = all(block.size and has_strides_of_a_new_array(block) for block in blocks)
+    if recorder.variant.stream_order or not plain:
+        return recorder._allocate, recorder._answer
+    make, likes = cupy.ndarray, [(block.shape, block.dtype) for block in blocks]
+    if len(likes) != 1:
+        allocate: Callable[[], Any] = lambda: [make(shape, dtype) for shape, dtype in likes]  # noqa: E731
+    elif len(results) == 1 and results[0].of == 'new' and results[0].whole and recorder.form == 0:
+        return functools.partial(make, *likes[0]), None
+    else:
+        allocate = lambda: [make(*likes[0])]  # noqa: E731
+    in_order = [result.source for result in results if result.of == 'new' and result.whole] == [*range(len(results))]
+    if in_order and recorder.form == (tuple, *range(len(results))):
+        return allocate, lambda _leaves, blocks: tuple(blocks)
+    if in_order and recorder.form == (list, *range(len(results))):
+        return allocate, lambda _leaves, blocks: blocks
+    return allocate, recorder._answer
 
 
 def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Callable[..., None]:
@@ -104,6 +123,7 @@ def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
     ports, variant, plan, (ins, outs) = recorder.ports, recorder.variant, graph._plan, offsets
     write = ports.writer(len(recorder.places) + len(recorder.blocks))
     free, launch, lock, aim = ports.free, graph.launch, variant.lock, _aiming(recorder)
+    begun = ports.begun
     current, inside = recorder.platform.cupy.cuda.get_current_stream, GUARD.inside
 
     def given(leaves: Sequence[Any], blocks: Sequence[Any], wait: bool) -> None:
@@ -114,15 +134,16 @@ def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
             aimed = aim is None or aim([leaf.data.ptr for leaf in leaves], [block.data.ptr for block in blocks])
             launches[0] = number = (launches[0] if plan is None else plan.launches) + 1
             if recorder.has_table:
-                free(number, current().synchronize)
+                if begun[0] < number - _AHEAD:
+                    free(number, current().synchronize)
                 write(number, *addresses)
-            if plan is None:
-                launch()
-            else:
+            if plan is not None:
                 with inside():
                     plan.run(wait)
-            if not aimed:
-                recorder.copy_results(blocks)
+            elif aimed:
+                launch()
+            else:
+                graph._launch_then(lambda: recorder.copy_results(blocks))
             variant.launches += 1
 
     return given
@@ -159,14 +180,3 @@ def _by_calls_alone(_stream: Any = None) -> None:
         rule='Its nodes take the arguments and the places of the results from a table that each call fills.',
         remedy='Call the function; or record a block with ck.capture() to have a graph of your own.',
     )
-
-
-def _simple(cupy: Any, results: list[Result], blocks: list[Any], form: Any) -> Callable[[], Any] | None:
-    """A function that makes the result if that is one new array in C order; None for other results."""
-    if len(results) != 1 or results[0].of != 'new' or not results[0].whole or form != 0:
-        return None
-    block = blocks[0]
-    if not block.size or not has_strides_of_a_new_array(block):
-        return None
-    shape, dtype, make = block.shape, block.dtype, cupy.ndarray
-    return lambda: make(shape, dtype)

@@ -46,7 +46,7 @@ class VariantRecorder:
 
     Large arguments are not fetched, nor large results stored: the nodes use the caller's memory, and are changed when a
     call brings other arrays. ``copied``: the arguments and results for which an earlier try has shown that copying is
-    better, by kind and number; None: all.
+    better, by kind and number; None: all. ``shares``: whether its memory is that of other graphs as well.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class VariantRecorder:
         gates: str,
         options: Options,
         copied: frozenset[tuple[str, int]] | None = frozenset(),
+        shares: bool = True,
     ) -> None:
         self.platform = platform
         self.fn = fn
@@ -66,6 +67,8 @@ class VariantRecorder:
         self.places: list[Any] = []
         self.results: list[Result] = []
         self.blocks: list[Any] = []
+        #: The arrays of the graph that outlive the block: those of the results.
+        self.arrays: list[Any] = []
         self.form: Any = None
         self.ports: Ports | None = None
         self.drawn: list[Feed] = []
@@ -81,6 +84,8 @@ class VariantRecorder:
         #: Whether the graph gets the edges that its data needs. These would be found again for each other address.
         self.relanes = options.lanes == 'auto' and not parted
         self.copied = None if parted or self.relanes else copied
+        #: Parts that run while it is recorded would not take turns with other graphs.
+        self.shares = shares and gates == 'device' and not variant.rehearsal.seams
 
     def record(self, given: Any, pieces: bool) -> Any:
         """Record with the arguments of a call, and return its result; a call with numbers is then answered by a launch.
@@ -94,7 +99,10 @@ class VariantRecorder:
         if given.numbers is not None:
             self._must_follow_numbers()
         late = 0 if self.relanes else None
-        capture = Capture(None, False, Mode.RELAXED, self.options.pool, rehearsal, reuse_late=late)
+        group = self.options.memory if self.shares else None
+        capture = Capture(
+            None, False, Mode.RELAXED, self.options.pool, rehearsal, reuse_late=late, group=group, temporaries=True
+        )
         capture._gates, capture._seams_on = self.gates, stream if pieces else None
         live: OpenCapture | None = None
         self._wait_for_others()
@@ -114,10 +122,8 @@ class VariantRecorder:
             self._must_be_whole(live, capture.graph)
             if self.slots is not None:
                 self.slots.ended()
-            self._improve(capture.graph, leaves)
-            if not self._aimed(capture.graph):
-                capture.graph.close()
-                again = VariantRecorder(self.platform, self.fn, self.variant, self.gates, self.options, self.copied)
+            again = self._to_record_anew(live, capture.graph, leaves)
+            if again is not None:
                 return again.record(given, pieces)
             return self._first_call(capture.graph, live, leaves, stream)
         except BaseException:
@@ -125,6 +131,18 @@ class VariantRecorder:
                 self._take_back(live, stream)
                 self.drawn = list(live.drawn)
             raise
+
+    def _to_record_anew(self, live: OpenCapture, graph: Graph, leaves: Sequence[Any]) -> VariantRecorder | None:
+        """Prepare the graph for calls; what records the variant anew where the graph can't be used as it is."""
+        shares = self.shares and not live.graph_memory.outlives(self.arrays)
+        if shares == self.shares:
+            self._improve(graph, leaves)
+            if self._aimed(graph):
+                return None
+        graph.close()
+        return VariantRecorder(
+            self.platform, self.fn, self.variant, self.gates, self.options, self.copied, shares=shares
+        )
 
     def _improve(self, graph: Graph, leaves: Sequence[Any]) -> None:
         """Let kernels become one, and let the data order them, as the options say."""
@@ -267,7 +285,8 @@ class VariantRecorder:
                 fresh.append((len(self.results), array))
             self.results.append(found)
         self._store(live, fresh)
-        memory.keep([self.blocks, arrays])
+        self.arrays = [*self.blocks, *arrays]
+        memory.keep(self.arrays)
 
     def _store(self, live: OpenCapture, fresh: list[tuple[int, Any]]) -> None:
         """Record that arguments are stored where they were changed, and results into new arrays."""

@@ -10,3 +10,8 @@ def closed(call: str) -> ClosedError:
     """The error for a call on a closed graph."""
     rule = 'Its executable graph and its memory were given back by close().'
     return ClosedError(call, location=here(), rule=rule, remedy='Record again, or close it later.')
+
+
+def refuse_launch() -> None:
+    """The launch of a closed graph."""
+    raise closed('Graph.launch()')

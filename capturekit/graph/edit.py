@@ -216,6 +216,8 @@ class Changeable:
                 raise _failure(at.call, rule, _AGAIN, error) from None
             self._device.set_child(self._made.graph, at.handle, child)
             self._memory.keep(Lent(other._memory, other._made))
+            if self._memory.join_turns(other._memory):
+                self._aim()
             if other._memory.to_close:
                 close_at_end(self)
             self._order_again()

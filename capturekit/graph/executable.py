@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from capturekit import render  # noqa: F401 - how notebooks show a recording
@@ -23,9 +23,9 @@ from capturekit.analysis.race_report import check, races_of
 from capturekit.analysis.races import Races
 from capturekit.analysis.verify import Verification, verify
 from capturekit.driver.cuda import Platform, stream_handle
-from capturekit.graph.closed import closed
+from capturekit.graph.closed import closed, refuse_launch
 from capturekit.graph.edit import Lent, NodeNames
-from capturekit.graph.fuse import Fusable
+from capturekit.graph.in_turn import InTurn
 from capturekit.graph.measure import Measurable
 from capturekit.launch.at_exit import close_at_end
 from capturekit.launch.graph_memory import GraphMemory
@@ -52,11 +52,7 @@ Raises:
 """
 
 
-def _refuse() -> None:
-    raise closed('Graph.launch()')
-
-
-class Graph(Fusable, Measurable):
+class Graph(InTurn, Measurable):
     """The graph that a capture made. It has no public constructor: ``with ck.capture() as cap: ...`` makes
     ``cap.graph``.
 
@@ -160,11 +156,13 @@ class Graph(Fusable, Measurable):
         thread, because a lock would cost an eighth of a launch."""
         captures, threads = self._topology.captures, _thread._count
         graph = weakref.ref(self)
-        launches = 0
+        launches, current = 0, self._current
+        turns = self._memory.turns[0] if self._memory.turns else None
+        launch = self._memory.in_turn(launch, turns)
 
         def fast(stream: Any = None) -> None:
             nonlocal launches
-            if stream is not None or captures or threads():
+            if stream is not None or captures or threads() or (turns is not None and turns.last is not current()):
                 on_stream(stream)
                 return
             launch()
@@ -176,9 +174,10 @@ class Graph(Fusable, Measurable):
                 raise closed('Graph.launch()')
             found._launch_on(stream)
 
-        def shut(to: Callable[[], None] = _refuse) -> None:
+        def shut(to: Callable[[], None] = refuse_launch) -> None:
             nonlocal launch
-            launch = to
+            found = graph()
+            launch = to if to is refuse_launch or found is None else found._memory.in_turn(to, turns)
 
         self._counted = lambda: launches
         fast.__name__, fast.__qualname__, fast.__doc__ = 'launch', 'Graph.launch', _LAUNCH
@@ -358,7 +357,7 @@ class Graph(Fusable, Measurable):
         with self._lock:
             if self._made is None:
                 raise closed('Graph.races()')
-            with self._relaxed():
+            with self._relaxed(), self._memory.turn(self._current().ptr) if observe else nullcontext():
                 return races_of(self, self._parts(), self._look_in(), observe, frame)
 
     def concurrency(self, timeline: Timeline | None = None) -> Concurrency:
@@ -430,6 +429,7 @@ class Graph(Fusable, Measurable):
             if self._made is None:
                 raise closed('Capture.embed()')
             memory.keep(Lent(self._memory, self._made))
+            memory.join_turns(self._memory)
             memory.to_close |= self._memory.to_close
 
     @property
@@ -456,7 +456,7 @@ class Graph(Fusable, Measurable):
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of device memory held for the graph's own arrays."""
+        """Bytes of device memory held for the graph alone. What it shares with others, its :class:`MemoryGroup` has."""
         return self._memory.used_bytes()
 
     def close(self) -> None:

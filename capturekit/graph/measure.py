@@ -108,7 +108,8 @@ class Measurable(Changeable):
             stream = self._current().ptr
             with self._relaxed():
                 look = self._look_in()
-                times = self._times(stream, *counts, by, several)
+                with self._memory.turn(stream):
+                    times = self._times(stream, *counts, by, several)
             self._by_name += sum(counts)
             found = timeline(times, look.numbers, look.edges, len(look.nodes))
             fill(self.recording, look)

@@ -131,13 +131,14 @@ class Updatable(Changeable):
         old, memory, switched = self._made, self._memory, other._names.off
         lease, self._lease = self._lease, other._lease.hand_over()
         self._made = other._made if anew else old.updated(other._made)
+        turned = self._memory.turns != other._memory.turns
         self._plan, self._memory, self.recording = other._plan, other._memory, other.recording
         if self._memory.to_close:
             close_at_end(self)
         self._names = NodeNames()
         other._shut()
         other._made, other._plan, other._memory, other._names = None, None, memory, NodeNames()
-        if anew:
+        if anew or turned:
             self._aim()
         calls = old.host_funcargs  # until the memory is given back, which waits for earlier launches
         with self._inside(), lease:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -41,14 +42,16 @@ class Allocators:
         if me in self.foreign:
             return
         memory = self.state.platform.cupy.cuda.memory
-        stream = self.state.platform.cupy.cuda.get_current_stream()
+        stream = self.state.current_stream()
         lane = self.state.ledger.lane(stream.ptr)
         mine = self.state.mine()
         wanted: Any = None
         if lane is not None and lane.capture in self.state.lives:
             live = self.state.live_of(lane)
             if live.memory is not None:
-                wanted = self.compiled.seen(live.memory.allocator(lane))
+                malloc_of = self.state.installation.originals['cupy.cuda.memory.MemoryPool.malloc'].__get__
+                own = malloc_of if live.memory.private else None
+                wanted = self.compiled.seen(live.memory.allocator(lane, own))
                 if live.caller is not None:
                     wanted = self._noting_stream(live.caller, lane.stream, wanted)
                 wanted = self._followed(live, lane.device, wanted) if live.devices.before else Ours(wanted)
@@ -191,13 +194,7 @@ def _own_memory(call: str) -> errors.UnsupportedCallError:
     )
 
 
-class Ours:
+class Ours(functools.partial[Any]):
     """An allocator of the guard; its type distinguishes it from a user's."""
 
-    __slots__ = ('malloc',)
-
-    def __init__(self, malloc: Callable[[int], Any]) -> None:
-        self.malloc = malloc
-
-    def __call__(self, size: int) -> Any:
-        return self.malloc(size)
+    __slots__ = ()

@@ -23,6 +23,7 @@ from capturekit.guard.device_switches import DeviceSwitches
 from capturekit.guard.effects import Effects
 from capturekit.guard.events import Events
 from capturekit.guard.exchange import Exchange
+from capturekit.guard.fork_scopes import ForkScopes
 from capturekit.guard.graph_launches import GraphLaunches
 from capturekit.guard.host_calls import HostCalls
 from capturekit.guard.host_waits import HostWaits
@@ -90,6 +91,8 @@ class Components:
     collectives: Collectives
     #: Events recorded and waited for.
     events: Events
+    #: Forks and joins of scopes.
+    scopes: ForkScopes
     #: The host waits for streams, events, devices.
     waits: HostWaits
     #: Arrays of other libraries.
@@ -135,6 +138,7 @@ MADE_OF: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     'copies': (Copies, ('state', 'verdicts', 'callers', 'work')),
     'launches': (GraphLaunches, ('state', 'work')),
     'collectives': (Collectives, ('state', 'verdicts', 'allocators', 'work')),
+    'scopes': (ForkScopes, ('state', 'verdicts', 'allocators', 'lanes')),
     'events': (
         Events,
         ('state', 'verdicts', 'allocators', 'lanes', 'callers', 'parts', 'outside', 'placeholders', 'work', 'compiled'),

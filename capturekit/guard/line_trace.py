@@ -110,7 +110,6 @@ class Trace:
                 stream = self._others.pop()
                 self._mark(self._last(stream), stream)
         except CudaCallError:  # it must not reach the user's code, between whose lines this runs
-            self._deaf = True
             self._ask_no_more()
 
     def taken(self, stream: int) -> Place | None:
@@ -147,6 +146,7 @@ class Trace:
         self._noted.append((step, len(self._marks)))
 
     def _ask_no_more(self) -> None:
+        self._deaf = True
         self._others.clear()
         self._last = lambda _stream: self._seen
 
@@ -166,8 +166,17 @@ class Trace:
         return tail == OUTSIDE and stream == self._origin
 
     def step(self, code: CodeType, line: int) -> None:
-        """Note that a line has ended and another begins."""
-        self.poll()
+        """Note that a line has ended and another begins. This runs at each line, and asks as :meth:`poll` does."""
+        if self._others or self._deaf:
+            self.poll()
+        else:
+            try:
+                tail = self._last(self.stream)
+            except CudaCallError:
+                self._ask_no_more()
+            else:
+                if tail != self._seen:
+                    self._mark(tail, self.stream)
         if not self._was_lost:
             self._good = self._now
         self._now = (code, line)

@@ -303,7 +303,7 @@ class _Attribute:
         except KeyError:
             raise AttributeError(self._name) from None
         # capturekit's own code reads it too often to call the verb each time
-        if not self._inside.depth and not sys._getframe(1).f_globals.get('__name__', '').startswith('capturekit.'):
+        if not (id(sys._getframe(1).f_code) in _OURS or self._inside.depth or _is_ours(sys._getframe(1))):
             verb = self._verb if self._inside.substitute is None else self._inside.substitute.instead_of(self._verb)
             instead = verb(instance, value)
             return instead if isinstance(instead, int) else value
@@ -313,11 +313,33 @@ class _Attribute:
         instance.__dict__[self._name] = value
 
 
+#: Code of capturekit's own that has read an attribute, by its address. It is kept, so that no other gets that address.
+_OURS: dict[int, types.CodeType] = {}
+
+
+def _is_ours(frame: types.FrameType) -> bool:
+    """Whether the code of a module of capturekit runs in a frame."""
+    code = frame.f_code
+    if id(code) in _OURS:
+        return True
+    if not frame.f_globals.get('__name__', '').startswith('capturekit.'):
+        return False
+    _OURS[id(code)] = code
+    return True
+
+
 class Inside(threading.local):
     """How deeply this thread is in the guard's own calls; and the substitute that replaces the guard, or None."""
 
     depth = 0
     substitute: Any = None
+
+    def __enter__(self) -> None:
+        """Let wrappers pass the calls of this thread, until the block that began here ends."""
+        self.depth += 1
+
+    def __exit__(self, *_exc: object) -> None:
+        self.depth -= 1
 
     @property
     def calls_only(self) -> bool:

@@ -114,8 +114,8 @@ class RecorderRecord:
 
     #: Streams of forks that have ended: later forks of this capture take them again.
     lane_streams: list[Any] = field(default_factory=list)
-    #: Graphs that were embedded: handle, capture, lane and segment.
-    embedded: list[tuple[int, LedgerCapture, int, int]] = field(default_factory=list)
+    #: Graphs that were embedded: handle, turns of launches, capture, lane and segment.
+    embedded: list[tuple[int, frozenset[Any], LedgerCapture, int, int]] = field(default_factory=list)
     #: Whether one of these graphs has nodes of different priorities.
     embeds_priorities: bool = False
     #: The arrays that existed before the block and that the graph may use.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from capturekit.driver.cuda import Platform, current
@@ -16,8 +16,18 @@ from capturekit.model.host_reads import Rehearsal
 from capturekit.model.ledger import Lane, Ledger, LedgerCapture
 
 
+class _Now:
+    """CuPy and the device as they are now, until others are set."""
+
+    def __get__(self, _state: State, _owner: type) -> Platform:
+        return current()
+
+
 class State:
     """What all components share. Hold ``lock`` to change it, or to read more than one attribute of it."""
+
+    #: CuPy and the device that the wrappers were installed for last.
+    platform: Platform = _Now()  # type: ignore[assignment]
 
     def __init__(self) -> None:
         self.ledger = Ledger()
@@ -39,16 +49,6 @@ class State:
         self.redraws: dict[int, list[Feed]] = {}
         #: By handle of a placeholder (a stream of the guard in place of a legacy stream): its device.
         self.placeholders: dict[int, int] = {}
-        self._platform: Platform | None = None
-
-    @property
-    def platform(self) -> Platform:
-        """CuPy and the device that the wrappers were installed for last."""
-        return self._platform if self._platform is not None else current()
-
-    @platform.setter
-    def platform(self, platform: Platform) -> None:
-        self._platform = platform
 
     def mine(self) -> OpenCapture | None:
         """The open capture that this thread opened last, or None."""
@@ -69,15 +69,13 @@ class State:
         if mine is not None:
             mine.poll()
 
-    @contextmanager
-    def inside(self) -> Iterator[None]:
+    def inside(self) -> AbstractContextManager[None]:
         """Let wrappers pass all calls of this thread in the block, because they are the guard's own."""
-        inside = self.installation.inside
-        inside.depth += 1
-        try:
-            yield
-        finally:
-            inside.depth -= 1
+        return self.installation.inside
+
+    def current_stream(self) -> Any:
+        """CuPy's current stream, asked without the wrapper."""
+        return self.installation.originals['cupy.cuda.stream.get_current_stream']()
 
     @contextmanager
     def on(self, device: int, platform: Platform | None = None) -> Iterator[None]:

@@ -53,7 +53,7 @@ class StreamSwitches:
         with self.state.lock:
             self.state.poll()
             chosen = self.choose(stream, call)
-            before = self.state.platform.cupy.cuda.get_current_stream()
+            before = self.state.current_stream()
             if before.ptr != chosen.ptr:
                 self.outside.release(before.ptr)
             original(chosen)
@@ -63,9 +63,9 @@ class StreamSwitches:
     def stream_exit(self, original: Callable[..., Any], stream: Any, *exc: Any) -> Any:
         with self.state.lock:
             self.state.poll()
-            before = self.state.platform.cupy.cuda.get_current_stream()
+            before = self.state.current_stream()
             answer = original(stream, *exc)
-            now = self.state.platform.cupy.cuda.get_current_stream()
+            now = self.state.current_stream()
             escaped = self.outside.release(before.ptr, silent=True) if before.ptr != now.ptr else None
             self.lanes.leave(before)
             self._arrive(now, before)

@@ -19,10 +19,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from capturekit.launch.lane_blocks import UNIT, LaneBlocks, Ticket
+from capturekit.launch.launch_turns import LaunchTurns
+from capturekit.launch.memory_group import Share
 from capturekit.model.lease import Lease
 from capturekit.model.ledger import Clock, Lane, LedgerCapture
 from capturekit.model.rules import CaptureStatus
@@ -58,7 +60,7 @@ class GraphMemory:
     ``pool`` is private (made here) unless the caller gave one; then nothing that the capture took from it goes back
     while the graph lives. ``ends`` asks the driver for the nodes that a stream's next work comes after. ``late``: a
     dropped block is used again only where new ones would come to more bytes than this (0: than twice what one line of
-    work needs), and then the one that was dropped first; None: at once.
+    work needs), and then the one that was dropped first; None: at once. ``share``: what it has of a memory group.
     """
 
     def __init__(
@@ -68,20 +70,16 @@ class GraphMemory:
         ends: Callable[[int], tuple[int, ...]] = lambda stream: (),
         on: Callable[[int], AbstractContextManager[Any]] | None = None,
         late: int | None = None,
+        share: Share | None = None,
     ) -> None:
         self.private, self.late = pool is None, late
+        self.share = share
+        #: Where arrays of the block lie that no launch needs from an earlier one; None: in memory of its own.
+        self._scratch = None if share is None else share.scratch
+        #: The turns that its launches take, and those of graphs that are embedded in it.
+        self.turns: list[LaunchTurns] = [] if share is None else [share.turns]
         self._on = on or cupy.cuda.Device
-        #: The devices that the memory lies on: CuPy's pools count for each, and report the current one.
-        self._devices = {int(cupy.cuda.Device().id)}
-        self._new_pool: Callable[[], Any] = lambda: cupy.cuda.MemoryPool(self._chunk)
-        self._malloc = cupy.cuda.memory._malloc
-        self._chunks: list[tuple[int, int]] = []
-        self._full = False
-        self.pool = cupy.cuda.MemoryPool(self._chunk) if pool is None else pool
-        # blocks dropped while lanes are open lie free in `pool`: what `grow` hands out must not be one of them
-        self._fresh = cupy.cuda.MemoryPool(self._chunk) if pool is None else pool
-        self.unowned = cupy.cuda.UnownedMemory
-        self.pointer = cupy.cuda.MemoryPointer
+        self._use(cupy, pool)
         self._lanes = LaneBlocks(self)
         self._ends = ends
         self._asking = threading.RLock()
@@ -101,6 +99,22 @@ class GraphMemory:
         self.to_close = False
         self._workspaces: dict[int, Any] = {}
         self.workspace_bytes = WORKSPACE_BYTES
+
+    def _use(self, cupy: Any, pool: Any) -> None:
+        """Make the pools that blocks come from; or use the caller's."""
+        #: The devices that the memory lies on: CuPy's pools count for each, and report the current one.
+        self._devices = {int(cupy.cuda.Device().id)}
+        chunk = self._chunk if self._scratch is None else self._scratch_chunk
+        self._new_pool: Callable[[], Any] = lambda: cupy.cuda.MemoryPool(chunk)
+        self._malloc = cupy.cuda.memory._malloc
+        self._device_now = cupy.cuda.get_device_id
+        self._chunks: list[tuple[int, int]] = []
+        self._full = False
+        self.pool = self._new_pool() if pool is None else pool
+        # blocks dropped while lanes are open lie free in `pool`: what `grow` hands out must not be one of them
+        self._fresh = cupy.cuda.MemoryPool(self._chunk) if pool is None else pool
+        self.unowned = cupy.cuda.UnownedMemory
+        self.pointer = cupy.cuda.MemoryPointer
 
     def opened(self, capture: LedgerCapture) -> None:
         """The capture that this memory serves has begun."""
@@ -128,6 +142,61 @@ class GraphMemory:
         self._chunks.append((int(pointer.ptr), int(pointer.ptr) + size))
         self._devices.add(int(pointer.device_id))
         return pointer
+
+    def _scratch_chunk(self, size: int) -> Any:
+        """The same, a piece of the memory that is shared."""
+        if self._full:
+            raise MemoryError(size)
+        assert self._scratch is not None
+        device = int(self._device_now())
+        low, slab = self._scratch.take(size, device)
+        self._chunks.append((low, low + size))
+        self._devices.add(device)
+        return self.pointer(self.unowned(low, size, slab, device), 0)
+
+    def new_block(self, size: int) -> Any:
+        """Take memory for an array of the block."""
+        return self.grow(size) if self._scratch is None else self._scratch_chunk(size)
+
+    def outlives(self, known: Iterable[Any]) -> bool:
+        """Whether any array but those ``known`` lies, after the block, in memory that other graphs use as well."""
+        if self._scratch is None:
+            return False
+        blocks = {int(one.data.mem.ptr): int(one.data.mem.size) for one in known}
+        mine = sum(size for low, size in blocks.items() if self._scratch.holds(low))
+        pools = [self.pool, *(pool for pool, _lanes in self._loops)]
+        lanes = [self._lanes, *(lanes for _pool, lanes in self._loops)]
+        used = sum(self._sum(pool, 'used_bytes') for pool in pools) + sum(one.live_bytes for one in lanes)
+        return used != mine
+
+    def join_turns(self, other: GraphMemory) -> bool:
+        """Let launches take the turns of another graph, too, which is embedded in this one; False if they do so."""
+        new = [one for one in other.turns if one not in self.turns]
+        self.turns += new
+        return bool(new)
+
+    def in_turn(self, launch: Callable[[], None], taken: LaunchTurns | None = None) -> Callable[[], None]:
+        """A launch on the current stream that takes its turns, for one thread at a time; but not ``taken``."""
+        for turns in self._turns_in_order():
+            launch = launch if turns is taken else turns.wrapped(launch)
+        return launch
+
+    def turn(self, stream: int) -> AbstractContextManager[None]:
+        """Launches in this block, on a stream given by its handle, take their turns."""
+        if not self.turns:
+            return nullcontext()
+        return self.turns[0].taken(stream) if len(self.turns) == 1 else self._every_turn(stream)
+
+    @contextmanager
+    def _every_turn(self, stream: int) -> Iterator[None]:
+        with ExitStack() as stack:
+            for turns in reversed(self._turns_in_order()):
+                stack.enter_context(turns.taken(stream))
+            yield
+
+    def _turns_in_order(self) -> list[LaunchTurns]:
+        """The turns in one order for all graphs, so that no two threads wait for each other."""
+        return sorted(self.turns, key=id)
 
     def holds(self, address: int) -> bool:
         """True for an address in this memory."""
@@ -186,6 +255,11 @@ class GraphMemory:
         pointer = self.grow(max(high - low, 1)) + (array.data.ptr - low)
         return type(array)(array.shape, array.dtype, pointer, array.strides)
 
+    def ends(self, stream: int) -> tuple[int, ...]:
+        """The nodes that a stream's next work comes after, as the driver says."""
+        with self._asking:
+            return self._ends(stream)
+
     def settle(self) -> None:
         """All recorded work lies before later work: free blocks may go to any lane."""
         self._lanes.settle()
@@ -215,20 +289,33 @@ class GraphMemory:
     def workspace(self, stream: int) -> tuple[int, int]:
         """Address and bytes of the workspace for cuBLAS on a stream of the capture."""
         if stream not in self._workspaces:
-            self._workspaces[stream] = self.grow(self.workspace_bytes)
+            self._workspaces[stream] = self._new_workspace()
         return int(self._workspaces[stream].ptr), self.workspace_bytes
 
-    def allocator(self, lane: Lane) -> Callable[[int], Any]:
-        """The allocator for work on a lane: at present CuPy's own pool if only one line of work is recorded."""
-        pool, lanes, settled = self.pool, self._lanes, self.tick
+    def _new_workspace(self) -> Any:
+        if self.share is None:
+            return self.grow(self.workspace_bytes)
+        device = int(self._device_now())
+        number = sum(int(pointer.device_id) == device for pointer in self._workspaces.values())
+        pointer = self.share.group.workspace(number, self.workspace_bytes)
+        self._chunks.append((int(pointer.ptr), int(pointer.ptr) + self.workspace_bytes))
+        return pointer
+
+    def allocator(self, lane: Lane, malloc_of: Callable[[Any], Any] | None = None) -> Callable[[int], Any]:
+        """The allocator for work on a lane: at present CuPy's own pool if only one line of work is recorded.
+
+        ``malloc_of`` returns a pool's own method, where a wrapper stands in its place.
+        """
+        lanes, settled = self._lanes, self.tick
         if self.late is not None or not (self.private and self.solo(lane)):
             return lambda size: lanes.malloc(lane, size)
+        own = self.pool.malloc if malloc_of is None else malloc_of(self.pool)
 
         def malloc(size: int) -> Any:
             nonlocal settled
             if self.tick != settled:  # another thread may have forked since
                 settled = self.tick if self.solo(lane) else -1
-            return lanes.malloc(lane, size) if settled < 0 else pool.malloc(size)
+            return lanes.malloc(lane, size) if settled < 0 else own(size)
 
         return malloc
 
@@ -332,7 +419,11 @@ class GraphMemory:
         """Bytes that the graph's memory holds on the device."""
         if self.pool is None:
             return 0
-        return sum(self._sum(pool, 'total_bytes') for pool in self._pools()) if self.private else self.grown
+        if not self.private:
+            return self.grown
+        return sum(
+            self._sum(pool, 'total_bytes') for pool in (self._pools() if self._scratch is None else [self._fresh])
+        )
 
     @property
     def devices(self) -> list[int]:
@@ -378,3 +469,5 @@ class GraphMemory:
         self._identity.clear()
         self._pinned.clear()
         self._capture = self.pool = self._fresh = None
+        if self.share is not None:
+            self.share.lease.release()

@@ -27,7 +27,7 @@ class BlockSource(Protocol):
     unowned: Any
     pointer: Any
 
-    def grow(self, size: int) -> Any:
+    def new_block(self, size: int) -> Any:
         """Take a new piece of memory of so many bytes."""
 
     def active(self, lane: Lane) -> None:
@@ -78,6 +78,12 @@ class LaneBlocks:
         #: Bytes of these blocks that arrays hold, the most that they have held, and all bytes of these blocks.
         self._live = self._peak = self._total = 0
 
+    @property
+    def live_bytes(self) -> int:
+        """Bytes of these blocks that arrays hold."""
+        with self._undisturbed():
+            return self._live
+
     def malloc(self, lane: Lane, size: int) -> Any:
         """Return a memory pointer of ``size`` bytes for work on a lane."""
         rounded = max((size + UNIT - 1) // UNIT, 1) * UNIT
@@ -88,7 +94,7 @@ class LaneBlocks:
             room = -1 if memory.late is None else memory.late or _TIMES * self._peak
             block = self._take(lane, rounded) if self._total + rounded > room else None
             if block is None:
-                block = Block(memory.grow(rounded), rounded)
+                block = Block(memory.new_block(rounded), rounded)
                 self._total += rounded
             memory.active(lane)
             block.born = memory.tick

@@ -108,6 +108,8 @@ class Checks:
         self._pinned = platform.cupy.cuda.alloc_pinned_memory(RING * _WORDS * 8)
         self._ring: NDArray[np.uint64] = np.frombuffer(self._pinned, np.uint64, RING * _WORDS)
         self._ring[:] = 0
+        #: The same words, read as Python's numbers: that takes a third of the time.
+        self._words = memoryview(self._ring)
         memory.keep_pinned(self._pinned)
 
     @property
@@ -143,11 +145,11 @@ class Checks:
 
     def done(self, launch: int, upto: int) -> bool:
         """True when the first ``upto`` checks of a launch are done, or one of them has failed."""
-        word = int(self._ring[launch % RING * _WORDS])
+        word = self._words[launch % RING * _WORDS]
         return word >> 16 == launch and (word & 0xFFFF >= upto or self._failed(launch) > 0)
 
     def _failed(self, launch: int) -> int:
-        word = int(self._ring[launch % RING * _WORDS + 1])
+        word = self._words[launch % RING * _WORDS + 1]
         return word & 0xFFFF if word >> 16 == launch else 0
 
     def wait(self, launch: int, upto: int, synchronize: Callable[[], Any]) -> errors.AssumptionError | None:
@@ -159,7 +161,8 @@ class Checks:
                     synchronize()
                     break
         failed = self._failed(launch)
-        if failed == 0 and upto and any(int(self._ring[launch % RING * _WORDS + n]) >> 16 > launch for n in (0, 1)):
+        first = launch % RING * _WORDS
+        if failed == 0 and upto and max(self._words[first], self._words[first + 1]) >> 16 > launch:
             return self._too_late(launch)
         if failed == 0 and upto and not self.done(launch, upto):
             return self._silent(launch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from capturekit.graph.executable import Graph
+from capturekit.launch.memory_group import MemoryGroup
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.ledger import LEGACY_HANDLES, PER_THREAD_HANDLE
 from capturekit.model.rules import Mode
@@ -103,3 +104,13 @@ def check_update(update: Any, into: EmbedTarget | None, rehearsal: Rehearsal | N
     if into is not None or rehearsal is not None:
         raise ValueError('update= goes neither with into= nor with a rehearsal')
     update._check_update('ck.capture(update=...)')
+
+
+def check_group(memory: Any, others: dict[str, Any]) -> None:
+    """Refuse a memory group beside what it can't be combined with: ``others`` are arguments, None if not given."""
+    if memory is None:
+        return
+    if not isinstance(memory, MemoryGroup):
+        raise TypeError(f'memory must be a capturekit.MemoryGroup or None, got {type(memory).__name__}')
+    if found := [name for name, value in others.items() if value is not None]:
+        raise TypeError(f'memory= can not be combined with {found[0]}=')

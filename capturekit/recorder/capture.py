@@ -8,23 +8,21 @@ first. Each step is tried even if others fail.
 
 from __future__ import annotations
 
-import functools
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal
 
 from capturekit.analysis.fused import Fused
 from capturekit.analysis.graph_diff import Update
 from capturekit.analysis.relaned import Relaned
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, OpenCapture
-from capturekit.guard.cupy_errors import OWN
+from capturekit.launch.memory_group import MemoryGroup
 from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.model import errors
 from capturekit.model.cleanup import Undo, add_note, uninterrupted
-from capturekit.model.counters import refused
 from capturekit.model.host_reads import Rehearsal
 from capturekit.model.lease import Lease
 from capturekit.model.recording import Recording
@@ -33,6 +31,7 @@ from capturekit.model.source_line import here
 from capturekit.recorder.arguments import (
     check_flag,
     check_fuse,
+    check_group,
     check_into,
     check_lanes,
     check_pieces,
@@ -49,25 +48,9 @@ from capturekit.recorder.embed import EmbedTarget, embed, target
 from capturekit.recorder.forks import Devices, Fork, Priority
 from capturekit.recorder.setup import WayIn
 from capturekit.recorder.teardown import HELD, Outcome, let_go, tell_of
+from capturekit.recorder.told import told
 
-_P = ParamSpec('_P')
-_R = TypeVar('_R')
 ModeName = Literal['relaxed', 'thread_local', 'global']
-
-
-def _told(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Tell the guard what a method of a capture refuses, because the block may catch it and go on."""
-
-    @functools.wraps(method)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        try:
-            return method(*args, **kwargs)
-        except errors.CaptureError as error:
-            GUARD.has_refused(error, OWN)
-            refused(error)
-            raise
-
-    return call
 
 
 class Capture(WayIn):
@@ -93,6 +76,8 @@ class Capture(WayIn):
         reuse_late: int | None = None,
         fuse: bool = False,
         watch: bool = False,
+        group: MemoryGroup | None = None,
+        temporaries: bool = False,
     ) -> None:
         self._given = stream
         self._strict, self._mode = strict, mode
@@ -105,6 +90,7 @@ class Capture(WayIn):
         self._update: Update | None = None
         self._renewed, self._reuse_late = renewed, reuse_late
         self._fuse, self._watch = fuse, watch
+        self._group, self._temporaries = group, temporaries
         self._relaned: Relaned | None = None
         self._fused: Fused | None = None
         self._gates = 'device'
@@ -112,8 +98,7 @@ class Capture(WayIn):
         self._seams_on: Any = None
         self._outside: OutsideMemory | None = None
         self._state = 'new'
-        self._undo = Undo()
-        self._lease = Lease()
+        self._undo, self._lease = Undo(), Lease()
         self._live: OpenCapture | None = None
         self._graph: Graph | None = None
 
@@ -240,7 +225,7 @@ class Capture(WayIn):
         elif self._lease in HELD:
             let_go(self._lease)
 
-    @_told
+    @told
     def embed(self, graph: Graph) -> None:
         """Put a graph into the current lane, as one node that runs all of it (``cudaGraphAddChildGraphNode``).
 
@@ -266,7 +251,7 @@ class Capture(WayIn):
             raise self._used('asking for its recording', before=True)
         return self._live.recording
 
-    @_told
+    @told
     def fork(self, n: int | None = None, *, priority: Priority = None, devices: Devices = None) -> Fork:
         """Split the current lane into ``n`` lanes for a block; they are joined at its end.
 
@@ -282,7 +267,7 @@ class Capture(WayIn):
         self._must_be_open('fork()')
         return Fork(n, priority, self._must_be_open, devices)
 
-    @_told
+    @told
     def parallel(
         self,
         *branches: Callable[[], Any],
@@ -301,7 +286,7 @@ class Capture(WayIn):
         self._must_be_open('parallel()')
         return on_lanes(branches, lanes, priority, assign, self._must_be_open)
 
-    @_told
+    @told
     def join(self, stream: Any) -> None:
         """Make the current lane wait for a stream of the capture (any CuPy stream, or a lane of a fork).
 
@@ -370,7 +355,7 @@ class Capture(WayIn):
         """
         return cases(self._deciding('switch()'), index, count)
 
-    @_told
+    @told
     def _deciding(self, call: str) -> OpenCapture:
         self._must_be_open(call)
         assert self._live is not None
@@ -430,6 +415,7 @@ def capture(
     memory_limit: int | None = None,
     fuse: bool = False,
     watch: bool = False,
+    memory: MemoryGroup | None = None,
 ) -> Capture:
     """Record the CuPy work of a block into a CUDA graph.
 
@@ -471,6 +457,8 @@ def capture(
             :meth:`Graph.fuse`; ``cap.fused`` is the report. With ``lanes='auto'`` the edges are made afterwards.
         watch: whether to watch every call to CUDA, of any library (by CUPTI): the error of a lost capture then names
             the call that lost it, and ``cap.recording.notes`` has work that went past it. Recording takes longer.
+        memory: a :class:`MemoryGroup`: the graph shares the workspaces of cuBLAS with the other graphs of the group,
+            and their launches take turns. It can't be combined with ``pool``, ``into``, ``update`` or ``pieces``.
 
     Raises:
         CaptureError: in the block, a subclass for each kind of refused call; at its end UnjoinedError for open lanes.
@@ -497,4 +485,7 @@ def capture(
     check_flag('watch', watch)
     late = check_lanes(lanes, memory_limit, to, update)
     check_fuse(fuse, to, update)
-    return Capture(stream, strict, mode, pool, rehearsal, lines, to, check_races, update, pieces, late, fuse, watch)
+    check_group(memory, {'pool': pool, 'into': to, 'update': update, 'pieces': pieces or None})
+    return Capture(
+        stream, strict, mode, pool, rehearsal, lines, to, check_races, update, pieces, late, fuse, watch, memory
+    )

@@ -42,9 +42,11 @@ def embed(live: OpenCapture, graph: Any) -> None:
     _lanes_on_its_devices(live, graph)
     with uninterrupted(), GUARD.lock:
         lane = _lane(live)
+        _shares_no_memory(live, graph)
         _one_at_a_time(live, lane, graph)
         GUARD.work.work_on(lane.stream, 'Capture.embed()', lambda: _add(live, lane.stream, graph))
-        live.recorder.embedded.append((graph.graph, lane.capture, lane.number, lane.segment))
+        turns = frozenset(graph._memory.turns)
+        live.recorder.embedded.append((graph.graph, turns, lane.capture, lane.number, lane.segment))
         assert live.memory is not None
         graph._lend(live.memory)
         live.note('embedded', lane, f'a graph of {counted(graph.recording.node_count, "node")}', here())
@@ -96,15 +98,36 @@ def _lane(live: OpenCapture) -> Lane:
 
 
 def _one_at_a_time(live: OpenCapture, lane: Lane, graph: Graph) -> None:
-    """Refuse the same graph on two lanes that may run at once: both copies would write the same memory."""
-    for handle, capture, number, segment in live.recorder.embedded:
-        if handle == graph.graph and capture is lane.capture and not covers(lane, [(number, segment)]):
+    """Refuse the same graph, or two of a memory group, on lanes that may run at once: both would write that memory."""
+    for handle, turns, capture, number, segment in live.recorder.embedded:
+        one = handle == graph.graph or not turns.isdisjoint(graph._memory.turns)
+        if one and capture is lane.capture and not covers(lane, [(number, segment)]):
             raise errors.UnsupportedCallError(
                 'Capture.embed()',
                 location=here(),
-                rule='This graph is already on a lane that may run beside this one, and both would write its memory.',
+                rule='This graph is already on a lane that may run beside this one, and both would write its memory.'
+                if handle == graph.graph
+                else 'A graph of the same memory group is on a lane that may run beside this one.',
                 remedy='Join that lane first, or record the code twice.',
             )
+
+
+def _shares_no_memory(live: OpenCapture, graph: Graph) -> None:
+    """Refuse a graph of a memory group where launches can't take turns, or inside of a graph of its own group."""
+    memory = live.memory
+    assert memory is not None
+    if not graph._memory.turns:
+        return
+    own = memory.share is not None and memory.share.turns in graph._memory.turns
+    if own or live.recorder.into:
+        raise errors.UnsupportedCallError(
+            'Capture.embed()',
+            location=here(),
+            rule='The graph shares memory with the graph around it, and both would use it at once.'
+            if own
+            else 'The graph shares memory with others, and launches of the graph around it would not take turns.',
+            remedy='Record one of the two without memory=.',
+        )
 
 
 def _add(live: OpenCapture, stream: int, graph: Graph) -> None:

@@ -98,6 +98,8 @@ class LaneScope:
         self.number = number
         self.device = int(device)
         self._device = device
+        #: For each time that it was entered and not left: whether its device was current already.
+        self._stays: list[bool] = []
 
     @property
     def ptr(self) -> int:
@@ -128,19 +130,32 @@ class LaneScope:
         return bool(self.stream.done)
 
     def __enter__(self) -> LaneScope:
-        self._device.__enter__()
+        self._stays.append(self._no_switch())
+        self._of_device('__enter__', self._stays[-1])
         try:
             self.stream.__enter__()
         except BaseException:
-            self._device.__exit__(None, None, None)
+            self._of_device('__exit__', self._stays.pop(), None, None, None)
             raise
         return self
+
+    def _no_switch(self) -> bool:
+        """Whether the device is current already, in a capture: then the guard need not be told that it is entered."""
+        if not GUARD.lives or GUARD.installation.inside.substitute is not None:
+            return False
+        return GUARD.state.current_device() == self.device
+
+    def _of_device(self, name: str, stays: bool, *exc: Any) -> None:
+        if stays:
+            GUARD.own(f'cupy.cuda.device.Device.{name}', self._device, *exc)
+        else:
+            getattr(self._device, name)(*exc)
 
     def __exit__(self, *exc: Any) -> None:
         try:
             self.stream.__exit__(*exc)
         finally:
-            self._device.__exit__(*exc)
+            self._of_device('__exit__', self._stays.pop() and self._no_switch(), *exc)
 
     def __repr__(self) -> str:
         return f'<lane {self.number} of a fork, stream {self.ptr:#x}, device {self.device}>'
@@ -194,10 +209,16 @@ class Fork:
         streams: list[Any] = []
         devices = self._places(platform)
         try:
-            event = self._parent.record()
+            at_once = GUARD.scopes.capture_of(self._parent)
+            if at_once is not None and {*devices} != {at_once.origin_device}:
+                at_once = None
+            event = None if at_once is not None else self._parent.record()
             for priority, device in zip(self._priorities, devices):
                 streams.append(LANE_STREAMS.take(platform, priority, self._live, self._parent, device))
-                streams[-1].wait_event(event)
+                if event is not None:
+                    streams[-1].wait_event(event)
+            if at_once is not None:
+                GUARD.scopes.fork(at_once, self._parent, streams)
         except BaseException:
             self._give(streams)
             raise
@@ -232,12 +253,20 @@ class Fork:
         assert self._lanes is not None
         try:
             if error is None:
-                for lane in self._lanes:
-                    self._join(lane)
+                self._join_all([lane.stream for lane in self._lanes])
             else:
                 self._join_anyway(error)
         finally:
             self._give([lane.stream for lane in self._lanes])
+
+    def _join_all(self, streams: list[Any]) -> None:
+        assert self._lanes is not None
+        live = GUARD.scopes.capture_of(self._parent, streams)
+        if live is not None:
+            GUARD.scopes.join(live, self._parent, streams)
+            return
+        for lane in self._lanes:
+            self._join(lane)
 
     def _join_anyway(self, error: BaseException) -> None:
         """The body failed: eager lanes are still joined, so that later work is ordered; the exception goes on."""

@@ -14,6 +14,7 @@ from capturekit.guard import GUARD, OpenCapture, new_recording
 from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.launch.graph_memory import GraphMemory
+from capturekit.launch.memory_group import MemoryGroup
 from capturekit.launch.outside_arrays import held_by
 from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.model import errors
@@ -40,6 +41,8 @@ class WayIn(WayOut):
     _seams_on: Any
     _pieces: bool
     _reuse_late: int | None
+    _group: MemoryGroup | None
+    _temporaries: bool
     _outside: OutsideMemory | None
     _live: OpenCapture | None
     _watch: bool
@@ -63,7 +66,8 @@ class WayIn(WayOut):
             old = device.exchange_thread_mode(Mode.RELAXED)
             undo.push(lambda: device.exchange_thread_mode(old))
             on = lambda d: GUARD.on(d, platform)  # noqa: E731
-            memory = GraphMemory(platform.cupy, self._pool, device.next_after(), on, self._reuse_late)
+            share = None if self._group is None else self._group.join(platform, on, self._temporaries)
+            memory = GraphMemory(platform.cupy, self._pool, device.next_after(), on, self._reuse_late, share)
             self._lease.add(memory.hold())
             if self._pieces:
                 self._seams_on = platform.cupy.cuda.get_current_stream()

@@ -152,6 +152,8 @@ class WayOut:
         if self._into is not None:
             HELD.append(self._lease)
             return
+        if live.parts.plan is not None:
+            live.parts.plan.turn = live.memory.turn
         graph = Graph._make(
             live.platform,
             ended,

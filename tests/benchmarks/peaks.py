@@ -2,9 +2,8 @@
 
 Pools only grow, so what they hold in the end is their peak. ``device`` is what the driver says is gone since before:
 with it come the executable graphs themselves, and what libraries and CuPy's other pools took. A graph with matrix
-products holds a workspace for cuBLAS of its own, which the eager run has outside of its pool. Graphs that take their
-memory from one pool share none of it: the line for that tells what the pool's blocks, which are used again by their
-exact size, cost beside pools of their own.
+products holds a workspace for cuBLAS, which the eager run has outside of its pool; the variants of a function share it,
+and their temporaries. Graphs that take their memory from one pool share none of it.
 """
 
 from __future__ import annotations
@@ -131,6 +130,7 @@ def graphed(cp: Any, fn: Callable[..., Any], inputs: Inputs, wanted: list[Any], 
         if states != ['recorded'] * VARIANTS:
             raise CheckFailed(f'the variants are {", ".join(map(str, states))}')
         held = sum(int(variant.graph.memory_bytes) for variant in step.variants)
+        held += 0 if step.memory is None else step.memory.memory_bytes
         found = held if shared is None else int(shared.total_bytes()), gone()
     finally:
         step.clear()

@@ -169,12 +169,40 @@ def test_what_never_fits_or_has_no_quick_look(cp: Any) -> None:
     a, b = cp.ones(3), cp.zeros(3)
     assert fits(cp, (a, b), (a, a)) is None and fits(cp, (a, b, a[:1]), (a, b, b)) is None
     assert fits(cp, (a, a), (a, b)) is None
-    assert fits(cp, (a, [b]), (a, [b])) is None and fits(cp, (a, (1, 2)), (a, (1, 2))) is None
+    assert fits(cp, (a, [b, 1]), (a, [b, 1])) is None and fits(cp, (a, (1, 2)), (a, (1, 2))) is None
     assert fits(cp, (a, b), (a,)) is None and fits(cp, (a, b), (a, b, b)) is None
     for other in (cp.ones(4), cp.ones(3, 'f4'), cp.ones(6)[::2], np.ones(3)):
         assert fits(cp, (a, 1), (other, 1)) is None
     three = a, b, cp.ones(3)
     assert fits(cp, three, (a, b, a)) is None and fits(cp, three, (b, a, three[2])) == [b, a, three[2]]
+
+
+def test_lists_and_tuples_of_arrays_have_a_quick_look(cp: Any) -> None:
+    a, b, c = cp.ones(3), cp.zeros(3), cp.ones(4)
+    assert fits(cp, (a, [b]), (a, [b])) == [a, b] and fits(cp, ((a, b), 2), ((b, a), 2)) == [b, a]
+    for other in ([c], [a], [], [b, b], [b, c], (b,), b, [1], [np.zeros(3)]):
+        assert fits(cp, (a, [b]), (a, other)) is None
+    assert fits(cp, (a, []), (a, [])) is None and fits(cp, ([a], [a]), ([a], [b])) is None
+    twice = [a]
+    assert fits(cp, ([a], [b]), (twice, twice)) is None
+
+
+def test_a_list_that_is_reached_in_another_way_takes_a_closer_look(cp: Any) -> None:
+    x, y = cp.ones(3), cp.zeros(3)
+    form = take_apart((([x, y],), {}), lambda one: type(one) is cp.ndarray, opaque)[1]
+    given, seen = [x, y], set[int]()
+    usual = usual_call(cp, ([x, y],), {}, form, 0, lambda met: not met.isdisjoint(seen))
+    assert usual is not None and usual.leaves((given,), {}) == given
+    seen.add(id(given))
+    assert usual.leaves((given,), {}) is None
+
+
+def test_lists_of_arrays_are_told_apart_at_each_call(cp: Any) -> None:
+    fn = ck.graphed(lambda arrays: [one * 2 for one in arrays])
+    for n in range(8):
+        arrays = [cp.full(3 + n % 2, float(n + k)) for k in range(2 + n // 4)]
+        assert [values(one) for one in fn(arrays)] == [[2.0 * (n + k)] * (3 + n % 2) for k in range(len(arrays))]
+    assert launches(fn)
 
 
 def test_a_call_on_another_device_does_not_fit(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,17 +164,17 @@ def _into(recipe: Any, slots: Sequence[Slot], make: Callable[..., Callable[[], N
     return _given((*recipe[0], *slots), make, range(count, count + len(slots)), recipe[1], each)
 
 
-def _each(fn: Callable[..., Any], recipe: Any, targets: Any = None) -> Each:
-    """How an elementwise function works on values; ``targets`` is what it was given as ``out``."""
+def _each(fn: Callable[..., Any], recipe: Any, several: bool | None = None) -> Each:
+    """How an elementwise function works on values; ``several``: whether ``out`` was a tuple, None: there was none."""
     count, kwargs = len(recipe[0]), recipe[1]
 
     def each(values: Sequence[Any]) -> None:
         outputs = values[count:]
-        if targets is None:
+        if several is None:
             found = list(_leaves(_quietly(fn, (values[:count], kwargs))))
         else:
             found = [np.array(one) for one in outputs]
-            into = tuple(found) if isinstance(targets, tuple) else found[0]
+            into = tuple(found) if several else found[0]
             _quietly(lambda *a, **k: fn(*a, **k, out=into), (values[:count], kwargs))
         for output, value in zip(outputs, found):
             output[...] = value
@@ -229,17 +229,17 @@ def launch(
 
 
 def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind: str, elementwise: bool) -> Any:
-    targets = out if isinstance(out, tuple) else (out,)
-    for target in targets:
-        if not isinstance(target, Layout):
-            raise TypeError('Output arguments type must be cupy.ndarray')
+    several = isinstance(out, tuple)  # what is submitted must not hold the arrays: a kernel does not
+    targets = out if several else (out,)
+    if not all(isinstance(target, Layout) for target in targets):
+        raise TypeError('Output arguments type must be cupy.ndarray')
     for target in targets:
         peers.check_access(target.data.device_id)
     slots = [t._slot() for t in targets]
 
     def compute(*args: Any, **kwargs: Any) -> list[NDArray[Any]]:
         scratch = [np.array(slot.view()) for slot in slots]
-        fn(*args, **kwargs, out=tuple(scratch) if isinstance(out, tuple) else scratch[0])
+        fn(*args, **kwargs, out=tuple(scratch) if several else scratch[0])
         return scratch
 
     fresh: list[NDArray[Any]] | None = _try(compute, recipe)
@@ -257,14 +257,14 @@ def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind:
 
         def again() -> None:
             scratch = [np.array(slot.view()) for slot in outputs]
-            into = tuple(scratch) if isinstance(out, tuple) else scratch[0]
+            into = tuple(scratch) if several else scratch[0]
             _quietly(lambda *a, **k: fn(*a, **k, out=into), (inputs, recipe[1]))
             for slot, value in zip(outputs, scratch):
                 slot.view()[...] = value
 
         return again
 
-    given = _into(recipe, slots, make, _each(fn, recipe, out) if elementwise else None)
+    given = _into(recipe, slots, make, _each(fn, recipe, several) if elementwise else None)
     if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, given):
         fresh = None
     return out

@@ -117,6 +117,8 @@ class Launches(DeviceState):
         with self._lock:
             order = self._order(executable, by_priority) if order is None else order
         for node in order:
+            if self.queue is not None:
+                self.queue.between()
             bodies = executable.bodies.get(node)
             if node in executable.off:
                 continue

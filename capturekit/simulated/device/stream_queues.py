@@ -22,6 +22,8 @@ from typing import Any, TypeVar
 
 Thing = TypeVar('Thing')
 
+#: Before one in so many nodes of a launch, something else runs that may; and so many things are begun at most.
+_BETWEEN, _AT_ONCE = 4, 3
 #: A stream is given no more than so many operations that wait: the host runs half of them first.
 _LIMIT = 1024
 
@@ -68,6 +70,8 @@ class Queue:
         self._turn = threading.RLock()
         self._mine = threading.local()
         self._pending: dict[Operation, None] = {}
+        #: What has begun to run and has not ended: launches, between whose nodes other work may run.
+        self._begun: list[Operation] = []
         self._devices: dict[int, _Around] = {}
         self._given = 0
         self._later: deque[Callable[[], None]] = deque()
@@ -191,6 +195,15 @@ class Queue:
         finally:
             call()
 
+    def between(self) -> None:
+        """Between two nodes of a launch: run, now and then, something that comes after nothing that is left to do."""
+        if not getattr(self._mine, 'runs', False) or len(self._begun) >= _AT_ONCE or self._random.randrange(_BETWEEN):
+            return
+        with self._lock:
+            ready = [one for one in self._pending if one not in self._begun and all(a.done for a in one.after)]
+        if ready:
+            self._do(self._random.choice(ready))
+
     def _do_later(self) -> None:
         while self._later:
             call = self._later.popleft()
@@ -204,9 +217,11 @@ class Queue:
         run = one.run
         if run is None:  # by another thread
             return
+        self._begun.append(one)
         try:
             run()
         finally:
+            self._begun.remove(one)
             with self._lock:
                 one.run, one.after = None, ()
                 self._pending.pop(one, None)

@@ -1,0 +1,87 @@
+"""Answers calls of a kind that need a launch and nothing else, with all bound that was decided when it was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from capturekit.driver.cuda import Platform
+from capturekit.functions.answering import Answering
+from capturekit.functions.array_blocks import are_whole
+from capturekit.functions.given_call import Given
+from capturekit.functions.kinds import Kind, apart
+from capturekit.functions.variant import Variant
+
+#: What a call that needs a closer look is answered with.
+NOT_ANSWERED: Any = object()
+
+
+Direct = Callable[[list[Any], Any, Any], Any]
+
+
+def direct_call(kind: Kind, answering: Answering, platform: Platform) -> Direct | None:
+    """The function that answers a call from its arrays and arguments as long as the first variant of its kind is the
+    same and fits; None where each call needs a closer look.
+
+    Raises UpdateError if nodes can't be aimed at the call's arrays: then nothing has been launched.
+    """
+    variant = kind.variants[0] if kind.variants else None
+    if variant is None or variant.state != 'recorded' or variant.slots is not None:
+        return None
+    quick = variant.quick or _checked(kind, variant, answering, platform)
+    return None if quick is None else _fitting(kind, variant, quick)
+
+
+def _fitting(kind: Kind, variant: Variant, quick: Callable[..., Any]) -> Direct:
+    """The comparisons before the launch."""
+    changed, graph, run = variant.changed, variant.graph, variant.run
+    lock, variants, reach = kind.lock, kind.variants, kind.reach
+    outside, far = variant.outside, variant.far
+    alone, count = len(reach) == 1 and not outside, len(kind.variants)
+    assert graph is not None
+    plain = quick is variant.quick
+
+    def direct(leaves: list[Any], args: Any, kwargs: Any) -> Any:
+        pointers = [leaf.data.ptr for leaf in leaves]
+        with lock:
+            if len(variants) != count or variants[0] is not variant or variant.run is not run:
+                return NOT_ANSWERED
+            if graph._made is None or changed() is not None:
+                return NOT_ANSWERED
+            if not alone and not apart(pointers, reach, outside):
+                return NOT_ANSWERED
+            if far and not are_whole(leaves):
+                return NOT_ANSWERED
+            variant.calls += 1
+            if not plain:
+                return quick(leaves, args, kwargs)
+            kind.misses = kind.strange = 0
+            return quick(leaves, pointers)
+
+    return direct
+
+
+def _checked(kind: Kind, variant: Variant, answering: Answering, platform: Platform) -> Callable[..., Any] | None:
+    """The launch of a variant whose host reads are checked; None where more is to be done than to launch and wait."""
+    run, usual = variant.run, kind.usual
+    simple = variant.plan is not None and variant.state == 'recorded' and variant.carried is None
+    ordered = any(one.stream_order is not None for one in kind.variants)
+    if run is None or usual is None or not simple or ordered or not all(low < high for low, high in kind.reach):
+        return None
+    form = usual.form
+
+    def checked(leaves: list[Any], args: Any, kwargs: Any) -> Any:
+        try:
+            result = run(leaves, True)
+        except Exception as error:  # the function must not run in here: it would see an exception being handled
+            failed = error.with_traceback(None)
+        except BaseException:
+            variant.restore()
+            raise
+        else:
+            kind.misses = kind.strange = kind.repeated = 0
+            kind.followed = 0.0
+            return result
+        return answering.stopped(Given(platform, kind, args, kwargs, leaves, form), variant, failed)
+
+    return checked

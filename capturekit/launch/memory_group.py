@@ -1,0 +1,186 @@
+"""Memory that several graphs share, because no two of them run at once.
+
+What a launch leaves in this memory is of no use afterwards: workspaces of libraries, which are written before they are
+read, and temporaries of graphed functions. Each capture begins with all of it free. Launches take turns
+(:class:`capturekit.launch.launch_turns.LaunchTurns`), so that none begins while another one still uses it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+from capturekit.driver.cuda import Platform
+from capturekit.launch.launch_turns import LaunchTurns
+from capturekit.model.lease import Lease
+
+#: A new piece of memory has at least one part in so many of all others, and sizes are multiples of so many bytes.
+_PART, _UNIT = 4, 512
+
+
+@dataclass(frozen=True, eq=False)
+class Slab:
+    """A piece of the device's memory. It is given back with the last reference to it."""
+
+    pointer: Any
+    device: int
+    low: int
+    size: int
+
+
+class MemoryGroup:
+    """Memory that graphs of one group share: ``group = ck.MemoryGroup()``, then ``ck.capture(memory=group)`` and
+    ``@ck.graphed(memory=group)``.
+
+    Graphs of a group never run at the same time: a launch waits, on the device, for the launch of another graph of the
+    group before it, on whatever streams the two are. So they share what no launch needs from an earlier one: the
+    workspaces of cuBLAS (32 MiB for each lane that uses it) and, in graphed functions, all temporaries. Arrays that a
+    block of :func:`capturekit.capture` makes, constants and the places of arguments belong to one graph alone.
+
+    The variants of a graphed function are a group of their own, unless ``memory=`` says otherwise. The memory is given
+    back when the last graph of the group is closed; the group may be used again after that.
+
+    Only launches by capturekit take turns. An executable graph that is launched in another way
+    (``cudaGraphLaunch`` with ``graph.graphExec``) must not run beside others of its group.
+
+    Threads: any thread may use it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._platform: Platform | None = None
+        #: The order of its launches; None while no graph uses it.
+        self.turns: LaunchTurns | None = None
+        self._slabs: list[Slab] = []
+        self._workspaces: dict[tuple[int, int], Any] = {}
+        self._graphs = 0
+
+    @property
+    def graphs(self) -> int:
+        """How many graphs and open captures use the memory."""
+        return self._graphs
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of device memory that the graphs share."""
+        with self._lock:
+            workspaces = sum(int(pointer.mem.size) for pointer in self._workspaces.values())
+            return workspaces + sum(slab.size for slab in self._slabs)
+
+    def join(
+        self, platform: Platform, on: Callable[[int], AbstractContextManager[Any]], temporaries: bool = False
+    ) -> Share:
+        """Let one more graph use the memory, until the lease of what is returned is released.
+
+        ``temporaries``: its arrays lie in this memory, too. ``on`` makes a device current for a block. Raises
+        ValueError if graphs of another CuPy use it: the simulated one and the real one share no memory.
+        """
+        with self._lock:
+            if self._platform is not None and self._platform.cupy is not platform.cupy:
+                raise ValueError("the group's memory is used by graphs of another CuPy, real or simulated")
+            self._graphs += 1  # first: what is dropped in here must not be the last graph
+            if self.turns is None:
+                self._platform, self.turns = platform, LaunchTurns(platform, on)
+            return Share(self, self.turns, Lease(self._leave), Scratch(self) if temporaries else None)
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._graphs -= 1
+            if self._graphs or self.turns is None:
+                return
+            turns, self.turns, self._platform = self.turns, None, None
+            self._slabs.clear()  # which waits for the device
+            self._workspaces.clear()
+            turns.close()
+
+    def workspace(self, number: int, size: int) -> Any:
+        """The workspace for the lane ``number`` of a graph, on the current device. Each lane has its own."""
+        with self._lock:
+            key = self._device(), number
+            if key not in self._workspaces:
+                self._workspaces[key] = self._malloc(size)
+            return self._workspaces[key]
+
+    def slabs(self, known: int) -> list[Slab]:
+        """The pieces of memory that there are, without the first ``known``."""
+        with self._lock:
+            return self._slabs[known:]
+
+    def grow(self, size: int) -> None:
+        """Add a piece of memory of the current device, with room for ``size`` bytes.
+
+        The first graph gets exactly what it asks for. Later ones ask for other sizes, for which these pieces are too
+        small one by one: so a new piece is at least a quarter as large as all others.
+        """
+        with self._lock:
+            device = self._device()
+            others = sum(slab.size for slab in self._slabs if slab.device == device) if self._graphs > 1 else 0
+            size = max(size, others // _PART // _UNIT * _UNIT)
+            pointer = self._malloc(size)
+            self._slabs.append(Slab(pointer, int(pointer.device_id), int(pointer.ptr), size))
+
+    def _device(self) -> int:
+        assert self._platform is not None
+        return int(self._platform.cupy.cuda.get_device_id())
+
+    def _malloc(self, size: int) -> Any:
+        assert self._platform is not None
+        return self._platform.cupy.cuda.memory._malloc(size)
+
+    def __repr__(self) -> str:
+        return f'<capturekit.MemoryGroup, {self._graphs} graphs, {self.memory_bytes} bytes>'
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """What one graph has of a group: the turns of its launches, and the memory for its arrays, if they lie there."""
+
+    group: MemoryGroup
+    turns: LaunchTurns
+    lease: Lease
+    scratch: Scratch | None
+
+
+class Scratch:
+    """The memory of a group as one capture uses it: each piece is taken once. Sizes are in bytes."""
+
+    def __init__(self, group: MemoryGroup) -> None:
+        self._group = group
+        self._known = 0
+        #: What is not taken: first address, bytes, and the piece of memory that it is a part of.
+        self._gaps: list[tuple[int, int, Slab]] = []
+        #: What is taken: first address and the one after the last.
+        self.taken: list[tuple[int, int]] = []
+
+    def take(self, size: int, device: int) -> tuple[int, Slab]:
+        """Take memory of a device, which is current: the smallest gap that is large enough, or new memory."""
+        self._look()
+        found = self._smallest(size, device)
+        if found is None:
+            self._group.grow(size)
+            self._look()
+            found = self._smallest(size, device)
+        assert found is not None
+        low, room, slab = self._gaps.pop(found)
+        if room > size:
+            self._gaps.append((low + size, room - size, slab))
+        self.taken.append((low, low + size))
+        return low, slab
+
+    def _look(self) -> None:
+        for slab in self._group.slabs(self._known):
+            self._known += 1
+            self._gaps.append((slab.low, slab.size, slab))
+
+    def _smallest(self, size: int, device: int) -> int | None:
+        fitting = [
+            (room, n) for n, (_low, room, slab) in enumerate(self._gaps) if room >= size and slab.device == device
+        ]
+        return min(fitting)[1] if fitting else None
+
+    def holds(self, address: int) -> bool:
+        """True for an address in what is taken."""
+        return any(low <= address < high for low, high in self.taken)
