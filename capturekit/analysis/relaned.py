@@ -132,6 +132,7 @@ class Relaned(Shown):
         graphs: the order of the graph's nodes, then that of each body of a conditional node.
         fixed: nodes that kept their order with all others, because it is not known what they touch.
         declared: nodes that are taken to touch what ``ck.reads`` and ``ck.writes`` say.
+        called: nodes of libraries that are taken to touch what the arguments of their call show.
         half_declared: those of ``fixed`` of which only one of these two was said.
         kept: the reason for which the graph has the edges that it was recorded with; '' where it has others.
         compared: what the first launch has shown, or why it shows nothing.
@@ -143,6 +144,7 @@ class Relaned(Shown):
     graphs: list[Wiring] = field(default_factory=list)
     fixed: list[Node] = field(default_factory=list)
     declared: list[Node] = field(default_factory=list)
+    called: list[Node] = field(default_factory=list)
     half_declared: list[Node] = field(default_factory=list)
     kept: str = ''
     compared: str = ''
@@ -197,6 +199,7 @@ class Relaned(Shown):
         lines += _listed('kept in order, as it is not known what they touch', self.fixed)
         lines += _listed('of which only one half is said: write ck.reads and ck.writes', self.half_declared)
         lines += _listed('taken to touch what ck.reads and ck.writes say', self.declared)
+        lines += _listed("taken to touch what their library's call shows", self.called)
         lines.append(f'the graph is as it was recorded: {self.kept}' if self.kept else 'the graph has these edges now')
         if self.times is not None and not self.kept:
             lines.append(f'one launch, medians of {counted(len(self.times.needed), "round")}: {self.times}')

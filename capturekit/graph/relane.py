@@ -193,7 +193,9 @@ class Relanable(Declarable):
     def _note_words(self, report: Relaned, levels: Sequence[Level], sight: Sight) -> None:
         """Tell which nodes are taken as the user says, and of which only one half is said."""
         look = sight.look
-        taken = {look.numbers[h] for level in levels for h in sight.definitions.by_word(level.graph, sight.blocks)}
+        words = [h for level in levels for h in sight.definitions.by_word(level.graph, sight.blocks)]
+        taken = {look.numbers[h] for h in words if not self._declared[h].call}
+        report.called = [look.nodes[number] for number in sorted({look.numbers[h] for h in words} - taken)]
         half = {look.numbers[h] for h, one in self._declared.items() if h in look.numbers and not one.whole}
         report.declared = [look.nodes[number] for number in sorted(taken)]
         report.half_declared = [node for node in report.fixed if node.number in half]

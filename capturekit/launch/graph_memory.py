@@ -29,6 +29,9 @@ from capturekit.model.rules import CaptureStatus
 
 #: For cuBLAS on each lane: what NVIDIA's documentation of cublasSetWorkspace recommends for Hopper and later.
 WORKSPACE_BYTES = 32 << 20
+#: So many of them are used in turn where work of one lane is to run at once.
+WORKSPACES = 8
+_NO_LIMIT = WORKSPACES * WORKSPACE_BYTES
 
 
 def _all_free(pool: Any) -> Iterator[Any]:
@@ -99,8 +102,10 @@ class GraphMemory:
         self.holders = 0
         #: Held objects must not go before the graphs: those are closed when the process ends.
         self.to_close = False
-        self._workspaces: dict[int, Any] = {}
+        self._workspaces: dict[int, list[Any]] = {}
         self.workspace_bytes = WORKSPACE_BYTES
+        #: Two calls of cuBLAS that share a workspace come one after the other.
+        self._workspace_count = 1 if late is None else max(1, min(WORKSPACES, (late or _NO_LIMIT) // WORKSPACE_BYTES))
 
     def opened(self, capture: LedgerCapture) -> None:
         """The capture that this memory serves has begun."""
@@ -214,9 +219,12 @@ class GraphMemory:
 
     def workspace(self, stream: int) -> tuple[int, int]:
         """Address and bytes of the workspace for cuBLAS on a stream of the capture."""
-        if stream not in self._workspaces:
-            self._workspaces[stream] = self.grow(self.workspace_bytes)
-        return int(self._workspaces[stream].ptr), self.workspace_bytes
+        several = self._workspaces.setdefault(stream, [])
+        if len(several) < self._workspace_count:
+            several.append(self.grow(self.workspace_bytes))
+        else:  # the one that was used first has waited longest
+            several.append(several.pop(0))
+        return int(several[-1].ptr), self.workspace_bytes
 
     def allocator(self, lane: Lane) -> Callable[[int], Any]:
         """The allocator for work on a lane: at present CuPy's own pool if only one line of work is recorded."""

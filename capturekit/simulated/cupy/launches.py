@@ -10,6 +10,7 @@ looks at a result too early, or a graph that misses an edge, shows wrong numbers
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -192,15 +193,17 @@ def launch(
     shapes: Sequence[Shape] | None = None,
     kind: str = 'kernel',
     elementwise: bool = False,
+    opaque: bool = False,
 ) -> Any:
     """Call the pure function ``fn`` on the device and return its results as arrays.
 
     ``out`` is passed to ``fn`` as a scratch array and then stored. ``shapes`` fixes the results' shapes, for results
     whose length depends on values. ``elementwise``: each element of the results depends on one of each array.
+    ``opaque``: nobody knows which of its arguments the kernel writes, as of kernels of libraries; with ``out``.
     """
     recipe = (lower(tuple(args)), lower(dict(kwargs or {})))
     if out is not None:
-        return _launch_into(name, fn, recipe, out, kind, elementwise)
+        return _launch_into(name, fn, recipe, out, kind, elementwise, opaque)
     result = _try(fn, recipe)
     values = list(_leaves(result))
     derived = [a for a in args if isinstance(a, Layout) and type(a) is not Layout.array_class] if elementwise else []
@@ -228,7 +231,9 @@ def launch(
     return _rebuild(result, iter(arrays))
 
 
-def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind: str, elementwise: bool) -> Any:
+def _launch_into(
+    name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind: str, elementwise: bool, opaque: bool
+) -> Any:
     targets = out if isinstance(out, tuple) else (out,)
     for target in targets:
         if not isinstance(target, Layout):
@@ -265,6 +270,8 @@ def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind:
         return again
 
     given = _into(recipe, slots, make, _each(fn, recipe, out) if elementwise else None)
+    if opaque:
+        given = replace(given, writes=None)
     if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, given):
         fresh = None
     return out
