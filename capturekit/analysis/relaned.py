@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -31,12 +31,14 @@ class Wiring:
         nodes: its nodes, in the order of recording.
         took: the time of each in microseconds, if the graph was measured; else 1 for each.
         recorded, needed: the edges, as pairs of places in ``nodes``.
+        laid: those that the graph has, where lanes were chosen for its nodes; else ().
     """
 
     nodes: tuple[Node, ...]
     took: tuple[float, ...]
     recorded: tuple[tuple[int, int], ...]
     needed: tuple[tuple[int, int], ...]
+    laid: tuple[tuple[int, int], ...] = ()
 
     @cached_property
     def before(self) -> Order:
@@ -47,6 +49,11 @@ class Wiring:
     def after(self) -> Order:
         """The order that the data needs."""
         return Order(len(self.nodes), self.needed)
+
+    @cached_property
+    def on_lanes(self) -> Order:
+        """The order that the graph has: that of its lanes, or that which the data needs."""
+        return Order(len(self.nodes), self.laid) if self.laid else self.after
 
     @cached_property
     def loosened(self) -> list[tuple[Node, Node]]:
@@ -69,7 +76,8 @@ class Wiring:
     def picture(self) -> Iterator[str]:
         """Both orders on one axis of time, each node where it runs if it starts as soon as its edges allow."""
         scale = _WIDE / max(self.longest[0], self.longest[1], 1e-9)
-        for name, order in (('as recorded', self.before), ('as the data needs it', self.after)):
+        orders = [('as recorded', self.before), ('as the data needs it', self.after)]
+        for name, order in [*orders, *([('on its lanes', self.on_lanes)] if self.laid else [])]:
             yield name
             rows = _rows(list(_spans(order, self.took)), scale)
             yield from (f'  {row}' for row in rows[:_SHOWN])
@@ -102,11 +110,15 @@ def _rows(spans: Sequence[tuple[float, float]], scale: float) -> list[str]:
 
 @dataclass(frozen=True)
 class OrderTimes:
-    """What launches took with the order as recorded, and with the one that the data needs, in microseconds each."""
+    """What launches took with the order as recorded, and with the one that the data needs, in microseconds each.
+
+    ``lanes``: the same with the nodes laid on lanes, by the number of these.
+    """
 
     recorded: tuple[float, ...]
     needed: tuple[float, ...]
     modelled: bool = False
+    lanes: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def medians(self) -> tuple[float, float]:
@@ -116,12 +128,26 @@ class OrderTimes:
     @property
     def faster(self) -> bool:
         """Whether the needed order is faster beyond doubt: three quarters of its launches beat three of the other's."""
-        return bool(np.percentile(self.needed, 75) < np.percentile(self.recorded, 25))
+        return self._beats_the_recorded(self.needed)
+
+    def _beats_the_recorded(self, times: tuple[float, ...]) -> bool:
+        return bool(np.percentile(times, 75) < np.percentile(self.recorded, 25))
+
+    @property
+    def best(self) -> int:
+        """The order of the shortest median among those that are faster than the recorded one beyond doubt.
+
+        A number of lanes; -1 for the one that the data needs, and 0 for the recorded one.
+        """
+        every = {-1: self.needed, **self.lanes}
+        faster = [name for name, times in every.items() if self._beats_the_recorded(times)]
+        return min(faster, key=lambda name: float(np.median(every[name])), default=0)
 
     def __str__(self) -> str:
         was, now = self.medians
         by = ', by the model of the simulated device' if self.modelled else ''
-        return f'{was:,.1f} us as recorded, {now:,.1f} us as the data needs it{by}'
+        more = ''.join(f', {np.median(times):,.1f} us on {lanes} lanes' for lanes, times in sorted(self.lanes.items()))
+        return f'{was:,.1f} us as recorded, {now:,.1f} us as the data needs it{more}{by}'
 
 
 @dataclass(repr=False)
@@ -200,7 +226,9 @@ class Relaned(Shown):
         lines += _listed('of which only one half is said: write ck.reads and ck.writes', self.half_declared)
         lines += _listed('taken to touch what ck.reads and ck.writes say', self.declared)
         lines += _listed("taken to touch what their library's call shows", self.called)
-        lines.append(f'the graph is as it was recorded: {self.kept}' if self.kept else 'the graph has these edges now')
+        lines.append(
+            f'the graph is as it was recorded: {self.kept}' if self.kept else f'the graph has {self._edges_now}'
+        )
         if self.times is not None and not self.kept:
             lines.append(f'one launch, medians of {counted(len(self.times.needed), "round")}: {self.times}')
         if self.untimed:
@@ -208,6 +236,11 @@ class Relaned(Shown):
         if self.compared:
             lines.append(f'first launch: {self.compared}')
         return '\n'.join(lines)
+
+    @property
+    def _edges_now(self) -> str:
+        laid = [one.laid for one in self.graphs if one.laid]
+        return f'{counted(sum(map(len, laid)), "edge")} now, on lanes' if laid else 'these edges now'
 
     def _about(self, one: Wiring, name: str) -> Iterator[str]:
         if not one.loosened:
@@ -266,7 +299,7 @@ def _lanes(order: Order) -> list[int]:
 
 
 def _by_hand(one: Wiring) -> Iterator[str]:
-    order = one.after
+    order = one.on_lanes
     lanes, now = _lanes(order), -1
     names = [f'lane{lane + 1}' for lane in range(max(lanes, default=-1) + 1)]
     yield f'with cap.fork({len(names)}) as ({", ".join(names)}{"," if len(names) == 1 else ""}):'

@@ -9,7 +9,7 @@ Level-1 Function Reference" to "BLAS-like Extension"; cuFFT documentation, "Data
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from capturekit.driver.node_accesses import Access, linear
@@ -88,10 +88,10 @@ class _Call:
         ld, batch, step = self[f'ld{name.lower()}'], self.given.get('batch', 1), self.given.get(f'{name}+', 0)
         if ld < rows or min(rows, columns, batch, size) < 1:
             raise LookupError(name)
-        shape, strides = (columns, rows), (ld * size, size)
-        if batch > 1:
-            shape, strides = (batch, *shape), (step * size, *strides)
-        return Access(self[name], shape, strides, size, writes)
+        once = Access(self[name], (columns, rows), (ld * size, size), size, writes)
+        if batch == 1:
+            return once
+        return replace(once, shape=(batch, *once.shape), strides=(step * size, *once.strides))
 
     def turned(self, which: str, name: str, rows: int, columns: int) -> Access:
         """A matrix that is read, of so many rows and columns once it has been transposed, if it is."""
@@ -167,14 +167,14 @@ def _dot(call: _Call) -> list[Access]:
 _KINDS: dict[str, Callable[[_Call], list[Access]]] = {
     'gemm': _gemm,
     'gemv': _gemv,
-    **{name: _ger for name in ('ger', 'geru', 'gerc')},
+    **dict.fromkeys(('ger', 'geru', 'gerc'), _ger),
     'geam': _geam,
     'dgmm': _dgmm,
     'syrk': _syrk,
     'trsm': _trsm,
     'axpy': _axpy,
     'scal': _scal,
-    **{name: _dot for name in ('dot', 'dotu', 'dotc')},
+    **dict.fromkeys(('dot', 'dotu', 'dotc'), _dot),
 }
 
 
@@ -233,4 +233,3 @@ def of_cub(name: str, array: Any, result: Any) -> list[Access]:
     """The arrays of a reduction or scan; its workspace and what is made in between is memory of its own."""
     found = [of_array(array, writes=CUB[name])] if array.size else []
     return found + ([of_array(result, writes=True)] if result.size else [])
-

@@ -19,7 +19,6 @@ from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import MemoryBlocks, Races, Search
 from capturekit.analysis.relaned import Pairs, Relaned, Wiring
 from capturekit.driver.cuda import current
-from capturekit.graph.both_orders import timed
 from capturekit.graph.closed import closed
 from capturekit.graph.declared import Declarable
 from capturekit.graph.edit import NodeNames, _failure, _positive
@@ -55,6 +54,7 @@ class Relanable(Declarable):
 
     _new_edges: NewEdges | None
     _parts: Callable[[], list[Part]]
+    _keep_fastest: Callable[[Relaned, int], None]
     launch: Callable[..., None]
 
     def _check_changeable(self, call: str, report: object, instead: str) -> None:
@@ -114,7 +114,7 @@ class Relanable(Declarable):
             found = self._relane_now(apply=not report)
             if rounds and found:
                 with self._relaxed():
-                    self._keep_faster(found, rounds)
+                    self._keep_fastest(found, rounds)
             return found
 
     def _relane_for_calls(self, written: Ranges) -> Relaned:
@@ -173,7 +173,9 @@ class Relanable(Declarable):
             handles = self._device.graph_nodes(g)
             place = {handle: n for n, handle in enumerate(handles)}
             present = sorted((place[a], place[b]) for a, b in self._device.graph_edges(g))
-            found.append(Level(g, handles, present, present if state is None else state.recorded[number]))
+            level = Level(g, handles, present, present if state is None else state.recorded[number])
+            level.lanes = state.lanes[number] if state is not None and state.lanes else ()
+            found.append(level)
         return found
 
     def _need(self, levels: Sequence[Level], sight: Sight) -> list[Node]:
@@ -209,7 +211,8 @@ class Relanable(Declarable):
             spans = timeline.nodes if timed and timeline is not None else [(0.0, 1.0)] * len(look.nodes)
             took = tuple(0.0 if (span := spans[n]) is None else span[1] - span[0] for n in numbers)
             nodes = tuple(look.nodes[n] for n in numbers)
-            report.graphs.append(Wiring(nodes, took, tuple(level.recorded), tuple(level.needed)))
+            laid = tuple(level.wanted) if level.lanes else ()
+            report.graphs.append(Wiring(nodes, took, tuple(level.recorded), tuple(level.needed), laid))
 
     # -- the change ---------------------------------------------------------------------------------------------
 
@@ -217,14 +220,14 @@ class Relanable(Declarable):
         """Give all definitions the edges that they need; return why that can not be, and then they are as before."""
         old = [level.present for level in levels]
         try:
-            self._rewire(levels, [level.needed for level in levels])
+            self._rewire(levels, [level.wanted for level in levels])
             after = self._races(sight)
             if not after:
                 return ''
             self._rewire(levels, old)
             why = _worse(self._races(sight), after)
             if not why:
-                self._rewire(levels, [level.needed for level in levels])
+                self._rewire(levels, [level.wanted for level in levels])
         except CudaCallError as error:
             why = f'CUDA refuses: {error}'
             self._rewire(levels, old)
@@ -252,7 +255,8 @@ class Relanable(Declarable):
             return
         if state is not None:
             state.not_compared('the order was computed again before the first launch')
-        self._new_edges = NewEdges(recorded, report, by_calls=also is not None)
+        lanes = [] if state is None else state.lanes
+        self._new_edges = NewEdges(recorded, report, by_calls=also is not None, lanes=lanes)
         if state is None:
             self._new_edges.trial = self._trial(made, report, sight, also)
         self._aim_all()
@@ -286,44 +290,6 @@ class Relanable(Declarable):
         if len(self.recording.devices) > 1:
             raise NotRepeatableError('it is of several devices')
         return written_ranges(sight.platform, sight.definitions, self._made.graph, sight.blocks, without)
-
-    def _keep_faster(self, report: Relaned, rounds: int) -> None:
-        """Time both orders, and go back to the recorded one unless the needed one is faster."""
-        state = self._new_edges
-        assert state is not None
-        sight = self._sight()
-        try:
-            ranges = self._written(sight)
-            recorded = self._with_recorded_edges() if state.trial is None else state.trial.recorded
-            pair = recorded.graphExec, self._made.graphExec
-            report.times = timed(sight.platform, *pair, ranges, rounds, self._current().ptr)
-        except NotRepeatableError as error:
-            report.untimed = str(error)
-            return
-        except MemoryError as error:
-            report.untimed = f'no memory for copies ({error})'
-            return
-        except CudaCallError as error:
-            report.untimed = f'CUDA refuses: {error}'
-            return
-        if not report.times.faster:
-            state.report = report
-            self._fall_back(recorded, f'it is not faster: {report.times}')
-            self._aim_all()
-            report.compared = ''
-
-    def _with_recorded_edges(self) -> ExecutableGraph:
-        """An executable graph with the edges as recorded; the definition has the present ones again afterwards."""
-        levels = self._levels(self._look_in())
-        present = [level.present for level in levels]
-        try:
-            self._rewire(levels, [level.recorded for level in levels])
-            made: ExecutableGraph = self._made.instantiated(self._device, self.recording.by_priority)
-        finally:
-            self._rewire(levels, present)
-        for number in sorted(self._names.off):
-            self._device.node_enable(made.graphExec, self._names.handles[number], False)
-        return made
 
     def _instantiate(self) -> None:
         """Make executable graphs of the definitions as they are now. Nodes that are disabled stay so."""

@@ -1,8 +1,8 @@
 """Calls of libraries whose arguments show what their kernels touch: cuBLAS, CUB; and cuFFT's, for :mod:`library_plans`.
 
 Such a kernel's own arguments are a structure that only its library understands. So its nodes would keep their order
-with all others when a graph gets the edges that its data needs (:mod:`capturekit.graph.relane`), and races could only be
-guessed.
+with all others when a graph gets the edges that its data needs (:mod:`capturekit.graph.relane`), and races could only
+be guessed.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class LibraryPlans:
         area: tuple[int, int] | None,
     ) -> Any:
         """Record a transform, and note what it touches."""
-        accesses = of_cufft(plan, *args[:2], area) if len(args) > 1 else None
+        accesses = of_cufft(plan, args[0], args[1], area) if len(args) > 1 else None
         before = None if accesses is None else self.known.place(live)
         answer = original(plan, *args)
         if accesses is not None:

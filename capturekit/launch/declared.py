@@ -113,7 +113,7 @@ class Declared:
 
 
 def by_node(device: Any, said: Iterable[Said], called: Iterable[Called] = ()) -> dict[int, Declared]:
-    """What is said of each node, by its handle. The graphs still exist, and have the edges that they were recorded with."""
+    """What is said of each node, by its handle. The graphs still exist, with the edges that they were recorded with."""
     handles: dict[int, list[int]] = {}
     found: dict[int, Declared] = {}
     for one in said:

@@ -61,7 +61,7 @@ class GraphMemory:
     ``pool`` is private (made here) unless the caller gave one; then nothing that the capture took from it goes back
     while the graph lives. ``ends`` asks the driver for the nodes that a stream's next work comes after. ``late``: a
     dropped block is used again only where new ones would come to more bytes than this (0: than twice what one line of
-    work needs), and then the one that was dropped first; None: at once.
+    work needs, or 256 MiB), and then the one that was dropped first; None: at once.
     """
 
     def __init__(

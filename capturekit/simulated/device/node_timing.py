@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from graphlib import TopologicalSorter
 from typing import Any
 
 from capturekit.driver.event_timing import TIMED, Times
@@ -29,7 +30,8 @@ BYTES_PER_US = 1_000_000
 def modelled(nodes: Iterable[GraphNode], off: Collection[int] = ()) -> dict[GraphNode, tuple[float, float]]:
     """Start and end of each node, in microseconds from the beginning of a launch. ``off``: handles of disabled ones."""
     found: dict[GraphNode, tuple[float, float]] = {}
-    for node in nodes:  # a node is made after those that it comes after
+    nodes = list(nodes)
+    for node in TopologicalSorter({node: node.after for node in nodes}).static_order():
         start = max((found[a][1] for a in node.after), default=0.0)
         found[node] = (start, start + (0.0 if node.handle in off else _took(node)))
     return found

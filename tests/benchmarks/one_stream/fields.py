@@ -1,4 +1,4 @@
-"""Elementwise work on fields: chunks copied in and out, a bank of filters, chains, plates; and fields that fill the device."""
+"""Elementwise work: chunks copied in and out, a bank of filters, chains, plates; and fields that fill the device."""
 
 from __future__ import annotations
 

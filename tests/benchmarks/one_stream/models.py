@@ -70,7 +70,7 @@ def attention(cp: Any, small: bool) -> Program:
 
 
 def folds(cp: Any, small: bool) -> Program:
-    """A ridge regression by gradient descent, for each fold of a cross-validation, and the error on what is left out."""
+    """A ridge regression by gradient descent for each fold of a cross-validation, and its error on what is left out."""
     count, rows, width, steps = (2, 8, 4, 3) if small else (6, 2048, 64, 20)
     rng = cp.random.RandomState(3)
     x = rng.standard_normal((count, rows, width)).astype('f4')
