@@ -36,6 +36,7 @@ def same_start(platform: Platform, ranges: Sequence[tuple[int, int]], stream: in
     try:
         yield start
     finally:
+        platform.device.stream_synchronize(stream)  # memory of the host is put back at once
         start.put_back()
         platform.device.stream_synchronize(stream)
 

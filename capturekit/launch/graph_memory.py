@@ -29,9 +29,9 @@ from capturekit.model.rules import CaptureStatus
 
 #: For cuBLAS on each lane: what NVIDIA's documentation of cublasSetWorkspace recommends for Hopper and later.
 WORKSPACE_BYTES = 32 << 20
-#: So many of them are used in turn where work of one lane is to run at once.
-WORKSPACES = 8
-_NO_LIMIT = WORKSPACES * WORKSPACE_BYTES
+#: So many of them are used in turn where work of one lane is to run at once, and of the device's memory not more than
+#: this part.
+WORKSPACES, _PART = 32, 32
 
 
 def _all_free(pool: Any) -> Iterator[Any]:
@@ -104,8 +104,9 @@ class GraphMemory:
         self.to_close = False
         self._workspaces: dict[int, list[Any]] = {}
         self.workspace_bytes = WORKSPACE_BYTES
+        most = late or (0 if late is None else int(cupy.cuda.runtime.memGetInfo()[1]) // _PART)
         #: Two calls of cuBLAS that share a workspace come one after the other.
-        self._workspace_count = 1 if late is None else max(1, min(WORKSPACES, (late or _NO_LIMIT) // WORKSPACE_BYTES))
+        self._workspace_count = max(1, min(WORKSPACES, most // WORKSPACE_BYTES))
 
     def opened(self, capture: LedgerCapture) -> None:
         """The capture that this memory serves has begun."""
