@@ -18,7 +18,6 @@ from capturekit.driver.cuda import Platform, StreamHandle
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.counted import counted
 
-
 #: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
 _DEVICE = (2, 3)
 
