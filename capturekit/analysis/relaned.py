@@ -14,6 +14,7 @@ from capturekit.driver.node_reader import shortened
 from capturekit.model.counted import counted
 from capturekit.model.dag import Order
 from capturekit.model.shown import Shown
+from capturekit.render.orders import Bar, Panel, in_rows, to_svg
 
 #: The most findings of one kind, and the most rows of a picture, that are printed.
 _SHOWN = 8
@@ -73,11 +74,23 @@ class Wiring:
         first, second = (most_at_once(_spans(order, self.took)) for order in (self.before, self.after))
         return first, second
 
+    @property
+    def orders(self) -> list[tuple[str, Order]]:
+        """The orders that are drawn, by name."""
+        laid = [('on the lanes that were chosen', self.on_lanes)] if self.laid else []
+        return [('as recorded', self.before), ('as the data needs it', self.after), *laid]
+
+    def panels(self) -> Iterator[Panel]:
+        """The same orders, to be drawn."""
+        for name, order in self.orders:
+            spans = zip(self.nodes, _spans(order, self.took))
+            bars = [Bar(node.number, shortened(node.name) or node.kind, *span) for node, span in spans]
+            yield Panel(name, bars)
+
     def picture(self) -> Iterator[str]:
         """Both orders on one axis of time, each node where it runs if it starts as soon as its edges allow."""
         scale = _WIDE / max(self.longest[0], self.longest[1], 1e-9)
-        orders = [('as recorded', self.before), ('as the data needs it', self.after)]
-        for name, order in [*orders, *([('on its lanes', self.on_lanes)] if self.laid else [])]:
+        for name, order in self.orders:
             yield name
             rows = _rows(list(_spans(order, self.took)), scale)
             yield from (f'  {row}' for row in rows[:_SHOWN])
@@ -93,18 +106,13 @@ def _spans(order: Order, took: Sequence[float]) -> Iterator[tuple[float, float]]
 
 def _rows(spans: Sequence[tuple[float, float]], scale: float) -> list[str]:
     """Rows of text in which each span stands, by its number, behind those that have ended before it."""
-    ends: list[float] = []
-    rows: list[list[str]] = []
+    places = in_rows(spans)
+    rows: list[list[str]] = [[' '] * (_WIDE + 1) for _ in range(max(places, default=-1) + 1)]
     for number in sorted(range(len(spans)), key=spans.__getitem__):
         start, end = spans[number]
-        at = next((row for row, until in enumerate(ends) if until <= start), len(ends))
-        if at == len(ends):
-            ends.append(0.0)
-            rows.append([' '] * (_WIDE + 1))
-        ends[at] = end
         first, last = int(start * scale), int(end * scale)
         text = f'[{number}'.ljust(max(last - first, 1), '-')[: max(last - first, 1)]
-        rows[at][first : first + len(text)] = text
+        rows[places[number]][first : first + len(text)] = text
     return [''.join(row).rstrip() for row in rows]
 
 
@@ -199,6 +207,23 @@ class Relaned(Shown):
         """
         return '' if not self.graphs or not self.graphs[0].nodes else '\n'.join(_by_hand(self.graphs[0]))
 
+    def svg(self) -> str:
+        """The order as recorded, that which the data needs, and that of chosen lanes, as an SVG document: one below
+        the other on one axis of time, where each node runs if it starts as soon as its edges allow.
+
+        Bodies of conditional nodes are left out, and so are later parts of a graph that is launched in several.
+        """
+        panels = list(self.graphs[0].panels()) if self.graphs else []
+        return to_svg(self._head(), f'drawn from the edges and {self._times_drawn()}', panels, self.unit)
+
+    def _times_drawn(self) -> str:
+        return 'the times of the nodes' if self.unit == 'us' else 'one unit of time for each node'
+
+    def _head(self) -> str:
+        before, after = self.edges
+        nodes = counted(sum(len(one.nodes) for one in self.graphs), 'node')
+        return f'{nodes}: {counted(before, "edge")} as recorded, {after:,} that the data needs'
+
     @property
     def in_short(self) -> str:
         """What was done, in one line."""
@@ -216,9 +241,7 @@ class Relaned(Shown):
         )
 
     def __str__(self) -> str:
-        before, after = self.edges
-        nodes = counted(sum(len(one.nodes) for one in self.graphs), 'node')
-        lines = [f'{nodes}: {counted(before, "edge")} as recorded, {after:,} that the data needs']
+        lines = [self._head()]
         for number, one in enumerate(self.graphs):
             lines += self._about(one, 'the graph' if not number else f'body {number}')
         lines += self._chance()

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from capturekit.analysis.lane_order import on_lanes
 from capturekit.analysis.node_memory import NotRepeatableError
-from capturekit.analysis.relaned import OrderTimes, Relaned
+from capturekit.analysis.one_lane import Capacity, why_one_lane
+from capturekit.analysis.relaned import OrderTimes, Pairs, Relaned
 from capturekit.graph.both_orders import SameStart, same_start, timed
 from capturekit.graph.edit import NodeNames
 from capturekit.graph.measure import timeline
@@ -41,10 +43,13 @@ class TimedOrders(Relanable):
         state = self._new_edges
         assert state is not None
         sight, stream = self._sight(), self._current().ptr
+        levels = self._levels(sight.look)
+        self._need(levels, sight)
         try:
             ranges = self._written(sight)
             with same_start(sight.platform, ranges, stream) as start:
-                orders = self._orders(state, sight, start)
+                took = self._node_times(levels[0], sight, start)
+                orders = self._orders(state, sight, levels, took)
                 made = {name: one for name, (one, _lanes) in orders.items()}
                 executables = {name: one.graphExec for name, one in made.items()}
                 times = timed(self._device, start, executables, rounds, stream)
@@ -60,31 +65,34 @@ class TimedOrders(Relanable):
         report.times = OrderTimes(
             times.pop(RECORDED), times.pop(NEEDED), sight.platform.simulated, {n: t for n, t in times.items() if t}
         )
-        self._take_order(state, report, orders)
-
-    def _take_order(
-        self, state: NewEdges, report: Relaned, orders: dict[int, tuple[ExecutableGraph, list[Any]]]
-    ) -> None:
-        assert report.times is not None
-        best = report.times.best
+        report.unit = 'us'
+        report.graphs[0] = replace(report.graphs[0], took=tuple(took), laid=())
         state.report = report
-        made, lanes = orders[best]
-        if best == RECORDED:
-            self._fall_back(made, f'it is not faster: {report.times}')
+        chosen, lanes = orders[report.times.best]
+        if report.times.best == RECORDED:
+            why = self._why_one_lane(levels[0], sight, took)
+            self._fall_back(chosen, f'it is not faster: {report.times}; {why}')
             report.compared = ''
         elif lanes or state.lanes:
             state.lanes = lanes
-            self._lay_lanes(report, made)
+            self._lay_lanes(levels, lanes, report, chosen)
         self._aim_all()
 
-    def _lay_lanes(self, report: Relaned, made: ExecutableGraph) -> None:
+    def _why_one_lane(self, level: Level, sight: Sight, took: Sequence[float]) -> str:
+        nodes = [sight.look.nodes[sight.look.numbers[handle]] for handle in level.handles]
+        accesses = sight.definitions.accesses(level.graph)
+        order = Order(len(level.handles), level.needed)
+        capacity = Capacity.of(sight.platform.cupy.cuda.Device())
+        return why_one_lane(nodes, [accesses[handle] for handle in level.handles], took, order, capacity)
+
+    def _lay_lanes(
+        self, levels: Sequence[Level], lanes: Sequence[Pairs], report: Relaned, made: ExecutableGraph
+    ) -> None:
         """Give the definition the edges of the lanes that were chosen, and take the executable graph that has them."""
-        levels = self._levels(self._look_in())
-        self._need(levels, self._sight())
-        for level in levels:
+        for level, pairs in zip(levels, lanes or [()] * len(levels)):
+            level.lanes = pairs
             level.rewire(self._device, level.wanted)
-        report.graphs.clear()
-        self._fill(report, levels, self._look_in())
+        report.graphs[0] = replace(report.graphs[0], laid=tuple(levels[0].wanted) if lanes else ())
         off = sorted(self._names.off)
         self._made, self._index, self._names = made, None, NodeNames()
         for number in off:
@@ -93,21 +101,21 @@ class TimedOrders(Relanable):
 
     # -- the candidates -----------------------------------------------------------------------------------------
 
-    def _orders(self, state: NewEdges, sight: Sight, start: SameStart) -> dict[int, tuple[ExecutableGraph, list[Any]]]:
+    def _orders(
+        self, state: NewEdges, sight: Sight, levels: Sequence[Level], took: Sequence[float]
+    ) -> dict[int, tuple[ExecutableGraph, list[Pairs]]]:
         """An executable graph for each order, by the number of its lanes, and what is to be noted of these lanes.
 
         The definition has its present edges again afterwards.
         """
-        levels = self._levels(sight.look)
-        self._need(levels, sight)
         present = [level.present for level in levels]
-        found: dict[int, tuple[ExecutableGraph, list[Any]]] = {}
+        found: dict[int, tuple[ExecutableGraph, list[Pairs]]] = {}
         try:
             as_recorded = None if state.trial is None else state.trial.recorded
             found[RECORDED] = as_recorded or self._with_edges(levels, [one.recorded for one in levels]), []
             as_needed = None if any(level.lanes for level in levels) else self._made
             found[NEEDED] = as_needed or self._with_edges(levels, [one.needed for one in levels]), []
-            for count, lanes in self._lanes_for(levels, sight, start):
+            for count, lanes in self._lanes_for(levels, sight, took):
                 for level, pairs in zip(levels, lanes):
                     level.lanes = pairs
                 found[count] = self._with_edges(levels, [one.wanted for one in levels]), lanes
@@ -124,8 +132,8 @@ class TimedOrders(Relanable):
         return made
 
     def _lanes_for(
-        self, levels: Sequence[Level], sight: Sight, start: SameStart
-    ) -> Iterator[tuple[int, list[list[tuple[int, int]]]]]:
+        self, levels: Sequence[Level], sight: Sight, took: Sequence[float]
+    ) -> Iterator[tuple[int, list[Pairs]]]:
         """Numbers of lanes to try, each with the pairs of nodes that follow each other on them.
 
         Lanes order nodes that the data does not. Two kernels of which nothing is known may wait for each other, if
@@ -138,7 +146,6 @@ class TimedOrders(Relanable):
         recorded = Order(len(level.handles), level.recorded)
         if not wanted or len(levels) > 1 or (most_side_by_side(recorded) > 1 and self._unknown(level, sight)):
             return
-        took = self._node_times(level, sight, start)
         for count in wanted:
             yield count, [on_lanes(order, took, count)]
 
