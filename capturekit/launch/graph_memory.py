@@ -23,15 +23,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from capturekit.launch.lane_blocks import UNIT, LaneBlocks, Ticket
+from capturekit.launch.workspaces import Workspaces, count_of
 from capturekit.model.lease import Lease
 from capturekit.model.ledger import Clock, Lane, LedgerCapture
 from capturekit.model.rules import CaptureStatus
-
-#: For cuBLAS on each lane: what NVIDIA's documentation of cublasSetWorkspace recommends for Hopper and later.
-WORKSPACE_BYTES = 32 << 20
-#: So many of them are used in turn where work of one lane is to run at once, and of the device's memory not more than
-#: this part.
-WORKSPACES, _PART = 32, 32
 
 
 def _all_free(pool: Any) -> Iterator[Any]:
@@ -102,11 +97,7 @@ class GraphMemory:
         self.holders = 0
         #: Held objects must not go before the graphs: those are closed when the process ends.
         self.to_close = False
-        self._workspaces: dict[int, list[Any]] = {}
-        self.workspace_bytes = WORKSPACE_BYTES
-        most = late or (0 if late is None else int(cupy.cuda.runtime.memGetInfo()[1]) // _PART)
-        #: Two calls of cuBLAS that share a workspace come one after the other.
-        self._workspace_count = max(1, min(WORKSPACES, most // WORKSPACE_BYTES))
+        self.workspaces = Workspaces(self.grow, count_of(cupy, late))
 
     def opened(self, capture: LedgerCapture) -> None:
         """The capture that this memory serves has begun."""
@@ -220,12 +211,7 @@ class GraphMemory:
 
     def workspace(self, stream: int) -> tuple[int, int]:
         """Address and bytes of the workspace for cuBLAS on a stream of the capture."""
-        several = self._workspaces.setdefault(stream, [])
-        if len(several) < self._workspace_count:
-            several.append(self.grow(self.workspace_bytes))
-        else:  # the one that was used first has waited longest
-            several.append(several.pop(0))
-        return int(several[-1].ptr), self.workspace_bytes
+        return self.workspaces.next(stream)
 
     def allocator(self, lane: Lane) -> Callable[[int], Any]:
         """The allocator for work on a lane: at present CuPy's own pool if only one line of work is recorded."""
@@ -383,7 +369,7 @@ class GraphMemory:
                     for pool in self._pools():
                         pool.free_all_blocks()
         self._loops.clear()
-        self._workspaces.clear()
+        self.workspaces.clear()
         self._identity.clear()
         self._pinned.clear()
         self._capture = self.pool = self._fresh = None

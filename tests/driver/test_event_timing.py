@@ -394,7 +394,7 @@ def test_edges_are_moved_all_or_none(device: Device) -> None:
     assert set(Reader().edges(g)) == moved
 
 
-def test_edges_that_start_a_kernel_early_are_moved_with_their_data(device: Device) -> None:
+def test_edges_that_start_a_kernel_early_are_moved(device: Device) -> None:
     g, handles = device.graph([(KERNEL, 3.0)] * 4, [(0, 1, EARLY), (1, 2, EARLY), (2, 3, EARLY)])
     first, second, third, last = handles
     edges = EdgeWriter(device.reader)

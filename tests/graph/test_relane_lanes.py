@@ -183,7 +183,7 @@ def test_without_times_the_picture_has_units(sim: Any) -> None:
     assert 'one unit of time for each node' in report.svg()
 
 
-def test_kernels_that_may_wait_for_each_other_are_laid_on_no_lanes(sim: Any, fastest: Any) -> None:
+def test_kernels_that_may_wait_for_each_other_get_no_lanes(sim: Any, fastest: Any) -> None:
     """Two kernels of lanes of their own, of which nothing is known but what is said, and others beside them."""
     from tests.graph.test_declared import kernels
 

@@ -10,7 +10,6 @@ looks at a result too early, or a graph that misses an edge, shows wrong numbers
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -150,19 +149,26 @@ Each = Callable[[Sequence[Any]], None] | None
 def _given(
     args: tuple[Any, ...],
     make: Callable[..., Callable[[], None]],
-    writes: Iterable[int],
+    writes: Iterable[int] | None,
     beside: Any = (),
     each: Each = None,
 ) -> Given:
     """The arguments of a kernel of CuPy's, which decides about its grid itself."""
     values = {'args': args, 'grid': None, 'block': None, 'shared': 0}
-    return Given(values, make, writes=frozenset(writes), beside=beside, each=each)
+    return Given(values, make, writes=None if writes is None else frozenset(writes), beside=beside, each=each)
 
 
-def _into(recipe: Any, slots: Sequence[Slot], make: Callable[..., Callable[[], None]], each: Each = None) -> Given:
-    """The same, of inputs followed by outputs."""
+def _into(
+    recipe: Any,
+    slots: Sequence[Slot],
+    make: Callable[..., Callable[[], None]],
+    each: Each = None,
+    opaque: bool = False,
+) -> Given:
+    """The same, of inputs followed by outputs; ``opaque``: nobody knows which are outputs."""
     count = len(recipe[0])
-    return _given((*recipe[0], *slots), make, range(count, count + len(slots)), recipe[1], each)
+    writes = None if opaque else range(count, count + len(slots))
+    return _given((*recipe[0], *slots), make, writes, recipe[1], each)
 
 
 def _each(fn: Callable[..., Any], recipe: Any, targets: Any = None) -> Each:
@@ -235,9 +241,8 @@ def _launch_into(
     name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind: str, elementwise: bool, opaque: bool
 ) -> Any:
     targets = out if isinstance(out, tuple) else (out,)
-    for target in targets:
-        if not isinstance(target, Layout):
-            raise TypeError('Output arguments type must be cupy.ndarray')
+    if not all(isinstance(target, Layout) for target in targets):
+        raise TypeError('Output arguments type must be cupy.ndarray')
     for target in targets:
         peers.check_access(target.data.device_id)
     slots = [t._slot() for t in targets]
@@ -269,9 +274,7 @@ def _launch_into(
 
         return again
 
-    given = _into(recipe, slots, make, _each(fn, recipe, out) if elementwise else None)
-    if opaque:
-        given = replace(given, writes=None)
+    given = _into(recipe, slots, make, _each(fn, recipe, out) if elementwise else None, opaque)
     if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, given):
         fresh = None
     return out
