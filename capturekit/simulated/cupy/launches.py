@@ -237,15 +237,19 @@ def launch(
     return _rebuild(result, iter(arrays))
 
 
+def _reachable(array: Any) -> Slot:
+    peers.check_access(array.data.device_id)
+    slot: Slot = array._slot()
+    return slot
+
+
 def _launch_into(
     name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind: str, elementwise: bool, opaque: bool
 ) -> Any:
     targets = out if isinstance(out, tuple) else (out,)
     if not all(isinstance(target, Layout) for target in targets):
         raise TypeError('Output arguments type must be cupy.ndarray')
-    for target in targets:
-        peers.check_access(target.data.device_id)
-    slots = [t._slot() for t in targets]
+    slots = [_reachable(target) for target in targets]
 
     def compute(*args: Any, **kwargs: Any) -> list[NDArray[Any]]:
         scratch = [np.array(slot.view()) for slot in slots]
