@@ -1,15 +1,16 @@
-"""Nodes laid on few lanes: the node that most of the work waits for comes first, on the lane where it can begin first.
+"""Nodes laid on few lanes: chains of nodes, the longest path first, each on the lane that has least to do.
 
 The data's own order lets everything begin at once that may, and CUDA then takes as many queues of the device as it
-likes. A few lanes have fewer forks and joins, each of which costs time. This is list scheduling by the longest path
-(R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", 1969; H. Topcuoglu et al., "Performance-Effective and
-Low-Complexity Task Scheduling for Heterogeneous Computing", 2002).
+likes. A few lanes have fewer forks and joins, each of which costs time. A chain is a path that keeps to the successor
+with most work behind it; a chain stays on one lane, so that only edges between chains need a wait. (Linear clustering:
+S. J. Kim and J. C. Browne, "A General Approach to Mapping of Parallel Computations upon Multiprocessor Architectures",
+1988; R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", 1969.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
+from collections import Counter
+from collections.abc import Sequence
 
 from capturekit.model.dag import Order
 
@@ -20,36 +21,40 @@ CROSSING_US = 1.5
 def on_lanes(order: Order, took: Sequence[float], lanes: int) -> list[tuple[int, int]]:
     """Pairs of nodes that follow each other on a lane, if the nodes of ``order`` are laid on so many.
 
-    ``took``: the time of each node, in microseconds. Together with the order itself the pairs form no circle.
+    ``took``: the time of each node, in microseconds. On each lane nodes keep the sequence that ``order`` has, so that
+    together with the order itself the pairs form no circle.
     """
-    rest = _rest(order, took)
-    missing = [len(before) for before in order.before_each]
-    ready = [(-rest[node], node) for node, count in enumerate(missing) if not count]
-    heapify(ready)
-    free, last = [0.0] * lanes, [-1] * lanes
-    where, ends = [-1] * len(missing), [0.0] * len(missing)
-    pairs = []
-    while ready:
-        _rest_of_it, node = heappop(ready)
-        before = order.before_each[node]
-        starts = [_start(free[lane], lane, before, where, ends) for lane in range(lanes)]
-        # it stays on a lane of those that it comes after, unless it could begin earlier elsewhere by a wait's cost
-        near = {where[a] for a in before}
-        lane = min(range(lanes), key=lambda n: (starts[n] + (CROSSING_US if near and n not in near else 0.0), n))
-        if last[lane] >= 0:
-            pairs.append((last[lane], node))
-        where[node], last[lane] = lane, node
-        ends[node] = free[lane] = starts[lane] + took[node]
-        for follower in order.after_each[node]:
-            missing[follower] -= 1
-            if not missing[follower]:
-                heappush(ready, (-rest[follower], follower))
+    where, load = [-1] * len(took), [0.0] * lanes
+    chains = _chains(order, _rest(order, took))
+    for chain in sorted(chains, key=lambda one: -sum(took[node] for node in one)):
+        beside = Counter(where[b] for a in chain for b in (*order.before_each[a], *order.after_each[a]))
+        del beside[-1]
+        waits = beside.total()
+        lane = min(range(lanes), key=lambda n: load[n] + CROSSING_US * (waits - beside[n]))
+        load[lane] += sum(took[node] for node in chain)
+        for node in chain:
+            where[node] = lane
+    last, pairs = [-1] * lanes, []
+    for node in order.sequence:
+        if last[where[node]] >= 0:
+            pairs.append((last[where[node]], node))
+        last[where[node]] = node
     return pairs
 
 
-def _start(free: float, lane: int, before: Iterable[int], where: Sequence[int], ends: Sequence[float]) -> float:
-    """When a node could begin on a lane."""
-    return max([free, *(ends[a] + (0.0 if where[a] == lane else CROSSING_US) for a in before)])
+def _chains(order: Order, rest: Sequence[float]) -> list[list[int]]:
+    """Paths that hold each node once: the one with most work behind it comes first, and goes on to the next such."""
+    found, taken = [], [False] * len(rest)
+    for node in sorted(order.sequence, key=lambda one: -rest[one]):
+        chain = []
+        following: int | None = None if taken[node] else node
+        while following is not None:
+            taken[following] = True
+            chain.append(following)
+            free = [one for one in order.after_each[following] if not taken[one]]
+            following = max(free, key=lambda one: rest[one], default=None)
+        found += [chain] if chain else []
+    return found
 
 
 def _rest(order: Order, took: Sequence[float]) -> list[float]:

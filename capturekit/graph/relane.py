@@ -87,13 +87,14 @@ class Relanable(Declarable):
 
         Args:
             report: True: only tell what would be done.
-            rounds: how often both orders are launched and timed by events, in turn, after one round that does not
-                count; 0: not at all. The graph keeps the needed order only where it is faster: where three quarters of
-                its launches take less time than three quarters of the others. ``times`` and ``kept`` have the figures.
-                All device memory that the graph writes is put back from a copy before each launch and at the end, so
-                fill its inputs first. A graph that can not be launched twice with the same effect is not timed, and
-                ``untimed`` tells why. Times include what a launch of one graph costs, and on the simulated device
-                they come from a model.
+            rounds: how often each order is timed, in turn, after one round that does not count; 0: not at all. The
+                orders are the recorded one, the needed one, and the nodes laid on 2, 4, 8 and 16 lanes, as far as the
+                data lets so many run at once. Each time a graph is launched four times in a row, and its memory is put
+                back from a copy before that and at the end, so fill its inputs first. The graph keeps the fastest of
+                the orders of which three quarters of the times are shorter than three quarters of the recorded
+                one's; where there is none, the recorded one, and ``kept`` tells why. ``times`` has the figures. A
+                graph that can not be launched twice with the same effect is not timed, and ``untimed`` tells why. On
+                the simulated device times come from a model.
 
         Raises:
             TypeError, ValueError: ``report`` is not a bool, ``rounds`` not a whole number of 0 or more; or both are

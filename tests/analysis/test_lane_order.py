@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -47,10 +48,20 @@ def test_the_longest_path_comes_first() -> None:
     assert on_lanes(Order(4, []), [1.0] * 4, 1) == [(0, 1), (1, 2), (2, 3)]
 
 
-def test_a_node_stays_where_the_one_before_it_ran() -> None:
-    """Going to another lane costs a wait: that pays only where the lane would be busy for longer."""
-    order = Order(4, [(0, 2), (1, 3)])
-    assert set(on_lanes(order, [3.0, 2.0, 3.0, 3.0], 2)) == {(0, 2), (1, 3)}
+def test_branches_of_their_own_stay_whole() -> None:
+    """As one would lay them by hand: eight chains on four lanes, two of them on each."""
+    chains = [[n * 5 + step for step in range(5)] for n in range(8)]
+    order = Order(40, [pair for chain in chains for pair in pairwise(chain)])
+    pairs = on_lanes(order, [2.0] * 40, 4)
+    assert len(pairs) == 36 and laid(40, [], pairs) == laid(40, sorted(order.redundant()), pairs)
+    assert {pair for chain in chains for pair in pairwise(chain)} <= set(pairs)
+
+
+def test_a_short_branch_stays_beside_what_waits_for_it() -> None:
+    """Going to another lane costs a wait, which the short one is not worth."""
+    edges = [(0, 1), (1, 2), (3, 2), (4, 5), (5, 6), (7, 6)]
+    pairs = on_lanes(Order(8, edges), [9.0, 9.0, 9.0, 1.0, 9.0, 9.0, 9.0, 1.0], 2)
+    assert {frozenset((2, 3)), frozenset((6, 7))} <= {frozenset(pair) for pair in pairs}
 
 
 def test_lanes_for_another_order_are_given_up() -> None:

@@ -82,7 +82,7 @@ def test_functions_of_cublas(gpu: Any, name: str, monkeypatch: pytest.MonkeyPatc
     called = library_calls.Called
     monkeypatch.setattr(library_calls, 'Called', lambda *args: noted.append(args[-1]) or called(*args))
     arena = cp.zeros(ARENA, np.uint8)
-    one = {'f': np.array(1, 'f4'), 'd': np.array(1, 'f8')}
+    one = {'f': np.array(1.5, 'f4'), 'd': np.array(1.5, 'f8')}
     run = calls(cp, int(arena.data.ptr), {key: value.ctypes.data for key, value in one.items()})[name]
     handle = cp.cuda.device.get_cublas_handle()
     from cupy_backends.cuda.libs import cublas
