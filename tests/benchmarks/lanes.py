@@ -35,13 +35,15 @@ def lines(cp: Any, make: Callable[[], Program], timed: bool) -> Iterator[Line]:
     program = make()
     wanted = [cp.asnumpy(one) for one in program.run(one_after_the_other)]
     graphs: dict[str, Any] = {}
+    about: Any = None
     try:
         for name, options in ways(program).items():
             cap, found = record(program, name, options)
             graphs[name] = cap.graph
+            if name == 'found':
+                about = cap.graph.relane(rounds=ROUNDS)
             cap.graph.launch()
             check(cp, name, found, wanted)
-        about = cap.relaned
         yield from compared(cp, program, graphs, about) if timed else [Line(program.title, note='checked')]
     except AssertionError as error:
         yield Line(program.title, error=str(error))
@@ -82,7 +84,13 @@ def compared(cp: Any, program: Program, graphs: dict[str, Any], about: Any) -> I
     one, auto = found['one lane'], found['found']
     best = min((name for name in found if name.isdigit()), key=found.__getitem__)
     figures = {'one lane': one, f'{best} lanes by hand': found[best], 'found': auto}
-    yield Line(f'{program.title}: found / one lane', auto / one, OF_ONE, figures, note=about.in_short)
+    yield Line(
+        f'{program.title}: found / one lane',
+        auto / one,
+        OF_ONE,
+        figures,
+        note=f'{about.in_short}; {about.times or about.untimed}',
+    )
     yield Line(f'{program.title}: found / by hand', auto / found[best], OF_HAND, figures)
 
 
