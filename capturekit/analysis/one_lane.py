@@ -14,7 +14,7 @@ from capturekit.model.dag import Order
 _SHARE = 0.5
 #: A node that moves this part of what the device could move in its time is held up by memory.
 _BUSY = 0.5
-#: The longest path that takes this part of all the time leaves nothing to gain.
+#: The longest path that takes this part of the recorded order's leaves nothing to gain.
 _PATH = 0.9
 
 
@@ -35,13 +35,20 @@ class Capacity:
 
 
 def why_one_lane(
-    nodes: Sequence[Node], touched: Sequence[Touched], took: Sequence[float], needed: Order, capacity: Capacity
+    nodes: Sequence[Node],
+    touched: Sequence[Touched],
+    took: Sequence[float],
+    orders: tuple[Order, Order],
+    capacity: Capacity,
 ) -> str:
-    """The reason in words, as the times of the nodes show it (``took``, in microseconds)."""
+    """The reason in words, as the times of the nodes show it (``took``, in microseconds).
+
+    ``orders``: the recorded one, and the one that the data needs.
+    """
     total = sum(took) or 1.0
-    path = max(needed.longest(took)[0], default=0.0)
-    if path >= _PATH * total:
-        return f'one chain of nodes takes {100 * path / total:.0f} % of the time'
+    was, path = (max(order.longest(took)[0], default=0.0) for order in orders)
+    if path >= _PATH * was:
+        return f'one chain of nodes takes {100 * path / (was or 1.0):.0f} % of the time'
     moving = sum(us for us, one in zip(took, touched) if _moves(one, us, capacity))
     if moving >= _SHARE * total:
         return f"nodes that are held up by the device's memory take {100 * moving / total:.0f} % of the time"

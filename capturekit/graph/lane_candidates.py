@@ -81,9 +81,9 @@ class TimedOrders(Relanable):
     def _why_one_lane(self, level: Level, sight: Sight, took: Sequence[float]) -> str:
         nodes = [sight.look.nodes[sight.look.numbers[handle]] for handle in level.handles]
         accesses = sight.definitions.accesses(level.graph)
-        order = Order(len(level.handles), level.needed)
+        recorded, needed = (Order(len(level.handles), edges) for edges in (level.recorded, level.needed))
         capacity = Capacity.of(sight.platform.cupy.cuda.Device())
-        return why_one_lane(nodes, [accesses[handle] for handle in level.handles], took, order, capacity)
+        return why_one_lane(nodes, [accesses[handle] for handle in level.handles], took, (recorded, needed), capacity)
 
     def _lay_lanes(
         self, levels: Sequence[Level], lanes: Sequence[Pairs], report: Relaned, made: ExecutableGraph

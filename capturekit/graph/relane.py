@@ -71,9 +71,10 @@ class Relanable(Declarable):
 
         A read comes after the write before it, a write after the reads and the write before it, to the byte: disjoint
         views of an array need no order. A node keeps its order with all others where it is not known what it touches:
-        kernels of your own, libraries' kernels and host functions, unless :func:`reads` and :func:`writes` say it;
-        conditional nodes and nodes for events. Nodes that were recorded in no order stay in none. Bodies of
-        conditional nodes are treated each by itself.
+        kernels of your own, kernels of libraries whose call is not understood, and host functions, unless
+        :func:`reads` and :func:`writes` say it; conditional nodes and nodes for events. Nodes that were recorded in
+        no order stay in none, if no lanes are chosen for them (``rounds``). Bodies of conditional nodes are treated
+        each by itself.
 
         The graph stays as it was recorded, and ``kept`` has the reason, where its data needs the whole order, where
         CUDA refuses, where :meth:`races` would find something new, and where the graph is too large (more than 32,768

@@ -78,7 +78,7 @@ H100 = Capacity(132 * 2048, 3_350_000.0)
 def reasons(grid: int, nbytes: int, needed: list[tuple[int, int]], capacity: Capacity = H100) -> str:
     nodes = [Node(n, 'kernel', 'k', detail={'grid': (grid, 1, 1), 'block': (256, 1, 1)}) for n in range(4)]
     touched = [Touched((linear(1 << 40, nbytes, True),))] * 4
-    return why_one_lane(nodes, touched, [10.0] * 4, Order(4, needed), capacity)
+    return why_one_lane(nodes, touched, [10.0] * 4, (Order(4, pairwise(range(4))), Order(4, needed)), capacity)
 
 
 @pytest.mark.parametrize(
