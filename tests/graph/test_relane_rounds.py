@@ -202,3 +202,22 @@ def test_wrong_arguments(cp: Any) -> None:
     with ck.capture(), pytest.raises(ck.UnmatchedError, match='this thread has a capture or a rehearsal open'):
         graph.relane(rounds=2)
     assert graph.launches == 0
+
+
+def test_memory_of_the_host_is_compared_and_put_back(cp: Any) -> None:
+    """Launches that do not count write copies of two arrays, which they change, into memory of the host."""
+    arrays = [cp.zeros(8), cp.arange(8.0)]
+    hosts = [np.frombuffer(cp.cuda.alloc_pinned_memory(64), 'f8', 8) for _ in arrays]
+    for host in hosts:
+        host[...] = -1.0
+    with ck.capture() as cap:
+        for array, host in zip(arrays, hosts):
+            array += 1
+            cp.cuda.runtime.memcpyAsync(host.ctypes.data, array.data.ptr, 64, 2, cap.stream.ptr)
+    report = cap.graph.relane(rounds=2)
+    assert report.times is not None and not report.untimed
+    assert [host.tolist() for host in hosts] == [[-1.0] * 8] * 2 and values(arrays[0]) == [0.0] * 8
+    cap.graph.launch()
+    cp.cuda.Device().synchronize()
+    assert report.compared in (SAME, '') and bool(report) == (report.compared == SAME)
+    assert [host.tolist() for host in hosts] == [[1.0] * 8, (np.arange(8.0) + 1).tolist()]
