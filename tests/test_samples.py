@@ -86,6 +86,16 @@ PRINTS = {
         r'100 steps of 128x128 on the simulated device, two a launch: \d+ nodes',
         r'the water moved by \d\.\d+; max error against eager 0',
     ],
+    'mpi_stencil.py': [
+        r'24 rows on 1 ranks, the simulated device: \d+ nodes',
+        r'after 8 steps: \d+\.\d+ in all, off by 0e\+00',
+        r'.* ms a step, eagerly; .* in one launch',
+    ],
+    'torchrun_training.py': [
+        r'1 ranks on the simulated device: 20 nodes',
+        r'loss \S+ before, \S+ after 10 steps; weights 0e\+00 from the eager ones',
+        r'.* ms a step, eagerly; .* in one launch',
+    ],
     'two_devices.py': [
         r'1 device, summed by copies: \d+ nodes, two steps a launch',
         r'after 21 steps: max error against NumPy \d.*, off the truth by \d.*',

@@ -20,6 +20,8 @@ from capturekit.driver.node_reader import NodeInfo
 from capturekit.launch.declared import Declared
 
 _MOVING = frozenset({'kernel', 'memcpy', 'memset'})
+#: Of these it is known to the byte what they write, also where that is memory of the host.
+_COPYING = frozenset({'memcpy', 'memset'})
 #: Parts of the names of NCCL's kernels, which wait for each other, and of capturekit's, which count launches.
 _ONCE = ('ncclDevKernel', 'capturekit_')
 #: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
@@ -158,7 +160,7 @@ def written_ranges(
     without: str = '',
     free: FreeMemory | None = None,
 ) -> list[tuple[int, int]]:
-    """Disjoint ranges of device memory that hold all that a launch of a definition may write.
+    """Disjoint ranges of memory that hold all that a launch of a definition may write: the device's, or the host's.
 
     Of a kernel that somebody else wrote these are the whole memory blocks of its arguments. Nodes whose names
     begin with ``without`` are left out, if it is not '', and so is ``free`` memory.
@@ -199,17 +201,21 @@ def _ranges(
         if info.kind == 'graph':
             yield from _ranges(definitions, info.inner, blocks, on_device, without, free)
             continue
-        said = definitions.declared.get(info.handle, Declared()).accesses
-        for low, high in [one.extent for one in said if one.writes]:
+        said = definitions.declared.get(info.handle, Declared())
+        for low, high in [one.extent for one in said.accesses if one.writes]:
             if not on_device(low):
                 raise NotRepeatableError(f'a node of it writes memory of the host ({_words(info)})')
             yield from free.rest(low, high)
         if not accesses[info.handle].complete:
-            raise NotRepeatableError(f'it is not known what a node of it writes ({_words(info)})')
+            own = blocks.own_ranges()
+            if not said.call or own is None:
+                raise NotRepeatableError(f'it is not known what a node of it writes ({_words(info)})')
+            yield from own
         for access in accesses[info.handle].accesses:
-            left_out = access.writes is False or (access.itemsize > 0 and free.meets(access))
+            shown = bool(said.call) and access.writes is None and said.has(access.address)
+            left_out = shown or access.writes is False or (access.itemsize > 0 and free.meets(access))
             found = None if left_out else _range(access, blocks)
-            if found is not None and not on_device(access.address):
+            if found is not None and info.kind not in _COPYING and not on_device(access.address):
                 raise NotRepeatableError(f'a node of it writes memory of the host ({_words(info)})')
             if found is not None:
                 yield from free.rest(*found)

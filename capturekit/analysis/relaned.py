@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,6 +14,7 @@ from capturekit.driver.node_reader import shortened
 from capturekit.model.counted import counted
 from capturekit.model.dag import Order
 from capturekit.model.shown import Shown
+from capturekit.render.orders import Bar, Panel, in_rows, to_svg
 
 #: The most findings of one kind, and the most rows of a picture, that are printed.
 _SHOWN = 8
@@ -31,12 +32,14 @@ class Wiring:
         nodes: its nodes, in the order of recording.
         took: the time of each in microseconds, if the graph was measured; else 1 for each.
         recorded, needed: the edges, as pairs of places in ``nodes``.
+        laid: those that the graph has, where lanes were chosen for its nodes; else ().
     """
 
     nodes: tuple[Node, ...]
     took: tuple[float, ...]
     recorded: tuple[tuple[int, int], ...]
     needed: tuple[tuple[int, int], ...]
+    laid: tuple[tuple[int, int], ...] = ()
 
     @cached_property
     def before(self) -> Order:
@@ -47,6 +50,11 @@ class Wiring:
     def after(self) -> Order:
         """The order that the data needs."""
         return Order(len(self.nodes), self.needed)
+
+    @cached_property
+    def on_lanes(self) -> Order:
+        """The order that the graph has: that of its lanes, or that which the data needs."""
+        return Order(len(self.nodes), self.laid) if self.laid else self.after
 
     @cached_property
     def loosened(self) -> list[tuple[Node, Node]]:
@@ -66,10 +74,23 @@ class Wiring:
         first, second = (most_at_once(_spans(order, self.took)) for order in (self.before, self.after))
         return first, second
 
+    @property
+    def orders(self) -> list[tuple[str, Order]]:
+        """The orders that are drawn, by name."""
+        laid = [('on the lanes that were chosen', self.on_lanes)] if self.laid else []
+        return [('as recorded', self.before), ('as the data needs it', self.after), *laid]
+
+    def panels(self) -> Iterator[Panel]:
+        """The same orders, to be drawn."""
+        for name, order in self.orders:
+            spans = zip(self.nodes, _spans(order, self.took))
+            bars = [Bar(node.number, shortened(node.name) or node.kind, *span) for node, span in spans]
+            yield Panel(name, bars)
+
     def picture(self) -> Iterator[str]:
         """Both orders on one axis of time, each node where it runs if it starts as soon as its edges allow."""
         scale = _WIDE / max(self.longest[0], self.longest[1], 1e-9)
-        for name, order in (('as recorded', self.before), ('as the data needs it', self.after)):
+        for name, order in self.orders:
             yield name
             rows = _rows(list(_spans(order, self.took)), scale)
             yield from (f'  {row}' for row in rows[:_SHOWN])
@@ -85,28 +106,27 @@ def _spans(order: Order, took: Sequence[float]) -> Iterator[tuple[float, float]]
 
 def _rows(spans: Sequence[tuple[float, float]], scale: float) -> list[str]:
     """Rows of text in which each span stands, by its number, behind those that have ended before it."""
-    ends: list[float] = []
-    rows: list[list[str]] = []
+    places = in_rows(spans)
+    rows: list[list[str]] = [[' '] * (_WIDE + 1) for _ in range(max(places, default=-1) + 1)]
     for number in sorted(range(len(spans)), key=spans.__getitem__):
         start, end = spans[number]
-        at = next((row for row, until in enumerate(ends) if until <= start), len(ends))
-        if at == len(ends):
-            ends.append(0.0)
-            rows.append([' '] * (_WIDE + 1))
-        ends[at] = end
         first, last = int(start * scale), int(end * scale)
         text = f'[{number}'.ljust(max(last - first, 1), '-')[: max(last - first, 1)]
-        rows[at][first : first + len(text)] = text
+        rows[places[number]][first : first + len(text)] = text
     return [''.join(row).rstrip() for row in rows]
 
 
 @dataclass(frozen=True)
 class OrderTimes:
-    """What launches took with the order as recorded, and with the one that the data needs, in microseconds each."""
+    """What launches took with the order as recorded, and with the one that the data needs, in microseconds each.
+
+    ``lanes``: the same with the nodes laid on lanes, by the number of these.
+    """
 
     recorded: tuple[float, ...]
     needed: tuple[float, ...]
     modelled: bool = False
+    lanes: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def medians(self) -> tuple[float, float]:
@@ -116,12 +136,26 @@ class OrderTimes:
     @property
     def faster(self) -> bool:
         """Whether the needed order is faster beyond doubt: three quarters of its launches beat three of the other's."""
-        return bool(np.percentile(self.needed, 75) < np.percentile(self.recorded, 25))
+        return self._beats_the_recorded(self.needed)
+
+    def _beats_the_recorded(self, times: tuple[float, ...]) -> bool:
+        return bool(np.percentile(times, 75) < np.percentile(self.recorded, 25))
+
+    @property
+    def best(self) -> int:
+        """The order of the shortest median among those that are faster than the recorded one beyond doubt.
+
+        A number of lanes; -1 for the one that the data needs, and 0 for the recorded one.
+        """
+        every = {-1: self.needed, **self.lanes}
+        faster = [name for name, times in every.items() if self._beats_the_recorded(times)]
+        return min(faster, key=lambda name: float(np.median(every[name])), default=0)
 
     def __str__(self) -> str:
         was, now = self.medians
         by = ', by the model of the simulated device' if self.modelled else ''
-        return f'{was:,.1f} us as recorded, {now:,.1f} us as the data needs it{by}'
+        more = ''.join(f', {np.median(times):,.1f} us on {lanes} lanes' for lanes, times in sorted(self.lanes.items()))
+        return f'{was:,.1f} us as recorded, {now:,.1f} us as the data needs it{more}{by}'
 
 
 @dataclass(repr=False)
@@ -132,6 +166,7 @@ class Relaned(Shown):
         graphs: the order of the graph's nodes, then that of each body of a conditional node.
         fixed: nodes that kept their order with all others, because it is not known what they touch.
         declared: nodes that are taken to touch what ``ck.reads`` and ``ck.writes`` say.
+        called: nodes of libraries that are taken to touch what the arguments of their call show.
         half_declared: those of ``fixed`` of which only one of these two was said.
         kept: the reason for which the graph has the edges that it was recorded with; '' where it has others.
         compared: what the first launch has shown, or why it shows nothing.
@@ -143,6 +178,7 @@ class Relaned(Shown):
     graphs: list[Wiring] = field(default_factory=list)
     fixed: list[Node] = field(default_factory=list)
     declared: list[Node] = field(default_factory=list)
+    called: list[Node] = field(default_factory=list)
     half_declared: list[Node] = field(default_factory=list)
     kept: str = ''
     compared: str = ''
@@ -171,6 +207,23 @@ class Relaned(Shown):
         """
         return '' if not self.graphs or not self.graphs[0].nodes else '\n'.join(_by_hand(self.graphs[0]))
 
+    def svg(self) -> str:
+        """The order as recorded, that which the data needs, and that of chosen lanes, as an SVG document: one below
+        the other on one axis of time, where each node runs if it starts as soon as its edges allow.
+
+        Bodies of conditional nodes are left out, and so are later parts of a graph that is launched in several.
+        """
+        panels = list(self.graphs[0].panels()) if self.graphs else []
+        return to_svg(self._head(), f'drawn from the edges and {self._times_drawn()}', panels, self.unit)
+
+    def _times_drawn(self) -> str:
+        return 'the times of the nodes' if self.unit == 'us' else 'one unit of time for each node'
+
+    def _head(self) -> str:
+        before, after = self.edges
+        nodes = counted(sum(len(one.nodes) for one in self.graphs), 'node')
+        return f'{nodes}: {counted(before, "edge")} as recorded, {after:,} that the data needs'
+
     @property
     def in_short(self) -> str:
         """What was done, in one line."""
@@ -188,16 +241,17 @@ class Relaned(Shown):
         )
 
     def __str__(self) -> str:
-        before, after = self.edges
-        nodes = counted(sum(len(one.nodes) for one in self.graphs), 'node')
-        lines = [f'{nodes}: {counted(before, "edge")} as recorded, {after:,} that the data needs']
+        lines = [self._head()]
         for number, one in enumerate(self.graphs):
             lines += self._about(one, 'the graph' if not number else f'body {number}')
         lines += self._chance()
         lines += _listed('kept in order, as it is not known what they touch', self.fixed)
         lines += _listed('of which only one half is said: write ck.reads and ck.writes', self.half_declared)
         lines += _listed('taken to touch what ck.reads and ck.writes say', self.declared)
-        lines.append(f'the graph is as it was recorded: {self.kept}' if self.kept else 'the graph has these edges now')
+        lines += _listed("taken to touch what their library's call shows", self.called)
+        lines.append(
+            f'the graph is as it was recorded: {self.kept}' if self.kept else f'the graph has {self._edges_now}'
+        )
         if self.times is not None and not self.kept:
             lines.append(f'one launch, medians of {counted(len(self.times.needed), "round")}: {self.times}')
         if self.untimed:
@@ -205,6 +259,11 @@ class Relaned(Shown):
         if self.compared:
             lines.append(f'first launch: {self.compared}')
         return '\n'.join(lines)
+
+    @property
+    def _edges_now(self) -> str:
+        laid = [one.laid for one in self.graphs if one.laid]
+        return f'{counted(sum(map(len, laid)), "edge")} now, on lanes' if laid else 'these edges now'
 
     def _about(self, one: Wiring, name: str) -> Iterator[str]:
         if not one.loosened:
@@ -263,7 +322,7 @@ def _lanes(order: Order) -> list[int]:
 
 
 def _by_hand(one: Wiring) -> Iterator[str]:
-    order = one.after
+    order = one.on_lanes
     lanes, now = _lanes(order), -1
     names = [f'lane{lane + 1}' for lane in range(max(lanes, default=-1) + 1)]
     yield f'with cap.fork({len(names)}) as ({", ".join(names)}{"," if len(names) == 1 else ""}):'

@@ -27,6 +27,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import median
 from typing import Any
 
 from capturekit.driver.event_timing import TIMED, Exit, Launched, Marker, Times, measured, plain
@@ -365,13 +366,14 @@ class Timing:
         times = measured(self, self.reader, g, x, *given[1:], launched)
         return replace(times, note=_sentences(f'By events: {why}.' if why else '', stays))
 
-    def graph_time(self, x: int, s: int) -> float:
+    def graph_time(self, x: int, s: int, in_a_row: int = 1) -> float:
         """Launch an executable graph on a stream and wait; the time between an event before it and one after it, in
-        microseconds."""
+        microseconds. Of several launches ``in_a_row`` it is the median, without the first."""
         if self.reader is None:
             raise CudaCallError(Code.cudaErrorNotSupported, "timing a launch: the driver's library can't be reached")
         with Exit() as exit:
-            return plain(self, Marker(self.reader, exit), exit, x, s, 1, 0)[0][0]
+            first = 1 if in_a_row > 1 else 0
+            return float(median(plain(self, Marker(self.reader, exit), exit, x, s, in_a_row - first, first)[0]))
 
 
 def _stays(watcher: Profiler) -> str:

@@ -39,18 +39,19 @@ class EdgeWriter(CheckedCalls):
     def rewire(self, graph: int, removed: Sequence[tuple[int, int]], added: Sequence[tuple[int, int]]) -> None:
         """Remove edges and add others. Either all of it is done or nothing.
 
-        Raises:
-            CudaCallError: CUDA refuses; or an edge lets a kernel begin before another one ends (programmatic launch),
-                and then it is cudaErrorNotSupported: such edges are not ours to move.
+        Some edges let a kernel begin before the one before it has ended, which such a kernel then waits for itself
+        (programmatic launch: cuBLAS records them). What is added is an ordinary edge, and so is every other edge into
+        its second node afterwards: the kernel finds that its wait is over, and begins later than it might.
         """
-        if any(how for _a, _b, how in self.edges(graph)):
-            raise CudaCallError(Code.cudaErrorNotSupported, 'cuGraphRemoveDependencies: an edge with data')
-        plain = [(a, b, 0) for a, b in removed]
-        self.remove(graph, plain)
+        data = {(a, b): how for a, b, how in self.edges(graph)}
+        out, into = set(removed), {b for _a, b in added}
+        early = [(a, b) for (a, b), how in data.items() if how and b in into and (a, b) not in out]
+        old = [(a, b, data.get((a, b), 0)) for a, b in [*removed, *early]]
+        self.remove(graph, old)
         try:
-            self.add(graph, added)
+            self.add(graph, [*added, *early])
         except CudaCallError:
-            self.add(graph, removed)
+            self._change('cuGraphAddDependencies', graph, old)
             raise
 
     def _change(self, call: str, graph: int, edges: Sequence[tuple[int, int, int]]) -> None:

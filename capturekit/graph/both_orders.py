@@ -1,41 +1,62 @@
-"""A graph with the order as recorded and with the one that its data needs: both launched in turn, and timed.
+"""A graph in several orders: launched in turn, and timed.
 
 Each launch starts from the same bytes: all memory that the graph writes is put back before it, and after the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
-from capturekit.analysis.relaned import OrderTimes
 from capturekit.driver.cuda import Platform
 from capturekit.graph.first_launch import bytes_at
 
+#: Launches follow each other, as in a loop: the host may need longer for one than the device.
+IN_A_ROW = 4
+_Name = TypeVar('_Name')
+
+
+class SameStart:
+    """Memory that is put back before each launch, and once more when all is over: all that a launch writes."""
+
+    def __init__(self, platform: Platform, ranges: Sequence[tuple[int, int]], stream: int) -> None:
+        """Copy the memory. Raises MemoryError where there is no room for that."""
+        self._views = [bytes_at(platform, low, high) for low, high in ranges]
+        self._copies = [view.copy() for view in self._views]
+        self._platform, self._stream = platform, stream
+
+    def put_back(self) -> None:
+        for view, copy in zip(self._views, self._copies):
+            view[...] = copy
+
+
+@contextmanager
+def same_start(platform: Platform, ranges: Sequence[tuple[int, int]], stream: int) -> Iterator[SameStart]:
+    """For a block of launches on a stream, which ends when they have ended."""
+    start = SameStart(platform, ranges, stream)
+    try:
+        yield start
+    finally:
+        platform.device.stream_synchronize(stream)  # memory of the host is put back at once
+        start.put_back()
+        platform.device.stream_synchronize(stream)
+
 
 def timed(
-    platform: Platform, recorded: int, needed: int, ranges: Sequence[tuple[int, int]], rounds: int, stream: int
-) -> OrderTimes:
-    """Launch two executable graphs in turn, ``rounds`` times each after one that does not count, and wait for them.
+    device: Any, start: SameStart, executables: Mapping[_Name, int], rounds: int, stream: int
+) -> dict[_Name, tuple[float, ...]]:
+    """Launch executable graphs in turn, ``rounds`` times each after one that does not count; return microseconds.
 
-    ``ranges``: all memory that a launch writes. Raises MemoryError where there is no room for a copy of it: then
-    nothing has been launched.
+    Each time it is launched four times in a row, and the later three are timed.
     """
-    views = [bytes_at(platform, low, high) for low, high in ranges]
-    copies = [view.copy() for view in views]
-    found: dict[int, list[float]] = {recorded: [], needed: []}
-    try:
-        for number in range(1 + rounds):
-            for executable in (recorded, needed) if number % 2 else (needed, recorded):
-                _put_back(views, copies)
-                us = platform.device.graph_time(executable, stream)
-                if number:
-                    found[executable].append(us)
-    finally:
-        _put_back(views, copies)
-        platform.device.stream_synchronize(stream)
-    return OrderTimes(tuple(found[recorded]), tuple(found[needed]), platform.simulated)
-
-
-def _put_back(views: Sequence[object], copies: Sequence[object]) -> None:
-    for view, copy in zip(views, copies):
-        view[...] = copy  # type: ignore[index]
+    found: dict[_Name, list[float]] = {name: [] for name in executables}
+    names = list(executables)
+    for number in range(1 + rounds):
+        for name in names:
+            start.put_back()
+            us = device.graph_time(executables[name], stream, IN_A_ROW)
+            if number:
+                found[name].append(us)
+        names = names[::-1] if len(names) == 2 else [*names[1:], names[0]]
+    return {name: tuple(times) for name, times in found.items()}

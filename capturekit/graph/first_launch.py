@@ -6,6 +6,7 @@ runs as it is now. Both start from the same bytes, so that every byte has to be 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -16,6 +17,9 @@ from capturekit.analysis.races import MemoryBlocks
 from capturekit.driver.cuda import Platform, StreamHandle
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.counted import counted
+
+#: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
+_DEVICE = (2, 3)
 
 
 class FirstLaunch:
@@ -51,13 +55,19 @@ class FirstLaunch:
 
     def _run(self, executable: int, stream: int) -> str:
         views = [bytes_at(self._platform, low, high) for low, high in self._ranges]
-        before, results = [view.copy() for view in views], [self._platform.cupy.empty_like(view) for view in views]
-        launch = self._platform.device.graph_launch
-        launch(self.recorded.graphExec, stream)
+        before, results = [view.copy() for view in views], [view.copy() for view in views]
+        on_host = any(isinstance(view, np.ndarray) for view in views)
+
+        def launch(executable: int) -> None:
+            self._platform.device.graph_launch(executable, stream)
+            if on_host:
+                self._platform.device.stream_synchronize(stream)
+
+        launch(self.recorded.graphExec)
         for view, old, result in zip(views, before, results):
             result[...] = view
             view[...] = old
-        launch(executable, stream)
+        launch(executable)
         apart = [int((view != result).sum()) for view, result in zip(views, results)]
         if not any(apart):
             self._platform.device.stream_synchronize(stream)  # the old executable graph may go now
@@ -65,7 +75,7 @@ class FirstLaunch:
         for view, old, result in zip(views, before, results):
             view[...] = old if self._again else result
         if self._again:
-            launch(self.recorded.graphExec, stream)
+            launch(self.recorded.graphExec)
             self._platform.device.stream_synchronize(stream)
         first = next(number for number, count in enumerate(apart) if count)
         low, high = self._ranges[first]
@@ -73,7 +83,9 @@ class FirstLaunch:
 
 
 def bytes_at(platform: Platform, low: int, high: int) -> Any:
-    """Memory as an array of bytes."""
+    """Memory as an array of bytes: of CuPy's, or of NumPy's where it is the host's."""
     cuda = platform.cupy.cuda
+    if cuda.runtime.pointerGetAttributes(low).type not in _DEVICE:
+        return np.frombuffer((ctypes.c_ubyte * (high - low)).from_address(low), np.uint8)
     memory = cuda.UnownedMemory(low, high - low, None, cuda.Device().id)
     return platform.cupy.ndarray((high - low,), np.uint8, cuda.MemoryPointer(memory, 0))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from capturekit.analysis.lane_order import laid
 from capturekit.analysis.node_memory import Definitions
 from capturekit.analysis.node_view import Look
 from capturekit.analysis.races import MemoryBlocks
@@ -15,18 +16,30 @@ from capturekit.graph.first_launch import FirstLaunch
 
 @dataclass
 class Level:
-    """One definition: the handles of its nodes, and edges as pairs of places among these."""
+    """One definition: the handles of its nodes, and edges as pairs of places among these.
+
+    Attributes:
+        present, recorded: the edges that it has, and those that it was recorded with.
+        needed: those that its data needs.
+        lanes: pairs of nodes that follow each other on lanes which were chosen for them; () without such lanes.
+    """
 
     graph: int
     handles: list[int]
     present: list[tuple[int, int]]
     recorded: Pairs
     needed: Pairs = ()
+    lanes: Pairs = ()
+
+    @property
+    def wanted(self) -> Pairs:
+        """The edges that the graph is to have: those that the data needs, and those of the chosen lanes."""
+        return laid(len(self.handles), self.needed, self.lanes)
 
     @property
     def is_so(self) -> bool:
-        """Whether the edges are those that are needed."""
-        return set(self.present) == set(self.needed)
+        """Whether the edges are those that are wanted."""
+        return set(self.present) == set(self.wanted)
 
     def rewire(self, device: Any, to: Pairs) -> None:
         """Let the definition have other edges."""
@@ -57,12 +70,14 @@ class NewEdges:
         report: the report that ``relane()`` returned.
         trial: the first launch, which is still to be compared; None after it.
         by_calls: whether calls of a graphed function launch the graph.
+        lanes: of each definition, the pairs of nodes that follow each other on chosen lanes; [] without such lanes.
     """
 
     recorded: list[Pairs]
     report: Relaned
     trial: FirstLaunch | None = None
     by_calls: bool = False
+    lanes: list[Pairs] = field(default_factory=list)
 
     def not_compared(self, why: str) -> None:
         """Do without the comparison."""

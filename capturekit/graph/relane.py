@@ -19,7 +19,6 @@ from capturekit.analysis.node_view import Look, Node
 from capturekit.analysis.races import MemoryBlocks, Races, Search
 from capturekit.analysis.relaned import Pairs, Relaned, Wiring
 from capturekit.driver.cuda import current
-from capturekit.graph.both_orders import timed
 from capturekit.graph.closed import closed
 from capturekit.graph.declared import Declarable
 from capturekit.graph.edit import NodeNames, _failure, _positive
@@ -55,6 +54,7 @@ class Relanable(Declarable):
 
     _new_edges: NewEdges | None
     _parts: Callable[[], list[Part]]
+    _keep_fastest: Callable[[Relaned, int], None]
     launch: Callable[..., None]
 
     def _check_changeable(self, call: str, report: object, instead: str) -> None:
@@ -71,9 +71,10 @@ class Relanable(Declarable):
 
         A read comes after the write before it, a write after the reads and the write before it, to the byte: disjoint
         views of an array need no order. A node keeps its order with all others where it is not known what it touches:
-        kernels of your own, libraries' kernels and host functions, unless :func:`reads` and :func:`writes` say it;
-        conditional nodes and nodes for events. Nodes that were recorded in no order stay in none. Bodies of
-        conditional nodes are treated each by itself.
+        kernels of your own, kernels of libraries whose call is not understood, and host functions, unless
+        :func:`reads` and :func:`writes` say it; conditional nodes and nodes for events. Nodes that were recorded in
+        no order stay in none, if no lanes are chosen for them (``rounds``). Bodies of conditional nodes are treated
+        each by itself.
 
         The graph stays as it was recorded, and ``kept`` has the reason, where its data needs the whole order, where
         CUDA refuses, where :meth:`races` would find something new, and where the graph is too large (more than 32,768
@@ -87,13 +88,14 @@ class Relanable(Declarable):
 
         Args:
             report: True: only tell what would be done.
-            rounds: how often both orders are launched and timed by events, in turn, after one round that does not
-                count; 0: not at all. The graph keeps the needed order only where it is faster: where three quarters of
-                its launches take less time than three quarters of the others. ``times`` and ``kept`` have the figures.
-                All device memory that the graph writes is put back from a copy before each launch and at the end, so
-                fill its inputs first. A graph that can not be launched twice with the same effect is not timed, and
-                ``untimed`` tells why. Times include what a launch of one graph costs, and on the simulated device
-                they come from a model.
+            rounds: how often each order is timed, in turn, after one round that does not count; 0: not at all. The
+                orders are the recorded one, the needed one, and the nodes laid on 2, 4, 8 and 16 lanes, as far as the
+                data lets so many run at once. Each time a graph is launched four times in a row, and its memory is put
+                back from a copy before that and at the end, so fill its inputs first. The graph keeps the fastest of
+                the orders of which three quarters of the times are shorter than three quarters of the recorded
+                one's; where there is none, the recorded one, and ``kept`` tells why. ``times`` has the figures. A
+                graph that can not be launched twice with the same effect is not timed, and ``untimed`` tells why. On
+                the simulated device times come from a model.
 
         Raises:
             TypeError, ValueError: ``report`` is not a bool, ``rounds`` not a whole number of 0 or more; or both are
@@ -114,7 +116,7 @@ class Relanable(Declarable):
             found = self._relane_now(apply=not report)
             if rounds and found:
                 with self._relaxed():
-                    self._keep_faster(found, rounds)
+                    self._keep_fastest(found, rounds)
             return found
 
     def _relane_for_calls(self, written: Ranges) -> Relaned:
@@ -173,7 +175,9 @@ class Relanable(Declarable):
             handles = self._device.graph_nodes(g)
             place = {handle: n for n, handle in enumerate(handles)}
             present = sorted((place[a], place[b]) for a, b in self._device.graph_edges(g))
-            found.append(Level(g, handles, present, present if state is None else state.recorded[number]))
+            level = Level(g, handles, present, present if state is None else state.recorded[number])
+            level.lanes = state.lanes[number] if state is not None and state.lanes else ()
+            found.append(level)
         return found
 
     def _need(self, levels: Sequence[Level], sight: Sight) -> list[Node]:
@@ -193,7 +197,9 @@ class Relanable(Declarable):
     def _note_words(self, report: Relaned, levels: Sequence[Level], sight: Sight) -> None:
         """Tell which nodes are taken as the user says, and of which only one half is said."""
         look = sight.look
-        taken = {look.numbers[h] for level in levels for h in sight.definitions.by_word(level.graph, sight.blocks)}
+        words = [h for level in levels for h in sight.definitions.by_word(level.graph, sight.blocks)]
+        taken = {look.numbers[h] for h in words if not self._declared[h].call}
+        report.called = [look.nodes[number] for number in sorted({look.numbers[h] for h in words} - taken)]
         half = {look.numbers[h] for h, one in self._declared.items() if h in look.numbers and not one.whole}
         report.declared = [look.nodes[number] for number in sorted(taken)]
         report.half_declared = [node for node in report.fixed if node.number in half]
@@ -207,7 +213,8 @@ class Relanable(Declarable):
             spans = timeline.nodes if timed and timeline is not None else [(0.0, 1.0)] * len(look.nodes)
             took = tuple(0.0 if (span := spans[n]) is None else span[1] - span[0] for n in numbers)
             nodes = tuple(look.nodes[n] for n in numbers)
-            report.graphs.append(Wiring(nodes, took, tuple(level.recorded), tuple(level.needed)))
+            laid = tuple(level.wanted) if level.lanes else ()
+            report.graphs.append(Wiring(nodes, took, tuple(level.recorded), tuple(level.needed), laid))
 
     # -- the change ---------------------------------------------------------------------------------------------
 
@@ -215,14 +222,14 @@ class Relanable(Declarable):
         """Give all definitions the edges that they need; return why that can not be, and then they are as before."""
         old = [level.present for level in levels]
         try:
-            self._rewire(levels, [level.needed for level in levels])
+            self._rewire(levels, [level.wanted for level in levels])
             after = self._races(sight)
             if not after:
                 return ''
             self._rewire(levels, old)
             why = _worse(self._races(sight), after)
             if not why:
-                self._rewire(levels, [level.needed for level in levels])
+                self._rewire(levels, [level.wanted for level in levels])
         except CudaCallError as error:
             why = f'CUDA refuses: {error}'
             self._rewire(levels, old)
@@ -250,7 +257,8 @@ class Relanable(Declarable):
             return
         if state is not None:
             state.not_compared('the order was computed again before the first launch')
-        self._new_edges = NewEdges(recorded, report, by_calls=also is not None)
+        lanes = [] if state is None else state.lanes
+        self._new_edges = NewEdges(recorded, report, by_calls=also is not None, lanes=lanes)
         if state is None:
             self._new_edges.trial = self._trial(made, report, sight, also)
         self._aim_all()
@@ -284,44 +292,6 @@ class Relanable(Declarable):
         if len(self.recording.devices) > 1:
             raise NotRepeatableError('it is of several devices')
         return written_ranges(sight.platform, sight.definitions, self._made.graph, sight.blocks, without)
-
-    def _keep_faster(self, report: Relaned, rounds: int) -> None:
-        """Time both orders, and go back to the recorded one unless the needed one is faster."""
-        state = self._new_edges
-        assert state is not None
-        sight = self._sight()
-        try:
-            ranges = self._written(sight)
-            recorded = self._with_recorded_edges() if state.trial is None else state.trial.recorded
-            pair = recorded.graphExec, self._made.graphExec
-            report.times = timed(sight.platform, *pair, ranges, rounds, self._current().ptr)
-        except NotRepeatableError as error:
-            report.untimed = str(error)
-            return
-        except MemoryError as error:
-            report.untimed = f'no memory for copies ({error})'
-            return
-        except CudaCallError as error:
-            report.untimed = f'CUDA refuses: {error}'
-            return
-        if not report.times.faster:
-            state.report = report
-            self._fall_back(recorded, f'it is not faster: {report.times}')
-            self._aim_all()
-            report.compared = ''
-
-    def _with_recorded_edges(self) -> ExecutableGraph:
-        """An executable graph with the edges as recorded; the definition has the present ones again afterwards."""
-        levels = self._levels(self._look_in())
-        present = [level.present for level in levels]
-        try:
-            self._rewire(levels, [level.recorded for level in levels])
-            made: ExecutableGraph = self._made.instantiated(self._device, self.recording.by_priority)
-        finally:
-            self._rewire(levels, present)
-        for number in sorted(self._names.off):
-            self._device.node_enable(made.graphExec, self._names.handles[number], False)
-        return made
 
     def _instantiate(self) -> None:
         """Make executable graphs of the definitions as they are now. Nodes that are disabled stay so."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from capturekit.analysis.graph_diff import GraphDifference
 from capturekit.analysis.needed_order import TooManyError
-from capturekit.analysis.relaned import Relaned
+from capturekit.analysis.relaned import Pairs, Relaned
 from capturekit.driver.node_writer import Change
 from capturekit.graph.edit import _At, _failure
+from capturekit.graph.lane_candidates import TimedOrders
 from capturekit.graph.new_edges import Level, NewEdges
-from capturekit.graph.relane import _CALL, Relanable
+from capturekit.graph.relane import _CALL
 from capturekit.graph.update import Updatable
 from capturekit.model.errors import CudaCallError
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class RelaneChanges(Relanable):
+class RelaneChanges(TimedOrders):
     """Changes of single nodes, copies and updates of a graph that may have been relaned."""
 
     if not TYPE_CHECKING:
@@ -36,7 +37,7 @@ class RelaneChanges(Relanable):
                 levels = self._needed_now()
                 if not all(level.is_so for level in levels):
                     for level in levels:
-                        level.rewire(self._device, level.needed)
+                        level.rewire(self._device, level.wanted)
                     self._instantiate()
             except (CudaCallError, TooManyError) as error:
                 rule = f'The nodes touch other memory now, and the order that they need can not be found: {error}.'
@@ -65,14 +66,14 @@ class RelaneChanges(Relanable):
         state = self._new_edges
         if state is not None:
             compared = 'not compared: the graph is a copy' if state.trial is not None else state.report.compared
-            made._new_edges = NewEdges(state.recorded, replace(state.report, compared=compared))
+            made._new_edges = NewEdges(state.recorded, replace(state.report, compared=compared), lanes=state.lanes)
         return made
 
     # -- another graph that is taken over -----------------------------------------------------------------------
 
     def _try_update(self, other: Updatable, instantiate: bool) -> tuple[str, list[GraphDifference]]:
         """The other graph gets the edges that its data needs, too: CUDA updates no graph to one of other edges."""
-        laid = isinstance(other, RelaneChanges) and self._new_edges is not None and other._lay()
+        laid = isinstance(other, RelaneChanges) and self._new_edges is not None and other._lay(self._new_edges.lanes)
         why, found = super()._try_update(other, instantiate)
         if why and laid and isinstance(other, RelaneChanges):
             if instantiate:
@@ -81,18 +82,20 @@ class RelaneChanges(Relanable):
                 other._lay_back()
         return why, found
 
-    def _lay(self) -> bool:
-        """Give the definitions the edges that they need, and leave the executable graphs as they are."""
+    def _lay(self, lanes: Sequence[Pairs]) -> bool:
+        """Give the definitions the edges that they need, and those of ``lanes``; leave the executable graphs."""
         if self._new_edges is not None:
             return False
         try:
             levels = self._needed_now()
+            for level, pairs in zip(levels, lanes):
+                level.lanes = pairs
             for level in levels:
-                level.rewire(self._device, level.needed)
+                level.rewire(self._device, level.wanted)
         except (CudaCallError, TooManyError):
             return False
         report = Relaned(compared='not compared: another graph has taken this one over')
-        self._new_edges = NewEdges([level.recorded for level in levels], report)
+        self._new_edges = NewEdges([level.recorded for level in levels], report, lanes=list(lanes))
         self._note_edges()
         return True
 

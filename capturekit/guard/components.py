@@ -29,6 +29,7 @@ from capturekit.guard.host_calls import HostCalls
 from capturekit.guard.host_waits import HostWaits
 from capturekit.guard.lanes import Lanes
 from capturekit.guard.library_access import LibraryAccess
+from capturekit.guard.library_calls import LibraryCalls
 from capturekit.guard.library_plans import LibraryPlans
 from capturekit.guard.manual_captures import ManualCaptures
 from capturekit.guard.outside_streams import OutsideStreams
@@ -105,6 +106,8 @@ class Components:
     libraries: LibraryAccess
     #: Calls that no capture can hold.
     host_calls: HostCalls
+    #: Calls of libraries that show what they touch.
+    known: LibraryCalls
     #: Plans of cuFFT.
     plans: LibraryPlans
     #: What a graphed function does besides CuPy's work.
@@ -155,7 +158,8 @@ MADE_OF: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     'draws': (RandomDraws, ('state', 'verdicts', 'lanes', 'parts', 'bodies')),
     'libraries': (LibraryAccess, ('state',)),
     'host_calls': (HostCalls, ('state', 'verdicts', 'allocators', 'parts', 'bodies', 'libraries')),
-    'plans': (LibraryPlans, ('state', 'verdicts', 'allocators', 'lanes', 'parts', 'bodies', 'waits')),
+    'known': (LibraryCalls, ('state',)),
+    'plans': (LibraryPlans, ('state', 'verdicts', 'allocators', 'lanes', 'parts', 'bodies', 'waits', 'known')),
     'effects': (Effects, ('state', 'callers', 'arrays')),
     'manual': (ManualCaptures, ('state', 'verdicts', 'captures', 'lanes', 'joins', 'outside', 'by_hand')),
 }

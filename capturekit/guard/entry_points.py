@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from capturekit.driver.library_accesses import CUB, FUNCTIONS
+from capturekit.driver.library_streams import SILENT
+
 _STREAM = 'cupy.cuda.stream._BaseStream'
 _EVENT = 'cupy.cuda.stream.Event'
 #: ``from cupy.cuda import runtime`` gives the backend's module, ``import cupy.cuda.runtime`` a copy of its
@@ -31,6 +34,7 @@ _GIVEN_THEIR_NAME = (
     'thread_fed',
     'communicator',
     'plan_made',
+    'known_',
 )
 
 
@@ -247,6 +251,12 @@ ENTRIES: tuple[Entry, ...] = (
         Entry(f'cupy.cuda.cufft.{name}', 'fft', 'plans.plan_used', 'sealed', optional=True)
         for name in ('Plan1d', 'PlanNd')
     ),
+    *(
+        Entry('cupy_backends.cuda.libs.cublas', name, 'known.known_cublas', 'function', optional=True)
+        for name in FUNCTIONS
+        if name not in SILENT['cublas']
+    ),
+    *(Entry('cupy.cuda.cub', name, 'known.known_cub', 'function', optional=True) for name in CUB),
     Entry('cupy.cuda.texture.CUDAarray', 'copy_from', 'copies.texture_copy', 'sealed', optional=True),
     Entry('cupy.cuda.texture.CUDAarray', 'copy_to', 'copies.texture_copy', 'sealed', optional=True),
     Entry('cupy.cuda.device', 'get_cusolver_handle', 'host_calls.allocates_inside', 'function'),

@@ -12,11 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 from capturekit.driver.fft_plans import DIRECT, lengths_of, set_work_area, waits_for_the_device, work_bytes
+from capturekit.driver.library_accesses import of_cufft
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.conditional_bodies import Bodies
 from capturekit.guard.host_calls import Outside
 from capturekit.guard.host_waits import HostWaits
 from capturekit.guard.lanes import Lanes
+from capturekit.guard.library_calls import LibraryCalls
 from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.parts import Parts
 from capturekit.guard.state import State
@@ -38,6 +40,7 @@ class LibraryPlans:
         parts: Parts,
         bodies: Bodies,
         waits: HostWaits,
+        known: LibraryCalls,
     ) -> None:
         self.state = state
         self.verdicts = verdicts
@@ -46,6 +49,7 @@ class LibraryPlans:
         self.parts = parts
         self.bodies = bodies
         self.waits = waits
+        self.known = known
 
     def plan_made(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a plan. If that waits for the device, no capture is open in the driver meanwhile."""
@@ -98,20 +102,38 @@ class LibraryPlans:
     def plan_used(self, original: Callable[..., Any], plan: Any, *args: Any) -> Any:
         """Record a transform. The plan works in memory of the graph for it."""
         live, size = self.state.mine(), work_bytes(plan)
-        if live is None or live.memory is None or not size:
+        if live is None or live.memory is None:
             return original(plan, *args)
         cuda = live.platform.cupy.cuda
         lane = self.state.ledger.lane(cuda.get_current_stream().ptr)
         if lane is None or lane.capture is not live.capture:
             return original(plan, *args)
+        if not size:
+            return self._transformed(live, original, plan, args, None)
         area = cuda.alloc(size)
         if not set_work_area(plan, int(area.ptr)):
             live.memory.keep(plan.work_area)
-            return original(plan, *args)
+            return self._transformed(live, original, plan, args, (int(plan.work_area.ptr), size))
         try:
-            return original(plan, *args)
+            return self._transformed(live, original, plan, args, (int(area.ptr), size))
         finally:
             set_work_area(plan, int(plan.work_area.ptr))
+
+    def _transformed(
+        self,
+        live: OpenCapture,
+        original: Callable[..., Any],
+        plan: Any,
+        args: tuple[Any, ...],
+        area: tuple[int, int] | None,
+    ) -> Any:
+        """Record a transform, and note what it touches."""
+        accesses = of_cufft(plan, args[0], args[1], area) if len(args) > 1 else None
+        before = None if accesses is None else self.known.place(live)
+        answer = original(plan, *args)
+        if accesses is not None:
+            self.known.note(live, f'{type(plan).__name__}.fft', before, accesses)
+        return answer
 
 
 def _refused(call: str, lengths: tuple[int, ...]) -> errors.CaptureError:

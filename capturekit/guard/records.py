@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from capturekit.launch.declared import Said
+from capturekit.launch.declared import Called, Said
 from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.launch.plan import Backup, Part, Plan
 from capturekit.model.errors import CaptureError
@@ -124,3 +124,5 @@ class RecorderRecord:
     into: int = 0
     #: What the user says that nodes touch.
     said: list[Said] = field(default_factory=list)
+    #: The calls of libraries that show what their nodes touch. Owner: :mod:`capturekit.guard.library_calls`.
+    called: list[Called] = field(default_factory=list)

@@ -1,8 +1,11 @@
-"""What the user says that nodes touch, by ``ck.reads`` and ``ck.writes``: for nodes of which nobody else knows."""
+"""What the user says that nodes touch, by ``ck.reads`` and ``ck.writes``, and what the call shows that recorded them.
+
+Both are for nodes of which nobody else knows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,13 +34,46 @@ class Said:
 
 
 @dataclass(frozen=True)
+class Called:
+    """One call of a library, whose arguments show all that the nodes touch which it has recorded.
+
+    Attributes:
+        call: its name.
+        before: the nodes that the stream's next work came after when the call began.
+        after: the same when it ended.
+        accesses: all memory that it may touch, besides memory of the graph's own that a node gets by an argument.
+    """
+
+    graph: int
+    call: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    accesses: tuple[Access, ...]
+
+    def nodes(self, edges: Mapping[int, Sequence[int]]) -> set[int]:
+        """The nodes that the call has recorded. ``edges``: by each node's handle, those of the nodes before it."""
+        found: set[int] = set()
+        waiting = list(self.after)
+        while waiting:
+            node = waiting.pop()
+            if node not in self.before and node not in found:
+                found.add(node)
+                waiting += edges.get(node, ())
+        return found
+
+
+@dataclass(frozen=True)
 class Declared:
-    """What is said of one node. ``reads`` and ``writes`` tell which of the two was said; it counts if both were."""
+    """What is said of one node. ``reads`` and ``writes`` tell which of the two was said; it counts if both were.
+
+    ``call``: the library's call that shows it; '' where the user says it.
+    """
 
     reads: bool = False
     writes: bool = False
     accesses: tuple[Access, ...] = ()
     blocks: tuple[tuple[int, int], ...] = ()
+    call: str = ''
 
     @property
     def whole(self) -> bool:
@@ -55,7 +91,13 @@ class Declared:
             self.writes or said.writes,
             self.accesses + said.accesses,
             self.blocks + said.blocks,
+            self.call,
         )
+
+    def with_call(self, called: Called) -> Declared:
+        """This, and what a call of a library shows."""
+        blocks = tuple(one.extent for one in called.accesses)
+        return Declared(True, True, self.accesses + called.accesses, self.blocks + blocks, called.call)
 
     def moved(self, moves: Moves) -> Declared | None:
         """The same of other memory. None where an array lies in replaced memory with a part of it only."""
@@ -70,8 +112,8 @@ class Declared:
         return replace(self, accesses=tuple(found), blocks=tuple(blocks))
 
 
-def by_node(device: Any, said: Iterable[Said]) -> dict[int, Declared]:
-    """What is said of each node, by its handle. The graphs still exist."""
+def by_node(device: Any, said: Iterable[Said], called: Iterable[Called] = ()) -> dict[int, Declared]:
+    """What is said of each node, by its handle. The graphs still exist, with the edges that they were recorded with."""
     handles: dict[int, list[int]] = {}
     found: dict[int, Declared] = {}
     for one in said:
@@ -79,4 +121,17 @@ def by_node(device: Any, said: Iterable[Said]) -> dict[int, Declared]:
             handles[one.graph] = device.graph_nodes(one.graph)
         for handle in handles[one.graph][one.first : one.last]:
             found[handle] = found.get(handle, Declared()).with_(one)
+    edges: dict[int, dict[int, list[int]]] = {}
+    for call in called:
+        if call.graph not in edges:
+            edges[call.graph] = _before_each(device, call.graph)
+        for handle in call.nodes(edges[call.graph]):
+            found[handle] = found.get(handle, Declared()).with_call(call)
+    return found
+
+
+def _before_each(device: Any, graph: int) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for a, b in device.graph_edges(graph):
+        found.setdefault(b, []).append(a)
     return found

@@ -25,12 +25,10 @@ from typing import Any
 from capturekit.launch.lane_blocks import UNIT, LaneBlocks, Ticket
 from capturekit.launch.launch_turns import LaunchTurns
 from capturekit.launch.memory_group import Share
+from capturekit.launch.workspaces import Workspaces, count_of
 from capturekit.model.lease import Lease
 from capturekit.model.ledger import Clock, Lane, LedgerCapture
 from capturekit.model.rules import CaptureStatus
-
-#: For cuBLAS on each lane: what NVIDIA's documentation of cublasSetWorkspace recommends for Hopper and later.
-WORKSPACE_BYTES = 32 << 20
 
 
 def _all_free(pool: Any) -> Iterator[Any]:
@@ -60,7 +58,8 @@ class GraphMemory:
     ``pool`` is private (made here) unless the caller gave one; then nothing that the capture took from it goes back
     while the graph lives. ``ends`` asks the driver for the nodes that a stream's next work comes after. ``late``: a
     dropped block is used again only where new ones would come to more bytes than this (0: than twice what one line of
-    work needs), and then the one that was dropped first; None: at once. ``share``: what it has of a memory group.
+    work needs, or 256 MiB), and then the one that was dropped first; None: at once. ``share``: what it has of a memory
+    group.
     """
 
     def __init__(
@@ -97,8 +96,9 @@ class GraphMemory:
         self.holders = 0
         #: Held objects must not go before the graphs: those are closed when the process ends.
         self.to_close = False
-        self._workspaces: dict[int, Any] = {}
-        self.workspace_bytes = WORKSPACE_BYTES
+        self.workspaces = Workspaces(self._new_workspace, count_of(cupy, late))
+        #: How many of a memory group's workspaces it uses, by device.
+        self._shared_workspaces: dict[int, int] = {}
 
     def _use(self, cupy: Any, pool: Any) -> None:
         """Make the pools that blocks come from; or use the caller's."""
@@ -288,17 +288,16 @@ class GraphMemory:
 
     def workspace(self, stream: int) -> tuple[int, int]:
         """Address and bytes of the workspace for cuBLAS on a stream of the capture."""
-        if stream not in self._workspaces:
-            self._workspaces[stream] = self._new_workspace()
-        return int(self._workspaces[stream].ptr), self.workspace_bytes
+        return self.workspaces.next(stream)
 
-    def _new_workspace(self) -> Any:
+    def _new_workspace(self, size: int) -> Any:
         if self.share is None:
-            return self.grow(self.workspace_bytes)
+            return self.grow(size)
         device = int(self._device_now())
-        number = sum(int(pointer.device_id) == device for pointer in self._workspaces.values())
-        pointer = self.share.group.workspace(number, self.workspace_bytes)
-        self._chunks.append((int(pointer.ptr), int(pointer.ptr) + self.workspace_bytes))
+        number = self._shared_workspaces.get(device, 0)
+        self._shared_workspaces[device] = number + 1
+        pointer = self.share.group.workspace(number, size)
+        self._chunks.append((int(pointer.ptr), int(pointer.ptr) + size))
         return pointer
 
     def allocator(self, lane: Lane, malloc_of: Callable[[Any], Any] | None = None) -> Callable[[int], Any]:
@@ -465,7 +464,7 @@ class GraphMemory:
                     for pool in self._pools():
                         pool.free_all_blocks()
         self._loops.clear()
-        self._workspaces.clear()
+        self.workspaces.clear()
         self._identity.clear()
         self._pinned.clear()
         self._capture = self.pool = self._fresh = None

@@ -15,8 +15,9 @@ from typing import Any, Protocol
 from capturekit.model.ledger import Clock, Lane, covers
 
 UNIT = 512
-#: Where memory is used again late, so many times as much may be taken as one line of work needs.
-_TIMES = 2
+#: Where memory is used again late, so many times as much may be taken as one line of work needs, and so many bytes at
+#: least: short chains need few blocks, and whoever waits for one of these waits for the chain before.
+_TIMES, LEAST = 2, 256 << 20
 
 
 class BlockSource(Protocol):
@@ -91,7 +92,7 @@ class LaneBlocks:
         with self._undisturbed():
             self._live += rounded
             self._peak = max(self._peak, self._live)
-            room = -1 if memory.late is None else memory.late or _TIMES * self._peak
+            room = -1 if memory.late is None else memory.late or max(_TIMES * self._peak, LEAST)
             block = self._take(lane, rounded) if self._total + rounded > room else None
             if block is None:
                 block = Block(memory.new_block(rounded), rounded)

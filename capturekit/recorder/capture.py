@@ -452,7 +452,7 @@ def capture(
             :meth:`Graph.relane`; ``cap.relaned`` is the report. Temporaries are used again as late as the memory
             allows, because work that uses one again has to wait for all work that used it before.
         memory_limit: with ``lanes='auto'``, bytes up to which new memory is taken before some is used again. None:
-            twice what the block needs at once, as far as it has come.
+            256 MiB, or twice what the block needs at once, as far as it has come, whichever is more.
         fuse: whether runs of elementwise kernels become one kernel each at the end of the block, as by
             :meth:`Graph.fuse`; ``cap.fused`` is the report. With ``lanes='auto'`` the edges are made afterwards.
         watch: whether to watch every call to CUDA, of any library (by CUPTI): the error of a lost capture then names

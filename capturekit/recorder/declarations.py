@@ -77,7 +77,7 @@ def _count(live: OpenCapture) -> tuple[int, int] | None:
 def reads(*arrays: Any) -> Declaration:
     """Say what the nodes recorded in a block read: ``with ck.reads(x), ck.writes(y): kernel(grid, block, (y, x))``.
 
-    capturekit does not know what kernels of your own, kernels of libraries and host functions touch. So
+    capturekit does not know what kernels of your own, some kernels of libraries and host functions touch. So
     :meth:`Graph.relane` keeps their order with all other nodes, and :meth:`Graph.races` can only guess. In a block of
     ``ck.reads`` and one of ``ck.writes``, such a node is taken to touch what the two name, and no more. Both have to be
     said, because each is silent about the other half: ``ck.reads()`` without arrays says that nothing is read. What

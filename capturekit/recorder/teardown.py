@@ -166,7 +166,7 @@ class WayOut:
             GUARD.inside,
             live.parts.plan,
         )
-        graph._declared = by_node(live.platform.device, live.recorder.said)
+        graph._declared = by_node(live.platform.device, live.recorder.said, live.recorder.called)
         if self._renewed is None:
             self._graph = graph
             if self._fuse:

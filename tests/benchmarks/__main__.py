@@ -1,7 +1,8 @@
 """``python -m tests.benchmarks [TABLE] [--json PATH] [--only PART ...]``: what capturekit costs and what it gains.
 
-Four tables: ``costs``, which is what no name gives, ``workloads`` beside torch, ``peers``, which is what one would
-pick instead (``torch.compile``, ``jax.jit``), and ``memory``. Each line is a ratio
+Five tables: ``costs``, which is what no name gives, ``workloads`` beside torch, ``peers``, which is what one would
+pick instead (``torch.compile``, ``jax.jit``), ``lanes``, programs of one stream on lanes by hand and on lanes that
+capturekit finds, and ``memory``. Each line is a ratio
 of two things measured in this one run; with it are the medians that it was made of. It needs a GPU and takes some
 minutes.
 
@@ -108,7 +109,13 @@ def peers(cp: Any, small: bool, timed: bool) -> Parts:
     return {name: lambda part=part: measure(part) for name, part in peers.parts(cp, small).items()}
 
 
-TABLES = {'costs': costs, 'workloads': workloads, 'peers': peers, 'memory': memory}
+def lanes(cp: Any, small: bool, timed: bool) -> Parts:
+    from tests.benchmarks import lanes
+
+    return lanes.parts(cp, small, timed)
+
+
+TABLES = {'costs': costs, 'workloads': workloads, 'peers': peers, 'lanes': lanes, 'memory': memory}
 
 
 def given() -> argparse.Namespace:
@@ -124,7 +131,8 @@ def given() -> argparse.Namespace:
         help='costs: beside, recording, launching, nodes, updating, relaning, fusion, jobs, graphed, deciding, '
         'rebinding or wild; '
         'workloads: gelu, training, classifier, stencil, dsp or solver; '
-        'peers: gelu, heat, options, attention, training or sum',
+        'peers: gelu, heat, options, attention, training or sum; '
+        'lanes: net, ensemble, attention, folds, solves, spectra, summaries, copies, filters, chains, plates or large',
     )
     found = arguments.parse_args()
     if found.check and found.table == 'costs':

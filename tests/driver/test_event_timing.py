@@ -381,7 +381,7 @@ def test_drivers_without_data_at_edges(device: Device) -> None:
 
 
 def test_edges_are_moved_all_or_none(device: Device) -> None:
-    """Where the second of the two calls fails, the first one is undone; data at an edge is not ours to move."""
+    """Where the second of the two calls fails, the first one is undone."""
     g, handles = device.graph([(KERNEL, 3.0)] * 3, [(0, 1), (1, 2)])
     first, second, third = handles
     edges = EdgeWriter(device.reader)
@@ -392,10 +392,21 @@ def test_edges_are_moved_all_or_none(device: Device) -> None:
     with pytest.raises(CudaCallError):
         edges.rewire(g, [(first, third)], [(second, third)])
     assert set(Reader().edges(g)) == moved
-    g, handles = device.graph([(KERNEL, 3.0)] * 2, [(0, 1, EARLY)])
-    with pytest.raises(CudaCallError, match='an edge with data'):
-        edges.rewire(g, [(handles[0], handles[1])], [])
-    assert Reader().edges(g) == [(handles[0], handles[1])]
+
+
+def test_edges_that_start_a_kernel_early_are_moved(device: Device) -> None:
+    g, handles = device.graph([(KERNEL, 3.0)] * 4, [(0, 1, EARLY), (1, 2, EARLY), (2, 3, EARLY)])
+    first, second, third, last = handles
+    edges = EdgeWriter(device.reader)
+    edges.rewire(g, [(first, second)], [])
+    assert set(edges.edges(g)) == {(second, third, EARLY), (third, last, EARLY)}
+    edges.rewire(g, [], [(first, third)])
+    assert set(edges.edges(g)) == {(second, third, 0), (first, third, 0), (third, last, EARLY)}, (
+        'a join starts none early'
+    )
+    with pytest.raises(CudaCallError):
+        edges.rewire(g, [(third, last)], [(first, third)])
+    assert set(edges.edges(g)) == {(second, third, 0), (first, third, 0), (third, last, EARLY)}
 
 
 # -- the way out ------------------------------------------------------------------------------------------------

@@ -412,7 +412,7 @@ def test_workspaces_are_the_lanes_own(sim: Any) -> None:
     outside = sim.cuda.Stream(non_blocking=True)
     with ck.capture() as cap:
         memory = cap._live.memory
-        memory.workspace_bytes = 4096
+        memory.workspaces.nbytes = 4096
         assert GUARD.libraries.workspace_on(outside.ptr) is None
         first = GUARD.libraries.workspace_on(cap.stream.ptr)
         assert first == GUARD.libraries.workspace_on(cap.stream.ptr) and first[1] == 4096 and memory.holds(first[0])

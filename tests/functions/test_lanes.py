@@ -40,7 +40,7 @@ def test_independent_work_of_a_function_has_no_order(cp: Any) -> None:
     assert variant.relaned and variant.relaned.compared == SAME and other.relaned is None
     assert variant.graph is not None and other.graph is not None
     ((once, several),) = [one.at_once for one in variant.relaned.graphs]
-    assert (once, several) == (1, 3), 'memory is used again for the fourth branch'
+    assert (once, several) == (1, 4), 'each branch has memory of its own'
     assert other.graph.edges == [(n, n + 1) for n in range(len(other.graph.nodes) - 1)]
     assert not variant.graph.races()
     assert 'order of the nodes: as the data needs it, ' in explained(fn)

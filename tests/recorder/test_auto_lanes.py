@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
+from capturekit.launch import lane_blocks
 from tests.examples import examples
 from tests.graph.test_relane import SAME, run, steps
 from tests.recorder.test_conditional import flag, values
@@ -52,8 +53,11 @@ def test_with_less_room_more_is_ordered(cp: Any) -> None:
     assert found[0][1] < found[2][1]
 
 
-def test_by_itself_memory_comes_to_twice_what_is_needed_at_once(sim: Any) -> None:
+def test_by_itself_memory_comes_to_twice_what_is_needed_at_once(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x = sim.arange(SIZE, dtype='f8')
+    renamed = branches(sim, x, 16, lanes='auto')[0]
+    assert renamed.relaned.graphs[0].at_once[1] == 32, 'small temporaries are never used again'
+    monkeypatch.setattr(lane_blocks, 'LEAST', 0)
     once, late = (branches(sim, x, 16, lanes=lanes)[0] for lanes in (None, 'auto'))
     assert once.graph.memory_bytes < late.graph.memory_bytes <= 2 * once.graph.memory_bytes
     assert late.relaned

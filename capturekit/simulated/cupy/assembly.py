@@ -11,6 +11,7 @@ it from there and not by ``Stream.synchronize``, as in CuPy; three that CuPy its
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import itertools
 import os
@@ -341,6 +342,11 @@ def _matmul(parts: _Parts) -> Any:
         if parts.functions._needs_cublas((x1, x2)):
             parts.vendor.use(parts.vendor.cublas)
         options = {k: v for k, v in {'axes': axes, 'dtype': dtype}.items() if v is not None}
+        if out is None and not options and parts.vendor.can_multiply(x1, x2):
+            found = parts.arrays.ndarray.for_result((x1.shape[0], x2.shape[1]), x1.dtype)
+            make = functools.partial(parts.launches.launch, 'cupy_matmul', np.matmul, (x1, x2), out=found, opaque=True)
+            parts.vendor.multiplied(x1, x2, found, make)
+            return found
         return parts.launches.launch('cupy_matmul', np.matmul, (x1, x2), options, out=out)
 
     return matmul

@@ -149,19 +149,26 @@ Each = Callable[[Sequence[Any]], None] | None
 def _given(
     args: tuple[Any, ...],
     make: Callable[..., Callable[[], None]],
-    writes: Iterable[int],
+    writes: Iterable[int] | None,
     beside: Any = (),
     each: Each = None,
 ) -> Given:
     """The arguments of a kernel of CuPy's, which decides about its grid itself."""
     values = {'args': args, 'grid': None, 'block': None, 'shared': 0}
-    return Given(values, make, writes=frozenset(writes), beside=beside, each=each)
+    return Given(values, make, writes=None if writes is None else frozenset(writes), beside=beside, each=each)
 
 
-def _into(recipe: Any, slots: Sequence[Slot], make: Callable[..., Callable[[], None]], each: Each = None) -> Given:
-    """The same, of inputs followed by outputs."""
+def _into(
+    recipe: Any,
+    slots: Sequence[Slot],
+    make: Callable[..., Callable[[], None]],
+    each: Each = None,
+    opaque: bool = False,
+) -> Given:
+    """The same, of inputs followed by outputs; ``opaque``: nobody knows which are outputs."""
     count = len(recipe[0])
-    return _given((*recipe[0], *slots), make, range(count, count + len(slots)), recipe[1], each)
+    writes = None if opaque else range(count, count + len(slots))
+    return _given((*recipe[0], *slots), make, writes, recipe[1], each)
 
 
 def _each(fn: Callable[..., Any], recipe: Any, several: bool | None = None) -> Each:
@@ -192,15 +199,17 @@ def launch(
     shapes: Sequence[Shape] | None = None,
     kind: str = 'kernel',
     elementwise: bool = False,
+    opaque: bool = False,
 ) -> Any:
     """Call the pure function ``fn`` on the device and return its results as arrays.
 
     ``out`` is passed to ``fn`` as a scratch array and then stored. ``shapes`` fixes the results' shapes, for results
     whose length depends on values. ``elementwise``: each element of the results depends on one of each array.
+    ``opaque``: nobody knows which of its arguments the kernel writes, as of kernels of libraries; with ``out``.
     """
     recipe = (lower(tuple(args)), lower(dict(kwargs or {})))
     if out is not None:
-        return _launch_into(name, fn, recipe, out, kind, elementwise)
+        return _launch_into(name, fn, recipe, out, kind, elementwise, opaque)
     result = _try(fn, recipe)
     values = list(_leaves(result))
     derived = [a for a in args if isinstance(a, Layout) and type(a) is not Layout.array_class] if elementwise else []
@@ -228,14 +237,20 @@ def launch(
     return _rebuild(result, iter(arrays))
 
 
-def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind: str, elementwise: bool) -> Any:
+def _reachable(array: Any) -> Slot:
+    peers.check_access(array.data.device_id)
+    slot: Slot = array._slot()
+    return slot
+
+
+def _launch_into(
+    name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind: str, elementwise: bool, opaque: bool
+) -> Any:
     several = isinstance(out, tuple)  # what is submitted must not hold the arrays: a kernel does not
     targets = out if several else (out,)
     if not all(isinstance(target, Layout) for target in targets):
         raise TypeError('Output arguments type must be cupy.ndarray')
-    for target in targets:
-        peers.check_access(target.data.device_id)
-    slots = [t._slot() for t in targets]
+    slots = [_reachable(target) for target in targets]
 
     def compute(*args: Any, **kwargs: Any) -> list[NDArray[Any]]:
         scratch = [np.array(slot.view()) for slot in slots]
@@ -264,7 +279,7 @@ def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind:
 
         return again
 
-    given = _into(recipe, slots, make, _each(fn, recipe, several) if elementwise else None)
+    given = _into(recipe, slots, make, _each(fn, recipe, several) if elementwise else None, opaque)
     if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, given):
         fresh = None
     return out

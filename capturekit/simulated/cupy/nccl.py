@@ -1,9 +1,10 @@
-"""``cupy.cuda.nccl``: communicators of one process over the simulated machine's devices, which compute what NCCL would.
+"""``cupy.cuda.nccl``: communicators over the simulated machine's devices, which compute what NCCL would.
 
 A collective is two pieces of work on each rank's stream: one takes what the rank sends, as it is then; the other comes
 after all of those and writes what the rank receives. All ranks of a collective are given in one group. Outside of a
 group, or in graphs that are launched one by one, NCCL would let the ranks meet while they run: the simulated device
-runs one thing after the other, so that is refused.
+runs one thing after the other, so that is refused. Where ranks are of other processes, a launch waits for these
+(:mod:`nccl_processes`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import runtime, runtime_calls, runtime_memory
+from .nccl_processes import NobodyError, Processes, new_id
 
 NCCL_INT8 = NCCL_CHAR = 0
 NCCL_UINT8 = 1
@@ -54,16 +56,38 @@ class NcclError(RuntimeError):
 
 @dataclass(eq=False)
 class _Clique:
-    """The communicators that work together."""
+    """The communicators that work together: the id that they were made by, and the ranks of this process."""
 
     size: int
+    name: bytes = b''
+    here: set[int] = field(default_factory=set)
+    processes: Processes | None = None
+
+    @property
+    def several_here(self) -> bool:
+        """Whether this process has several of its ranks."""
+        return (len(self.here) if self.name else self.size) > 1
+
+    @property
+    def others(self) -> Processes | None:
+        """The other processes that have ranks of it; None where all are of this one."""
+        if self.processes is None and self.name and len(self.here) < self.size:
+            self.processes = Processes(self.name, self.size, self.here)
+        return self.processes
+
+
+@dataclass(frozen=True)
+class _Far:
+    """A rank of another process."""
+
+    _rank: int
 
 
 @dataclass(eq=False)
 class _Call:
     """What one rank was asked to do: send ``sends`` elements at an address, receive ``receives`` at another."""
 
-    comm: NcclCommunicator
+    comm: NcclCommunicator | _Far
     kind: str
     send: tuple[int, int]
     receive: tuple[int, int]
@@ -87,7 +111,7 @@ def get_build_version() -> int:
 
 def get_unique_id() -> bytes:
     """Return a new id, of 128 bytes."""
-    return next(_ids).to_bytes(128, 'little')
+    return (new_id() + next(_ids).to_bytes(4, 'little')).ljust(128, b'\0')
 
 
 def _group() -> list[_Call]:
@@ -111,8 +135,8 @@ def groupEnd() -> None:
     _thread_local.depth = depth - 1
     if depth == 1:
         calls, _thread_local.calls = _group(), []
-        for clique in dict.fromkeys(call.comm._clique for call in calls):
-            for together in _matched(clique, [call for call in calls if call.comm._clique is clique]):
+        for clique in dict.fromkeys(_clique_of(call) for call in calls):
+            for together in _matched(clique, [call for call in calls if _clique_of(call) is clique]):
                 _run(together)
 
 
@@ -120,7 +144,8 @@ def _matched(clique: _Clique, calls: list[_Call]) -> list[list[_Call]]:
     """The calls of a group that belong together: the first collective of each rank, the second, and so on."""
     pairs = [call for call in calls if call.peer >= 0]
     found = [pairs] if pairs else []
-    by_rank = [[c for c in calls if c.peer < 0 and c.comm._rank == rank] for rank in range(clique.size)]
+    ranks = range(clique.size) if clique.others is None else sorted(clique.here)
+    by_rank = [[c for c in calls if c.peer < 0 and c.comm._rank == rank] for rank in ranks]
     for together in itertools.zip_longest(*by_rank):
         if None in together or len({(c.kind, c.dtype, c.op, c.root) for c in together}) > 1:
             raise NcclError(_INVALID_USAGE, 'ranks that ask for different things, or for nothing, would wait for ever')
@@ -130,17 +155,62 @@ def _matched(clique: _Clique, calls: list[_Call]) -> list[list[_Call]]:
 
 def _run(calls: list[_Call]) -> None:
     """Put both pieces of each call on its stream."""
-    before = runtime.getDevice()
+    before, everybody = runtime.getDevice(), _Everybody(calls, _clique_of(calls[0]).others)
     try:
         for call in calls:
-            runtime.setDevice(call.comm._device)
-            runtime_calls.submit(call.stream, functools.partial(_take, call), 'nccl', 'wait event')
+            runtime.setDevice(_mine(call)._device)
+            runtime_calls.submit(call.stream, functools.partial(everybody.take, call), 'nccl', 'wait event')
         runtime_calls.meet([call.stream for call in calls])
         for call in calls:
-            runtime.setDevice(call.comm._device)
-            runtime_calls.submit(call.stream, functools.partial(_give, call, calls), f'ncclDevKernel_{call.kind}')
+            runtime.setDevice(_mine(call)._device)
+            runtime_calls.submit(call.stream, functools.partial(everybody.give, call), f'ncclDevKernel_{call.kind}')
     finally:
         runtime.setDevice(before)
+
+
+def _mine(call: _Call) -> NcclCommunicator:
+    """The communicator of a call of this process's."""
+    assert isinstance(call.comm, NcclCommunicator)
+    return call.comm
+
+
+def _clique_of(call: _Call) -> _Clique:
+    return _mine(call)._clique
+
+
+class _Everybody:
+    """Calls that belong together, with those of the other processes, which are asked once for each launch."""
+
+    def __init__(self, calls: Sequence[_Call], others: Processes | None) -> None:
+        self._calls, self._others = calls, others
+        self._every: Sequence[_Call] | None = None
+
+    def take(self, call: _Call) -> None:
+        """Take what a rank sends, as it is now."""
+        _take(call)
+        self._every = None
+
+    def give(self, call: _Call) -> None:
+        """Write what a rank receives."""
+        if self._every is None:
+            self._every = self._calls if self._others is None else self._asked(self._others)
+        _give(call, self._every)
+
+    def _asked(self, others: Processes) -> Sequence[_Call]:
+        mine = [(one.comm._rank, one.kind, one.dtype, one.op, one.root, one.peer, one.sent) for one in self._calls]
+        try:
+            told = others.exchange(mine)
+        except NobodyError as error:
+            raise NcclError(_INVALID_USAGE, str(error)) from error
+        if len({(kind, dtype, op, root) for _rank, kind, dtype, op, root, peer, _sent in told if peer < 0}) > 1:
+            raise NcclError(_INVALID_USAGE, 'ranks that ask for different things would wait for ever')
+        here = {one.comm._rank for one in self._calls}
+        far = [
+            _Call(_Far(rank), kind, (0, 0 if sent is None else len(sent)), (0, 0), dtype, 0, op, root, peer, sent)
+            for rank, kind, dtype, op, root, peer, sent in told
+            if rank not in here
+        ]
+        return [*self._calls, *far]
 
 
 def _elements(address: int, count: int, dtype: Any) -> Array:
@@ -192,12 +262,14 @@ class NcclConfig:
 
 
 class NcclCommunicator:
-    """One rank; ranks of several processes are not simulated."""
+    """One rank."""
 
     def __init__(self, ndev: int, commId: bytes, rank: int, config: NcclConfig | None = None) -> None:
         if len(commId) != 128:
             raise ValueError(f'commId length {len(commId)} != 128.')
-        self._join(_cliques.setdefault(commId, _Clique(ndev)), rank, runtime.getDevice())
+        clique = _cliques.setdefault(commId, _Clique(ndev, commId.rstrip(b'\0')))
+        clique.here.add(rank)
+        self._join(clique, rank, runtime.getDevice())
 
     def _join(self, clique: _Clique, rank: int, device: int) -> None:
         self._clique, self._rank, self._device = clique, rank, device
@@ -255,7 +327,7 @@ class NcclCommunicator:
     ) -> None:
         if not self._open or not 0 <= datatype < len(_DTYPES):
             raise NcclError(_INVALID_ARGUMENT)
-        if not getattr(_thread_local, 'depth', 0) and self._clique.size > 1:
+        if not getattr(_thread_local, 'depth', 0) and self._clique.several_here:
             raise NotImplementedError('the simulated device lets ranks meet in a group: groupStart() ... groupEnd()')
         call = _Call(self, kind, send, receive, np.dtype(_DTYPES[datatype]), stream, **more)
         if getattr(_thread_local, 'depth', 0):

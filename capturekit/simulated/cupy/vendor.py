@@ -7,6 +7,7 @@ not works on the stream that the handle was given last. What draws random number
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
@@ -37,6 +38,53 @@ def _library(name: str, spoken: str) -> Any:
 cublas = _library('cublas', 'cuBLAS')
 cusolver = _library('cusolver', 'cuSOLVER')
 cusparse = _library('cusparse', 'cuSPARSE')
+
+
+class _Waiting(threading.local):
+    """The product that a call of cuBLAS is to make: what calls it knows the arrays, and the call has addresses."""
+
+    make: Callable[[], Any] | None = None
+
+
+_waiting = _Waiting()
+#: ``cudaDataType``.
+_CODES = {'e': 2, 'f': 0, 'd': 1, 'F': 4, 'D': 5}
+
+
+def _gemmEx(handle: int, *args: int) -> None:
+    """A product of two matrices, on the current stream."""
+    use(cublas)
+    make, _waiting.make = _waiting.make, None
+    if make is not None:
+        make()
+
+
+cublas.gemmEx = _gemmEx
+
+
+def multiplied(x1: Any, x2: Any, out: Any, make: Callable[[], Any]) -> None:
+    """Call cuBLAS as CuPy does for the product of two matrices, which ``make`` makes: C' = B' A', column by column."""
+    (m, k), n = x1.shape, x2.shape[1]
+    code = _CODES[out.dtype.char]
+    _waiting.make = make
+    (a, ta, lda), (b, tb, ldb) = _as_cublas_has_it(x1), _as_cublas_has_it(x2)
+    # looked up where programs find it: what is replaced there is honoured, as in CuPy
+    of = public['cupy_backends.cuda.libs.cublas']
+    of.gemmEx(handle_of(cublas), tb, ta, n, m, k, 0, b, code, ldb, a, code, lda, 0, out.data.ptr, code, n, 68, 99)
+
+
+def _as_cublas_has_it(x: Any) -> tuple[int, int, int]:
+    """A matrix of one piece: its address, whether it is transposed, and its leading dimension."""
+    turned = not x.flags.c_contiguous
+    return x.data.ptr, int(turned), max(x.shape[0 if turned else 1], 1)
+
+
+def can_multiply(x1: Any, x2: Any) -> bool:
+    """Whether two operands are matrices of one dtype of cuBLAS's, each in one piece."""
+    both = (x1, x2)
+    return all(
+        getattr(x, 'ndim', 0) == 2 and x.size and (x.flags.c_contiguous or x.flags.f_contiguous) for x in both
+    ) and (x1.dtype == x2.dtype and x1.dtype.char in _CODES and x1.shape[1] == x2.shape[0])
 
 
 def _on_the_stream_it_has(handle: int, *args: Any) -> None:

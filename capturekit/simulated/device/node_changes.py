@@ -247,9 +247,9 @@ class Changes:
             graph = self._graph(g)
             if any(n.kind in _NOT_COPIED for n in graph.nodes):
                 raise CudaCallError(Code.cudaErrorNotSupported, 'graphClone')
-            copies: dict[GraphNode, GraphNode] = {}
+            copies = {n: replace(n, handle=self._handle()) for n in graph.nodes}
             for n in graph.nodes:
-                copies[n] = replace(n, handle=self._handle(), after=frozenset(copies[a] for a in n.after))
+                copies[n].after = frozenset(copies[a] for a in n.after)
                 if n.inside is not None:
                     inside = copies[n].inside = replace(n.inside, handle=self._handle())
                     self.graphs[inside.handle] = inside

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from graphlib import TopologicalSorter
 from typing import Any
 
 from capturekit.driver.event_timing import TIMED, Times
@@ -29,7 +30,8 @@ BYTES_PER_US = 1_000_000
 def modelled(nodes: Iterable[GraphNode], off: Collection[int] = ()) -> dict[GraphNode, tuple[float, float]]:
     """Start and end of each node, in microseconds from the beginning of a launch. ``off``: handles of disabled ones."""
     found: dict[GraphNode, tuple[float, float]] = {}
-    for node in nodes:  # a node is made after those that it comes after
+    nodes = list(nodes)
+    for node in TopologicalSorter({node: node.after for node in nodes}).static_order():
         start = max((found[a][1] for a in node.after), default=0.0)
         found[node] = (start, start + (0.0 if node.handle in off else _took(node)))
     return found
@@ -88,10 +90,11 @@ class Timing:
         told = {n.handle: [span] * launches for n, span in spans.items() if n.kind in TIMED and n.handle not in off}
         return Times('modelled', list(end), list(end), [0.0], told, by='model')
 
-    def graph_time(self, x: int, s: int) -> float:
-        """Launch an executable graph, and tell how long that takes by the model, in microseconds."""
+    def graph_time(self, x: int, s: int, in_a_row: int = 1) -> float:
+        """Launch an executable graph so often, and tell how long one takes by the model, in microseconds."""
         with self._lock:
             executable = self._exec(x)
             spans = modelled(executable.nodes, {node.handle for node in executable.off})
-        self.graph_launch(x, s)
+        for _ in range(in_a_row):
+            self.graph_launch(x, s)
         return max((end for _start, end in spans.values()), default=0.0)

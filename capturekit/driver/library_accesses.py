@@ -1,0 +1,235 @@
+"""What calls of libraries touch, from their arguments: functions of cuBLAS, transforms of cuFFT, reductions of CUB.
+
+A kernel of a library takes a structure that only its library understands, but the call that launched it names every
+matrix, with its leading dimension, stride and batch. All that such a call may touch is said here, never less; a call
+whose arguments are not understood (pointers to pointers, an unknown dtype) has no answer. cuBLAS documentation, "cuBLAS
+Level-1 Function Reference" to "BLAS-like Extension"; cuFFT documentation, "Data Layout".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from capturekit.driver.node_accesses import Access, linear
+
+#: ``cudaDataType``: the bytes of an element.
+_SIZES = {0: 4, 1: 8, 2: 2, 3: 1, 4: 8, 5: 16, 6: 4, 8: 1, 10: 4, 14: 2, 15: 4}
+#: The letter of a function's dtype: the bytes of an element.
+_LETTERS = {'s': 4, 'd': 8, 'c': 8, 'z': 16}
+#: No factor is larger than a complex number of double precision.
+_FACTOR = 16
+#: The arguments of each function behind its handle, by name; ``{t}`` is a letter of :data:`_LETTERS`.
+_ARGUMENTS = {
+    'gemmEx': 'ta tb m n k alpha A A: lda B B: ldb beta C C: ldc compute algo',
+    'sgemmEx': 'ta tb m n k alpha A A: lda B B: ldb beta C C: ldc',
+    'gemmStridedBatchedEx': 'ta tb m n k alpha A A: lda A+ B B: ldb B+ beta C C: ldc C+ batch compute algo',
+    '{t}gemm': 'ta tb m n k alpha A lda B ldb beta C ldc',
+    '{t}gemmStridedBatched': 'ta tb m n k alpha A lda A+ B ldb B+ beta C ldc C+ batch',
+    '{t}gemv': 'ta m n alpha A lda x incx beta y incy',
+    '{t}ger': 'm n alpha x incx y incy A lda',
+    '{t}geru': 'm n alpha x incx y incy A lda',
+    '{t}gerc': 'm n alpha x incx y incy A lda',
+    '{t}geam': 'ta tb m n alpha A lda beta B ldb C ldc',
+    '{t}dgmm': 'side m n A lda x incx C ldc',
+    '{t}syrk': 'uplo ta n k alpha A lda beta C ldc',
+    '{t}trsm': 'side uplo ta diag m n alpha A lda B ldb',
+    '{t}axpy': 'n alpha x incx y incy',
+    '{t}scal': 'n alpha x incx',
+    '{t}dot': 'n x incx y incy result',
+    '{t}dotu': 'n x incx y incy result',
+    '{t}dotc': 'n x incx y incy result',
+}
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function of cuBLAS: its arguments' names, the kind of product that it is, and its elements' bytes."""
+
+    names: tuple[str, ...]
+    kind: str
+    itemsize: int
+
+
+def _functions() -> Iterator[tuple[str, _Function]]:
+    for pattern, text in _ARGUMENTS.items():
+        kind = pattern.replace('{t}', '').removesuffix('Ex').removesuffix('StridedBatched')
+        names = tuple(text.split())
+        if '{t}' not in pattern:
+            yield pattern, _Function(names, kind.removeprefix('s'), 0)
+            continue
+        for letter, size in _LETTERS.items():
+            yield pattern.format(t=letter), _Function(names, kind, size)
+
+
+#: The functions by the names that CuPy's module has for them.
+FUNCTIONS: Mapping[str, _Function] = dict(_functions())
+
+
+@dataclass(frozen=True)
+class _Call:
+    """The arguments of one call, by name."""
+
+    given: Mapping[str, int]
+    itemsize: int
+
+    def __getitem__(self, name: str) -> int:
+        return self.given[name]
+
+    def size(self, name: str) -> int:
+        """The bytes of an element of a matrix."""
+        code = self.given.get(f'{name}:')
+        return self.itemsize if code is None else _SIZES[code]
+
+    def matrix(self, name: str, rows: int, columns: int, *, writes: bool = False) -> Access:
+        """A matrix as cuBLAS has it, column by column, as often as the batch has it."""
+        size = self.size(name)
+        ld, batch, step = self[f'ld{name.lower()}'], self.given.get('batch', 1), self.given.get(f'{name}+', 0)
+        if ld < rows or min(rows, columns, batch, size) < 1:
+            raise LookupError(name)
+        once = Access(self[name], (columns, rows), (ld * size, size), size, writes)
+        if batch == 1:
+            return once
+        return replace(once, shape=(batch, *once.shape), strides=(step * size, *once.strides))
+
+    def turned(self, which: str, name: str, rows: int, columns: int) -> Access:
+        """A matrix that is read, of so many rows and columns once it has been transposed, if it is."""
+        return self.matrix(name, *((columns, rows) if self[which] else (rows, columns)))
+
+    def vector(self, name: str, length: int, *, writes: bool = False) -> Access:
+        step = abs(self[f'inc{name}'])
+        if length < 1 or not step:
+            raise LookupError(name)
+        return Access(self[name], (length,), (step * self.itemsize,), self.itemsize, writes)
+
+    def factors(self) -> Iterator[Access]:
+        """Numbers of the host, or of the device: whichever the handle is set to."""
+        for name in ('alpha', 'beta'):
+            if name in self.given:
+                yield linear(self[name], _FACTOR, False, exact=False)
+
+
+def _gemm(call: _Call) -> list[Access]:
+    m, n, k = call['m'], call['n'], call['k']
+    return [
+        call.turned('ta', 'A', m, k),
+        call.turned('tb', 'B', k, n),
+        call.matrix('C', m, n, writes=True),
+    ]
+
+
+def _gemv(call: _Call) -> list[Access]:
+    m, n = call['m'], call['n']
+    length, other = (m, n) if call['ta'] else (n, m)
+    return [call.matrix('A', m, n), call.vector('x', length), call.vector('y', other, writes=True)]
+
+
+def _ger(call: _Call) -> list[Access]:
+    m, n = call['m'], call['n']
+    return [call.vector('x', m), call.vector('y', n), call.matrix('A', m, n, writes=True)]
+
+
+def _geam(call: _Call) -> list[Access]:
+    m, n = call['m'], call['n']
+    return [call.turned('ta', 'A', m, n), call.turned('tb', 'B', m, n), call.matrix('C', m, n, writes=True)]
+
+
+def _dgmm(call: _Call) -> list[Access]:
+    m, n = call['m'], call['n']
+    return [call.matrix('A', m, n), call.vector('x', n if call['side'] else m), call.matrix('C', m, n, writes=True)]
+
+
+def _syrk(call: _Call) -> list[Access]:
+    n, k = call['n'], call['k']
+    return [call.turned('ta', 'A', n, k), call.matrix('C', n, n, writes=True)]
+
+
+def _trsm(call: _Call) -> list[Access]:
+    m, n = call['m'], call['n']
+    side = n if call['side'] else m
+    return [call.matrix('A', side, side), call.matrix('B', m, n, writes=True)]
+
+
+def _axpy(call: _Call) -> list[Access]:
+    return [call.vector('x', call['n']), call.vector('y', call['n'], writes=True)]
+
+
+def _scal(call: _Call) -> list[Access]:
+    return [call.vector('x', call['n'], writes=True)]
+
+
+def _dot(call: _Call) -> list[Access]:
+    n = call['n']
+    return [call.vector('x', n), call.vector('y', n), linear(call['result'], call.itemsize, True)]
+
+
+_KINDS: dict[str, Callable[[_Call], list[Access]]] = {
+    'gemm': _gemm,
+    'gemv': _gemv,
+    **dict.fromkeys(('ger', 'geru', 'gerc'), _ger),
+    'geam': _geam,
+    'dgmm': _dgmm,
+    'syrk': _syrk,
+    'trsm': _trsm,
+    'axpy': _axpy,
+    'scal': _scal,
+    **dict.fromkeys(('dot', 'dotu', 'dotc'), _dot),
+}
+
+
+def of_cublas(name: str, given: Sequence[Any]) -> list[Access] | None:
+    """All memory that a call of a function of cuBLAS may touch, besides its workspace; None where that is not known.
+
+    ``given``: its arguments, the handle first, as CuPy passes them.
+    """
+    function = FUNCTIONS.get(name)
+    if function is None or len(given) != len(function.names) + 1:
+        return None
+    call = _Call(dict(zip(function.names, map(int, given[1:]))), function.itemsize)
+    try:
+        return [*_KINDS[function.kind](call), *call.factors()]
+    except LookupError:
+        return None
+
+
+# -- arrays -----------------------------------------------------------------------------------------------------
+
+
+def of_array(array: Any, *, writes: bool) -> Access:
+    """The elements of an array of CuPy's."""
+    size = int(array.itemsize)
+    return Access(int(array.data.ptr), tuple(array.shape), tuple(array.strides), size, writes)
+
+
+def _to_the_end(array: Any, *, writes: bool) -> Access:
+    """From the first element of an array to the end of its memory block."""
+    block, start = array.data.mem, int(array.data.ptr)
+    return linear(start, int(block.ptr) + int(block.size) - start, writes)
+
+
+#: ``CUFFT_C2R``, ``CUFFT_Z2D``: these may write into what they transform.
+_TO_REAL = (0x2C, 0x6C)
+
+
+def of_cufft(plan: Any, array: Any, out: Any, area: tuple[int, int] | None) -> list[Access] | None:
+    """All memory that a transform may touch, its work area among it; None where that is not known.
+
+    A plan has its own idea of how many elements there are, which need not be the arrays': so it is taken to go on to
+    the ends of their memory blocks.
+    """
+    kind = getattr(plan, 'fft_type', None)
+    if kind is None or getattr(plan, 'gpus', None) is not None or not (hasattr(array, 'data') and hasattr(out, 'data')):
+        return None
+    found = [_to_the_end(array, writes=int(kind) in _TO_REAL), _to_the_end(out, writes=True)]
+    return found if area is None else [*found, linear(*area, True)]
+
+
+#: Functions of ``cupy.cuda.cub``: whether they write into the array that they get.
+CUB = {'cub_reduction': False, 'cub_scan': True}
+
+
+def of_cub(name: str, array: Any, result: Any) -> list[Access]:
+    """The arrays of a reduction or scan; its workspace and what is made in between is memory of its own."""
+    found = [of_array(array, writes=CUB[name])] if array.size else []
+    return found + ([of_array(result, writes=True)] if result.size else [])

@@ -1,0 +1,71 @@
+"""Calls of libraries whose arguments show what their kernels touch: cuBLAS, CUB; and cuFFT's, for :mod:`library_plans`.
+
+Such a kernel's own arguments are a structure that only its library understands. So its nodes would keep their order
+with all others when a graph gets the edges that its data needs (:mod:`capturekit.graph.relane`), and races could only
+be guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from capturekit.driver.library_accesses import of_cub, of_cublas
+from capturekit.driver.node_accesses import Access
+from capturekit.guard.open_capture import OpenCapture
+from capturekit.guard.state import State
+from capturekit.launch.declared import Called
+from capturekit.model.errors import CudaCallError
+
+#: Where a stream is in its capture: the graph, and the nodes that its next work comes after.
+_Place = tuple[int, tuple[int, ...]]
+
+
+class LibraryCalls:
+    """Notes what the nodes of a library's call touch."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def known_cublas(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A function of cuBLAS. It works on the current stream."""
+        live = self._recording()
+        accesses = None if live is None or kwargs else of_cublas(_name(call), args)
+        if live is None or accesses is None:
+            return original(*args, **kwargs)
+        before = self.place(live)
+        answer = original(*args)
+        self.note(live, call, before, accesses)
+        return answer
+
+    def known_cub(self, call: str, original: Callable[..., Any], array: Any, *args: Any, **kwargs: Any) -> Any:
+        """A reduction or a scan of CUB's, which CuPy makes the result for; None where CUB does not do it."""
+        live = self._recording()
+        before = None if live is None else self.place(live)
+        answer = original(array, *args, **kwargs)
+        if live is not None and answer is not None:
+            self.note(live, call, before, of_cub(_name(call), array, answer))
+        return answer
+
+    def _recording(self) -> OpenCapture | None:
+        """The capture of capturekit's own that this thread records into."""
+        live = self.state.mine()
+        return None if live is None or live.memory is None else live
+
+    def place(self, live: OpenCapture) -> _Place | None:
+        """Where the current stream is in its capture; None if it is in none."""
+        with self.state.inside(), suppress(CudaCallError):  # a lost capture is reported at its end
+            info = live.platform.device.capture_info(live.platform.cupy.cuda.get_current_stream().ptr)
+            return (info.graph, info.dependencies) if info.graph else None
+        return None
+
+    def note(self, live: OpenCapture, call: str, before: _Place | None, accesses: Iterable[Access]) -> None:
+        """Note that a call which began at ``before`` and has ended touches this, and memory of the graph's own."""
+        after = self.place(live)
+        if before is not None and after is not None and after[0] == before[0]:
+            live.recorder.called.append(Called(before[0], call, before[1], after[1], tuple(accesses)))
+
+
+def _name(call: str) -> str:
+    return call.rpartition('.')[2].rstrip('()')

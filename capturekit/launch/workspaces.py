@@ -1,0 +1,44 @@
+"""Workspaces of cuBLAS in a graph's memory: one for each lane, or several in turn where one lane is to be split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+#: For cuBLAS on each lane: what NVIDIA's documentation of cublasSetWorkspace recommends for Hopper and later. With
+#: another size it might choose other kernels than in an eager run.
+WORKSPACE_BYTES = 32 << 20
+#: So many of them are used in turn at the most, and of the device's memory not more than this part.
+_MOST, _PART = 32, 32
+
+
+def count_of(cupy: Any, late: int | None) -> int:
+    """How many workspaces a lane uses in turn: one, unless memory is to be used again ``late`` (0 or a limit in bytes).
+
+    Two calls of cuBLAS that share one come one after the other.
+    """
+    if late is None:
+        return 1
+    most = late or int(cupy.cuda.runtime.memGetInfo()[1]) // _PART
+    return max(1, min(_MOST, most // WORKSPACE_BYTES))
+
+
+class Workspaces:
+    """The workspaces of one graph. ``grow`` takes memory that stays with the graph."""
+
+    def __init__(self, grow: Callable[[int], Any], count: int) -> None:
+        self._grow, self._count = grow, count
+        self._of: dict[int, list[Any]] = {}
+        self.nbytes = WORKSPACE_BYTES
+
+    def next(self, stream: int) -> tuple[int, int]:
+        """Address and bytes of the one for the next call on a stream."""
+        several = self._of.setdefault(stream, [])
+        if len(several) < self._count:
+            several.append(self._grow(self.nbytes))
+        else:  # the one that was used first has waited longest
+            several.append(several.pop(0))
+        return int(several[-1].ptr), self.nbytes
+
+    def clear(self) -> None:
+        self._of.clear()
