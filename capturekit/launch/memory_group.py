@@ -15,6 +15,7 @@ from typing import Any
 
 from capturekit.driver.cuda import Platform
 from capturekit.launch.launch_turns import LaunchTurns
+from capturekit.model.counted import counted
 from capturekit.model.lease import Lease
 
 #: A new piece of memory has at least one part in so many of all others, and sizes are multiples of so many bytes.
@@ -132,7 +133,7 @@ class MemoryGroup:
         return self._platform.cupy.cuda.memory._malloc(size)
 
     def __repr__(self) -> str:
-        return f'<capturekit.MemoryGroup, {self._graphs} graphs, {self.memory_bytes} bytes>'
+        return f'<capturekit.MemoryGroup, {counted(self._graphs, "graph")}, {counted(self.memory_bytes, "byte")}>'
 
 
 @dataclass(frozen=True, eq=False)
