@@ -66,7 +66,7 @@ def places_of(leaves: Sequence[Any], memory: Any) -> list[Any]:
     """An array in the graph's memory for each argument. Arguments that share memory share it there in the same way."""
     found: dict[int, Any] = {}
     for low, high, members in spans(list(enumerate(leaves))):
-        base = memory.grow(max(high - low, 1))
+        base = memory.slot(max(high - low, 1))
         for index, leaf in members:
             pointer = base + (int(leaf.data.ptr) - low)
             found[index] = type(leaf)(leaf.shape, leaf.dtype, pointer, leaf.strides)

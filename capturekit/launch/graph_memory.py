@@ -158,6 +158,10 @@ class GraphMemory:
         """Take memory for an array of the block."""
         return self.grow(size) if self._scratch is None else self._scratch_chunk(size)
 
+    def slot(self, size: int) -> Any:
+        """Take memory for an argument that every launch fetches before it reads it."""
+        return self.grow(size) if self._scratch is None else self._scratch_chunk(-(-size // UNIT) * UNIT)
+
     def outlives(self, known: Iterable[Any]) -> bool:
         """Whether any array but those ``known`` lies, after the block, in memory that other graphs use as well."""
         if self._scratch is None:

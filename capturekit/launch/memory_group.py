@@ -1,8 +1,8 @@
 """Memory that several graphs share, because no two of them run at once.
 
 What a launch leaves in this memory is of no use afterwards: workspaces of libraries, which are written before they are
-read, and temporaries of graphed functions. Each capture begins with all of it free. Launches take turns
-(:class:`capturekit.launch.launch_turns.LaunchTurns`), so that none begins while another one still uses it.
+read, and in graphed functions temporaries and copies of arguments. Each capture begins with all of it free. Launches
+take turns (:class:`capturekit.launch.launch_turns.LaunchTurns`), so that none begins while another one still uses it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from capturekit.driver.cuda import Platform
 from capturekit.launch.launch_turns import LaunchTurns
+from capturekit.model.counted import counted
 from capturekit.model.lease import Lease
 
 #: A new piece of memory has at least one part in so many of all others, and sizes are multiples of so many bytes.
@@ -37,8 +38,9 @@ class MemoryGroup:
 
     Graphs of a group never run at the same time: a launch waits, on the device, for the launch of another graph of the
     group before it, on whatever streams the two are. So they share what no launch needs from an earlier one: the
-    workspaces of cuBLAS (32 MiB for each lane that uses it) and, in graphed functions, all temporaries. Arrays that a
-    block of :func:`capturekit.capture` makes, constants and the places of arguments belong to one graph alone.
+    workspaces of cuBLAS (32 MiB for each lane that uses it) and, in graphed functions, temporaries and the copies of
+    arguments, which every launch makes. Arrays that a block of :func:`capturekit.capture` makes, and constants, belong
+    to one graph alone.
 
     The variants of a graphed function are a group of their own, unless ``memory=`` says otherwise. The memory is given
     back when the last graph of the group is closed; the group may be used again after that.
@@ -131,7 +133,7 @@ class MemoryGroup:
         return self._platform.cupy.cuda.memory._malloc(size)
 
     def __repr__(self) -> str:
-        return f'<capturekit.MemoryGroup, {self._graphs} graphs, {self.memory_bytes} bytes>'
+        return f'<capturekit.MemoryGroup, {counted(self._graphs, "graph")}, {counted(self.memory_bytes, "byte")}>'
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,7 +75,8 @@ def test_one_variant_takes_what_it_would_take_alone(cp: Any) -> None:
     with cp.cuda.using_allocator(pool.malloc):
         chain(x)
         peak = pool.total_bytes()
-    assert fn.memory is not None and fn.memory.memory_bytes <= peak
+    place = -(-x.nbytes // 512) * 512
+    assert fn.memory is not None and fn.memory.memory_bytes <= peak + place
     del fn
     gc.collect()
 
