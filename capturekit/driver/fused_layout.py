@@ -16,10 +16,10 @@ from capturekit.driver.elementwise import Piece
 from capturekit.driver.fused_kernel import FusedKernel, Place, narrow
 
 #: Threads of a block.
-THREADS = 256
+THREADS = 128
 #: The most threads of a block that lie along a row where there are several rows: with several columns each, the
 #: addresses of a warp lie one after the other.
-_ALONG = 32
+_ALONG = 64
 #: So many elements a thread works on, and for how many elements there are threads enough to do so.
 _TOGETHER, _MANY = 4, 1 << 16
 #: Rows that are shorter than this have one element a thread.
