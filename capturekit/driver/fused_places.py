@@ -21,9 +21,9 @@ ACCESS = """
 template <typename T, int N> struct ck_array { T *data; long long size, shape[N], strides[N]; };
 template <int N> struct ck_index { long long size, shape[N], index[N]; };
 template <int N> struct ck_word;
-template <> struct ck_word<1> { typedef unsigned char type; };
-template <> struct ck_word<2> { typedef unsigned short type; };
-template <> struct ck_word<4> { typedef unsigned int type; };
+template <> struct ck_word<1> { typedef uchar1 type; };
+template <> struct ck_word<2> { typedef ushort1 type; };
+template <> struct ck_word<4> { typedef uint1 type; };
 template <> struct ck_word<8> { typedef uint2 type; };
 template <> struct ck_word<16> { typedef uint4 type; };
 __device__ __forceinline__ unsigned int ck_over(unsigned int n, unsigned int factor, unsigned int places) {

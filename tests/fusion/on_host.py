@@ -7,7 +7,9 @@ element lies, which thread has it, and what is loaded and stored, is the generat
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import Any
 
 from capturekit.driver.fused_source import Source
 
+PAGE = 4096
 COMPILER = shutil.which('g++') or shutil.which('clang++')
 #: What CUDA has and C++ has not.
 HEAD = """
@@ -26,8 +29,23 @@ HEAD = """
 #define __global__
 #define __forceinline__ inline
 #define __launch_bounds__(n)
-struct uint2 { unsigned int x, y; };
-struct uint4 { unsigned int x, y, z, w; };
+static int misaligned = 0;
+template <int N> struct ck_moved {
+  char bytes[N];
+  static const ck_moved &at(const ck_moved &it) {
+    volatile size_t where = reinterpret_cast<size_t>(&it);
+    misaligned += where % N != 0;
+    return it;
+  }
+  ck_moved() {}
+  ck_moved(const ck_moved &from) { memcpy(bytes, at(from).bytes, N); }
+  ck_moved &operator=(const ck_moved &from) { at(*this); memcpy(bytes, from.bytes, N); return *this; }
+};
+typedef ck_moved<1> uchar1;
+typedef ck_moved<2> ushort1;
+typedef ck_moved<4> uint1;
+typedef ck_moved<8> uint2;
+typedef ck_moved<16> uint4;
 struct ck_dim { unsigned int x, y, z; };
 static ck_dim blockIdx, threadIdx, blockDim;
 namespace thrust { template <typename T> using complex = std::complex<T>; }
@@ -56,7 +74,7 @@ def _program(sources: Sequence[Source]) -> str:
         parts.append(f'namespace k{n} {{\n{code.replace(chr(34) + "C" + chr(34), "").replace("extern ", "static ")}')
         every = (*one.inputs, *one.outputs, one.index)
         names = []
-        parts.append(f'extern "C" void call{n}(const char *const *bytes, unsigned blocks, unsigned x, unsigned y) {{')
+        parts.append(f'extern "C" int call{n}(const char *const *bytes, unsigned blocks, unsigned x, unsigned y) {{')
         for k, argument in enumerate(every):
             kind = argument.code.removeprefix('const ').rpartition(' ')[0]
             parts.append(f'{kind} a{k}; memcpy((void *)&a{k}, bytes[{k}], sizeof a{k});')
@@ -65,7 +83,8 @@ def _program(sources: Sequence[Source]) -> str:
             'blockDim = {x, y, 1};\n'
             'for (unsigned b = 0; b < blocks; b++)\n'
             'for (unsigned j = 0; j < y; j++) for (unsigned i = 0; i < x; i++) {\n'
-            f'blockIdx = {{b, 0, 0}}; threadIdx = {{i, j, 0}}; kernel({", ".join(names)});\n}}\n}}\n}}'
+            f'blockIdx = {{b, 0, 0}}; threadIdx = {{i, j, 0}}; kernel({", ".join(names)});\n}}\n'
+            'return misaligned;\n}\n}'
         )
     return '\n'.join(parts)
 
@@ -81,8 +100,18 @@ def compiled(sources: Sequence[Source], folder: Path) -> Any:
     return ctypes.CDLL(str(library))
 
 
-def run(library: Any, number: int, source: Source) -> None:
-    """Run one kernel on the memory that its arguments say."""
+def run(library: Any, number: int, source: Source, guards: Sequence[int] = ()) -> int:
+    """Run one kernel on the memory that its arguments say, which has to be shared; return how it ended.
+
+    That is 0, 1 where a word was moved whose address is no multiple of its size, and a signal's number, made negative,
+    where the kernel has used one of the pages at these addresses.
+    """
     data = [ctypes.create_string_buffer(one, len(one)) for one in source.arguments()]
     pointers = (ctypes.c_char_p * len(data))(*(ctypes.cast(one, ctypes.c_char_p) for one in data))
-    getattr(library, f'call{number}')(pointers, source.layout.blocks, *source.layout.block)
+    child = os.fork()
+    if child == 0:
+        for page in guards:
+            ctypes.CDLL(None).mprotect(ctypes.c_void_p(page), PAGE, 0)
+        signal.signal(signal.SIGSEGV, signal.SIG_DFL)
+        os._exit(min(getattr(library, f'call{number}')(pointers, source.layout.blocks, *source.layout.block), 1))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

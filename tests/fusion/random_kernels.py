@@ -6,8 +6,9 @@ strides of every kind; its joins read boxes of other arrays.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from capturekit.analysis.iteration_space import common, shortest, split
 from capturekit.driver.elementwise import ARRAY, SCALAR, Operation, Parameter, Piece
 from capturekit.driver.fused_kernel import FusedKernel, Place, Step
+from tests.fusion.on_host import PAGE
 
 Choose = Callable[[Sequence[Any]], Any]
 
@@ -45,16 +47,16 @@ CODES: dict[str, Callable[..., Any]] = {
     'out0 = in0 * in1': lambda a, b: a * b,
     'out0 = in0 < in1 ? in1 : in0': lambda a, b: np.where(a < b, b, a),
 }
-_SPARE = 64
 
 
 @dataclass
 class Drawn:
-    """A kernel, the buffer that its arrays lie in, and what each operation does."""
+    """A kernel, the buffer that its arrays lie in, what each operation does, and pages that no kernel may touch."""
 
     kernel: FusedKernel
     memory: NDArray[np.uint8]
-    does: list[Callable[..., Any]] = field(default_factory=list)
+    does: list[Callable[..., Any]]
+    guards: list[int]
 
     def expected(self) -> bytes:
         """The buffer's bytes after the kernel, as NumPy computes it."""
@@ -92,23 +94,26 @@ def _loaded(place: Place, shape: tuple[int, ...], away: int) -> NDArray[Any]:
 
 
 class _Blocks:
-    """Blocks of the buffer, handed out one after the other; the first element of each may lie anywhere."""
+    """Blocks of the buffer, each with a page behind it that no kernel may touch. An array ends where its block does."""
 
     def __init__(self, choose: Choose) -> None:
-        self.memory = np.zeros(1 << 19, np.uint8)
-        self._at = -self.memory.ctypes.data % 64 + 64
+        self.memory = np.frombuffer(mmap.mmap(-1, 1 << 19), np.uint8)  # shared with the process that runs the kernel
+        self.guards: list[int] = []
+        self._at = 0
         self._choose = choose
         self._values = np.random.default_rng(choose(range(1000)))
 
     def take(self, dtype: str, count: int) -> int:
         """The address of so many elements, with numbers in them."""
         size = np.dtype(dtype).itemsize
-        first = self._at + self._choose((0, 0, 0, size))
-        self._at += (count + 2) * size + _SPARE
-        self._at += -self._at % 64
+        end = self._at + -(-count * size // PAGE) * PAGE
+        first = end - count * size
         values = self._values.integers(0, 2 if dtype == 'bool' else 9, count).astype(dtype)
-        self.memory[first : first + count * size] = values.view(np.uint8)
-        return int(self.memory.ctypes.data) + first
+        self.memory[first:end] = values.view(np.uint8)
+        base = int(self.memory.ctypes.data)
+        self.guards.append(base + end)
+        self._at = end + PAGE
+        return base + first
 
     def array(self, dtype: str, shape: tuple[int, ...], how: str, stored: bool = False) -> tuple[int, tuple[int, ...]]:
         """The address and the strides of an array of some layout."""
@@ -119,7 +124,8 @@ class _Blocks:
         order = long[::-1] if how == 'turned' else long
         strides = [size * prod(order[n + 1 :]) for n in range(len(order))]
         strides = strides[::-1] if how == 'turned' else strides
-        address = self.take(dtype, prod(order) + 1) + (size if how == 'off' else 0)
+        spare = self._choose((0, 0, 1, 2, 3))
+        address = self.take(dtype, prod(order) + spare) + (spare * size if how == 'off' else 0)
         if how == 'step':
             strides[-1] *= 2
         if how == 'reverse':
@@ -175,7 +181,7 @@ def _with_steps(choose: Choose, blocks: _Blocks, shape: tuple[int, ...], places:
         steps.append(Step(_operation(code, dtypes, [n < 0 for n in operands], places[to].dtype), (*operands, to)))
         does.append(CODES[code])
         ready.append(to)
-    return Drawn(FusedKernel(shape, tuple(places), tuple(numbers), tuple(steps)), blocks.memory, does)
+    return Drawn(FusedKernel(shape, tuple(places), tuple(numbers), tuple(steps)), blocks.memory, does, blocks.guards)
 
 
 def _operation(code: str, given: list[str], number: list[bool], to: str) -> Operation:
