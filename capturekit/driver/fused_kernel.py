@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.driver.elementwise import SCALAR, Operation, Parameter, Piece
+from capturekit.driver.elementwise import SCALAR, Operation, Parameter, Piece, kind_of
 from capturekit.driver.rounding import rounded_code
 
 #: Types of CUDA's, by dtype.
 _C_TYPES = {
     'bool': 'bool', 'int8': 'signed char', 'int16': 'short', 'int32': 'int', 'int64': 'long long',
     'uint8': 'unsigned char', 'uint16': 'unsigned short', 'uint32': 'unsigned int', 'uint64': 'unsigned long long',
-    'float16': 'float16', 'float32': 'float', 'float64': 'double',
+    'float16': 'float16', 'bfloat16': 'bfloat16', 'float32': 'float', 'float64': 'double',
     'complex64': 'thrust::complex<float>', 'complex128': 'thrust::complex<double>',
 }  # fmt: skip
 _SEALS = """
@@ -33,6 +33,11 @@ __device__ __forceinline__ void ck_seal(double &x, unsigned int z) {
   x = __hiloint2double(__double2hiint(x), static_cast<int>(static_cast<unsigned int>(__double2loint(x)) ^ z));
 }
 __device__ __forceinline__ void ck_seal(float16 &x, unsigned int z) {
+  unsigned short &bits = reinterpret_cast<unsigned short &>(x);
+  bits = static_cast<unsigned short>(bits ^ z);
+}
+class bfloat16;
+__device__ __forceinline__ void ck_seal(bfloat16 &x, unsigned int z) {
   unsigned short &bits = reinterpret_cast<unsigned short &>(x);
   bits = static_cast<unsigned short>(bits ^ z);
 }
@@ -98,10 +103,15 @@ def _function(operation: Operation, number: int) -> str:
     """An operation as a function, in a namespace with the names of its types and its preamble."""
     types = [f'typedef {_C_TYPES[dtype]} {name};' for name, dtype in operation.types]
     taken = ['const ptrdiff_t i', *(_taken(p, operation.ufunc) for p in operation.parameters)]
-    lines = [f'namespace ck_{number} {{', *types, _INCLUDE.sub('', operation.preamble)]
+    lines = ['#include "cupy/bfloat16.cuh"'] if 'bfloat16' in _dtypes(operation) else []
+    lines += [f'namespace ck_{number} {{', *types, _INCLUDE.sub('', operation.preamble)]
     lines += [f'__device__ __forceinline__ void run({", ".join(taken)}) {{', 'do {']
     lines += _converted(operation) if operation.ufunc else [operation.code, ';']
     return '\n'.join([*lines, '} while (0);', '}', '}'])
+
+
+def _dtypes(operation: Operation) -> set[str]:
+    return {dtype for _name, dtype in operation.types} | {one.dtype for one in operation.parameters}
 
 
 def _taken(p: Parameter, ufunc: bool) -> str:
@@ -131,7 +141,7 @@ def _converted(operation: Operation) -> list[str]:
 
 
 def _cast(of: str, to: str, code: str) -> str:
-    kind, wanted = np.dtype(of).kind, np.dtype(to).kind
+    kind, wanted = kind_of(of), kind_of(to)
     if kind == wanted or kind not in 'bc':
         return code
     if kind == 'b':

@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from capturekit.driver.elementwise import Operation
+from capturekit.driver.elementwise import Operation, kind_of
 
 if TYPE_CHECKING:
     from capturekit.driver.fused_kernel import Step
@@ -66,7 +64,7 @@ def sealed(steps: Sequence[Step]) -> list[bool]:
             if not parameter.written:
                 continue
             loose.pop(value, None)
-            if np.dtype(parameter.dtype).kind in 'fc' and not apart and (not hands or read):
+            if kind_of(parameter.dtype) in 'fc' and not apart and (not hands or read):
                 loose[value] = n
     return found
 
@@ -78,10 +76,10 @@ def _words(operation: Operation) -> str:
 @cache
 def _apart(operation: Operation) -> bool:
     """Whether an operation neither begins with a sum that could be merged nor ends in such a product."""
-    if not operation.ufunc or any(np.dtype(dtype).kind == 'c' for _name, dtype in operation.types):
+    if not operation.ufunc or any(kind_of(dtype) == 'c' for _name, dtype in operation.types):
         return False
-    kinds = {np.dtype(dtype) for _name, dtype in operation.types if np.dtype(dtype).kind == 'f'}
-    return _words(operation) in _DEFINED or not kinds or rounded_code(operation) != operation.code
+    floats = any(kind_of(dtype) == 'f' for _name, dtype in operation.types)
+    return _words(operation) in _DEFINED or not floats or rounded_code(operation) != operation.code
 
 
 @cache

@@ -50,6 +50,7 @@ struct ck_dim { unsigned int x, y, z; };
 static ck_dim blockIdx, threadIdx, blockDim;
 namespace thrust { template <typename T> using complex = std::complex<T>; }
 struct float16 { unsigned short bits; };
+class bfloat16 { unsigned short bits; };
 static unsigned int __umulhi(unsigned int a, unsigned int b) { return ((unsigned long long)a * b) >> 32; }
 static float __fadd_rn(float a, float b) { return a + b; }
 static float __fsub_rn(float a, float b) { return a - b; }
