@@ -143,7 +143,7 @@ def _body(kernel: FusedKernel, layout: Layout, numbers: Numbers, known: dict[Ope
     yield 'const ptrdiff_t ck_i = static_cast<ptrdiff_t>(ck_flat) + ck_e;'
     yield from (f'{_C_TYPES[place.dtype]} ck_v{n};' for n, place in enumerate(kernel.places) if not place.in_memory)
     name = {n: f'ck_v{n}[ck_e]' if place.in_memory else f'ck_v{n}' for n, place in enumerate(kernel.places)}
-    for step, seals in zip(kernel.steps, sealed(kernel.steps)):
+    for step, seals in zip(kernel.steps, sealed([(one.operation, one.operands) for one in kernel.steps])):
         given = [name[n] if n >= 0 else f'ck_n{-1 - n}' for n in step.operands]
         yield f'ck_{known[step.operation]}::run({", ".join(["ck_i", *given])});'
         if seals:

@@ -11,12 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 from capturekit.driver.elementwise import Operation, kind_of
-
-if TYPE_CHECKING:
-    from capturekit.driver.fused_kernel import Step
 
 _PREFIX = {'float32': '__f', 'float64': '__d'}
 #: Universal functions of one rounding, by their code, and the intrinsics that do the same.
@@ -49,14 +45,14 @@ def rounded_code(operation: Operation) -> str:
     return operation.code
 
 
-def sealed(steps: Sequence[Step]) -> list[bool]:
-    """For each step whether what it computes has to be sealed."""
+def sealed(steps: Sequence[tuple[Operation, Sequence[int]]]) -> list[bool]:
+    """For each step, an operation and the numbers of its values, whether what it computes has to be sealed."""
     found = [False] * len(steps)
     loose: dict[int, int] = {}  # by the number of a value that may end in a product the step that computes it
-    for n, step in enumerate(steps):
-        pairs = list(zip(step.operands, step.operation.parameters))
+    for n, (operation, operands) in enumerate(steps):
+        pairs = list(zip(operands, operation.parameters))
         read = [loose[value] for value, _parameter in pairs if value in loose]
-        hands, apart = _hands_on(step.operation), _apart(step.operation)
+        hands, apart = _hands_on(operation), _apart(operation)
         if not hands and not apart:
             for one in read:
                 found[one] = True

@@ -170,7 +170,7 @@ def test_memory_is_used_in_turns_by_arrays_of_other_dtypes() -> None:
     assert [step.operands for step in kernel.kernel.steps] == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 4, 6)]
 
 
-def test_memory_that_was_used_for_something_else_is_not_read_again() -> None:
+def test_memory_used_for_something_else_is_not_read_again() -> None:
     line = [
         item(0, array(0), to(1)),
         item(1, array(1), to(1, dtype='float64')),

@@ -87,8 +87,8 @@ HALVES = ufunc('out0 = in0 * in1', 'f2 f2 f2'), ufunc('out0 = in0 + in1', 'f2 f2
         ([Step(HALVES[0], (0, 0, 1)), Step(HALVES[1], (1, 0, 2))], [True, False]),
     ],
 )
-def test_what_may_be_a_product_is_sealed_before_what_may_be_a_sum(steps: list[Step], seals: list[bool]) -> None:
-    assert sealed(steps) == seals
+def test_possible_products_are_sealed_before_possible_sums(steps: list[Step], seals: list[bool]) -> None:
+    assert sealed([(one.operation, one.operands) for one in steps]) == seals
 
 
 def test_a_seal_is_written_behind_the_operation() -> None:
