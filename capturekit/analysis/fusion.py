@@ -6,13 +6,13 @@ lie in different lines, and a fused kernel never reaches beyond its line.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion_joins import joined
-from capturekit.analysis.fusion_kernels import kernel_of
+from capturekit.analysis.fusion_kernels import harmless, kernel_of
 from capturekit.analysis.fusion_liveness import Liveness
 from capturekit.analysis.fusion_runs import Item, Key, Run, runs_of
 from capturekit.analysis.needed_order import Memory
@@ -111,18 +111,24 @@ class _Line:
         for place, copies in self.joins.used.items():
             needed = {one for one in copies if live.needed(self.number(one), _written(self.items[one]))}
             stays |= needed if place in members else copies
-        alone = {
-            use.gone
-            for run, written in zip(self.plan.runs, stores)
-            for key, use in run.used.items()
-            if use.gone >= 0 and written[key]
-        }
+        alone = {place for run, written in zip(self.plan.runs, stores) for place in _ends(run, written)}
         if not stays and not alone:
             return True
         self.stays |= stays
         self.alone |= alone
         self.divide()
         return False
+
+
+def _ends(run: Run, written: Mapping[Key, bool]) -> Iterator[int]:
+    """The places of members that can not belong to a run, because of what the run has to write."""
+    for key, use in run.used.items():
+        if written[key] and use.across:
+            yield use.since
+        elif written[key] and use.gone >= 0:
+            yield use.gone
+    if not any(written.values()) and not harmless(run):
+        yield from (use.since for use in run.used.values() if use.across)
 
 
 def _written(item: Item) -> list[Access]:
@@ -165,7 +171,8 @@ def fusion_of(
         things = line.joins.line
         for (run, numbers), one in zip(line.runs(), written):
             names = tuple(str(getattr(things[place].does, 'name', '')) for place in run.members)
-            found.kernels.append(Fusing(tuple(numbers), kernel_of(run, things, one), names, line.copies_of(run)))
+            kernel = kernel_of(run, things, one, len(found.kernels) % 2 == 1)
+            found.kernels.append(Fusing(tuple(numbers), kernel, names, line.copies_of(run)))
         left = {line.number(place): why for place, why in line.plan.why.items()}
         found.why.update({n: why for n, why in left.items() if does[n] is not None and n not in left_out})
     found.gone = sorted(left_out | {node for one in found.kernels for node in one.nodes[:-1]})

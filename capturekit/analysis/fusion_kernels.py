@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from capturekit.analysis.fusion_runs import Item, Key, Run, key_of
+from capturekit.analysis.fusion_runs import Item, Key, Run
 from capturekit.analysis.iteration_space import common, split
 from capturekit.driver.elementwise import Elementwise
 from capturekit.driver.fused_kernel import FusedKernel, Place, Step
 
 
-def kernel_of(run: Run, line: Sequence[Item], stores: Mapping[Key, bool]) -> FusedKernel:
+def harmless(run: Run) -> list[Key]:
+    """What a run may write although nobody needs it."""
+    return [key for key, use in run.used.items() if use.writes and use.gone < 0 and not use.across]
+
+
+def kernel_of(run: Run, line: Sequence[Item], stores: Mapping[Key, bool], backwards: bool = False) -> FusedKernel:
     """One kernel for the members of a run. ``stores`` says which elements it writes."""
     written = dict(stores)
     if not any(written.values()):  # a kernel that writes nothing can not be described; one write does no harm
-        written[next(key for key, use in reversed(run.used.items()) if use.writes and use.gone < 0)] = True
+        written[harmless(run)[-1]] = True
     in_memory = [key for key, use in run.used.items() if not key.part and (use.reads or written[key])]
     wholes = [piece.whole for key in run.joins for piece in key.pieces]
     shape = common([*(key.shape for key in in_memory), *wholes]) or (1,)
@@ -34,15 +39,15 @@ def kernel_of(run: Run, line: Sequence[Item], stores: Mapping[Key, bool]) -> Fus
         places.append(Place(key.dtype, 0, (), (), True, False, key.pieces))
     numbers: list[tuple[str, bytes]] = []
     steps: list[Step] = []
-    for place in run.members:
+    for place, keys in zip(run.members, run.operands):
         does = line[place].does
         assert isinstance(does, Elementwise)
         operands = []
-        for operand in does.operands:
-            if operand.number is not None:
+        for operand, used in zip(does.operands, keys):
+            if used is None:
                 numbers.append((operand.dtype, operand.number))
                 operands.append(-len(numbers))
             else:
-                operands.append(number_of[key_of(operand)])
+                operands.append(number_of[used])
         steps.append(Step(does.operation, tuple(operands)))
-    return FusedKernel(shape, tuple(places), tuple(numbers), tuple(steps))
+    return FusedKernel(shape, tuple(places), tuple(numbers), tuple(steps), backwards)

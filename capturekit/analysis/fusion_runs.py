@@ -4,7 +4,8 @@ A fused kernel does all that its members do to one element, before or after it d
 one number of elements, and two members use the same memory only element by element: the same elements with the same
 numbers, or none. A member may be moved behind nodes that are no members, if these touch nothing that it touches.
 
-A temporary that is never needed in memory is only a register: it may lie across other memory of the kernel.
+A temporary that is never needed in memory is only a register: it may lie across other memory of the kernel. Each array
+that takes the memory of one that is gone is a register of its own, as often as that happens.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _NUMBER = 16
 #: So many runs are looked at for each node.
 MOST_OPEN = 8
 _ARRANGED = 'it uses memory of the run in another arrangement'
+_GONE = 'it uses memory again that the run has used for something else'
 
 
 class Key(NamedTuple):
@@ -41,6 +43,8 @@ class Key(NamedTuple):
     pieces: tuple[Piece, ...] = ()
     #: Whether it is only a part that is read by index.
     part: bool = False
+    #: How often the run has used these elements and something else in their place before.
+    turn: int = 0
 
 
 def key_of(operand: Operand) -> Key:
@@ -63,7 +67,8 @@ class Used:
     """The elements that a run uses: whether the memory is read first, and whether they are written.
 
     ``since`` is the place of the member that uses them first. ``gone`` is that of a member that wrote other elements
-    across them, so that they must stay in a register; -1 if there is none.
+    across them, so that they must stay in a register; -1 if there is none. ``across``: they lie across other elements
+    that the run reads from memory, so that they must stay in a register as well.
     """
 
     access: Access
@@ -71,6 +76,7 @@ class Used:
     writes: bool
     since: int
     gone: int = -1
+    across: bool = False
 
 
 @dataclass
@@ -89,10 +95,16 @@ class Item:
 
 @dataclass
 class Run:
-    """Members, by their places in the line, and the elements that they use."""
+    """Members, by their places in the line, and the elements that they use.
+
+    ``operands`` has for each member the elements of its operands, in their order; None for numbers.
+    """
 
     members: list[int] = field(default_factory=list)
     used: dict[Key, Used] = field(default_factory=dict)
+    operands: list[tuple[Key | None, ...]] = field(default_factory=list)
+    #: By the elements as they are in memory those that the run has in their place now.
+    latest: dict[Key, Key] = field(default_factory=dict)
     #: Operands that are read from several parts.
     joins: dict[Key, None] = field(default_factory=dict)
     size: int = 0
@@ -103,21 +115,35 @@ class Run:
         """This run with one more member; or why that can not be."""
         if len(self.members) >= MOST_MEMBERS:
             return 'the run before it is as long as a run may be'
-        made = Run([*self.members, place], {key: Used(**vars(one)) for key, one in self.used.items()}, dict(self.joins))
+        used = {key: Used(**vars(one)) for key, one in self.used.items()}
+        made = Run([*self.members, place], used, list(self.operands), dict(self.latest), dict(self.joins))
         made.size = does.size
         made.numbers = self.numbers + _NUMBER * sum(one.number is not None for one in does.operands)
-        for operand in sorted((one for one in does.operands if one.number is None), key=lambda one: one.writes):
-            why = made._use_parts(place, operand) if operand.pieces else made._use(place, operand)
-            if why:
-                return why
+        why = made._use_all(place, does)
+        if why:
+            return why
         shapes = [key.shape for key in made.used if not key.part]
         if common([*shapes, *(piece.whole for key in made.joins for piece in key.pieces)]) is None:
             return 'its elements are arranged in another way'
-        if len(made.used) > MOST_PLACES or _bytes(made.used) + made.numbers > MOST_BYTES:
+        in_memory = [key for key, use in made.used.items() if use.gone < 0 or use.reads]
+        if len(in_memory) > MOST_PLACES or _bytes(in_memory) + made.numbers > MOST_BYTES:
             return 'the run before it has as many arrays as a kernel may have'
         return made
 
-    def _use_parts(self, place: int, operand: Operand) -> str:
+    def _use_all(self, place: int, does: Elementwise) -> str:
+        """A member uses its operands, those that it only reads first. Return why it can not."""
+        keys: dict[int, Key] = {}
+        for n, operand in sorted(enumerate(does.operands), key=lambda one: one[1].writes):
+            if operand.number is not None:
+                continue
+            found = self._use_parts(place, operand) if operand.pieces else self._use(place, operand)
+            if isinstance(found, str):
+                return found
+            keys[n] = found
+        self.operands.append(tuple(keys.get(n) for n in range(len(does.operands))))
+        return ''
+
+    def _use_parts(self, place: int, operand: Operand) -> Key | str:
         """An operand is read from its parts, by index: nothing that the run writes may lie there."""
         for key in parts_of(operand):
             access = access_of(key, False)
@@ -125,32 +151,39 @@ class Run:
                 return _ARRANGED
             self.used.setdefault(key, Used(access, True, False, place))
         self.joins[key_of(operand)] = None
-        return ''
+        return key_of(operand)
 
-    def _use(self, place: int, operand: Operand) -> str:
-        key = key_of(operand)
-        access = access_of(key, operand.writes)
+    def _use(self, place: int, operand: Operand) -> Key | str:
+        base = key_of(operand)
+        access = access_of(base, operand.writes)
+        if operand.writes and not apart(base.shape, base.strides, access.itemsize):
+            return 'it writes elements more than once'
+        key = self.latest.get(base, base)
         known = self.used.get(key)
         if known is not None and known.gone >= 0:
-            return 'it uses memory again that the run has used for something else'
-        if operand.writes and not apart(key.shape, key.strides, access.itemsize):
-            return 'it writes elements more than once'
+            if not operand.sure:
+                return _GONE
+            key, known = base._replace(turn=key.turn + 1), None
+        across = False
         for other, use in self.used.items():
-            if other == key or not (use.writes or operand.writes) or overlap(access, use.access) is False:
+            if other._replace(turn=0) == base or not (use.writes or operand.writes):
                 continue
-            if use.gone >= 0 and (known is not None or operand.sure):
+            if overlap(access, use.access) is False or (use.gone >= 0 and known is not None):
                 continue
-            if known is not None or use.reads or use.gone >= 0 or not operand.sure:
+            if known is not None or not operand.sure or use.since == place:
                 return _ARRANGED
-            use.gone = place
+            across = across or use.reads
+            if use.gone < 0:
+                use.gone = place
         if known is None:
-            self.used[key] = Used(access, operand.reads, operand.writes, place)
+            self.used[key] = Used(access, operand.reads, operand.writes, place, across=across)
+            self.latest[base] = key
         elif operand.writes and not known.writes:
             known.writes, known.access = True, access
-        return ''
+        return key
 
 
-def _bytes(used: dict[Key, Used]) -> int:
+def _bytes(used: Sequence[Key]) -> int:
     return sum((48 if key.part else 16) + 24 * max(len(key.shape), 1) for key in used) + 64
 
 
@@ -221,7 +254,7 @@ def _chosen(now: Sequence[Run], place: int, does: Elementwise, why: dict[int, st
         if isinstance(grown, str):
             why[place] = grown
             continue
-        run.members, run.used, run.joins, run.numbers = grown.members, grown.used, grown.joins, grown.numbers
+        vars(run).update(vars(grown))
         why.pop(place, None)
         return run
     return None

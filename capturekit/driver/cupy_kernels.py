@@ -192,7 +192,7 @@ def _chosen(kernel: Any, infos: Sequence[Any], form: tuple[Parameter, ...]) -> t
 
 def _sized(form: tuple[Parameter, ...], words: list[str]) -> tuple[Parameter, ...]:
     """A ufunc's kernel has the dtypes of its arguments in its name."""
-    sizes = [np.dtype(word).itemsize if _SIZED.match(word) else 0 for word in words]
+    sizes = [2 if word == 'bfloat16' else np.dtype(word).itemsize if _SIZED.match(word) else 0 for word in words]
     sizes += [0] * (len(form) - len(sizes))
     return tuple(replace(one, itemsize=size or one.itemsize) for one, size in zip(form, sizes))
 

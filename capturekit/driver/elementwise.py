@@ -191,7 +191,7 @@ _SUMS = re.compile(r'\b(r?hypotf?|r?norm\w*)\s*\(|::')
 
 def _sums_products(one: Operation) -> bool:
     """Whether an operation may add two products: which of them a compiler contracts depends on what is around it."""
-    dtypes = {np.dtype(dtype).kind for _name, dtype in one.types} | {np.dtype(p.dtype).kind for p in one.parameters}
+    dtypes = {kind_of(dtype) for _name, dtype in one.types} | {kind_of(p.dtype) for p in one.parameters}
     if 'c' in dtypes:
         return not one.ufunc or ' '.join(one.code.split()) not in _PARTWISE
     if 'f' not in dtypes:
@@ -218,9 +218,14 @@ def checked(one: Operation) -> Operation | str:
     return one
 
 
+def kind_of(dtype: str) -> str:
+    """The kind of a dtype, as NumPy has it; that of bfloat16, which NumPy does not know, is that of other floats."""
+    return 'f' if dtype == 'bfloat16' else np.dtype(dtype).kind
+
+
 def _plain(dtype: str) -> bool:
     try:
-        return np.dtype(dtype).kind in 'biufc'
+        return kind_of(dtype) in 'biufc'
     except TypeError:
         return False
 

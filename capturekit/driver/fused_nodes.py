@@ -12,15 +12,9 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
-from capturekit.driver.fused_kernel import FusedKernel, arguments, infos, source
+from capturekit.driver.fused_kernel import FusedKernel
+from capturekit.driver.fused_source import source
 
-#: As CuPy launches its elementwise kernels.
-_BLOCK = 128
-_MOST_BLOCKS = 0x7FFFFFFF
-#: A thread works on so many elements at once where there are so many blocks that all processors stay busy: more loads
-#: are under way then. (On an H100 this takes a third off a kernel of 4.8 million elements with one ``erf``.)
-_TOGETHER, _MANY_BLOCKS = 4, 8192
-_ONE_BY_ONE, _SEVERAL = '#pragma unroll 1\n', f'#pragma unroll {_TOGETHER}\n'
 _OPTIONS = ('--std=c++17',)
 
 
@@ -51,20 +45,16 @@ class FusingNodes:
             FusingError: the compiler refuses the source.
         """
         cupy = sys.modules['cupy']
-        inputs, outputs, operation, preamble = text = source(kernel)
-        name = name_of(kernel, names, text)
+        made = source(kernel)
+        name = name_of(kernel, names, made.text)
         start = time.perf_counter()
-        made = self.fused.get(text)
-        if made is None:  # kept, because its parameters say what the kernel reads and writes
-            made = self.fused[text] = cupy.ElementwiseKernel(inputs, outputs, operation, name, preamble=preamble)
-        internal = sys.modules['cupy._core._kernel']
-        code = internal._get_elementwise_kernel_code(
-            infos(kernel, cupy), internal._TypeMap(()), made.params, operation, name, preamble
-        ).replace(_ONE_BY_ONE, _SEVERAL)
-        key = (code, str(cupy.cuda.Device().id))
+        described, key = (*made.text, name), (*made.text, name, str(cupy.cuda.Device().id))
+        if described not in self.fused:  # kept, because its parameters say what the kernel reads and writes
+            self.fused[described] = cupy.ElementwiseKernel(*made.text[:2], made.operation, name)
         try:
             if key not in self.fused:
-                self.fused[key] = cupy._core.core.compile_with_cache(code, _OPTIONS).get_function(name)
+                module = cupy._core.core.compile_with_cache(made.code(name), _OPTIONS)
+                self.fused[key] = module.get_function(name)
         except cupy.cuda.compiler.CompileException as error:
             raise FusingError(f'the compiler refuses the kernel: {str(error).strip().splitlines()[0]}') from error
         self.fusing[0] += 1
@@ -73,6 +63,6 @@ class FusingNodes:
 
     def fuse_node(self, g: int, node: int, kernel: FusedKernel, name: str, function: Any) -> None:
         """``cuGraphKernelNodeSetParams``: a kernel's node of a definition runs a fused kernel from now on."""
-        size, blocks = kernel.size, -(-kernel.size // _BLOCK)
-        grid = (min(_MOST_BLOCKS, -(-blocks // _TOGETHER) if blocks >= _MANY_BLOCKS else blocks), 1, 1)
-        self._writer().put_function(node, int(function.ptr), grid, (min(_BLOCK, size), 1, 1), arguments(kernel))
+        made = source(kernel)
+        grid, block = (made.layout.blocks, 1, 1), (*made.layout.block, 1)
+        self._writer().put_function(node, int(function.ptr), grid, block, made.arguments())

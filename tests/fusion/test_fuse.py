@@ -15,6 +15,7 @@ from capturekit.driver.cuda import current
 from capturekit.driver.fused_nodes import FusingError
 from capturekit.model.errors import ClosedError, CudaCallError, UpdateError
 from capturekit.model.rules import Code
+from tests.benchmarks import peers
 
 SAME = 'the same as without fused kernels'
 
@@ -326,3 +327,17 @@ def test_fuse_on_a_graphed_functions_graph_says_what_to_write(cp: Any, x: Any) -
     graph = next(one.graph for one in graphed.variants if one.graph is not None)
     with pytest.raises(UpdateError, match='graphed\\(fuse=True\\)'):
         graph.fuse()
+
+
+def test_black_scholes_is_one_kernel(cp: Any) -> None:
+    """Its temporaries take each other's memory in turns, masks and numbers."""
+    values = np.random.default_rng(0)
+    given = [cp.asarray(values.random(1000, dtype='f4') + np.float32(0.5)) for _ in range(3)]
+    price = peers.black_scholes(peers.like_numpy(cp))
+    expected = price(*given).get().tobytes()
+    with ck.capture(fuse=True) as cap:
+        out = price(*given)
+    for _ in range(2):
+        assert launched(cap.graph, out) == [expected]
+    (kernel,) = cap.fused.kernels
+    assert (len(kernel.nodes), kernel.loads, kernel.stores) == (60, 3, 1) and cap.fused.compared == SAME

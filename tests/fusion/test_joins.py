@@ -13,7 +13,7 @@ from capturekit.analysis.fusion import Fusion, fusion_of
 from capturekit.analysis.fusion_joins import joined
 from capturekit.analysis.fusion_runs import Item
 from capturekit.driver.elementwise import Elementwise, Operand, Piece
-from capturekit.driver.fused_kernel import source
+from capturekit.driver.fused_source import source
 from capturekit.model.dag import Order
 from tests.fusion.test_runs import BASE, BLOCK, array, item, memory, to
 
@@ -138,10 +138,12 @@ def test_the_source_takes_each_element_from_its_part() -> None:
     assert kernel.places[-1].pieces == pieces
     # the operations of these nodes have no code: what loads the elements is looked at alone
     plain = type(kernel)(kernel.shape, kernel.places, kernel.numbers, ())
-    inputs, outputs, code, preamble = source(plain)
-    assert inputs.startswith('float32 ck_m0, raw float32 ck_s2_0, int64 ck_p2_0_0') and outputs == 'float32 ck_m1'
-    assert 'ck_take(ck_v2, ck_s2_0, ck_a2_0) || ck_take(ck_v2, ck_s2_1, ck_a2_1);' in code
-    assert 'bool ck_take(' in preamble
+    made = source(plain)
+    reads, writes, functions, code = made.text
+    assert reads.startswith('float32 ck_m0, raw float32 ck_s2_0, raw float32 ck_s2_1, uint32 ck_g0')
+    assert writes == 'float32 ck_m1' and ' ck_join(' in functions
+    assert 'ck_join<1, true, 0>(' in code and 'ck_far(ck_s2_1.data, ck_d0 - ' in code
+    assert all(len(one.data) == 4 for one in made.inputs if one.declared.startswith('uint32'))
 
 
 # -- programs ---------------------------------------------------------------------------------------------------

@@ -41,6 +41,18 @@ def members(plan: Plan) -> list[list[int]]:
     return [run.members for run in plan.runs]
 
 
+def whole(nodes: list[Item]) -> tuple[Order, list[Elementwise | str], list[list[Access] | None]]:
+    """A line of nodes, as the whole of a definition."""
+    order = Order(len(nodes), [(n, n + 1) for n in range(len(nodes) - 1)])
+    return order, [one.does for one in nodes], [None if one.memory is None else list(one.memory) for one in nodes]
+
+
+def fused(nodes: list[Item], free: list[int]) -> list[tuple[int, ...]]:
+    """The nodes of each kernel that a line becomes, where these blocks are free."""
+    pieces = FreeMemory((BASE + block * BLOCK, BASE + (block + 1) * BLOCK) for block in free)
+    return [one.nodes for one in fusion_of(*whole(nodes), pieces).kernels]
+
+
 # -- shapes -----------------------------------------------------------------------------------------------------
 
 
@@ -101,8 +113,8 @@ def test_a_node_between_that_needs_its_order_ends_a_run(between: list[Access] | 
 def test_shifted_views_of_what_a_run_writes_end_it() -> None:
     line = [item(0, array(0), to(1)), item(1, array(1, offset=4), to(2))]
     assert members(runs_of(line)) == []
-    line = [item(0, array(0, offset=4), to(2)), item(1, array(2), to(0))]
-    assert members(runs_of(line)) == []
+    nodes = [item(0, array(0, offset=4), to(2)), item(1, array(2), to(0))]
+    assert fused(nodes, []) == []
 
 
 def test_two_views_that_are_only_read_may_overlap() -> None:
@@ -137,9 +149,64 @@ def test_memory_used_again_for_another_dtype_stays_in_registers() -> None:
     assert members(runs_of(line, frozenset({2}))) == [[0, 1], [2, 3]]
 
 
-def test_memory_that_is_read_first_is_not_used_again() -> None:
-    line = [item(0, array(0), to(1)), item(1, array(1), to(0, dtype='float64'))]
-    assert members(runs_of(line)) == []
+def test_memory_is_used_in_turns_by_arrays_of_other_dtypes() -> None:
+    line = [
+        item(0, array(0), to(1)),
+        item(1, array(1), to(2, dtype='bool')),
+        item(2, array(2, dtype='bool'), to(1, dtype='float64')),
+        item(3, array(1, dtype='float64'), to(2)),
+        item(4, array(2), to(1)),
+        item(5, array(1), array(2), to(3)),
+    ]
+    plan = runs_of(line)
+    assert members(plan) == [[0, 1, 2, 3, 4, 5]]
+    turns = [(key.dtype, key.turn, use.gone) for key, use in plan.runs[0].used.items() if key.address == BASE + BLOCK]
+    assert turns == [('float32', 0, 2), ('float64', 0, 4), ('float32', 1, -1)]
+    (kernel,) = fusion_of(*whole(line), FreeMemory([(BASE + BLOCK, BASE + 3 * BLOCK)])).kernels
+    assert [(one.address, one.loads) for one in kernel.kernel.places if one.in_memory] == [
+        (BASE, True),
+        (BASE + 3 * BLOCK, False),
+    ]
+    assert [step.operands for step in kernel.kernel.steps] == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 4, 6)]
+
+
+def test_memory_used_for_something_else_is_not_read_again() -> None:
+    line = [
+        item(0, array(0), to(1)),
+        item(1, array(1), to(1, dtype='float64')),
+        item(2, array(1), to(2)),
+        item(3, array(2), to(3)),
+    ]
+    assert members(runs_of(line)) == [[0, 1], [2, 3]]
+
+
+def test_over_memory_that_is_read_first_only_registers_lie() -> None:
+    nodes = [
+        item(0, array(0), to(1)),
+        item(1, array(1), to(0, dtype='float64')),
+        item(2, array(0, dtype='float64'), to(2)),
+    ]
+    assert fused(nodes, [0, 1]) == [(0, 1, 2)]
+    assert fused(nodes, [1]) == [(1, 2)]  # the new array has to be written, which another thread may not have read yet
+    nodes = [item(0, array(0, offset=3600), to(1)), item(1, array(1), to(0, dtype='float64', offset=3900))]
+    assert fused(nodes, [0, 1]) == []  # neither is needed, but one has to be written, and the second lies across both
+
+
+def test_what_is_read_from_memory_may_be_written_in_the_end() -> None:
+    nodes = [
+        item(0, array(0), to(1)),
+        item(1, array(1), to(0, dtype='int32')),
+        item(2, array(0, dtype='int32'), to(1)),
+        item(3, array(1), to(0)),
+    ]
+    (kernel,) = fusion_of(*whole(nodes), FreeMemory([(BASE + BLOCK, BASE + 2 * BLOCK)])).kernels
+    found = [(one.address, one.loads, one.stores) for one in kernel.kernel.places if one.in_memory]
+    assert found == [(BASE, True, False), (BASE, False, True)]
+
+
+def test_one_operation_does_not_write_across_what_it_reads() -> None:
+    nodes = [item(0, array(0), to(0, dtype='float64')), item(1, array(0, dtype='float64'), to(1))]
+    assert fused(nodes, [0]) == []
 
 
 def test_a_run_has_at_most_so_many_members() -> None:
@@ -236,6 +303,7 @@ def test_the_edges_of_what_is_left_keep_the_order() -> None:
     edges = [(0, 1), (1, 2), (1, 3), (3, 4)]
     found = fusion_of(Order(5, edges), [one.does for one in nodes], [one.memory for one in nodes], FreeMemory([]))
     assert [one.nodes for one in found.kernels] == [(0, 1), (3, 4)]
+    assert [one.kernel.backwards for one in found.kernels] == [False, True]
     assert sorted(found.edges) == [(1, 2), (1, 4)]
 
 

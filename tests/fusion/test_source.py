@@ -7,9 +7,11 @@ import struct
 import pytest
 
 from capturekit.driver.elementwise import ARRAY, SCALAR, Operation, Parameter, checked, of_node, written_first
-from capturekit.driver.fused_kernel import FusedKernel, Place, Step, arguments, contiguous, narrow, source
+from capturekit.driver.fused_kernel import FusedKernel, Place, Step, contiguous, narrow
 from capturekit.driver.fused_nodes import name_of
+from capturekit.driver.fused_source import source
 from capturekit.driver.kernel_args import Argument
+from capturekit.driver.rounding import sealed
 
 BASE = 1 << 40
 
@@ -43,19 +45,59 @@ def product_and_sum() -> FusedKernel:
     return FusedKernel((8,), places, (), (Step(PRODUCT, (0, 1, 2)), Step(SUM, (2, 0, 3))))
 
 
-def test_each_value_is_sealed_before_the_next_operation() -> None:
-    inputs, outputs, code, _preamble = source(product_and_sum())
-    assert (inputs, outputs) == ('float32 ck_m0, float32 ck_m1, uint32 ck_zero', 'float32 ck_m3')
-    assert code.splitlines() == [
-        'float ck_v0 = ck_m0;',
-        'float ck_v1 = ck_m1;',
+def steps_of(kernel: FusedKernel) -> list[str]:
+    """What the kernel does to each element."""
+    lines = source(kernel).body.splitlines()
+    return lines[lines.index('#pragma unroll') + 2 : lines.index('}')]
+
+
+def test_a_product_and_a_sum_are_intrinsics_that_round() -> None:
+    made = source(product_and_sum())
+    assert made.text[:2] == ('float32 ck_m0, float32 ck_m1, uint32 ck_g0, uint32 ck_zero', 'float32 ck_m3')
+    assert made.operation == 'ck_m3 = 0;'
+    assert steps_of(product_and_sum())[1:] == [
         'float ck_v2;',
-        'float ck_v3;',
-        'ck_0::run(i, ck_v0, ck_v1, ck_v2);',
-        'ck_seal(ck_v2, ck_zero);',
-        'ck_1::run(i, ck_v2, ck_v0, ck_v3);',
-        'ck_seal(ck_v3, ck_zero);',
-        'ck_m3 = ck_v3;',
+        'ck_0::run(ck_i, ck_v0[ck_e], ck_v1[ck_e], ck_v2);',
+        'ck_1::run(ck_i, ck_v2, ck_v0[ck_e], ck_v3[ck_e]);',
+    ]
+    assert 'out0 = __fmul_rn(in0, in1)' in made.functions and 'out0 = __fadd_rn(in0, in1)' in made.functions
+
+
+EXP, LOG, DIVIDE = (
+    ufunc('out0 = exp(in0)', 'f4 f4'),
+    ufunc('out0 = log1p(in0)', 'f4 f4'),
+    ufunc('out0 = static_cast<out0_type>(in0) / static_cast<out0_type>(in1)', 'f4 f4 f4'),
+)
+NEGATIVE, MASKED = ufunc('out0 = -in0', 'f4 f4'), ufunc('if (!_where) continue;\nout0 = in0 * in1', 'f4 f4 f4')
+HALVES = ufunc('out0 = in0 * in1', 'f2 f2 f2'), ufunc('out0 = in0 + in1', 'f2 f2 f2')
+
+
+@pytest.mark.parametrize(
+    'steps, seals',
+    [
+        ([Step(EXP, (0, 1)), Step(LOG, (1, 2))], [True, False]),  # a product, perhaps, that goes into a sum, perhaps
+        ([Step(EXP, (0, 1)), Step(SUM, (1, 0, 2))], [False, False]),  # the sum rounds by itself
+        ([Step(PRODUCT, (0, 0, 1)), Step(LOG, (1, 2))], [False, False]),  # so does the product
+        ([Step(EXP, (0, 1)), Step(DIVIDE, (1, 0, 2)), Step(LOG, (2, 3))], [False, False, False]),
+        ([Step(EXP, (0, 1)), Step(NEGATIVE, (1, 2)), Step(LOG, (2, 3))], [False, True, False]),  # it hands it on
+        ([Step(SUM, (0, 0, 1)), Step(NEGATIVE, (1, 2)), Step(LOG, (2, 3))], [False, False, False]),
+        ([Step(EXP, (0, 1)), Step(SUM, (0, 0, 1)), Step(LOG, (1, 2))], [False, False, False]),  # it is written over
+        ([Step(MASKED, (0, 0, 1)), Step(LOG, (1, 2))], [True, False]),
+        ([Step(EXP, (0, 1)), Step(LOG, (0, 2)), Step(LOG, (1, 3))], [True, False, False]),
+        ([Step(HALVES[0], (0, 0, 1)), Step(HALVES[1], (1, 0, 2))], [True, False]),
+    ],
+)
+def test_possible_products_are_sealed_before_possible_sums(steps: list[Step], seals: list[bool]) -> None:
+    assert sealed([(one.operation, one.operands) for one in steps]) == seals
+
+
+def test_a_seal_is_written_behind_the_operation() -> None:
+    places = place('float32', True, False), Place('float32', 0, (), (), False, False), place('float32', False, True, 1)
+    lines = steps_of(FusedKernel((8,), places, (), (Step(EXP, (0, 1)), Step(LOG, (1, 2)))))
+    assert lines[2:] == [
+        'ck_0::run(ck_i, ck_v0[ck_e], ck_v1);',
+        'ck_seal(ck_v1, ck_zero);',
+        'ck_1::run(ck_i, ck_v1, ck_v2[ck_e]);',
     ]
 
 
@@ -66,7 +108,7 @@ def test_an_operation_keeps_its_code_types_and_preamble() -> None:
     kernel = FusedKernel(
         (8,), (place('float16', True, False), place('float32', True, True, 1)), (), (Step(operation, (0, 1, 1)),)
     )
-    preamble = source(kernel)[3]
+    preamble = source(kernel).functions
     function = preamble[preamble.index('namespace ck_0') :]
     assert preamble.index('#include <x.h>') < preamble.index('namespace ck_0') and '#include' not in function
     assert 'typedef float in0_type;' in function and '#define NAN 1' in function
@@ -84,12 +126,12 @@ def test_numbers_are_arguments_and_not_part_of_the_source() -> None:
     for number, address in ((1.5, 0), (2.5, 3)):
         places = place('float32', True, False, address), place('float32', False, True, address + 1)
         kernel = FusedKernel((8,), places, (('float32', struct.pack('f', number)),), (Step(operation, (0, -1, 1)),))
-        made.append((source(kernel), arguments(kernel)))
+        made.append((source(kernel).text, source(kernel).arguments()))
     (text, first), (other, second) = made
     assert text == other and name_of(product_and_sum(), ('cupy_add__x',), text) == name_of(
         product_and_sum(), ('cupy_add__y',), other
     )
-    assert 'const float in1' in text[3] and first[1] == struct.pack('f', 1.5) and second[1] == struct.pack('f', 2.5)
+    assert 'const float in1' in text[2] and first[1] == struct.pack('f', 1.5) and second[1] == struct.pack('f', 2.5)
     assert first[2] == bytes(4) and first[-1] == struct.pack('3q', 8, 8, 0)
     assert first[0] == struct.pack('4q', BASE, 8, 8, 4) and second[0][:8] == struct.pack('q', BASE + 3 * 4096)
 
@@ -106,7 +148,7 @@ def test_inputs_are_converted_as_cupy_does(of: str, to: str, code: str) -> None:
     operation = ufunc('out0 = in0', of, computed=to)
     dtypes = [one.dtype for one in operation.parameters]
     places = place(dtypes[0], True, False), place(dtypes[1], False, True, 1)
-    assert code in source(FusedKernel((8,), places, (), (Step(operation, (0, 1)),)))[3]
+    assert code in source(FusedKernel((8,), places, (), (Step(operation, (0, 1)),))).functions
 
 
 def test_elements_that_where_leaves_out_keep_their_values() -> None:
@@ -118,7 +160,7 @@ def test_elements_that_where_leaves_out_keep_their_values() -> None:
             (8,), (place('float32', True, False), place('float32', True, True, 1)), (), (Step(operation, (0, 1)),)
         )
     )
-    assert 'do {\nif (!_where) continue;' in text[3]
+    assert 'do {\nif (!_where) continue;' in text.functions
 
 
 def user(code: str, preamble: str = '', kind: str = 'float32') -> Operation:

@@ -104,3 +104,20 @@ def test_a_second_graph_of_the_same_form_needs_no_compiler(gpu: Any) -> None:
         made.append(cap.fused.seconds)
         assert float(abs(y - (gpu.sqrt(x) * 3 + x)).max()) == 0
     assert made[1] < made[0] / 2 or made[1] < 0.005
+
+
+def test_bfloat16_is_fused_to_the_bit(gpu: Any) -> None:
+    kinds = pytest.importorskip('ml_dtypes')
+    x = gpu.asarray(np.random.default_rng(0).uniform(-3, 3, 100_003)).astype(kinds.bfloat16)
+
+    def work() -> list[Any]:
+        y = x * x + x * 2 - x
+        return [gpu.exp(y) * x + gpu.sqrt(abs(x)), y > x, y.astype('f4') * 2 + x]
+
+    expected = [one.get().tobytes() for one in work()]
+    with ck.capture(fuse=True) as cap:
+        kept = work()
+    for _ in range(2):
+        cap.graph.launch()
+        assert [one.get().tobytes() for one in kept] == expected
+    assert cap.fused.compared == SAME and len(cap.fused.kernels) == 1, cap.fused

@@ -1,0 +1,236 @@
+"""How a fused kernel loads and stores the elements of its arrays: distances shared by arrays of equal strides.
+
+Elements that lie one after the other are moved by words of up to 16 bytes where the strides allow it and the kernel
+finds that the addresses do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from capturekit.driver.elementwise import Piece
+from capturekit.driver.fused_kernel import _C_TYPES, FusedKernel, Place
+from capturekit.driver.fused_layout import Layout, in_order, shift, steps, through
+from capturekit.driver.fused_numbers import Numbers
+
+#: The widest load of a GPU, in bytes.
+WIDEST = 16
+ACCESS = """
+template <typename T, int N> struct ck_array { T *data; long long size, shape[N], strides[N]; };
+template <int N> struct ck_index { long long size, shape[N], index[N]; };
+template <int N> struct ck_word;
+template <> struct ck_word<1> { typedef uchar1 type; };
+template <> struct ck_word<2> { typedef ushort1 type; };
+template <> struct ck_word<4> { typedef uint1 type; };
+template <> struct ck_word<8> { typedef uint2 type; };
+template <> struct ck_word<16> { typedef uint4 type; };
+__device__ __forceinline__ unsigned int ck_over(unsigned int n, unsigned int factor, unsigned int places) {
+  return (__umulhi(n, factor) + n) >> places;
+}
+template <typename T> __device__ __forceinline__ T *ck_far(T *from, ptrdiff_t bytes) {
+  return reinterpret_cast<T *>(reinterpret_cast<size_t>(from) + bytes);
+}
+template <int N, typename T> __device__ __forceinline__ void ck_load(T (&to)[N], const T *from, bool wide, int left) {
+  constexpr int bytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
+  typedef typename ck_word<bytes>::type word;
+  if (wide && left >= N) {
+#pragma unroll
+    for (int k = 0; k < static_cast<int>(N * sizeof(T)) / bytes; k++) {
+      const word got = reinterpret_cast<const word *>(from)[k];
+      memcpy(reinterpret_cast<char *>(to) + k * bytes, &got, bytes);
+    }
+  } else {
+#pragma unroll
+    for (int e = 0; e < N; e++) to[e] = from[e < left ? e : left - 1];
+  }
+}
+template <int N, typename T> __device__ __forceinline__ void ck_store(T *to, const T (&from)[N], bool wide, int left) {
+  constexpr int bytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
+  typedef typename ck_word<bytes>::type word;
+  if (wide && left >= N) {
+#pragma unroll
+    for (int k = 0; k < static_cast<int>(N * sizeof(T)) / bytes; k++) {
+      word put;
+      memcpy(&put, reinterpret_cast<const char *>(from) + k * bytes, bytes);
+      reinterpret_cast<word *>(to)[k] = put;
+    }
+  } else {
+#pragma unroll
+    for (int e = 0; e < N; e++) if (e < left) to[e] = from[e];
+  }
+}
+template <int N, typename T>
+__device__ __forceinline__ void ck_load_apart(T (&to)[N], const T *from, ptrdiff_t step, int left) {
+#pragma unroll
+  for (int e = 0; e < N; e++) to[e] = *ck_far(from, step * (e < left ? e : left - 1));
+}
+template <int N, typename T>
+__device__ __forceinline__ void ck_store_apart(T *to, const T (&from)[N], ptrdiff_t step, int left) {
+#pragma unroll
+  for (int e = 0; e < N; e++) if (e < left) *ck_far(to, step * e) = from[e];
+}
+template <int N, typename T> __device__ __forceinline__ void ck_load_one(T (&to)[N], const T *from) {
+  const T got = *from;
+#pragma unroll
+  for (int e = 0; e < N; e++) to[e] = got;
+}
+"""
+JOINS = """
+template <int N, bool DENSE, int BYTES, typename T, typename W, typename F>
+__device__ __forceinline__ void ck_join(T (&to)[N], W which, F from, int left) {
+  const int first = which(0);
+  if (DENSE && first == which(left - 1)) {
+    const T *at = from(first, 0);
+    ck_load(to, at, BYTES > 0 && (reinterpret_cast<size_t>(at) & (BYTES - 1)) == 0, left);
+  } else {
+#pragma unroll
+    for (int e = 0; e < N; e++) {
+      const int k = e < left ? e : left - 1;
+      to[e] = *from(which(k), k);
+    }
+  }
+}
+"""
+
+
+class Places:
+    """The code that loads and stores places."""
+
+    def __init__(self, kernel: FusedKernel, layout: Layout, numbers: Numbers) -> None:
+        self._kernel = kernel
+        self._layout = layout
+        self._numbers = numbers
+        self._left = str(layout.together) if layout.even else 'ck_left'
+        self._inner = len(kernel.shape) - 1
+        #: By the distances along all axes the variable that has an element's distance from the first one, in bytes.
+        self._distances: dict[tuple[int, ...], str] = {}
+
+    def checks(self) -> Iterator[str]:
+        """Whether words can be moved: that depends on addresses, which are arguments."""
+        wide = [n for n, place in enumerate(self._kernel.places) if self._is_wide(place)]
+        if wide:
+            addresses = ' | '.join(f'reinterpret_cast<size_t>(ck_m{n}.data)' for n in wide)
+            yield f'const bool ck_wide = (({addresses}) & {WIDEST - 1}) == 0;'
+
+    def load(self, n: int) -> Iterator[str]:
+        """Declare the values of a place in memory, and load them."""
+        place = self._kernel.places[n]
+        yield f'{_C_TYPES[place.dtype]} ck_v{n}[{self._layout.together}];'
+        if place.pieces:
+            yield from self._join(n, place)
+            return
+        if not place.loads:
+            return
+        yield from self._reach(n, place)
+        stride, size = place.strides[-1], np.dtype(place.dtype).itemsize
+        if stride == 0:
+            yield f'ck_load_one(ck_v{n}, {self._at(n, place)});'
+        elif stride == size:
+            yield f'ck_load(ck_v{n}, {self._at(n, place)}, {self._wide(place)}, {self._left});'
+        else:
+            yield f'ck_load_apart(ck_v{n}, {self._at(n, place)}, ck_m{n}.strides[{self._inner}], {self._left});'
+
+    def store(self, n: int) -> Iterator[str]:
+        """Store the values of a place."""
+        place = self._kernel.places[n]
+        yield from self._reach(n, place)
+        if place.strides[-1] in (0, np.dtype(place.dtype).itemsize):
+            yield f'ck_store({self._at(n, place)}, ck_v{n}, {self._wide(place)}, {self._left});'
+        else:
+            yield f'ck_store_apart({self._at(n, place)}, ck_v{n}, ck_m{n}.strides[{self._inner}], {self._left});'
+
+    # -- distances ----------------------------------------------------------------------------------------------
+
+    def _reach(self, n: int, place: Place) -> Iterator[str]:
+        """Make the variable with the distance of a place's element, if there is none yet."""
+        size = np.dtype(place.dtype).itemsize
+        terms = [
+            (
+                axis,
+                str(size)
+                if axis == self._inner and stride == size
+                else f'static_cast<ck_int>(ck_m{n}.strides[{axis}])',
+            )
+            for axis, stride in enumerate(place.strides)
+            if stride
+        ]
+        yield from self._reached(place.dtype, place.strides, terms)
+
+    def _reached(self, dtype: str, strides: tuple[int, ...], terms: Iterable[tuple[int, str]]) -> Iterator[str]:
+        if strides in self._distances:
+            return
+        name = f'ck_d{len(self._distances)}'
+        if strides == in_order(dtype, self._kernel.shape):
+            words = f'ck_flat * {np.dtype(dtype).itemsize}'
+        else:
+            words = ' + '.join(f'ck_i{axis} * {stride}' for axis, stride in terms) or '0'
+        self._distances[strides] = name
+        yield f'const ck_int {name} = {words};'
+
+    def _at(self, n: int, place: Place) -> str:
+        return f'ck_far(ck_m{n}.data, {self._distances[place.strides]})'
+
+    def _is_wide(self, place: Place) -> bool:
+        """Whether the strides let elements be moved by words."""
+        if place.pieces or not place.in_memory:
+            return False
+        size = np.dtype(place.dtype).itemsize
+        word = min(WIDEST, self._layout.together * size)
+        return self._layout.together > 1 and place.strides[-1] == size and not any(s % word for s in place.strides[:-1])
+
+    def _wide(self, place: Place) -> str:
+        return 'ck_wide' if self._is_wide(place) else 'false'
+
+    # -- places that are read from several parts ----------------------------------------------------------------
+
+    def _join(self, n: int, place: Place) -> Iterator[str]:
+        """Load each element from the part that it lies in. A thread's elements mostly lie in one."""
+        size = np.dtype(place.dtype).itemsize
+        far = [through(self._kernel.shape, piece, size) for piece in place.pieces]
+        for strides in far:
+            terms = ((axis, self._stride(axis, one, size)) for axis, one in enumerate(strides) if one)
+            yield from self._reached(place.dtype, strides, terms)
+        which = str(len(place.pieces) - 1)
+        for k, piece in reversed(list(enumerate(place.pieces[:-1]))):
+            within = yield from self._within(n, k, piece)
+            which = f'{within} ? {k} : {which}' if within else str(k)
+        found = ''
+        for k, (piece, strides) in enumerate(zip(place.pieces, far)):
+            away = f'{self._distances[strides]} - {self._numbers.distance(shift(piece, size))}'
+            found += f'ck_k == {k} ? ' if k < len(far) - 1 else ''
+            found += f'ck_far(ck_s{n}_{k}.data, {away} + ck_e * {self._stride(self._inner, strides[-1], size)})'
+            found += ' : ' if k < len(far) - 1 else ''
+        dense = str(all(strides[-1] == size for strides in far)).lower()
+        yield f'ck_join<{self._layout.together}, {dense}, {self._word_of(place, far)}>('
+        yield f'  ck_v{n}, [&](int ck_e) {{ return {which}; }},'
+        yield f'  [&](int ck_k, int ck_e) {{ return {found}; }}, {self._left});'
+
+    def _stride(self, axis: int, stride: int, size: int) -> str:
+        return str(size) if axis == self._inner and stride == size else self._numbers.distance(stride)
+
+    def _word_of(self, place: Place, far: Sequence[tuple[int, ...]]) -> int:
+        """The bytes of a word by which the parts can be loaded if addresses allow it; 0 if their strides do not."""
+        size = np.dtype(place.dtype).itemsize
+        word = min(WIDEST, self._layout.together * size)
+        steps = [(shift(piece, size), *strides[:-1]) for piece, strides in zip(place.pieces, far)]
+        return word if self._layout.together > 1 and not any(one % word for several in steps for one in several) else 0
+
+    def _within(self, n: int, k: int, piece: Piece) -> Generator[str, None, str]:
+        """An expression for whether an element lies in a part; '' where all do."""
+        found = []
+        for axis, split in enumerate(steps(self._kernel.shape, piece.whole)):
+            if piece.lengths[axis] == piece.whole[axis]:
+                continue
+            if len(piece.whole) == 1:
+                words = 'ck_flat'
+            else:
+                terms = ((at, '' if step == 1 else f' * {self._numbers.distance(step)}') for at, step in split.items())
+                words = ' + '.join(f'ck_i{at}{step}' for at, step in terms) or '0'
+            name = f'ck_a{n}_{k}_{axis}'
+            yield f'const ck_int {name} = {words} - {self._numbers.distance(piece.offsets[axis])};'
+            moving = ' + ck_e' if self._inner in split else ''
+            length = self._numbers.distance(piece.lengths[axis])
+            found.append(f'static_cast<ck_uint>({name}{moving}) < static_cast<ck_uint>({length})')
+        return ' && '.join(found)

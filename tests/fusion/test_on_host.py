@@ -1,0 +1,40 @@
+"""The generated source of random fused kernels, run on the host: every byte is as NumPy computes it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from capturekit.driver import fused_layout
+from capturekit.driver.fused_source import source
+from tests.fusion import on_host, random_kernels
+
+pytestmark = pytest.mark.skipif(on_host.COMPILER is None, reason='no C++ compiler here')
+
+KERNELS = 16
+
+
+@pytest.mark.parametrize('wide', [False, True], ids=['32 bits', '64 bits'])
+@pytest.mark.parametrize('together', [1, 4])
+@pytest.mark.parametrize('seed', [0, 1])
+def test_random_kernels_compute_what_numpy_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, together: int, wide: bool
+) -> None:
+    monkeypatch.setattr(fused_layout, '_TOGETHER', together)
+    monkeypatch.setattr(fused_layout, '_MANY', 1)
+    monkeypatch.setattr(fused_layout, '_SHORT', 5)
+    monkeypatch.setattr(fused_layout, 'THREADS', 16)
+    monkeypatch.setattr(fused_layout, '_ALONG', 4)
+    if wide:
+        monkeypatch.setattr(fused_layout, '_MOST', 0)
+    choose = random.Random(f'{seed} {together} {wide}').choice
+    drawn = [random_kernels.draw(choose) for _ in range(KERNELS)]
+    sources = [source.__wrapped__(one.kernel) for one in drawn]
+    assert {one.layout.narrow for one in sources} == {not wide}
+    library = on_host.compiled(sources, tmp_path)
+    for number, (one, made) in enumerate(zip(drawn, sources)):
+        expected = one.expected()
+        assert on_host.run(library, number, made, one.guards) == 0, (number, one.kernel, made.text[-1])
+        assert one.memory.tobytes() == expected, (number, one.kernel, made.text[-1])
