@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from capturekit.analysis.node_view import Node
 from capturekit.driver.fused_kernel import FusedKernel
+from capturekit.driver.fused_reduction import FusedReduction
 from capturekit.driver.node_reader import shortened
 from capturekit.model.counted import counted
 from capturekit.model.shown import Shown
@@ -38,7 +39,7 @@ class FusedNodes:
     registers: int
 
     @classmethod
-    def of(cls, name: str, nodes: tuple[Node, ...], kernel: FusedKernel) -> FusedNodes:
+    def of(cls, name: str, nodes: tuple[Node, ...], kernel: FusedKernel | FusedReduction) -> FusedNodes:
         """What the report says of a kernel that is in no graph yet."""
         places = kernel.places
         loads, stores = sum(p.loads for p in places), sum(p.stores for p in places)

@@ -18,6 +18,7 @@ from capturekit.analysis.fusion_runs import Item, Key, Run, runs_of
 from capturekit.analysis.needed_order import Memory
 from capturekit.driver.elementwise import Elementwise
 from capturekit.driver.fused_kernel import FusedKernel
+from capturekit.driver.fused_reduction import FusedReduction
 from capturekit.driver.node_accesses import Access
 from capturekit.model.dag import Order
 
@@ -32,7 +33,7 @@ class Fusing:
     """
 
     nodes: tuple[int, ...]
-    kernel: FusedKernel
+    kernel: FusedKernel | FusedReduction
     names: tuple[str, ...]
     copies: tuple[int, ...] = ()
 
@@ -169,11 +170,11 @@ def fusion_of(
         left = {line.number(place): why for place, why in line.plan.why.items()}
         found.why.update({n: why for n, why in left.items() if does[n] is not None and n not in left_out})
     found.gone = sorted(left_out | {node for one in found.kernels for node in one.nodes[:-1]})
-    found.edges = _edges(order, [[item.number for item in line.items] for line in lines], set(found.gone))
+    found.edges = edges_between(order, [[item.number for item in line.items] for line in lines], set(found.gone))
     return found
 
 
-def _edges(order: Order, lines: Sequence[Sequence[int]], gone: Collection[int]) -> Edges:
+def edges_between(order: Order, lines: Sequence[Sequence[int]], gone: Collection[int]) -> Edges:
     """The edges between the nodes that are left: each line keeps its order, and the edges at its ends."""
     first, found = {}, []
     for line in lines:

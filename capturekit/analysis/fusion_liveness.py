@@ -7,7 +7,7 @@ if a later node reads it before another one has written over all of it. A node o
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -79,15 +79,17 @@ class Liveness:
             found[key] = use.writes and self._needed(numbers[-1], use.access, over)
         return found
 
-    def needed(self, node: int, accesses: Sequence[Access]) -> bool:
-        """Whether anybody reads what a node that is in no run writes."""
-        return any(self._needed(node, access, ()) for access in accesses)
+    def needed(self, node: int, accesses: Sequence[Access], without: Collection[int] = ()) -> bool:
+        """Whether anybody but the nodes ``without`` reads what a node that is in no run writes."""
+        return any(self._needed(node, access, (), without) for access in accesses)
 
-    def _needed(self, node: int, access: Access, over: Sequence[Access]) -> bool:
+    def _needed(self, node: int, access: Access, over: Sequence[Access], without: Collection[int] = ()) -> bool:
         """Whether anybody reads what a node writes. ``over``: what the node itself writes later."""
         covering = [(node, one) for one in over]
         before = self._order.before
         for touch in self._later(node, access):
+            if touch.node in without:
+                continue
             if touch.access is not None and touch.access.writes:
                 if before(node, touch.node):
                     covering.append((touch.node, touch.access))

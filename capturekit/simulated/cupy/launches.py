@@ -142,7 +142,7 @@ def _store_all(slots: Iterable[Slot], values: Iterable[NDArray[Any]]) -> None:
             _store(slot.view(), value)
 
 
-#: Does to each element what a kernel does: takes values in the place of its arguments.
+#: Does to each element, or to all of them, what a kernel does: takes values in the place of its arguments.
 Each = Callable[[Sequence[Any]], None] | None
 
 
@@ -152,20 +152,24 @@ def _given(
     writes: Iterable[int],
     beside: Any = (),
     each: Each = None,
+    whole: Each = None,
 ) -> Given:
     """The arguments of a kernel of CuPy's, which decides about its grid itself."""
     values = {'args': args, 'grid': None, 'block': None, 'shared': 0}
-    return Given(values, make, writes=frozenset(writes), beside=beside, each=each)
+    return Given(values, make, writes=frozenset(writes), beside=beside, each=each, whole=whole)
 
 
-def _into(recipe: Any, slots: Sequence[Slot], make: Callable[..., Callable[[], None]], each: Each = None) -> Given:
+def _into(
+    recipe: Any, slots: Sequence[Slot], make: Callable[..., Callable[[], None]], whole: Each, elementwise: bool
+) -> Given:
     """The same, of inputs followed by outputs."""
     count = len(recipe[0])
-    return _given((*recipe[0], *slots), make, range(count, count + len(slots)), recipe[1], each)
+    each = whole if elementwise else None
+    return _given((*recipe[0], *slots), make, range(count, count + len(slots)), recipe[1], each, whole)
 
 
 def _each(fn: Callable[..., Any], recipe: Any, targets: Any = None) -> Each:
-    """How an elementwise function works on values; ``targets`` is what it was given as ``out``."""
+    """How a function works on values; ``targets`` is what it was given as ``out``."""
     count, kwargs = len(recipe[0]), recipe[1]
 
     def each(values: Sequence[Any]) -> None:
@@ -222,7 +226,7 @@ def launch(
     del values
     if all(0 in slot.shape for slot in slots):
         return _rebuild(result, iter(arrays))
-    given = _into(recipe, slots, make, _each(fn, recipe) if elementwise else None)
+    given = _into(recipe, slots, make, _each(fn, recipe), elementwise)
     if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, given):
         fresh = None
     return _rebuild(result, iter(arrays))
@@ -264,7 +268,7 @@ def _launch_into(name: str, fn: Callable[..., Any], recipe: Any, out: Any, kind:
 
         return again
 
-    given = _into(recipe, slots, make, _each(fn, recipe, out) if elementwise else None)
+    given = _into(recipe, slots, make, _each(fn, recipe, out), elementwise)
     if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, given):
         fresh = None
     return out
