@@ -20,7 +20,7 @@ from capturekit.analysis.fusion import Fusing, Fusion, edges_between
 from capturekit.analysis.fusion_kernels import kernel_of
 from capturekit.analysis.fusion_liveness import Liveness
 from capturekit.analysis.fusion_runs import MOST_BYTES, MOST_PLACES, Item, Run
-from capturekit.analysis.iteration_space import Shape
+from capturekit.analysis.iteration_space import Shape, shortest
 from capturekit.analysis.needed_order import Memory
 from capturekit.driver.elementwise import Elementwise, Operand
 from capturekit.driver.fused_kernel import FusedKernel, Place, Step
@@ -293,9 +293,29 @@ def _behind(kernel: FusedKernel | None, reduction: Reduction) -> _Behind | None:
 
 
 def _tangled(places: Sequence[Place], results: Sequence[Place]) -> bool:
-    """Whether what is done to results needs its order with what is done to the elements in front."""
-    front, behind = ([a for p in part for a in _touched(p)] for part in (places, results))
-    return _meets(front, behind)
+    """Whether what is done to results needs its order with what is done to the elements in front.
+
+    All elements of one result are done by one block, before the result: what the front reads once for each result may
+    be written over by that result.
+    """
+    for result in results:
+        for place in places:
+            own = not place.stores and result.in_memory and _of_results(place, result)
+            if not own and _meets(_touched(place), _touched(result)):
+                return True
+    return False
+
+
+def _of_results(place: Place, result: Place) -> bool:
+    """Whether a place of the front is, for all elements of a result, the memory of that result."""
+    if np.dtype(place.dtype).itemsize != np.dtype(result.dtype).itemsize or place.address != result.address:
+        return False
+    first = len(place.shape)
+    while first and prod(place.shape[first:]) < prod(result.shape):
+        first -= 1
+    if prod(place.shape[first:]) != prod(result.shape) or any(place.strides[:first]):
+        return False
+    return shortest(place.shape[first:], place.strides[first:]) == shortest(result.shape, result.strides)
 
 
 def _touched(place: Place) -> list[Access]:

@@ -22,9 +22,10 @@ MORE_BINARY = ('power', 'arctan2', 'logaddexp', 'floor_divide', 'remainder', 'co
 DTYPES = ('f4', 'f8', 'f2', 'i4', '?', 'i8', 'u1')
 NUMBERS = (2, 0.5, -1, 3.25, True, np.float32(1.5), np.float64(0.1), np.int32(3))
 VIEWS = ('same', 'rows', 'columns', 'step', 'reverse', 'transposed', 'flat')
+REDUCTIONS = ('sum', 'sum', 'mean', 'max', 'min', 'var', 'std', 'prod', 'all')
 KINDS = (
     'unary', 'binary', 'binary', 'binary', 'number', 'number', 'where', 'clip', 'cast', 'in place', 'in place', 'out',
-    'assign', 'shifted', 'roll', 'roll', 'view', 'drop', 'drop', 'drop', 'copy', 'fill', 'sum',
+    'assign', 'shifted', 'roll', 'roll', 'view', 'drop', 'drop', 'drop', 'copy', 'fill', 'reduce', 'reduce',
 )  # fmt: skip
 
 
@@ -46,6 +47,7 @@ def draw(choose: Choose, more: bool = False, dtypes: Sequence[str] = DTYPES) -> 
             'view': lambda: choose(VIEWS),
             'fill': lambda: choose((1, 0, 2.5)),
             'roll': lambda: (choose((0, 1)), choose((1, 2, -1))),
+            'reduce': lambda: (choose(REDUCTIONS), choose((0, 0, 0, 1, -1, None)), choose((True, False))),
         }
         steps.append((kind, a, b, c, extra[kind]() if kind in extra else None))
     steps.append(('keep', choose(range(1, 4)), choose(back), 0, None))
@@ -101,9 +103,16 @@ def _step(xp: Any, kind: str, one: Any, other: Any, third: Any, extra: Any) -> A
         return _roll(xp, one, *extra)
     if kind == 'view':
         return _view(one, extra)
-    if kind == 'sum':
-        return one.sum(axis=0) if one.dtype.kind != 'c' and one.ndim else None
+    if kind == 'reduce':
+        return _reduced(one, *extra)
     return _change(xp, kind, one, other, third, extra)
+
+
+def _reduced(one: Any, name: str, axis: Any, keepdims: bool) -> Any:
+    """A reduction along an axis, or of all elements."""
+    if one.dtype.kind == 'c' or one.ndim <= max(axis or 0, 0):
+        return None
+    return getattr(one, name)(axis=axis, keepdims=keepdims)
 
 
 def _roll(xp: Any, one: Any, axis: int, shift: int) -> Any:
