@@ -53,6 +53,8 @@ class Fused(Shown):
     Attributes:
         kernels: the fused kernels.
         alone: elementwise kernels and other kernels that stayed as they are, each with the reason.
+        unneeded: nodes that were taken out, each with the reason: nobody reads what they write, or another node
+            has computed the same.
         nodes: how many nodes the graph had.
         kept: the reason for which the graph is as it was recorded; '' where it has fused kernels.
         compared: what the first launch has shown, or why it shows nothing.
@@ -61,6 +63,7 @@ class Fused(Shown):
 
     kernels: list[FusedNodes] = field(default_factory=list)
     alone: list[tuple[Node, str]] = field(default_factory=list)
+    unneeded: list[tuple[Node, str]] = field(default_factory=list)
     nodes: int = 0
     kept: str = ''
     compared: str = ''
@@ -72,6 +75,7 @@ class Fused(Shown):
     def _brief(self) -> str:
         inside = sum(len(one.nodes) for one in self.kernels)
         text = f'{counted(self.nodes, "node")}, {inside} of them in {counted(len(self.kernels), "fused kernel")}'
+        text += f', {len(self.unneeded)} taken out' if self.unneeded else ''
         return text + (f'; as recorded: {self.kept}' if self.kept else '')
 
     def __str__(self) -> str:
@@ -80,7 +84,8 @@ class Fused(Shown):
             lines += _about(one)
         if len(self.kernels) > _SHOWN:
             lines.append(f'and {counted(len(self.kernels) - _SHOWN, "more kernel")}')
-        lines += self._reasons()
+        lines += _reasons('taken out', self.unneeded)
+        lines += _reasons('not fused', self.alone)
         lines.append(
             f'the graph is as it was recorded: {self.kept}' if self.kept else 'the graph has these kernels now'
         )
@@ -88,13 +93,14 @@ class Fused(Shown):
             lines.append(f'first launch: {self.compared}')
         return '\n'.join(lines)
 
-    def _reasons(self) -> Iterator[str]:
-        """The nodes that are not fused, those of one reason together."""
-        groups = Counter(why for _node, why in self.alone)
-        for why, count in groups.most_common(_SHOWN):
-            node = next(node for node, reason in self.alone if reason == why)
-            more = f', and {counted(count - 1, "more node")}' if count > 1 else ''
-            yield f'not fused: {_words(node)}{more}: {why}'
+
+def _reasons(what: str, nodes: list[tuple[Node, str]]) -> Iterator[str]:
+    """What becomes of nodes, and why, those of one reason together."""
+    groups = Counter(why for _node, why in nodes)
+    for why, count in groups.most_common(_SHOWN):
+        node = next(node for node, reason in nodes if reason == why)
+        more = f', and {counted(count - 1, "more node")}' if count > 1 else ''
+        yield f'{what}: {_words(node)}{more}: {why}'
 
 
 def _about(one: FusedNodes) -> Iterator[str]:

@@ -50,12 +50,16 @@ class Fusion:
     Attributes:
         kernels: the fused kernels. why: for each kernel's node that is in none the reason, by number.
         gone: the nodes that are left out. edges: the edges that the nodes which are left then have.
+        unneeded: of those that are left out because nobody needs them the reason, by number.
+        stands: for nodes that are in no kernel the nodes whose results theirs stand for.
     """
 
     kernels: list[Fusing] = field(default_factory=list)
     why: dict[int, str] = field(default_factory=dict)
     gone: list[int] = field(default_factory=list)
     edges: Edges = field(default_factory=list)
+    unneeded: dict[int, str] = field(default_factory=dict)
+    stands: dict[int, list[int]] = field(default_factory=dict)
 
 
 def lines_of(order: Order) -> list[list[int]]:

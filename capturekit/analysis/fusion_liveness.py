@@ -62,7 +62,7 @@ class Liveness:
         touches += [
             _Touch(place[n], n, None) for n, accesses in enumerate(memory) if accesses is None and n not in inside
         ]
-        self._touches = sorted(touches, key=lambda one: one.place)
+        self._touches = sorted(touches, key=_reads_first)
         extents = [_ANYWHERE if one.access is None else one.access.extent for one in self._touches]
         self._low = np.array([low for low, _high in extents], np.int64)
         self._high = np.array([high for _low, high in extents], np.int64)
@@ -120,6 +120,11 @@ class Liveness:
                 break
             low = max(low, end)
         return low < high
+
+
+def _reads_first(one: _Touch) -> tuple[int, bool]:
+    """The order of accesses: a node that writes over memory may have read it before."""
+    return one.place, one.access is not None and bool(one.access.writes)
 
 
 def _of(run: Run) -> Iterable[Access]:

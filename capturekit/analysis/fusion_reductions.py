@@ -7,7 +7,7 @@ is written behind may lie where the front reads or writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -20,6 +20,7 @@ from capturekit.analysis.fusion import Fusing, Fusion, edges_between
 from capturekit.analysis.fusion_kernels import kernel_of
 from capturekit.analysis.fusion_liveness import Liveness
 from capturekit.analysis.fusion_runs import MOST_BYTES, MOST_PLACES, Item, Run
+from capturekit.analysis.fusion_thinned import operand_access
 from capturekit.analysis.iteration_space import Shape, shortest
 from capturekit.analysis.needed_order import Memory
 from capturekit.driver.elementwise import Elementwise, Operand
@@ -61,11 +62,6 @@ def accesses_of(kernel: FusedKernel | FusedReduction) -> list[Access]:
     return [one for one in found if one.address]
 
 
-def operand_access(one: Operand) -> Access:
-    """The memory of an operand."""
-    return Access(one.address, one.shape, one.strides, np.dtype(one.dtype).itemsize, one.writes)
-
-
 def _access(place: Place, writes: bool) -> Access:
     return Access(place.address, place.shape, place.strides, np.dtype(place.dtype).itemsize, writes)
 
@@ -88,9 +84,10 @@ class _Reducing:
         memory: list[Memory],
         reductions: Mapping[int, Reduction],
         live: Liveness,
+        moved: Collection[int],
     ) -> None:
         self._fusion, self._does, self._memory = fusion, does, memory
-        self._reductions, self._live = reductions, live
+        self._reductions, self._live, self._moved = reductions, live, moved
         self._absorbed = set(fusion.gone)
         self._units = {one.nodes[-1]: one for one in fusion.kernels}
         self.made: list[Fusing] = []
@@ -106,6 +103,14 @@ class _Reducing:
                 self._fusion.why[node] = _ALONE
             else:
                 self._take(line, *found)
+
+    def moved(self) -> None:
+        """Nodes that read from other memory than they were recorded with are kernels by themselves at least."""
+        for node in sorted(set(self._moved) - self._absorbed - set(self._units)):
+            unit = self._unit(node) if node not in self._reductions else None
+            if unit is not None:
+                self.made.append(unit)
+                self._fusion.why.pop(node, None)
 
     def _take(self, line: Sequence[int], around: _Around, kernel: FusedReduction) -> None:
         nodes = tuple(n for n in line if n in around.nodes)
@@ -129,7 +134,7 @@ class _Reducing:
         for front in fronts:
             for behind in behinds:
                 around = _Around(line[place], front, behind)
-                if around.units and self._moves(line, around, reduction):
+                if (around.units or line[place] in self._moved) and self._moves(line, around, reduction):
                     kernel = self._kernel(around, reduction)
                     if kernel is not None:
                         return around, kernel
@@ -352,12 +357,13 @@ def reduced(
     free: FreeMemory,
     blind: frozenset[int],
     reductions: Mapping[int, Reduction],
+    moved: Collection[int],
 ) -> None:
     """Let the reductions of a definition take in what is around them; ``fusion`` is changed.
 
     Args:
         memory: what each node touches, of nodes as they were recorded. Others: those of ``fusion_of``.
-        reductions: what nodes reduce.
+        reductions: what nodes reduce. moved: nodes that read from other memory than they were recorded with.
     """
     seen: list[Memory] = list(memory)
     for n in fusion.gone:
@@ -365,9 +371,10 @@ def reduced(
     for one in fusion.kernels:
         seen[one.nodes[-1]] = accesses_of(one.kernel)
     live = Liveness(order, [() if n in blind and one is None else one for n, one in enumerate(seen)], [], free)
-    work = _Reducing(fusion, does, seen, reductions, live)
+    work = _Reducing(fusion, does, seen, reductions, live, moved)
     for line in lines:
         work.line(line)
+    work.moved()
     inside = {n for one in work.made for n in one.nodes}
     fusion.kernels = [one for one in fusion.kernels if not inside.intersection(one.nodes)] + work.made
     fusion.gone = sorted({*fusion.gone, *(n for one in work.made for n in one.nodes[:-1])})

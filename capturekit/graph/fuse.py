@@ -156,7 +156,8 @@ class Fusable(RelaneChanges):
         known.kernels = [
             FusedNodes.of(name, tuple(nodes[n] for n in one.parts), one.kernel) for one, (name, _function) in made
         ]
-        if not made:
+        known.unneeded = [(nodes[n], why) for n, why in sorted(fusion.unneeded.items())]
+        if not made and not fusion.unneeded:
             known.kept = _NOTHING
         elif apply:
             self._take_fused(known, fusion, made, sight, self._trial_of(known, sight, own, also), also is not None)
@@ -208,7 +209,8 @@ class Fusable(RelaneChanges):
         known = [refused.get(n, does.get(h)) for n, h in enumerate(handles)], [memory[h] for h in handles]
         from capturekit.analysis.fusion_whole import whole_fusion  # only those who fuse need it
 
-        return whole_fusion(order, *known, own, blind, copies)
+        fills = {place[info.handle] for info in sight.definitions.infos(g) if info.kind == 'memset'}
+        return whole_fusion(order, *known, own, blind, copies, fills)
 
     def _free(self, sight: Sight) -> FreeMemory:
         """The graph's own memory that no array lies in."""
@@ -252,6 +254,7 @@ class Fusable(RelaneChanges):
             return
         nodes = sight.look.nodes
         members = {handles[one.nodes[-1]]: tuple(nodes[n] for n in one.parts) for one in fusion.kernels}
+        members |= {handles[n]: tuple(nodes[m] for m in (n, *more)) for n, more in fusion.stands.items()}
         state = FusedState(known, old, self.recording.spans, members, trial, by_calls=by_calls)
         state.keeps = [function for _one, (_name, function) in made]
         self._fused, self._made = state, new

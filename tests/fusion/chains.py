@@ -26,6 +26,7 @@ REDUCTIONS = ('sum', 'sum', 'mean', 'max', 'min', 'var', 'std', 'prod', 'all')
 KINDS = (
     'unary', 'binary', 'binary', 'binary', 'number', 'number', 'where', 'clip', 'cast', 'in place', 'in place', 'out',
     'assign', 'shifted', 'roll', 'roll', 'view', 'drop', 'drop', 'drop', 'copy', 'fill', 'reduce', 'reduce',
+    'again',
 )  # fmt: skip
 
 
@@ -70,6 +71,7 @@ def inputs(xp: Any, seed: int, dtypes: Sequence[str] = ('f4', 'f8', 'f2', 'i4', 
 def run(xp: Any, steps: Sequence[tuple[Any, ...]], given: Sequence[Any]) -> list[Any]:
     """Run a program on its inputs, and return what it keeps."""
     arrays = list(given)
+    done: tuple[Any, ...] = ()
     for kind, a, b, c, extra in steps:
         one, other, third = (arrays[-1 - (n - 1) % len(arrays)] for n in (a, b, c))
         if kind == 'keep':
@@ -78,7 +80,9 @@ def run(xp: Any, steps: Sequence[tuple[Any, ...]], given: Sequence[Any]) -> list
             if len(arrays) > len(given):
                 del arrays[len(given) + (a - 1) % (len(arrays) - len(given))]
             continue
-        found = _step(xp, kind, one, other, third, extra)
+        if kind != 'again':
+            done = (kind, one, other, third, extra)
+        found = _step(xp, *done) if done else None
         if found is not None:
             arrays.append(found)
     raise AssertionError('a program ends by keeping something')
