@@ -111,13 +111,16 @@ class _Line:
 
     def mended(self, live: Liveness, stores: Sequence[Mapping[Key, bool]]) -> bool:
         """Whether all is as it has to be; if not, what is in the way is noted, and the line is divided anew."""
-        last = {place: run.members[-1] for run in self.plan.runs for place in run.members}
+        runs = self.plan.runs
+        members = {place for run in runs for place in run.members}
         stays: set[int] = set()
         for place, copies in self.joins.used.items():
-            # what the run writes there may be what a member before the copies has written
-            run = {self.number(last[place])} if place in last else set()
-            needed = {one for one in copies if live.needed(self.number(one), _written(self.items[one]), run)}
-            stays |= needed if place in last else copies
+            needed = set()
+            for one in copies:  # a run around a copy may write what a member before the copy has written
+                around = {self.number(run.members[-1]) for run in runs if run.members[0] < one < run.members[-1]}
+                if live.needed(self.number(one), _written(self.items[one]), earlier=around):
+                    needed.add(one)
+            stays |= needed if place in members else copies
         alone = {
             use.gone
             for run, written in zip(self.plan.runs, stores)
