@@ -29,7 +29,7 @@ class FusingReductions:
         """
         cupy = sys.modules['cupy']
         text, code = parts(kernel), kernel.reduction.code
-        words: tuple[str, ...] = (*declared(kernel), text.load, text.result, text.after, text.functions, *code.text)
+        words = (*declared(kernel), *text.text, *code.text)
         name = name_of(kernel, names, words)
         start = time.perf_counter()
         try:
