@@ -19,7 +19,7 @@ from capturekit.analysis.needed_order import Memory
 from capturekit.driver.elementwise import Elementwise
 from capturekit.driver.fused_kernel import FusedKernel
 from capturekit.driver.fused_reduction import FusedReduction
-from capturekit.driver.node_accesses import Access
+from capturekit.driver.node_accesses import Access, covers
 from capturekit.model.dag import Order
 
 Edges = list[tuple[int, int]]
@@ -109,17 +109,26 @@ class _Line:
         places = set().union(*(self.joins.used.get(place, set()) for place in run.members))
         return tuple(self.number(place) for place in sorted(places))
 
+    def _around(self, copy: int) -> set[int]:
+        """The runs around a copy that may write there what a member before the copy has written, by last number."""
+        written = _written(self.items[copy])
+        found = set()
+        for run in self.plan.runs:
+            later = [one for place in run.members if place > copy for one in _written(self.items[place])]
+            if run.members[0] < copy and not all(any(covers(one, mine) for one in later) for mine in written):
+                found.add(self.number(run.members[-1]))
+        return found
+
     def mended(self, live: Liveness, stores: Sequence[Mapping[Key, bool]]) -> bool:
         """Whether all is as it has to be; if not, what is in the way is noted, and the line is divided anew."""
-        runs = self.plan.runs
-        members = {place for run in runs for place in run.members}
+        members = {place for run in self.plan.runs for place in run.members}
         stays: set[int] = set()
         for place, copies in self.joins.used.items():
-            needed = set()
-            for one in copies:  # a run around a copy may write what a member before the copy has written
-                around = {self.number(run.members[-1]) for run in runs if run.members[0] < one < run.members[-1]}
-                if live.needed(self.number(one), _written(self.items[one]), earlier=around):
-                    needed.add(one)
+            needed = {
+                one
+                for one in copies
+                if live.needed(self.number(one), _written(self.items[one]), earlier=self._around(one))
+            }
             stays |= needed if place in members else copies
         alone = {
             use.gone

@@ -31,6 +31,8 @@ from capturekit.driver.reduction import Reduction
 from capturekit.model.dag import Order
 
 _ALONE = 'no elementwise kernel of its elements is in front of it, and none of its results behind it'
+#: A reduction whose threads combine so many elements in turn is made anew: it loads several at once then.
+_IN_TURN = 16
 
 
 @dataclass(frozen=True)
@@ -134,11 +136,15 @@ class _Reducing:
         for front in fronts:
             for behind in behinds:
                 around = _Around(line[place], front, behind)
-                if (around.units or line[place] in self._moved) and self._moves(line, around, reduction):
+                if (around.units or self._pays_alone(line[place])) and self._moves(line, around, reduction):
                     kernel = self._kernel(around, reduction)
                     if kernel is not None:
                         return around, kernel
         return None
+
+    def _pays_alone(self, node: int) -> bool:
+        """Whether a reduction is a kernel of its own with nothing around it."""
+        return node in self._moved or self._reductions[node].in_turn >= _IN_TURN
 
     def _unit(self, node: int) -> Fusing | None:
         """The elementwise kernel that a node is, or that it is the last node of."""

@@ -105,6 +105,12 @@ class Reduction:
         """How many elements are reduced."""
         return prod(self.inner)
 
+    @property
+    def in_turn(self) -> int:
+        """How many elements a thread combines one after the other; 0 where no thread does."""
+        threads: int = getattr(self.code, 'block', 0) // self.stride
+        return self.size // (max(prod(self.output.shape), 1) * threads) if threads else 0
+
 
 # -- from CuPy's memory of what it has compiled -----------------------------------------------------------------
 
