@@ -117,7 +117,7 @@ class Reduction:
 
 def reductions() -> dict[int, ReductionCode | str]:
     """The codes of all reduction kernels that CuPy has compiled, by function; or why one can not be fused."""
-    return {function: _code(made) for function, made in _remembered()}
+    return {function: code_of(made) for function, made in _remembered()}
 
 
 def _remembered() -> Iterable[tuple[int, Made]]:
@@ -138,7 +138,8 @@ def _remembered() -> Iterable[tuple[int, Made]]:
             yield int(function.ptr), Made(name, block, kind, params, infos, *more)
 
 
-def _code(made: Made) -> ReductionCode | str:
+def code_of(made: Made) -> ReductionCode | str:
+    """The code of a kernel, or why it can not be part of a fused one."""
     params, infos = made.params[:-_OWN], made.infos[:-_OWN]
     written = [not one.is_const for one in params]
     if made.options or sum(written) != 1 or not written[-1] or any(one.raw for one in params):
