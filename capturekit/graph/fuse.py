@@ -96,7 +96,9 @@ class Fusable(RelaneChanges):
         (``roll``) is read from the sources of the copies. Each operation keeps its own code, dtypes and rounding, so
         that every bit is the same as without. Arrays of any shapes, strides and dtypes of
         booleans, integers, floating point (half, too) and complex numbers take part; so do numbers. Other kernels,
-        events, lanes that meet, conditional nodes and child graphs end a run.
+        events, lanes that meet, conditional nodes and child graphs end a run. CuPy's own reductions compute what they
+        read and work on their results, and combine values in the same order. Nodes whose results nobody reads are
+        taken out, and equal nodes run once.
 
         The graph stays as it was recorded, and ``kept`` has the reason, where nothing can be fused, where it is
         launched in several parts or was relaned, and where CUDA or the compiler refuses. The first launch runs the
