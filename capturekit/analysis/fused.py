@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from capturekit.analysis.node_view import Node
 from capturekit.driver.fused_kernel import FusedKernel
+from capturekit.driver.fused_reduction import FusedReduction
 from capturekit.driver.node_reader import shortened
 from capturekit.model.counted import counted
 from capturekit.model.shown import Shown
@@ -38,7 +39,7 @@ class FusedNodes:
     registers: int
 
     @classmethod
-    def of(cls, name: str, nodes: tuple[Node, ...], kernel: FusedKernel) -> FusedNodes:
+    def of(cls, name: str, nodes: tuple[Node, ...], kernel: FusedKernel | FusedReduction) -> FusedNodes:
         """What the report says of a kernel that is in no graph yet."""
         places = kernel.places
         loads, stores = sum(p.loads for p in places), sum(p.stores for p in places)
@@ -52,6 +53,8 @@ class Fused(Shown):
     Attributes:
         kernels: the fused kernels.
         alone: elementwise kernels and other kernels that stayed as they are, each with the reason.
+        unneeded: nodes that were taken out, each with the reason: nobody reads what they write, or another node
+            has computed the same.
         nodes: how many nodes the graph had.
         kept: the reason for which the graph is as it was recorded; '' where it has fused kernels.
         compared: what the first launch has shown, or why it shows nothing.
@@ -60,6 +63,7 @@ class Fused(Shown):
 
     kernels: list[FusedNodes] = field(default_factory=list)
     alone: list[tuple[Node, str]] = field(default_factory=list)
+    unneeded: list[tuple[Node, str]] = field(default_factory=list)
     nodes: int = 0
     kept: str = ''
     compared: str = ''
@@ -71,6 +75,7 @@ class Fused(Shown):
     def _brief(self) -> str:
         inside = sum(len(one.nodes) for one in self.kernels)
         text = f'{counted(self.nodes, "node")}, {inside} of them in {counted(len(self.kernels), "fused kernel")}'
+        text += f', {len(self.unneeded)} taken out' if self.unneeded else ''
         return text + (f'; as recorded: {self.kept}' if self.kept else '')
 
     def __str__(self) -> str:
@@ -79,7 +84,8 @@ class Fused(Shown):
             lines += _about(one)
         if len(self.kernels) > _SHOWN:
             lines.append(f'and {counted(len(self.kernels) - _SHOWN, "more kernel")}')
-        lines += self._reasons()
+        lines += _reasons('taken out', self.unneeded)
+        lines += _reasons('not fused', self.alone)
         lines.append(
             f'the graph is as it was recorded: {self.kept}' if self.kept else 'the graph has these kernels now'
         )
@@ -87,13 +93,14 @@ class Fused(Shown):
             lines.append(f'first launch: {self.compared}')
         return '\n'.join(lines)
 
-    def _reasons(self) -> Iterator[str]:
-        """The nodes that are not fused, those of one reason together."""
-        groups = Counter(why for _node, why in self.alone)
-        for why, count in groups.most_common(_SHOWN):
-            node = next(node for node, reason in self.alone if reason == why)
-            more = f', and {counted(count - 1, "more node")}' if count > 1 else ''
-            yield f'not fused: {_words(node)}{more}: {why}'
+
+def _reasons(what: str, nodes: list[tuple[Node, str]]) -> Iterator[str]:
+    """What becomes of nodes, and why, those of one reason together."""
+    groups = Counter(why for _node, why in nodes)
+    for why, count in groups.most_common(_SHOWN):
+        node = next(node for node, reason in nodes if reason == why)
+        more = f', and {counted(count - 1, "more node")}' if count > 1 else ''
+        yield f'{what}: {_words(node)}{more}: {why}'
 
 
 def _about(one: FusedNodes) -> Iterator[str]:

@@ -18,7 +18,8 @@ from capturekit.analysis.fusion_runs import Item, Key, Run, runs_of
 from capturekit.analysis.needed_order import Memory
 from capturekit.driver.elementwise import Elementwise
 from capturekit.driver.fused_kernel import FusedKernel
-from capturekit.driver.node_accesses import Access
+from capturekit.driver.fused_reduction import FusedReduction
+from capturekit.driver.node_accesses import Access, covers
 from capturekit.model.dag import Order
 
 Edges = list[tuple[int, int]]
@@ -32,7 +33,7 @@ class Fusing:
     """
 
     nodes: tuple[int, ...]
-    kernel: FusedKernel
+    kernel: FusedKernel | FusedReduction
     names: tuple[str, ...]
     copies: tuple[int, ...] = ()
 
@@ -49,12 +50,16 @@ class Fusion:
     Attributes:
         kernels: the fused kernels. why: for each kernel's node that is in none the reason, by number.
         gone: the nodes that are left out. edges: the edges that the nodes which are left then have.
+        unneeded: of those that are left out because nobody needs them the reason, by number.
+        stands: for nodes that are in no kernel the nodes whose results theirs stand for.
     """
 
     kernels: list[Fusing] = field(default_factory=list)
     why: dict[int, str] = field(default_factory=dict)
     gone: list[int] = field(default_factory=list)
     edges: Edges = field(default_factory=list)
+    unneeded: dict[int, str] = field(default_factory=dict)
+    stands: dict[int, list[int]] = field(default_factory=dict)
 
 
 def lines_of(order: Order) -> list[list[int]]:
@@ -104,12 +109,26 @@ class _Line:
         places = set().union(*(self.joins.used.get(place, set()) for place in run.members))
         return tuple(self.number(place) for place in sorted(places))
 
+    def _around(self, copy: int) -> set[int]:
+        """The runs around a copy that may write there what a member before the copy has written, by last number."""
+        written = _written(self.items[copy])
+        found = set()
+        for run in self.plan.runs:
+            later = [one for place in run.members if place > copy for one in _written(self.items[place])]
+            if run.members[0] < copy and not all(any(covers(one, mine) for one in later) for mine in written):
+                found.add(self.number(run.members[-1]))
+        return found
+
     def mended(self, live: Liveness, stores: Sequence[Mapping[Key, bool]]) -> bool:
         """Whether all is as it has to be; if not, what is in the way is noted, and the line is divided anew."""
         members = {place for run in self.plan.runs for place in run.members}
         stays: set[int] = set()
         for place, copies in self.joins.used.items():
-            needed = {one for one in copies if live.needed(self.number(one), _written(self.items[one]))}
+            needed = {
+                one
+                for one in copies
+                if live.needed(self.number(one), _written(self.items[one]), earlier=self._around(one))
+            }
             stays |= needed if place in members else copies
         alone = {place for run, written in zip(self.plan.runs, stores) for place in _ends(run, written)}
         if not stays and not alone:
@@ -176,11 +195,11 @@ def fusion_of(
         left = {line.number(place): why for place, why in line.plan.why.items()}
         found.why.update({n: why for n, why in left.items() if does[n] is not None and n not in left_out})
     found.gone = sorted(left_out | {node for one in found.kernels for node in one.nodes[:-1]})
-    found.edges = _edges(order, [[item.number for item in line.items] for line in lines], set(found.gone))
+    found.edges = edges_between(order, [[item.number for item in line.items] for line in lines], set(found.gone))
     return found
 
 
-def _edges(order: Order, lines: Sequence[Sequence[int]], gone: Collection[int]) -> Edges:
+def edges_between(order: Order, lines: Sequence[Sequence[int]], gone: Collection[int]) -> Edges:
     """The edges between the nodes that are left: each line keeps its order, and the edges at its ends."""
     first, found = {}, []
     for line in lines:

@@ -7,7 +7,7 @@ if a later node reads it before another one has written over all of it. A node o
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -62,7 +62,7 @@ class Liveness:
         touches += [
             _Touch(place[n], n, None) for n, accesses in enumerate(memory) if accesses is None and n not in inside
         ]
-        self._touches = sorted(touches, key=lambda one: one.place)
+        self._touches = sorted(touches, key=_reads_first)
         extents = [_ANYWHERE if one.access is None else one.access.extent for one in self._touches]
         self._low = np.array([low for low, _high in extents], np.int64)
         self._high = np.array([high for _low, high in extents], np.int64)
@@ -79,17 +79,31 @@ class Liveness:
             found[key] = use.writes and self._needed(numbers[-1], use.access, over)
         return found
 
-    def needed(self, node: int, accesses: Sequence[Access]) -> bool:
-        """Whether anybody reads what a node that is in no run writes."""
-        return any(self._needed(node, access, ()) for access in accesses)
+    def needed(
+        self, node: int, accesses: Sequence[Access], without: Collection[int] = (), earlier: Collection[int] = ()
+    ) -> bool:
+        """Whether anybody but the nodes ``without`` reads what a node that is in no run writes.
 
-    def _needed(self, node: int, access: Access, over: Sequence[Access]) -> bool:
+        ``earlier``: nodes whose writes may belong before this node, so that they do not cover what it writes.
+        """
+        return any(self._needed(node, access, (), without, earlier) for access in accesses)
+
+    def _needed(
+        self,
+        node: int,
+        access: Access,
+        over: Sequence[Access],
+        without: Collection[int] = (),
+        earlier: Collection[int] = (),
+    ) -> bool:
         """Whether anybody reads what a node writes. ``over``: what the node itself writes later."""
         covering = [(node, one) for one in over]
         before = self._order.before
         for touch in self._later(node, access):
+            if touch.node in without:
+                continue
             if touch.access is not None and touch.access.writes:
-                if before(node, touch.node):
+                if before(node, touch.node) and touch.node not in earlier:
                     covering.append((touch.node, touch.access))
                     if self._row and covers(touch.access, access):
                         return False
@@ -118,6 +132,11 @@ class Liveness:
                 break
             low = max(low, end)
         return low < high
+
+
+def _reads_first(one: _Touch) -> tuple[int, bool]:
+    """The order of accesses: a node that writes over memory may have read it before."""
+    return one.place, one.access is not None and bool(one.access.writes)
 
 
 def _of(run: Run) -> Iterable[Access]:

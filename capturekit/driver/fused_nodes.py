@@ -22,7 +22,7 @@ class FusingError(ValueError):
     """A kernel can not be made; the text says why."""
 
 
-def name_of(kernel: FusedKernel, names: tuple[str, ...], text: tuple[str, ...]) -> str:
+def name_of(kernel: Any, names: tuple[str, ...], text: tuple[str, ...]) -> str:
     """A name that tells the first operations, and is another one for another source."""
     words = '_'.join(name.removeprefix('cupy_').partition('__')[0] for name in names)
     words = re.sub(r'\W|_+', '_', words)[:48].rstrip('_')
@@ -34,7 +34,7 @@ class FusingNodes:
     """The verbs of :class:`capturekit.driver.cuda.CudaDevice` that make fused kernels and put them into nodes."""
 
     _writer: Callable[[], Any]
-    fused: dict[tuple[str, ...], Any]
+    fused: dict[Any, Any]
     #: How many kernels were asked of CuPy, and the seconds that took.
     fusing: list[float]
 

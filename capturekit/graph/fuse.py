@@ -21,6 +21,7 @@ from capturekit.analysis.node_memory import _DEVICE, NotRepeatableError, joined,
 from capturekit.analysis.node_view import Look, Node, fill
 from capturekit.driver.cuda import StreamHandle
 from capturekit.driver.fused_nodes import FusingError
+from capturekit.driver.fused_reduction import FusedReduction
 from capturekit.driver.node_writer import Change
 from capturekit.graph.closed import closed
 from capturekit.graph.edit import _NOT_COPIED, NodeNames, _At, _failure
@@ -95,7 +96,9 @@ class Fusable(RelaneChanges):
         (``roll``) is read from the sources of the copies. Each operation keeps its own code, dtypes and rounding, so
         that every bit is the same as without. Arrays of any shapes, strides and dtypes of
         booleans, integers, floating point (half, too) and complex numbers take part; so do numbers. Other kernels,
-        events, lanes that meet, conditional nodes and child graphs end a run.
+        events, lanes that meet, conditional nodes and child graphs end a run. CuPy's own reductions compute what they
+        read and work on their results, and combine values in the same order. Nodes whose results nobody reads are
+        taken out, and equal nodes run once.
 
         The graph stays as it was recorded, and ``kept`` has the reason, where nothing can be fused, where it is
         launched in several parts or was relaned, and where CUDA or the compiler refuses. The first launch runs the
@@ -155,7 +158,8 @@ class Fusable(RelaneChanges):
         known.kernels = [
             FusedNodes.of(name, tuple(nodes[n] for n in one.parts), one.kernel) for one, (name, _function) in made
         ]
-        if not made:
+        known.unneeded = [(nodes[n], why) for n, why in sorted(fusion.unneeded.items())]
+        if not made and not fusion.unneeded:
             known.kept = _NOTHING
         elif apply:
             self._take_fused(known, fusion, made, sight, self._trial_of(known, sight, own, also), also is not None)
@@ -193,7 +197,7 @@ class Fusable(RelaneChanges):
         place = {handle: n for n, handle in enumerate(handles)}
         order = Order(len(handles), [(place[a], place[b]) for a, b in device.graph_edges(g)])
         memory = memory_of(sight.definitions, g, sight.blocks)
-        does = device.graph_elementwise(g)
+        does = {**device.graph_elementwise(g), **device.graph_reductions(g)}
         names = {info.handle: info.name for info in sight.definitions.infos(g)}
         blind = frozenset(place[h] for h in handles if names[h].startswith(_OURS))
         on_device = sight.platform.cupy.cuda.runtime.pointerGetAttributes
@@ -205,9 +209,10 @@ class Fusable(RelaneChanges):
             and all(on_device(info.detail[end]).type in _DEVICE for end in ('dst', 'src'))
         }
         known = [refused.get(n, does.get(h)) for n, h in enumerate(handles)], [memory[h] for h in handles]
-        from capturekit.analysis.fusion import fusion_of  # only those who fuse need it
+        from capturekit.analysis.fusion_whole import whole_fusion  # only those who fuse need it
 
-        return fusion_of(order, *known, own, blind, copies)
+        fills = {place[info.handle] for info in sight.definitions.infos(g) if info.kind == 'memset'}
+        return whole_fusion(order, *known, own, blind, copies, fills)
 
     def _free(self, sight: Sight) -> FreeMemory:
         """The graph's own memory that no array lies in."""
@@ -219,7 +224,11 @@ class Fusable(RelaneChanges):
     def _function(self, one: Fusing, known: Fused) -> tuple[str, Any]:
         before = self._device.fusing[1]
         try:
-            return self._device.fused_function(one.kernel, one.names)  # type: ignore[no-any-return]
+            device, reduces = self._device, isinstance(one.kernel, FusedReduction)
+            made: tuple[str, Any] = (device.fused_reduction if reduces else device.fused_function)(
+                one.kernel, one.names
+            )
+            return made
         finally:
             taken = self._device.fusing[1] - before
             known.seconds += taken
@@ -247,6 +256,7 @@ class Fusable(RelaneChanges):
             return
         nodes = sight.look.nodes
         members = {handles[one.nodes[-1]]: tuple(nodes[n] for n in one.parts) for one in fusion.kernels}
+        members |= {handles[n]: tuple(nodes[m] for m in (n, *more)) for n, more in fusion.stands.items()}
         state = FusedState(known, old, self.recording.spans, members, trial, by_calls=by_calls)
         state.keeps = [function for _one, (_name, function) in made]
         self._fused, self._made = state, new
@@ -265,7 +275,8 @@ class Fusable(RelaneChanges):
     def _replace_nodes(self, g: int, handles: Sequence[int], fusion: Fusion, made: Sequence[_Made]) -> None:
         device = self._device
         for one, (name, function) in made:
-            device.fuse_node(g, handles[one.nodes[-1]], one.kernel, name, function)
+            put = device.reduce_node if isinstance(one.kernel, FusedReduction) else device.fuse_node
+            put(g, handles[one.nodes[-1]], one.kernel, name, function)
         for n in fusion.gone:
             device.node_destroy(handles[n])
         wanted = {(handles[a], handles[b]) for a, b in fusion.edges}

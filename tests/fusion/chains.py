@@ -22,9 +22,11 @@ MORE_BINARY = ('power', 'arctan2', 'logaddexp', 'floor_divide', 'remainder', 'co
 DTYPES = ('f4', 'f8', 'f2', 'i4', '?', 'i8', 'u1')
 NUMBERS = (2, 0.5, -1, 3.25, True, np.float32(1.5), np.float64(0.1), np.int32(3))
 VIEWS = ('same', 'rows', 'columns', 'step', 'reverse', 'transposed', 'flat')
+REDUCTIONS = ('sum', 'sum', 'mean', 'max', 'min', 'var', 'std', 'prod', 'all')
 KINDS = (
     'unary', 'binary', 'binary', 'binary', 'number', 'number', 'where', 'clip', 'cast', 'in place', 'in place', 'out',
-    'assign', 'shifted', 'roll', 'roll', 'view', 'drop', 'drop', 'drop', 'copy', 'fill', 'sum',
+    'assign', 'shifted', 'roll', 'roll', 'view', 'drop', 'drop', 'drop', 'copy', 'fill', 'reduce', 'reduce',
+    'again',
 )  # fmt: skip
 
 
@@ -46,6 +48,7 @@ def draw(choose: Choose, more: bool = False, dtypes: Sequence[str] = DTYPES) -> 
             'view': lambda: choose(VIEWS),
             'fill': lambda: choose((1, 0, 2.5)),
             'roll': lambda: (choose((0, 1)), choose((1, 2, -1))),
+            'reduce': lambda: (choose(REDUCTIONS), choose((0, 0, 0, 1, -1, None)), choose((True, False))),
         }
         steps.append((kind, a, b, c, extra[kind]() if kind in extra else None))
     steps.append(('keep', choose(range(1, 4)), choose(back), 0, None))
@@ -68,6 +71,7 @@ def inputs(xp: Any, seed: int, dtypes: Sequence[str] = ('f4', 'f8', 'f2', 'i4', 
 def run(xp: Any, steps: Sequence[tuple[Any, ...]], given: Sequence[Any]) -> list[Any]:
     """Run a program on its inputs, and return what it keeps."""
     arrays = list(given)
+    done: tuple[Any, ...] = ()
     for kind, a, b, c, extra in steps:
         one, other, third = (arrays[-1 - (n - 1) % len(arrays)] for n in (a, b, c))
         if kind == 'keep':
@@ -76,7 +80,9 @@ def run(xp: Any, steps: Sequence[tuple[Any, ...]], given: Sequence[Any]) -> list
             if len(arrays) > len(given):
                 del arrays[len(given) + (a - 1) % (len(arrays) - len(given))]
             continue
-        found = _step(xp, kind, one, other, third, extra)
+        if kind != 'again':
+            done = (kind, one, other, third, extra)
+        found = _step(xp, *done) if done else None
         if found is not None:
             arrays.append(found)
     raise AssertionError('a program ends by keeping something')
@@ -101,9 +107,16 @@ def _step(xp: Any, kind: str, one: Any, other: Any, third: Any, extra: Any) -> A
         return _roll(xp, one, *extra)
     if kind == 'view':
         return _view(one, extra)
-    if kind == 'sum':
-        return one.sum(axis=0) if one.dtype.kind != 'c' and one.ndim else None
+    if kind == 'reduce':
+        return _reduced(one, *extra)
     return _change(xp, kind, one, other, third, extra)
+
+
+def _reduced(one: Any, name: str, axis: Any, keepdims: bool) -> Any:
+    """A reduction along an axis, or of all elements."""
+    if one.dtype.kind == 'c' or one.ndim <= max(axis or 0, 0):
+        return None
+    return getattr(one, name)(axis=axis, keepdims=keepdims)
 
 
 def _roll(xp: Any, one: Any, axis: int, shift: int) -> Any:

@@ -142,7 +142,7 @@ def _store_all(slots: Iterable[Slot], values: Iterable[NDArray[Any]]) -> None:
             _store(slot.view(), value)
 
 
-#: Does to each element what a kernel does: takes values in the place of its arguments.
+#: Does to each element, or to all of them, what a kernel does: takes values in the place of its arguments.
 Each = Callable[[Sequence[Any]], None] | None
 
 
@@ -152,27 +152,31 @@ def _given(
     writes: Iterable[int] | None,
     beside: Any = (),
     each: Each = None,
+    whole: Each = None,
 ) -> Given:
     """The arguments of a kernel of CuPy's, which decides about its grid itself."""
     values = {'args': args, 'grid': None, 'block': None, 'shared': 0}
-    return Given(values, make, writes=None if writes is None else frozenset(writes), beside=beside, each=each)
+    return Given(
+        values, make, writes=None if writes is None else frozenset(writes), beside=beside, each=each, whole=whole
+    )
 
 
 def _into(
     recipe: Any,
     slots: Sequence[Slot],
     make: Callable[..., Callable[[], None]],
-    each: Each = None,
+    whole: Each,
+    elementwise: bool,
     opaque: bool = False,
 ) -> Given:
     """The same, of inputs followed by outputs; ``opaque``: nobody knows which are outputs."""
     count = len(recipe[0])
     writes = None if opaque else range(count, count + len(slots))
-    return _given((*recipe[0], *slots), make, writes, recipe[1], each)
+    return _given((*recipe[0], *slots), make, writes, recipe[1], whole if elementwise else None, whole)
 
 
 def _each(fn: Callable[..., Any], recipe: Any, several: bool | None = None) -> Each:
-    """How an elementwise function works on values; ``several``: whether ``out`` was a tuple, None: there was none."""
+    """How a function works on values; ``several``: whether ``out`` was a tuple, None: there was none."""
     count, kwargs = len(recipe[0]), recipe[1]
 
     def each(values: Sequence[Any]) -> None:
@@ -231,7 +235,7 @@ def launch(
     del values
     if all(0 in slot.shape for slot in slots):
         return _rebuild(result, iter(arrays))
-    given = _into(recipe, slots, make, _each(fn, recipe) if elementwise else None)
+    given = _into(recipe, slots, make, _each(fn, recipe), elementwise)
     if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, given):
         fresh = None
     return _rebuild(result, iter(arrays))
@@ -279,7 +283,7 @@ def _launch_into(
 
         return again
 
-    given = _into(recipe, slots, make, _each(fn, recipe, several) if elementwise else None, opaque)
+    given = _into(recipe, slots, make, _each(fn, recipe, several), elementwise, opaque)
     if runtime_calls.submit(get_current_stream_ptr(), work, name, kind, given):
         fresh = None
     return out

@@ -7,7 +7,7 @@ that the kernel does not write keep what they had.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,16 @@ from capturekit.driver.fused_nodes import name_of
 from capturekit.simulated.device.graph_nodes import Given, GraphDefinition, GraphNode
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class _Operation:
-    """What a node does to each element, on values in the place of its arguments; the numbers of those it writes."""
+    """What a node does to each element, on values in the place of its arguments; the numbers of those it writes.
 
-    each: Callable[[Sequence[Any]], None]
+    ``told`` is equal for nodes that do the same: the name and the options of a universal function.
+    """
+
+    each: Callable[[Sequence[Any]], None] = field(compare=False)
     writes: frozenset[int]
+    told: Any
 
 
 class FusedNodes:
@@ -75,7 +79,13 @@ def _elementwise(node: GraphNode) -> Elementwise | str:
         strides = _broadcast(value.shape, value.strides, shape)
         operands.append(Operand(str(value.dtype), value.ptr, shape, strides, None, not writes, writes, writes))
     copies = node.name == 'cupy_copy' and len({one.dtype for one in operands}) == 1 and len(operands) == 2
-    return Elementwise(node.name, _Operation(given.each, given.writes), tuple(operands), copies)
+    return Elementwise(node.name, _Operation(given.each, given.writes, _told(node, given)), tuple(operands), copies)
+
+
+def _told(node: GraphNode, given: Given) -> Any:
+    if isinstance(getattr(np, node.name.removeprefix('cupy_'), None), np.ufunc):
+        return node.name, repr(given.beside)
+    return node.handle
 
 
 def _broadcast(shape: tuple[int, ...], strides: tuple[int, ...], to: tuple[int, ...]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ class Given:
 
     ``writes`` are the numbers of the arguments that the work writes; None where only the kernel's author knows.
     ``beside`` is what it reads that is no argument. ``each`` does the work on values in the place of the arguments, if
-    the work does the same to each element: it writes into those that ``writes`` names.
+    the work does the same to each element: it writes into those that ``writes`` names. ``whole`` does it on arrays.
     """
 
     values: Mapping[str, Any]
@@ -23,6 +23,7 @@ class Given:
     writes: frozenset[int] | None = None
     beside: Any = ()
     each: Callable[[Sequence[Any]], None] | None = None
+    whole: Callable[[Sequence[Any]], None] | None = None
 
     def work(self) -> Callable[[], None]:
         return self.make(**self.values)

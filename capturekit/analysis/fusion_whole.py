@@ -1,0 +1,77 @@
+"""All that becomes of a definition that is fused: what is not needed goes, the rest becomes fewer kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from capturekit.analysis.free_memory import FreeMemory
+from capturekit.analysis.fusion import Edges, Fusion, fusion_of, lines_of
+from capturekit.analysis.fusion_reductions import reduced
+from capturekit.analysis.fusion_thinned import UNREAD, Does, Thinned, operand_access, thinned
+from capturekit.analysis.needed_order import Memory
+from capturekit.driver.reduction import Reduction
+from capturekit.model.dag import Order
+
+_REDUCES = 'it is a reduction'
+
+
+def whole_fusion(
+    order: Order,
+    does: Sequence[Does],
+    memory: Sequence[Memory],
+    free: FreeMemory,
+    blind: frozenset[int] = frozenset(),
+    copies: Mapping[int, tuple[int, int, int]] | None = None,
+    fills: Collection[int] = (),
+) -> Fusion:
+    """Find what of a definition can become fused kernels, and what is not needed.
+
+    Args:
+        does: what each node computes for each element or reduces, or why that is not known; None for no kernels.
+        fills: nodes that only fill memory of the device.
+        The others are those of :func:`capturekit.analysis.fusion.fusion_of`.
+    """
+    copied = copies or {}
+    seen = list(memory)
+    for n, one in enumerate(does):
+        if isinstance(one, Reduction):  # known to the byte, which a kernel's name does not tell
+            seen[n] = [operand_access(operand) for operand in one.operands if operand.number is None]
+    thin = thinned(order, does, seen, free, blind, {*copied, *fills})
+    left = {n: one for n, one in copied.items() if n not in thin.gone}
+    each = [_REDUCES if isinstance(one, Reduction) else one for one in thin.does]
+    found = fusion_of(order, each, thin.memory, free, blind, left)
+    reductions = {n: one for n, one in enumerate(thin.does) if isinstance(one, Reduction)}
+    if reductions or thin.moved:
+        reduced(found, order, lines_of(order), each, thin.memory, free, blind, reductions, thin.moved)
+    return _without(found, thin) if thin.gone else found
+
+
+def _without(fusion: Fusion, thin: Thinned) -> Fusion:
+    """The same without the nodes that are not needed."""
+    fusion.unneeded = dict.fromkeys(sorted(thin.unread), UNREAD)
+    for node, one in thin.again.items():
+        fusion.unneeded[node] = f'node {one} has computed the same'
+        fusion.stands.setdefault(one, []).append(node)
+    for at, kernel in enumerate(fusion.kernels):
+        more = [n for one in kernel.parts for n in fusion.stands.pop(one, ())]
+        fusion.kernels[at] = replace(kernel, copies=(*kernel.copies, *more))
+    fusion.edges = _bridged(fusion.edges, thin.gone)
+    fusion.gone = sorted({*fusion.gone, *thin.gone})
+    return fusion
+
+
+def _bridged(edges: Edges, gone: Collection[int]) -> Edges:
+    """Edges between the nodes that are left, with the order that those which are gone made."""
+    before: dict[int, set[int]] = {}
+    after: dict[int, set[int]] = {}
+    for a, b in edges:
+        before.setdefault(b, set()).add(a)
+        after.setdefault(a, set()).add(b)
+    for node in gone:
+        earlier, later = before.pop(node, set()), after.pop(node, set())
+        for a in earlier:
+            after[a] = (after[a] - {node}) | later
+        for b in later:
+            before[b] = (before[b] - {node}) | earlier
+    return sorted((a, b) for a, several in after.items() for b in several)

@@ -1,0 +1,164 @@
+"""Reductions that take in the elementwise work around them: what becomes one kernel, what does not, and equal bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+
+SAME = 'the same as without fused kernels'
+
+
+@pytest.fixture
+def x(cp: Any) -> Any:
+    return cp.asarray(np.random.default_rng(0).uniform(-3, 3, (96, 40)).astype('f4'))
+
+
+def softmax(cp: Any, x: Any, axis: int) -> Any:
+    e = cp.exp(x - x.max(axis=axis, keepdims=True))
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+def batch_norm(cp: Any, x: Any) -> Any:
+    mean, var = x.mean(axis=0), x.var(axis=0)
+    return (x - mean) / cp.sqrt(var + 1e-5)
+
+
+def in_place(cp: Any, x: Any) -> Any:
+    y = x[:, :33] * 2
+    y += 1
+    total = y.sum(axis=0)
+    y *= total
+    return y
+
+
+CASES: dict[str, Callable[[Any, Any], Any]] = {
+    'front': lambda cp, x: cp.exp(x).sum(axis=0),
+    'long front': lambda cp, x: (0.5 * x * (1 + cp.tanh(x))).max(axis=0),
+    'behind': lambda cp, x: cp.sqrt(cp.abs(x.sum(axis=0)) + 1),
+    'both': lambda cp, x: cp.sqrt((x * x).mean(axis=0) + 1e-6),
+    'two inputs': lambda cp, x: cp.exp(x).var(axis=0),
+    'other dtypes': lambda cp, x: (x > 0).astype('i4').sum(axis=0) * x[0].astype('f8'),
+    'middle axis': lambda cp, x: cp.exp(x.reshape(8, 12, 40)).sum(axis=1),
+    'transposed': lambda cp, x: cp.exp(x.T).sum(axis=1),
+    'of a view': lambda cp, x: (x[::2, 1:-1] * 3).min(axis=0),
+    'whole array': lambda cp, x: (x[:, ::2] + 1).T[:, ::2].prod(),
+    'softmax': lambda cp, x: softmax(cp, x, 0),
+    'softmax of rows': lambda cp, x: softmax(cp, x, -1),
+    'batch norm': batch_norm,
+    'in place': in_place,
+}
+
+
+def compared(cp: Any, function: Callable[[Any, Any], Any], *args: Any) -> tuple[ck.Graph, Any]:
+    """The fused graph of a function and its report, after its bits were compared with those of an eager run."""
+    expected = function(cp, *args).get().tobytes()
+    with ck.capture(fuse=True) as cap:
+        found = function(cp, *args)
+    for _ in range(2):
+        found.fill(0)
+        cap.graph.launch()
+        assert found.get().tobytes() == expected, cap.fused
+    assert cap.fused.compared in ('', SAME), cap.fused
+    return cap.graph, cap.fused
+
+
+def members(report: Any) -> list[list[str]]:
+    """The names of the nodes in each kernel, without their dtypes."""
+    return [[node.name.partition('__')[0].removeprefix('cupy_') for node in one.nodes] for one in report.kernels]
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_programs_with_reductions_have_equal_bits(cp: Any, x: Any, case: str) -> None:
+    graph, _report = compared(cp, CASES[case], x)
+    assert not graph.races()
+    graph.close()
+
+
+def test_the_array_in_front_is_not_written(cp: Any, x: Any) -> None:
+    graph, report = compared(cp, CASES['front'], x)
+    assert members(report) == [['exp', 'sum']] and len(graph.nodes) == 1
+    (kernel,) = report.kernels
+    assert (kernel.elements, kernel.loads, kernel.stores, kernel.registers) == (96 * 40, 1, 1, 1)
+    assert [one.name.partition('__')[0] for one in graph.nodes[0].inner] == ['cupy_exp', 'cupy_sum']
+
+
+def test_results_are_worked_on_behind(cp: Any, x: Any) -> None:
+    graph, report = compared(cp, CASES['both'], x)
+    assert members(report) == [['multiply', 'mean', 'add', 'sqrt']] and len(graph.nodes) == 1
+    assert (report.kernels[0].loads, report.kernels[0].stores) == (1, 1)
+
+
+def test_an_array_that_others_see_is_written(cp: Any, x: Any) -> None:
+    with ck.capture(fuse=True) as cap:
+        y = cp.exp(x)
+        total = y.sum(axis=0)
+    cap.graph.launch()
+    assert members(cap.fused) == [['exp', 'sum']] and cap.fused.kernels[0].stores == 2
+    assert y.get().tobytes() == cp.exp(x).get().tobytes()
+    assert total.get().tobytes() == cp.exp(x).sum(axis=0).get().tobytes()
+
+
+def test_a_result_may_lie_where_the_front_read_it_once(cp: Any, x: Any) -> None:
+    """The sum of a softmax gets the memory of its maximum, which all elements of a column have read before."""
+    _graph, report = compared(cp, CASES['softmax'], x)
+    assert any(names[-1] == 'sum' for names in members(report)), report
+
+
+def test_what_lies_between_keeps_its_order(cp: Any, x: Any) -> None:
+    def work(cp: Any, x: Any, other: Any) -> Any:
+        y = cp.exp(x)
+        other[...] = cp.dot(x.T, y)  # reads all of it: it has to be written before
+        return y.sum(axis=0) + other[0]
+
+    other = cp.zeros((40, 40), 'f4')
+    _graph, report = compared(cp, work, x, other)
+    assert not any({'exp', 'sum'} <= set(names) for names in members(report)), report
+
+
+def test_an_input_that_changes_in_between_is_read_before(cp: Any, x: Any) -> None:
+    def work(cp: Any, x: Any, other: Any) -> Any:
+        y = cp.exp(other)
+        other[...] = cp.dot(x, x.T)[:, :40]
+        return y.sum(axis=0)
+
+    start = x + 1
+
+    def again(cp: Any, x: Any, other: Any) -> Any:
+        other[...] = start
+        return work(cp, x, other)
+
+    _graph, report = compared(cp, again, x, x + 1)
+    assert not any({'exp', 'sum'} <= set(names) for names in members(report)), report
+
+
+def test_rows_in_one_piece_are_left_to_cub(cp: Any, x: Any) -> None:
+    _graph, report = compared(cp, lambda cp, x: cp.exp(x).sum(axis=-1), x)
+    assert 'CUB reduces it' in str(report) and not report
+
+
+def test_a_graphed_function_is_fused_with_its_reductions(cp: Any, x: Any) -> None:
+    graphed = ck.graphed(fuse=True)(lambda x: batch_norm(cp, x))
+    for n in range(5):
+        assert graphed(x + n).get().tobytes() == batch_norm(cp, x + n).get().tobytes()
+    reports = [one.fused for one in graphed.variants if one.fused is not None]
+    assert reports and all(one and one.compared == SAME for one in reports)
+    assert any('var' in name for one in reports for names in members(one) for name in names)
+
+
+def test_fused_reductions_live_as_other_graphs_do(cp: Any, x: Any) -> None:
+    with ck.capture(fuse=True) as cap:
+        y = softmax(cp, x, 0)
+    other = x * 2
+    copy = cap.graph.clone()
+    copy.launch()
+    assert y.get().tobytes() == softmax(cp, x, 0).get().tobytes()
+    cap.graph.rebind((x, other))
+    cap.graph.launch()
+    assert y.get().tobytes() == softmax(cp, other, 0).get().tobytes()
+    assert len(cap.graph.measure().nodes) == len(cap.graph.nodes)
+    assert cap.graph.verify(lambda x: softmax(cp, x, 0), other, outputs=y)

@@ -1,0 +1,192 @@
+"""Nodes that are taken out of a fused graph: those whose results nobody reads, and those that compute again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import capturekit as ck
+from capturekit.analysis.free_memory import FreeMemory
+from capturekit.analysis.fusion_thinned import UNREAD, thinned
+from capturekit.driver.elementwise import Elementwise, Operand
+from capturekit.driver.node_accesses import Access
+from capturekit.model.dag import Order
+from capturekit.model.errors import UpdateError
+
+SAME = 'the same as without fused kernels'
+BASE = 1 << 40
+
+
+@pytest.fixture
+def x(cp: Any) -> Any:
+    return cp.asarray(np.random.default_rng(0).uniform(-3, 3, (64, 32)).astype('f4'))
+
+
+def compared(cp: Any, function: Callable[..., list[Any]], *args: Any) -> tuple[ck.Graph, Any]:
+    expected = [one.get().tobytes() for one in function(*args)]
+    with ck.capture(fuse=True) as cap:
+        found = function(*args)
+    for _ in range(2):
+        for one in found:
+            one.fill(0)
+        cap.graph.launch()
+        assert [one.get().tobytes() for one in found] == expected, cap.fused
+    assert cap.fused.compared in ('', SAME), cap.fused
+    return cap.graph, cap.fused
+
+
+def test_zeros_that_are_written_over_are_not_filled(cp: Any, x: Any) -> None:
+    def work() -> list[Any]:
+        found = cp.zeros_like(x)
+        cp.multiply(x, 2, found)
+        return [found]
+
+    graph, report = compared(cp, work)
+    assert [why for _node, why in report.unneeded] == [UNREAD] and len(graph.nodes) == 1
+    assert report and '2 nodes, 0 of them in 0 fused kernels, 1 taken out' in str(report)
+    assert 'taken out: node 0 (' in str(report) and UNREAD in str(report)
+    assert graph.nodes[0].at.function == 'work' and graph.recording.node_count == 1
+
+
+def test_a_result_that_nobody_keeps_is_not_computed(cp: Any, x: Any) -> None:
+    def work() -> list[Any]:
+        unused = cp.sqrt(cp.abs(x[:, :16]))
+        unused.sum(axis=0)
+        return [x + 1]
+
+    _graph, report = compared(cp, work)
+    assert {node.name.partition('__')[0] for node, _why in report.unneeded} >= {'cupy_sqrt', 'cupy_absolute'}, report
+
+
+def test_what_is_seen_stays(cp: Any, x: Any) -> None:
+    with ck.capture(fuse=True) as cap:
+        y = cp.sqrt(cp.abs(x))
+        total = y.sum(axis=0)
+    assert not cap.fused.unneeded
+    cap.graph.launch()
+    assert y.get().tobytes() == cp.sqrt(cp.abs(x)).get().tobytes()
+    assert total.get().tobytes() == cp.sqrt(cp.abs(x)).sum(axis=0).get().tobytes()
+
+
+def test_a_mean_is_computed_once(cp: Any, x: Any) -> None:
+    def work() -> list[Any]:
+        mean = x.mean(axis=0)
+        again = x.mean(axis=0)
+        return [mean, cp.sqrt(again * again) + 1]
+
+    graph, report = compared(cp, work)
+    assert [why for _node, why in report.unneeded] == ['node 0 has computed the same']
+    first = graph.nodes[0]
+    assert [one.number for one in first.inner][:2] == [0, 1]
+    with pytest.raises(UpdateError, match='made of'):
+        graph.set_kernel(0, args={0: x})
+    assert not graph.races()
+
+
+def test_a_node_that_stands_for_another_is_not_changed_alone(cp: Any, x: Any) -> None:
+    with ck.capture(fuse=True) as cap:
+        mean = x.max(axis=0)
+        lane = cp.dot(mean, mean)
+        again = x.max(axis=0)
+        other = again[::2] * 2
+        del again
+    assert lane.shape == () and other.shape == (16,)
+    if any('computed the same' in why for _node, why in cap.fused.unneeded):
+        with pytest.raises(UpdateError, match='made of 2 recorded nodes'):
+            cap.graph.set_kernel(0, args={0: x})
+    cap.graph.launch()
+    assert other.get().tobytes() == (x.max(axis=0)[::2] * 2).get().tobytes()
+
+
+def test_what_changed_in_between_is_computed_again(cp: Any, x: Any) -> None:
+    start = x + 1
+
+    def work(y: Any) -> list[Any]:
+        y[...] = start
+        mean = y.mean(axis=0)
+        y *= 2
+        again = y.mean(axis=0)
+        return [mean, cp.sqrt(again * again) + 1]
+
+    _graph, report = compared(cp, work, x + 0)
+    assert not any('computed the same' in why for _node, why in report.unneeded), report
+
+
+# -- without a device -------------------------------------------------------------------------------------------
+
+
+def array(place: int, writes: bool = False, dtype: str = 'float32') -> Operand:
+    return Operand(dtype, BASE + 4096 * place, (8,), (np.dtype(dtype).itemsize,), None, not writes, writes, writes)
+
+
+def node(name: str, reads: list[int], writes: int, number: bytes | None = None) -> Elementwise:
+    numbers = [] if number is None else [Operand('float32', number=number)]
+    return Elementwise(name, name, (*map(array, reads), *numbers, array(writes, True)))
+
+
+def look(does: list[Any], free: list[int], edges: list[tuple[int, int]] | None = None, **more: Any) -> Any:
+    """What becomes of nodes in a row, where pages of these numbers are free."""
+    memory = [
+        [Access(o.address, o.shape, o.strides, 4, o.writes) for o in one.operands if o.number is None]
+        if isinstance(one, Elementwise)
+        else more.get('memory')
+        for one in does
+    ]
+    order = Order(len(does), edges if edges is not None else [(n, n + 1) for n in range(len(does) - 1)])
+    return thinned(order, does, memory, FreeMemory([(BASE + 4096 * n, BASE + 4096 * n + 4096) for n in free]))
+
+
+def test_a_chain_that_nobody_reads_goes_as_a_whole() -> None:
+    found = look([node('a', [0], 1), node('b', [1], 2), node('c', [2], 3), node('d', [0], 4)], [1, 2, 3])
+    assert found.unread == {0, 1, 2} and found.memory[1] == () and found.does[1] is None
+
+
+def test_not_all_nodes_of_a_graph_go() -> None:
+    assert not look([node('a', [0], 1)], [1]).gone
+
+
+def test_readers_of_an_equal_node_go_to_the_first() -> None:
+    found = look([node('a', [0], 1), node('a', [0], 2), node('b', [2], 3)], [1, 2])
+    assert found.again == {1: 0} and found.moved == {2}
+    assert [one.address for one in found.does[2].operands] == [BASE + 4096, BASE + 3 * 4096]
+    assert [one.address for one in found.memory[2]] == [BASE + 4096, BASE + 3 * 4096]
+
+
+@pytest.mark.parametrize(
+    'does',
+    [
+        [node('a', [0], 1), node('x', [5], 0), node('a', [0], 2), node('b', [2], 3)],  # the input changes
+        [node('a', [0], 1), node('a', [0], 2), node('x', [5], 1), node('b', [2], 3)],  # the result changes
+        [node('a', [0], 1, b'\0\0\0\0'), node('a', [0], 2, b'\0\0\0\x80'), node('b', [2], 3)],  # 0.0 and -0.0
+        [node('a', [0], 1), node('a', [4], 2), node('b', [2], 3)],  # another input
+        [node('a', [0], 1), node('c', [0], 2), node('b', [2], 3)],  # another operation
+        [node('a', [0], 1), 'a raw kernel', node('a', [0], 2), node('b', [2], 3)],  # who knows
+        [node('a', [0], 1), node('a', [0], 2), 'a raw kernel', node('b', [2], 3)],
+    ],
+)
+def test_nodes_are_equal_only_if_all_is_known_to_be(does: list[Any]) -> None:
+    found = look(does, [1, 2])
+    assert not found.again and not found.moved
+
+
+def test_an_equal_result_that_is_seen_stays() -> None:
+    assert not look([node('a', [0], 1), node('a', [0], 2), node('b', [2], 3)], [1]).again
+
+
+def test_what_writes_the_same_to_the_same_place_goes() -> None:
+    found = look([node('a', [0], 1), node('b', [1], 3), node('a', [0], 1), node('b', [1], 4)], [])
+    assert found.again == {2: 0} and not found.moved
+
+
+def test_nodes_side_by_side_are_not_equal() -> None:
+    does = [node('s', [5], 6), node('a', [0], 1), node('a', [0], 2), node('b', [1], 3), node('c', [2], 4)]
+    found = look(does, [1, 2], edges=[(0, 1), (0, 2), (1, 3), (2, 4)])
+    assert not found.again
+
+
+def test_a_reader_that_sees_a_part_of_something_else_keeps_it() -> None:
+    wide = Elementwise('w', 'w', (Operand('float32', BASE + 2 * 4096, (16,), (4,)), array(3, True)))
+    assert not look([node('a', [0], 1), node('a', [0], 2), wide], [1, 2]).again
