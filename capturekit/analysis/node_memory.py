@@ -15,6 +15,7 @@ from typing import Any
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.needed_order import Memory
 from capturekit.analysis.races import MemoryBlocks
+from capturekit.driver.cuda import current
 from capturekit.driver.node_accesses import Access, Touched, linear
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.launch.declared import Declared
@@ -28,6 +29,8 @@ _ONCE = ('ncclDevKernel', 'capturekit_')
 _DEVICE = (2, 3)
 
 
+#: Calls of a library whose handle has memory of its own, besides the workspace that it is given.
+_WITH_A_STATE = 'cublas.'
 #: Kinds of nodes of which the user may say what they touch.
 _SAID_OF = frozenset({'kernel', 'host'})
 #: Host functions keep their order with each other, as if each wrote this byte, where nothing lies.
@@ -80,6 +83,8 @@ def _by_word(info: NodeInfo, said: Declared, touched: Touched, blocks: MemoryBlo
     found = [replace(access, exact=False) for access in said.accesses]
     if info.kind == 'host':
         return found
+    if said.call.startswith(_WITH_A_STATE) and any(_hidden(one, said, blocks) for one in touched.accesses):
+        return None
     if not touched.complete:
         whole = blocks.own_ranges()
         if whole is None:
@@ -93,6 +98,16 @@ def _by_word(info: NodeInfo, said: Declared, touched: Touched, blocks: MemoryBlo
         elif around is not None and blocks.is_own(access.address) and not said.has(access.address):
             found.append(linear(around[0], around[1] - around[0], None, False))
     return found
+
+
+def _hidden(access: Access, said: Declared, blocks: MemoryBlocks) -> bool:
+    """Whether an address among a kernel's arguments is one of device memory that its library's call does not show.
+
+    It may be memory of the library's handle, which other calls use as well.
+    """
+    if access.writes is not None or said.has(access.address) or blocks.is_own(access.address):
+        return False
+    return current().cupy.cuda.runtime.pointerGetAttributes(access.address).type in _DEVICE
 
 
 def memory_of(definitions: Definitions, g: int, blocks: MemoryBlocks, *, by_word: bool = False) -> dict[int, Memory]:

@@ -80,7 +80,9 @@ def refusal(live: OpenCapture, made: Any, frame: FrameType | None) -> errors.Rac
     blocks = MemoryBlocks(live.memory, platform.cupy.ndarray, names)
     with GUARD.inside():
         look = Look(platform.device, parts, spans, live.memory)
-        told = Definitions(platform.device, by_node(platform.device, live.recorder.said)).told(blocks)
+        told = Definitions(platform.device, by_node(platform.device, live.recorder.said, live.recorder.called)).told(
+            blocks
+        )
         report = Search(platform.device, parts, look, blocks, accesses=told).report
     for race in report.races:
         if not race.certain:

@@ -27,8 +27,9 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from statistics import median
 from typing import Any
+
+import numpy as np
 
 from capturekit.driver.event_timing import TIMED, Exit, Launched, Marker, Times, measured, plain
 from capturekit.driver.node_reader import Reader
@@ -373,7 +374,7 @@ class Timing:
             raise CudaCallError(Code.cudaErrorNotSupported, "timing a launch: the driver's library can't be reached")
         with Exit() as exit:
             first = 1 if in_a_row > 1 else 0
-            return float(median(plain(self, Marker(self.reader, exit), exit, x, s, in_a_row - first, first)[0]))
+            return float(np.median(plain(self, Marker(self.reader, exit), exit, x, s, in_a_row - first, first)[0]))
 
 
 def _stays(watcher: Profiler) -> str:

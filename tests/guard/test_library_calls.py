@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import capturekit as ck
+from capturekit.driver import library_accesses
 from tests.examples import examples
 from tests.graph.test_relane import SAME, quiet
 from tests.recorder.test_conditional import flag
@@ -144,3 +145,20 @@ def test_views_with_other_strides(cp: Any) -> None:
     cap.graph.launch()
     whole = want
     np.testing.assert_array_equal(values(other), whole[:8, 8:] @ (whole[:8, :8] @ whole[8:, 8:]))
+
+
+def test_memory_that_the_call_does_not_show_keeps_the_order(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel of cuBLAS that has an address of other device memory may use what belongs to the library's handle."""
+    a, b, c = matrices(sim, 3)
+    monkeypatch.setattr(
+        'capturekit.guard.library_calls.of_cublas',
+        lambda name, args: [one for one in library_accesses.of_cublas(name, args) or () if one.address != b.data.ptr],
+    )
+    with ck.capture(lanes='auto') as cap:
+        first, second = a @ b, a @ c
+    report = cap.relaned
+    assert [node.number for node in report.fixed] == [0] and [node.number for node in report.called] == [1]
+    assert not report
+    cap.graph.launch()
+    np.testing.assert_allclose(values(first), values(a) @ values(b))
+    np.testing.assert_allclose(values(second), values(a) @ values(c))
