@@ -104,8 +104,18 @@ class _Line:
         places = set().union(*(self.joins.used.get(place, set()) for place in run.members))
         return tuple(self.number(place) for place in sorted(places))
 
+    def as_recorded(self, memory: list[Memory]) -> None:
+        """Note what the nodes touch in their own places, where members read from the sources of copies."""
+        for place in {place for run in self.plan.runs for place in run.members} & set(self.joins.used):
+            memory[self.number(place)] = self.joins.line[place].memory
+        for place in self.left_out():
+            memory[self.number(place)] = _written(self.items[place])
+
     def mended(self, live: Liveness, stores: Sequence[Mapping[Key, bool]]) -> bool:
-        """Whether all is as it has to be; if not, what is in the way is noted, and the line is divided anew."""
+        """Whether all is as it has to be; if not, what is in the way is noted, and the line is divided anew.
+
+        ``live``: of the nodes as they were recorded, for a run may write behind a copy what was written before it.
+        """
         members = {place for run in self.plan.runs for place in run.members}
         stays: set[int] = set()
         for place, copies in self.joins.used.items():
@@ -163,7 +173,11 @@ def fusion_of(
         seen = [() if n in left_out or (n in blind and one is None) else one for n, one in enumerate(memory)]
         live = Liveness(order, seen, [run for line in lines for run in line.runs()], free)
         stores = [[live.stores(run, numbers) for run, numbers in line.runs()] for line in lines]
-        mended = [line.mended(live, one) for line, one in zip(lines, stores)]
+        recorded = list(seen)
+        for line in lines:
+            line.as_recorded(recorded)
+        before = Liveness(order, recorded, [], free)
+        mended = [line.mended(before, one) for line, one in zip(lines, stores)]
         if all(mended):
             break
     found = Fusion()
