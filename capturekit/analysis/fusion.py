@@ -109,26 +109,22 @@ class _Line:
         places = set().union(*(self.joins.used.get(place, set()) for place in run.members))
         return tuple(self.number(place) for place in sorted(places))
 
-    def _around(self, copy: int) -> set[int]:
-        """The runs around a copy that may write there what a member before the copy has written, by last number."""
-        written = _written(self.items[copy])
-        found = set()
-        for run in self.plan.runs:
-            later = [one for place in run.members if place > copy for one in _written(self.items[place])]
-            if run.members[0] < copy and not all(any(covers(one, mine) for one in later) for mine in written):
-                found.add(self.number(run.members[-1]))
-        return found
+    def as_recorded(self, memory: list[Memory]) -> None:
+        """Note what the nodes touch in their own places, where members read from the sources of copies."""
+        for place in {place for run in self.plan.runs for place in run.members} & set(self.joins.used):
+            memory[self.number(place)] = self.joins.line[place].memory
+        for place in self.left_out():
+            memory[self.number(place)] = _written(self.items[place])
 
     def mended(self, live: Liveness, stores: Sequence[Mapping[Key, bool]]) -> bool:
-        """Whether all is as it has to be; if not, what is in the way is noted, and the line is divided anew."""
+        """Whether all is as it has to be; if not, what is in the way is noted, and the line is divided anew.
+
+        ``live``: of the nodes as they were recorded, for a run may write behind a copy what was written before it.
+        """
         members = {place for run in self.plan.runs for place in run.members}
         stays: set[int] = set()
         for place, copies in self.joins.used.items():
-            needed = {
-                one
-                for one in copies
-                if live.needed(self.number(one), _written(self.items[one]), earlier=self._around(one))
-            }
+            needed = {one for one in copies if live.needed(self.number(one), _written(self.items[one]))}
             stays |= needed if place in members else copies
         alone = {place for run, written in zip(self.plan.runs, stores) for place in _ends(run, written)}
         if not stays and not alone:
@@ -182,7 +178,11 @@ def fusion_of(
         seen = [() if n in left_out or (n in blind and one is None) else one for n, one in enumerate(memory)]
         live = Liveness(order, seen, [run for line in lines for run in line.runs()], free)
         stores = [[live.stores(run, numbers) for run, numbers in line.runs()] for line in lines]
-        mended = [line.mended(live, one) for line, one in zip(lines, stores)]
+        recorded = list(seen)
+        for line in lines:
+            line.as_recorded(recorded)
+        before = Liveness(order, recorded, [], free)
+        mended = [line.mended(before, one) for line, one in zip(lines, stores)]
         if all(mended):
             break
     found = Fusion()

@@ -146,6 +146,19 @@ def test_the_source_takes_each_element_from_its_part() -> None:
     assert all(len(one.data) == 4 for one in made.inputs if one.declared.startswith('uint32'))
 
 
+def test_copies_over_what_a_run_writes_behind_them_stay() -> None:
+    """The first node's memory is given to the copies; in the fused graph it would write behind them."""
+    line = [
+        adds(0, whole(3), to(1, shape=(ROWS, COLUMNS), dtype='float64')),
+        *rolled(1, 0, 1),
+        adds(3, whole(3), to(4, shape=(ROWS, COLUMNS))),
+        adds(4, whole(1), to(2, shape=(ROWS, COLUMNS))),
+        Item(5, 'a sum', memory(whole(1), to(5, shape=()))),
+    ]
+    assert not {1, 2} & set(fused(line, [1]).gone)
+    assert {1, 2} <= set(fused(line[:-1], [1]).gone)
+
+
 # -- programs ---------------------------------------------------------------------------------------------------
 
 
