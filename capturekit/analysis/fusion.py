@@ -19,7 +19,7 @@ from capturekit.analysis.needed_order import Memory
 from capturekit.driver.elementwise import Elementwise
 from capturekit.driver.fused_kernel import FusedKernel
 from capturekit.driver.fused_reduction import FusedReduction
-from capturekit.driver.node_accesses import Access, covers
+from capturekit.driver.node_accesses import Access
 from capturekit.model.dag import Order
 
 Edges = list[tuple[int, int]]

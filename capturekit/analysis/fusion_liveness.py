@@ -79,23 +79,11 @@ class Liveness:
             found[key] = use.writes and self._needed(numbers[-1], use.access, over)
         return found
 
-    def needed(
-        self, node: int, accesses: Sequence[Access], without: Collection[int] = (), earlier: Collection[int] = ()
-    ) -> bool:
-        """Whether anybody but the nodes ``without`` reads what a node that is in no run writes.
+    def needed(self, node: int, accesses: Sequence[Access], without: Collection[int] = ()) -> bool:
+        """Whether anybody but the nodes ``without`` reads what a node that is in no run writes."""
+        return any(self._needed(node, access, (), without) for access in accesses)
 
-        ``earlier``: nodes whose writes may belong before this node, so that they do not cover what it writes.
-        """
-        return any(self._needed(node, access, (), without, earlier) for access in accesses)
-
-    def _needed(
-        self,
-        node: int,
-        access: Access,
-        over: Sequence[Access],
-        without: Collection[int] = (),
-        earlier: Collection[int] = (),
-    ) -> bool:
+    def _needed(self, node: int, access: Access, over: Sequence[Access], without: Collection[int] = ()) -> bool:
         """Whether anybody reads what a node writes. ``over``: what the node itself writes later."""
         covering = [(node, one) for one in over]
         before = self._order.before
@@ -103,7 +91,7 @@ class Liveness:
             if touch.node in without:
                 continue
             if touch.access is not None and touch.access.writes:
-                if before(node, touch.node) and touch.node not in earlier:
+                if before(node, touch.node):
                     covering.append((touch.node, touch.access))
                     if self._row and covers(touch.access, access):
                         return False
