@@ -11,10 +11,11 @@ from inspect import CO_NESTED
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
-from capturekit.functions.code_reads import NameGiven, names_of
+from capturekit.functions.code_reads import CodeNames, NameGiven, names_by_line, names_of
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.holders import Holders
 from capturekit.functions.libraries import asked_by_user
+from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.readable_state import is_cupys, is_itself, named_in
 from capturekit.functions.understood import FUNCTION_PARTS, makes_unknown
 from capturekit.functions.watched_value import read_cell
@@ -49,6 +50,10 @@ class CodeWatch(Holders):
         self._codes: dict[int, tuple[CodeType, bool]] = {}
         self._known: dict[int, list[FunctionType]] = {}
         self._functions: dict[int, FunctionType] = {}
+        #: The lines that ran, what each line of a code object names, and the globals of its functions, by id.
+        self._lines = LinesRun(self._came_to)
+        self._by_line: dict[int, dict[int, CodeNames]] = {}
+        self._globals_of: dict[int, tuple[CodeType, int]] = {}
         self._searched: set[int] = set()
         #: By the ids of the functions of one code that may have run: what to say if no watched value leads to one.
         self._ran: dict[tuple[int, ...], str] = {}
@@ -68,17 +73,37 @@ class CodeWatch(Holders):
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
 
-    def _meet(self, value: Any) -> None:
+    def _note(self, value: Any) -> None:
         self._weak = self._weak or issubclass(type(value), _WEAK)
         made = makes_unknown(value) if issubclass(type(value), type) else ''
         if made and value is not self._named:  # else it is seen at the end whether the code may call it
-            self._unwatchable.append(f'{self._at} holds {made}: what its objects read is not known')
-        super()._meet(value)
+            self._unwatchable.append(self._meetings.doubt(f'{self._at} holds {made}: what its objects read is not known'))
+        super()._note(value)
 
     def _collect(self, frame: FrameType, code: CodeType) -> None:
-        """Watch what a code object names when it runs for the first time."""
-        names = names_of(code)
-        values = frame.f_globals
+        """Watch what a code object names when it runs for the first time: line by line where lines are told of."""
+        self._globals_of[id(code)] = code, id(frame.f_globals)
+        if self._lines.follow(code):
+            self._by_line[id(code)] = names_by_line(code)
+            self._watch_named(frame, self._by_line[id(code)][0])
+        else:
+            self._watch_named(frame, names_of(code))
+
+    def _came_to(self, frame: FrameType) -> None:
+        """Watch what a line names that is about to run for the first time."""
+        if self._failure is not None:
+            return
+        try:
+            self._time.begin()
+            names = self._by_line[id(frame.f_code)].get(frame.f_lineno)
+            if names is not None:
+                self._watch_named(frame, names)
+            self._time.end()
+        except Exception as error:
+            self._failure = error
+
+    def _watch_named(self, frame: FrameType, names: CodeNames) -> None:
+        code, values = frame.f_code, frame.f_globals
         if id(values) not in self._globals:
             self._globals[id(values)] = (values, dict(values), os.path.basename(code.co_filename))
         _, start, file = self._globals[id(values)]

@@ -20,6 +20,7 @@ from capturekit.functions.binding import AsFunction
 from capturekit.functions.follow_time import FollowTime
 from capturekit.functions.handed_on import reads_unknown
 from capturekit.functions.hidden_state import FILES, IN_MEMORY, held_by, is_in_state, random_types, state_of, value_in
+from capturekit.functions.read_paths import Meetings
 from capturekit.functions.readable_state import (
     in_package,
     is_cupys,
@@ -111,6 +112,7 @@ class Holders:
         self._absent: dict[int, tuple[Any, set[str], str]] = {}
         self._entries: dict[tuple[str, int, str], WatchedValue] = {}
         self._unwatchable: list[str] = []
+        self._meetings = Meetings()
         self._states: dict[int, tuple[Any, Kept, str]] = {}
         self._suspended: dict[int, tuple[FrameType, str]] = {}
         self._kept = 0
@@ -147,6 +149,7 @@ class Holders:
         if value is MISSING:
             return entry
         before, self._at = self._at, entry.where()
+        outer, self._meetings.entry = self._meetings.entry, entry
         asks, self._named = self._asks_all, value
         if kind == 'function' and key == '__code__':
             entry.kept = Kept('same', value)
@@ -157,7 +160,7 @@ class Holders:
         self._kept += self._keeper.count
         if entry.kept.kind == 'big' or self._kept > LIMIT:
             self._unwatchable.append(f'{self._at} holds too many values to compare at each call')
-        self._at = before
+        self._at, self._meetings.entry = before, outer
         return entry
 
     def _watch_state(self, name: str, get: Callable[[], Any]) -> None:
@@ -172,6 +175,11 @@ class Holders:
 
     def _meet(self, value: Any) -> None:
         """Note an object that is kept by identity: it may have attributes, or hidden state."""
+        self._meetings.begin(value)
+        self._note(value)
+        self._meetings.end()
+
+    def _note(self, value: Any) -> None:
         cls = type(value)
         if id(value) in self._holders:
             return
@@ -195,7 +203,7 @@ class Holders:
             if self._skip(value.__code__.co_filename):  # a library's decorator made it, and holds what it decorates
                 self._also += [(part, self._at) for part in functions_in(value)]
         if value is not self._named and reads_unknown(value):
-            self._unwatchable.append(f'{self._at} is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')
+            self._unwatchable.append(self._meetings.doubt(f'{self._at} is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}'))
         if not self._is_array(value) or not in_package(cls):
             self._pending.append(value)
 
@@ -217,7 +225,7 @@ class Holders:
             if frame is not None:
                 self._suspended.setdefault(id(frame), (frame, self._at))
         elif issubclass(cls, random.SystemRandom):
-            self._unwatchable.append(f'{self._at} is or holds {a(cls)}, whose draws leave no trace')
+            self._unwatchable.append(self._meetings.doubt(f'{self._at} is or holds {a(cls)}, whose draws leave no trace'))
         elif among(cls, FILES) or issubclass(cls, random_types()):
             if id(value) not in self._states:
                 kept = Keeper(never).keep(state_of(value))
@@ -229,7 +237,7 @@ class Holders:
                 where = f'{self._at}: what it holds', ''
                 self._watch('contents', value, '', held_by(value), where, None, functools.partial(held_by, value))
         elif is_iterator(cls):
-            self._unwatchable.append(f"{self._at} is or holds {a(cls)}: what is left in it can't be compared")
+            self._unwatchable.append(self._meetings.doubt(f"{self._at} is or holds {a(cls)}: what is left in it can't be compared"))
         elif cls is contextvars.ContextVar:
             self._watch_state(f'{self._at}: its value', functools.partial(value_in, value))
             return True
@@ -237,7 +245,7 @@ class Holders:
             self._watch_state(f'{self._at}: its levels', functools.partial(logger_state, value))
             return True
         elif not self._is_array(value) and not is_visible(value):
-            self._unwatchable.append(f"{self._at} is or holds {a(cls)}, whose whole state can't be seen")
+            self._unwatchable.append(self._meetings.doubt(f"{self._at} is or holds {a(cls)}, whose whole state can't be seen"))
         return False
 
     def _keep_also(self, value: Any) -> None:

@@ -123,11 +123,13 @@ class Watch(CodeWatch):
 
     def __enter__(self) -> Watch:
         self._before.__enter__()
+        self._lines.begin()
         try:
             self._begin()
         except TooLong as error:
             self._failure = error
         except BaseException:
+            self._lines.end()
             self._before.__exit__()
             raise
         self._previous = sys.getprofile()
@@ -167,6 +169,7 @@ class Watch(CodeWatch):
                 self._previous.enable()  # cProfile before Python 3.12 is not a function and can't be set as one
         elif self._failure is None:
             self._unwatchable.append('the function set a profile function: what it ran afterwards is not known')
+        self._lines.end()
         try:
             if kind is None:
                 self._environment = finish(self, self._carries is not None and self._carries() and not self._waits)
@@ -268,9 +271,23 @@ class Watch(CodeWatch):
         if type(name) is not str:
             self._name((), (), True)
             self._settle()
-        elif name not in self._strings:
+        elif name not in self._strings and not (name == '__dict__' and self._wraps(frame)):
             self._name((name,), (name,), False)
             self._settle()
+
+    def _wraps(self, frame: FrameType) -> bool:
+        """Watch all attributes of a function that ``functools.wraps`` copies to one that the run made."""
+        if frame.f_code is not functools.update_wrapper.__code__:
+            return False
+        wrapper, wrapped = frame.f_locals['wrapper'], frame.f_locals['wrapped']
+        wrapped = wrapped.__func__ if type(wrapped) is types.MethodType else wrapped
+        if type(wrapper) is not FunctionType or type(wrapped) is not FunctionType or self._before.had(wrapper):
+            return False
+        if self._before.had(wrapped):
+            where, get = ('', f' of {wrapped.__name__}'), functools.partial(getattr, wrapped, '__dict__')
+            self._watch('function', wrapped, '__dict__', get(), where, None, get)
+            self._settle()
+        return True
 
     def _doubt(self, frame: FrameType | None, action: str) -> None:
         """Note that something is not understood: what it is, and the user's line."""
