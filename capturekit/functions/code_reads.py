@@ -178,7 +178,6 @@ class _Names:
                 break
         self.identities.add(tuple(names) if instruction.opname in GLOBALS_READ else None)
 
-
     def found(self) -> CodeNames:
         """All that was taken in."""
         return CodeNames(
@@ -215,7 +214,7 @@ def names_shown(instructions: list[dis.Instruction]) -> set[str]:
 
 def line_number(instruction: dis.Instruction) -> int | None:
     """The line of an instruction; None for one that belongs to no line."""
-    positions = instruction.positions
+    positions = getattr(instruction, 'positions', None)  # Python 3.10 has none
     return None if positions is None else positions.lineno
 
 

@@ -8,7 +8,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from inspect import CO_NESTED
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from capturekit.functions.code_reads import CodeNames, NameGiven, names_by_line, names_of
@@ -77,7 +77,7 @@ class CodeWatch(Holders):
         self._weak = self._weak or issubclass(type(value), _WEAK)
         made = makes_unknown(value) if issubclass(type(value), type) else ''
         if made and value is not self._named:  # else it is seen at the end whether the code may call it
-            self._unwatchable.append(self._meetings.doubt(f'{self._at} holds {made}: what its objects read is not known'))
+            self._opaque(f'holds {made}: what its objects read is not known')
         super()._note(value)
 
     def _collect(self, frame: FrameType, code: CodeType) -> None:
@@ -273,6 +273,20 @@ class CodeWatch(Holders):
                 value = read_cell(cell)
                 where = ('variable', f' of the closure of {name}')
                 self._watch('variable', cell, variable, value, where, None, functools.partial(read_cell, cell))
+
+    def _wraps(self, frame: FrameType) -> bool:
+        """Watch all attributes of a function that ``functools.wraps`` copies to one that the run made."""
+        if frame.f_code is not functools.update_wrapper.__code__:
+            return False
+        wrapper, wrapped = frame.f_locals['wrapper'], frame.f_locals['wrapped']
+        wrapped = wrapped.__func__ if type(wrapped) is MethodType else wrapped
+        if type(wrapper) is not FunctionType or type(wrapped) is not FunctionType or self._before.had(wrapper):
+            return False
+        if self._before.had(wrapped):
+            where, get = ('', f' of {wrapped.__name__}'), functools.partial(getattr, wrapped, '__dict__')
+            self._watch('function', wrapped, '__dict__', get(), where, None, get)
+            self._settle()
+        return True
 
     def _know(self, function: FunctionType) -> None:
         known = self._known.setdefault(id(function.__code__), [])

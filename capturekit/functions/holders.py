@@ -12,7 +12,7 @@ import threading
 import types
 from collections.abc import Callable, Iterable
 from types import FrameType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +46,7 @@ from capturekit.functions.understood import (
     owner_of,
 )
 from capturekit.functions.watched_value import (
+    Holder,
     WatchedValue,
     functions_in,
     itself,
@@ -72,24 +73,6 @@ ABSENT = Kept('same', MISSING)
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _GENERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
-
-
-class Holder(NamedTuple):
-    """An object whose attributes are watched, and their values when the run first used it.
-
-    ``kind``: 'object', 'class', 'module', 'function'. ``owned``: it belongs to the user, whose code names all that is
-    read of it. ``whole``: all of its attributes are watched. ``missing``: names that code looked for and did not find.
-    """
-
-    value: Any
-    cls: type
-    kind: str
-    layout: Layout
-    start: dict[str, Any]
-    slots: dict[str, Any]
-    owned: bool
-    whole: bool
-    missing: set[str]
 
 
 class Holders:
@@ -203,7 +186,7 @@ class Holders:
             if self._skip(value.__code__.co_filename):  # a library's decorator made it, and holds what it decorates
                 self._also += [(part, self._at) for part in functions_in(value)]
         if value is not self._named and reads_unknown(value):
-            self._unwatchable.append(self._meetings.doubt(f'{self._at} is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}'))
+            self._opaque(f'is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')
         if not self._is_array(value) or not in_package(cls):
             self._pending.append(value)
 
@@ -225,7 +208,7 @@ class Holders:
             if frame is not None:
                 self._suspended.setdefault(id(frame), (frame, self._at))
         elif issubclass(cls, random.SystemRandom):
-            self._unwatchable.append(self._meetings.doubt(f'{self._at} is or holds {a(cls)}, whose draws leave no trace'))
+            self._opaque(f'is or holds {a(cls)}, whose draws leave no trace')
         elif among(cls, FILES) or issubclass(cls, random_types()):
             if id(value) not in self._states:
                 kept = Keeper(never).keep(state_of(value))
@@ -237,7 +220,7 @@ class Holders:
                 where = f'{self._at}: what it holds', ''
                 self._watch('contents', value, '', held_by(value), where, None, functools.partial(held_by, value))
         elif is_iterator(cls):
-            self._unwatchable.append(self._meetings.doubt(f"{self._at} is or holds {a(cls)}: what is left in it can't be compared"))
+            self._opaque(f"is or holds {a(cls)}: what is left in it can't be compared")
         elif cls is contextvars.ContextVar:
             self._watch_state(f'{self._at}: its value', functools.partial(value_in, value))
             return True
@@ -245,8 +228,12 @@ class Holders:
             self._watch_state(f'{self._at}: its levels', functools.partial(logger_state, value))
             return True
         elif not self._is_array(value) and not is_visible(value):
-            self._unwatchable.append(self._meetings.doubt(f"{self._at} is or holds {a(cls)}, whose whole state can't be seen"))
+            self._opaque(f"is or holds {a(cls)}, whose whole state can't be seen")
         return False
+
+    def _opaque(self, what: str) -> None:
+        """Note why the value that is met can't be compared. It counts if the run can have got it."""
+        self._unwatchable.append(self._meetings.doubt(f'{self._at} {what}'))
 
     def _keep_also(self, value: Any) -> None:
         """Keep what a value is bound to, with its contents."""

@@ -8,12 +8,13 @@ only this class is read. What is found unread is still compared by identity.
 from __future__ import annotations
 
 import dis
+import enum
 from collections.abc import Iterable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple
 
 from capturekit.functions.code_reads import GLOBALS_READ, line_number, names_shown, single_steps
-from capturekit.functions.watched_value import WatchedValue
+from capturekit.functions.watched_value import Holder, WatchedValue
 from capturekit.model.class_layout import bases_of
 from capturekit.model.kept_values import Kept
 
@@ -119,7 +120,7 @@ class ReadPaths:
         meetings: where they met what they hold.
         codes: the user's code that ran, the lines of it that ran (None: any), and its globals by id.
         asked: the names of attributes that code has in texts.
-        objects: the objects whose attributes are watched.
+        holders: the objects whose attributes are watched.
         classes: the classes of what the caller gave.
     """
 
@@ -129,7 +130,7 @@ class ReadPaths:
         meetings: Meetings,
         codes: Iterable[tuple[CodeType, set[int] | None, int]],
         asked: set[str],
-        objects: Iterable[Any],
+        holders: list[Holder],
         classes: Iterable[type],
     ) -> None:
         self._asked = asked
@@ -140,7 +141,10 @@ class ReadPaths:
         self._used: dict[int, _Asked] = dict.fromkeys(meetings.roots)
         #: The classes that are used, or of which an object is, by id.
         self._classes = {id(base) for cls in classes for base in bases_of(cls)}
-        self._objects = {id(value): value for value in objects}
+        self._objects = {id(holder.value): holder.value for holder in holders}
+        #: The objects of which only what the user's code names is read.
+        self._named = {id(holder.value) for holder in holders if holder.owned and not holder.whole}
+        self._named -= {id(value) for value in self._objects.values() if _is_enumerated(value)}
         self._classes_of(meetings.roots)
         self._within = {key: list(found) for key, found in meetings.met.items()}
         self._read: set[int] = set()
@@ -178,7 +182,7 @@ class ReadPaths:
             todo = [entry for entry in todo if not self.reads(entry)]
 
     def _classes_of(self, values: Iterable[int]) -> None:
-        """Note that Python may look up special methods for values: in their classes, and in themselves if they are such."""
+        """Note that Python may look up special methods of values, in their classes and in those that they are."""
         for value in (self._objects[key] for key in values if key in self._objects):
             for cls in (type(value), value):
                 if issubclass(type(cls), type):
@@ -192,6 +196,8 @@ class ReadPaths:
             return entry.kind != 'class attribute' or id(entry.holder) in self._classes
         if entry.kind == 'global':
             return entry.where().startswith('builtin ') or (id(entry.mapping), name) in self._loads.of_globals
+        if entry.kind != 'class attribute' and id(entry.holder) not in self._named:
+            return True
         if name not in self._loads.attributes:
             return False
         if entry.kind == 'class attribute':
@@ -206,6 +212,11 @@ class ReadPaths:
         if entry.kind == 'global':
             return self._loads.of_globals.get((id(entry.mapping), entry.key))
         return self._loads.attributes.get(entry.key) if entry.kind in _KINDS else None
+
+
+def _is_enumerated(value: Any) -> bool:
+    """Whether a value is an enumeration or a member of one: Python's own code reads their attributes."""
+    return issubclass(type(value), enum.EnumMeta) or issubclass(type(type(value)), enum.EnumMeta)
 
 
 def _inside(kept: Kept) -> Iterator[Any]:

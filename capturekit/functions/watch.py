@@ -275,20 +275,6 @@ class Watch(CodeWatch):
             self._name((name,), (name,), False)
             self._settle()
 
-    def _wraps(self, frame: FrameType) -> bool:
-        """Watch all attributes of a function that ``functools.wraps`` copies to one that the run made."""
-        if frame.f_code is not functools.update_wrapper.__code__:
-            return False
-        wrapper, wrapped = frame.f_locals['wrapper'], frame.f_locals['wrapped']
-        wrapped = wrapped.__func__ if type(wrapped) is types.MethodType else wrapped
-        if type(wrapper) is not FunctionType or type(wrapped) is not FunctionType or self._before.had(wrapper):
-            return False
-        if self._before.had(wrapped):
-            where, get = ('', f' of {wrapped.__name__}'), functools.partial(getattr, wrapped, '__dict__')
-            self._watch('function', wrapped, '__dict__', get(), where, None, get)
-            self._settle()
-        return True
-
     def _doubt(self, frame: FrameType | None, action: str) -> None:
         """Note that something is not understood: what it is, and the user's line."""
         self._unwatchable.append(self._sentence(frame, action))
@@ -486,6 +472,8 @@ class Watch(CodeWatch):
 
     def _instance(self, value: Any) -> None:
         cls = type(value)
+        if issubclass(cls, (FunctionType, ModuleType)):
+            self._meetings.roots.add(id(value))
         if issubclass(cls, (FunctionType, ModuleType, np.ndarray, np.generic)) or self._is_array(value):
             return
         if gc.is_tracked(value) and self._before.had(value) and id(value) not in self._own:

@@ -12,12 +12,11 @@ from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import classes_called, handed_on
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
-from capturekit.functions.holders import Holder
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.settings import HANDLED
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.understood import FAR, SPECIAL
-from capturekit.functions.watched_value import WatchedValue, itself
+from capturekit.functions.watched_value import Holder, WatchedValue, itself
 from capturekit.model.class_layout import (
     MISSING,
     among,
@@ -84,8 +83,8 @@ def _paths(watch: CodeWatch) -> ReadPaths | None:
     if watch._everything:
         return None
     codes = [(code, watch._lines.of(code), globals_) for code, globals_ in watch._globals_of.values()]
-    objects = [holder.value for holder in watch._holders.values()]
-    return ReadPaths(watch._entries.values(), watch._meetings, codes, watch._strings, objects, watch._of_class)
+    holders = list(watch._holders.values())
+    return ReadPaths(watch._entries.values(), watch._meetings, codes, watch._strings, holders, watch._of_class)
 
 
 def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
