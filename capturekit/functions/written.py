@@ -38,21 +38,7 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     """
     changes = StateChanges(watch)
     written = _written(watch, changes if carries else None)
-    if isinstance(watch._failure, TooLong):
-        watch._unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
-    elif watch._failure is not None:
-        watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
-    _aliases(watch)
-    paths = _paths(watch)
-    watch._unwatchable = [text for text in watch._unwatchable if paths is None or paths.matter(text)]
-    watch._unwatchable += [text for known, text in watch._ran.items() if watch._reached.isdisjoint(known)]
-    watch._unwatchable += [*changes.times_that_count(), *_handed_on(watch, paths)]
-    if watch._everything or '__context__' in watch._attributes:
-        watch._depends_on(HANDLED)
-    name = watch._of_arrays()
-    if name is not None:
-        watch._unwatchable.append(f'the function asks an array for {name}, which can not be compared')
-    watch._unwatchable = list(dict.fromkeys(watch._unwatchable))
+    _doubts(watch, changes)
     if written is None and watch._unwatchable:
         written = watch._unwatchable[0]
     objects, missing = _objects_of(watch)
@@ -76,6 +62,25 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     environment.by_identity = bool(watch._identities) or carried is not None
     _let_go(watch)
     return environment
+
+
+def _doubts(watch: CodeWatch, changes: StateChanges) -> None:
+    """Gather what could not be watched, in sentences; leave out what is of values that the run can not have got."""
+    if isinstance(watch._failure, TooLong):
+        watch._unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
+    elif watch._failure is not None:
+        watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
+    _aliases(watch)
+    paths = _paths(watch)
+    watch._unwatchable = [text for text in watch._unwatchable if paths is None or paths.matter(text)]
+    watch._unwatchable += [text for known, text in watch._ran.items() if watch._reached.isdisjoint(known)]
+    watch._unwatchable += [*changes.times_that_count(), *_handed_on(watch, paths)]
+    if watch._everything or '__context__' in watch._attributes:
+        watch._depends_on(HANDLED)
+    name = watch._of_arrays()
+    if name is not None:
+        watch._unwatchable.append(f'the function asks an array for {name}, which can not be compared')
+    watch._unwatchable = list(dict.fromkeys(watch._unwatchable))
 
 
 def _paths(watch: CodeWatch) -> ReadPaths | None:
