@@ -15,7 +15,7 @@ from capturekit.functions.understood import FLAGS, INSTRUCTIONS, OUT_OF_SIGHT
 from capturekit.model.class_layout import among, plain_attribute
 
 _GLOBALS_MADE = frozenset({'STORE_GLOBAL', 'DELETE_GLOBAL'})
-_GLOBALS_READ = frozenset({'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS'})
+GLOBALS_READ = frozenset({'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS'})
 #: Builtins that instructions call without naming them.
 _BUILT_IN = {'IMPORT_NAME': ('__import__',), 'LOAD_BUILD_CLASS': ('__build_class__',)}
 _LOCALS_MADE = frozenset({'STORE_NAME', 'DELETE_NAME'})
@@ -104,35 +104,40 @@ class _Names:
 
     def add(self, code: CodeType) -> None:
         """Take in one code object, without those nested in it."""
-        met: set[str] = set()
         instructions = single_steps(code)
         line = code.co_firstlineno
         for number, instruction in enumerate(instructions):
-            if instruction.starts_line and not isinstance(instruction.starts_line, bool):
-                line = instruction.starts_line
-            else:
-                line = getattr(instruction, 'line_number', None) or line
-            if instruction.opname not in INSTRUCTIONS:
-                self._unknown(f'the instruction {instruction.opname}', line)
-            if instruction.opname == 'IS_OP' and number:
-                self._identity(code, instructions[:number])
-            if instruction.opname == 'RAISE_VARARGS' and not instruction.arg:
-                self.attributes.add('__context__')  # it raises the exception that is handled: the caller's, perhaps
-            self.read.update(_BUILT_IN.get(instruction.opname, ()))
-            name = instruction.argval
-            if instruction.opcode not in dis.hasname or type(name) is not str:
-                self.everything |= instruction.opname == 'MATCH_CLASS'
-                continue
-            met.add(name)
-            if name in READERS and instruction.opname in _GLOBALS_READ:
-                self._called(code, instructions, number)
-            self._named(instructions, number, name, line)
+            line = _line_of(instruction) or line
+            self.take(code, instructions, number, line)
+        self.finish(code, instructions)
+
+    def take(self, code: CodeType, instructions: list[dis.Instruction], number: int, line: int) -> None:
+        """Take in one instruction."""
+        instruction = instructions[number]
+        if instruction.opname not in INSTRUCTIONS:
+            self._unknown(f'the instruction {instruction.opname}', line)
+        if instruction.opname == 'IS_OP' and number:
+            self._identity(code, instructions[:number])
+        if instruction.opname == 'RAISE_VARARGS' and not instruction.arg:
+            self.attributes.add('__context__')  # it raises the exception that is handled: the caller's, perhaps
+        self.read.update(_BUILT_IN.get(instruction.opname, ()))
+        name = instruction.argval
+        if instruction.opcode not in dis.hasname or type(name) is not str:
+            self.everything |= instruction.opname == 'MATCH_CLASS'
+            return
+        if name in READERS and instruction.opname in GLOBALS_READ:
+            self._called(code, instructions, number)
+        self._named(instructions, number, name, line)
+        self.everything |= name in _ALL
+
+    def finish(self, code: CodeType, instructions: list[dis.Instruction]) -> None:
+        """Take in what no single instruction of a code object shows."""
         if _asks_numpy_for_the_time(code):
-            self._unknown('the time of day as a datetime64', line)
-        unsaid = set(code.co_names) - met  # dis does not show how the code uses these names
+            self._unknown('the time of day as a datetime64', code.co_firstlineno)
+        unsaid = set(code.co_names) - names_shown(instructions)
         self.read |= unsaid
         self.attributes |= unsaid
-        self.everything |= not _ALL.isdisjoint(code.co_names)
+        self.everything |= not _ALL.isdisjoint(unsaid)
         if not _BY_STRING.isdisjoint(code.co_names):
             texts = [part for text in code.co_consts if type(text) is str for part in text.split('.')]
             self.strings.update(text for text in texts if text.isidentifier())
@@ -143,7 +148,7 @@ class _Names:
             self.everything = True
         if name in _FORMATS and kind == 'LOAD_ATTR' and 'NULL' not in instructions[number].argrepr:
             self.everything = True  # what reads attributes by the names in a text is handed on
-        if kind in _GLOBALS_READ:
+        if kind in GLOBALS_READ:
             self.read.add(name)
         elif kind in _GLOBALS_MADE:
             self.written.add(name)
@@ -183,13 +188,21 @@ class _Names:
             names.insert(0, str(instruction.argval))
             if instruction.opname != 'LOAD_ATTR':
                 break
-        if instruction.opname in _GLOBALS_READ:
+        if instruction.opname in GLOBALS_READ:
             self.identities.add(tuple(names))
         else:
             left = before[-len(names) - 1 : -len(names)] if instruction.opname.startswith('LOAD_') else []
             given = [one.argval for one in (*before[-1:], *left) if _is_as_given(code, one)]
             self.parameters.update(given[:1])
             self.identities.update([] if given else [None])
+
+    def found(self) -> CodeNames:
+        """All that was taken in."""
+        return CodeNames(
+            frozenset(self.read), frozenset(self.written), frozenset(self.attributes | self.strings),
+            frozenset(self.strings), self.everything, frozenset(self.identities), frozenset(self.imports),
+            self.unknown, self.sites, frozenset(self.parameters),
+        )  # fmt: skip
 
 
 def _is_as_given(code: CodeType, instruction: dis.Instruction) -> bool:
@@ -209,17 +222,43 @@ def parameters_of(code: CodeType) -> tuple[str, ...]:
 
 def names_of(code: CodeType) -> CodeNames:
     """Names of globals read and written, of attributes; strings where attributes are read by string."""
-    found = _Names()
-    found.add(code)
-    own = frozenset(found.parameters)
+    names = _Names()
+    names.add(code)
+    own = frozenset(names.parameters)
     for inner in nested(code):
         if inner is not code:
-            found.add(inner)
-    return CodeNames(
-        frozenset(found.read), frozenset(found.written), frozenset(found.attributes | found.strings),
-        frozenset(found.strings), found.everything, frozenset(found.identities), frozenset(found.imports),
-        found.unknown, found.sites, own,
-    )  # fmt: skip
+            names.add(inner)
+    return names.found()._replace(parameters=own)
+
+
+def names_by_line(code: CodeType) -> dict[int, CodeNames]:
+    """The same for each line of a code object, without those nested in it; under 0 what belongs to no line."""
+    lines = {0: _Names()}
+    instructions = single_steps(code)
+    line = code.co_firstlineno
+    for number, instruction in enumerate(instructions):
+        line = _line_of(instruction) or line
+        lines.setdefault(line_number(instruction) or 0, _Names()).take(code, instructions, number, line)
+    lines[0].finish(code, instructions)
+    return {number: names.found() for number, names in lines.items()}
+
+
+def names_shown(instructions: list[dis.Instruction]) -> set[str]:
+    """The names that instructions use; ``dis`` does not show how code uses any others."""
+    return {one.argval for one in instructions if one.opcode in dis.hasname and type(one.argval) is str}
+
+
+def line_number(instruction: dis.Instruction) -> int | None:
+    """The line of an instruction; None for one that belongs to no line."""
+    positions = getattr(instruction, 'positions', None)  # Python 3.10 has none
+    return None if positions is None else positions.lineno
+
+
+def _line_of(instruction: dis.Instruction) -> int | None:
+    """The line that an instruction begins."""
+    if instruction.starts_line and not isinstance(instruction.starts_line, bool):
+        return instruction.starts_line
+    return getattr(instruction, 'line_number', None)
 
 
 def nested(code: CodeType) -> Iterator[CodeType]:

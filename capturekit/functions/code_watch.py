@@ -8,14 +8,15 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from inspect import CO_NESTED
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from capturekit.functions.address_hashes import hashed_by_address
-from capturekit.functions.code_reads import NameGiven, names_of
+from capturekit.functions.code_reads import CodeNames, NameGiven, names_by_line, names_of
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.holders import Holders
 from capturekit.functions.libraries import asked_by_user
+from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.readable_state import is_itself, named_in
 from capturekit.functions.setting_uses import settings_of
 from capturekit.functions.settings import DEPTH
@@ -62,6 +63,10 @@ class CodeWatch(Holders):
         self._codes: dict[int, tuple[CodeType, bool]] = {}
         self._known: dict[int, list[FunctionType]] = {}
         self._functions: dict[int, FunctionType] = {}
+        #: The lines that ran, what each line of a code object names, and the globals of its functions, by id.
+        self._lines = LinesRun(self._came_to)
+        self._by_line: dict[int, dict[int, CodeNames]] = {}
+        self._globals_of: dict[int, tuple[CodeType, int]] = {}
         self._searched: set[int] = set()
         #: By the ids of the functions of one code that may have run: what to say if no watched value leads to one.
         self._ran: dict[tuple[int, ...], str] = {}
@@ -81,20 +86,45 @@ class CodeWatch(Holders):
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
 
-    def _meet(self, value: Any) -> None:
+    def _note(self, value: Any) -> None:
         self._weak = self._weak or issubclass(type(value), _WEAK)
         made = makes_unknown(value) if issubclass(type(value), type) else ''
         if made and value is not self._named:  # else it is seen at the end whether the code may call it
-            self._unwatchable.append(f'{self._at} holds {made}: what its objects read is not known')
+            self._opaque(f'holds {made}: what its objects read is not known')
         of_user = issubclass(type(value), type) and not self._is_foreign_class(value)
         if of_user and found_in_class(value, '__init__') is object.__init__:
             self._makes(value)
-        super()._meet(value)
+        super()._note(value)
 
     def _collect(self, frame: FrameType, code: CodeType) -> None:
-        """Watch what a code object names when it runs for the first time."""
-        names = names_of(code)
-        values = frame.f_globals
+        """Watch what a code object names when it runs for the first time: line by line where lines are told of."""
+        self._globals_of[id(code)] = code, id(frame.f_globals)
+        whole = names_of(code)
+        if code.co_filename != '<string>':  # there, dataclasses compares with its own constant
+            self._compared[id(code)] = whole.parameters, f'{code.co_name} of {os.path.basename(code.co_filename)}'
+        for setting in settings_of(code):
+            self._depends_on(setting)
+        if self._lines.follow(code):
+            self._by_line[id(code)] = names_by_line(code)
+            self._watch_named(frame, self._by_line[id(code)][0])
+        else:
+            self._watch_named(frame, whole)
+
+    def _came_to(self, frame: FrameType) -> None:
+        """Watch what a line names that is about to run for the first time."""
+        if self._failure is not None:
+            return
+        try:
+            self._time.begin()
+            names = self._by_line[id(frame.f_code)].get(frame.f_lineno)
+            if names is not None:
+                self._watch_named(frame, names)
+            self._time.end()
+        except Exception as error:
+            self._failure = error
+
+    def _watch_named(self, frame: FrameType, names: CodeNames) -> None:
+        code, values = frame.f_code, frame.f_globals
         if id(values) not in self._globals:
             self._globals[id(values)] = (values, dict(values), os.path.basename(code.co_filename))
         _, start, file = self._globals[id(values)]
@@ -111,11 +141,8 @@ class CodeWatch(Holders):
                 self._builtin(own, name)
         if code.co_filename != '<string>':  # there, dataclasses compares with its own constant
             self._identity(names.identities, start, own, f'{code.co_name} of {file}')
-            self._compared[id(code)] = names.parameters, f'{code.co_name} of {file}'
             if not _ASKING.isdisjoint(names.read | names.attributes):
                 self._identities = self._identities or f'{code.co_name} of {file}'
-        for setting in settings_of(code):
-            self._depends_on(setting)
         for name, level in names.imports:
             self._imported(frame, name, level)
         self._name(names.attributes, names.strings, names.everything)
@@ -266,6 +293,20 @@ class CodeWatch(Holders):
                 value = read_cell(cell)
                 where = ('variable', f' of the closure of {name}')
                 self._watch('variable', cell, variable, value, where, None, functools.partial(read_cell, cell))
+
+    def _wraps(self, frame: FrameType) -> bool:
+        """Watch all attributes of a function that ``functools.wraps`` copies to one that the run made."""
+        if frame.f_code is not functools.update_wrapper.__code__:
+            return False
+        wrapper, wrapped = frame.f_locals['wrapper'], frame.f_locals['wrapped']
+        wrapped = wrapped.__func__ if type(wrapped) is MethodType else wrapped
+        if type(wrapper) is not FunctionType or type(wrapped) is not FunctionType or self._before.had(wrapper):
+            return False
+        if self._before.had(wrapped):
+            where, get = ('', f' of {wrapped.__name__}'), functools.partial(getattr, wrapped, '__dict__')
+            self._watch('function', wrapped, '__dict__', get(), where, None, get)
+            self._settle()
+        return True
 
     def _know(self, function: FunctionType) -> None:
         known = self._known.setdefault(id(function.__code__), [])

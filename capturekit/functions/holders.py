@@ -12,7 +12,7 @@ import threading
 import types
 from collections.abc import Callable, Iterable
 from types import FrameType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from capturekit.functions.follow_time import FollowTime
 from capturekit.functions.handed_on import reads_unknown
 from capturekit.functions.hidden_state import FILES, IN_MEMORY, held_by, is_in_state, random_types, state_of, value_in
 from capturekit.functions.library_state import LibraryState
+from capturekit.functions.read_paths import Meetings
 from capturekit.functions.readable_state import (
     in_package,
     is_cupys,
@@ -46,6 +47,7 @@ from capturekit.functions.understood import (
     owner_of,
 )
 from capturekit.functions.watched_value import (
+    Holder,
     WatchedValue,
     functions_in,
     itself,
@@ -74,24 +76,6 @@ _GENERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorTyp
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
 
-class Holder(NamedTuple):
-    """An object whose attributes are watched, and their values when the run first used it.
-
-    ``kind``: 'object', 'class', 'module', 'function'. ``owned``: it belongs to the user, whose code names all that is
-    read of it. ``whole``: all of its attributes are watched. ``missing``: names that code looked for and did not find.
-    """
-
-    value: Any
-    cls: type
-    kind: str
-    layout: Layout
-    start: dict[str, Any]
-    slots: dict[str, Any]
-    owned: bool
-    whole: bool
-    missing: set[str]
-
-
 class Holders(LibraryState):
     """The objects that a run used. :class:`capturekit.functions.watch.Watch` adds the names that code uses."""
 
@@ -113,6 +97,7 @@ class Holders(LibraryState):
         self._absent: dict[int, tuple[Any, set[str], str]] = {}
         self._entries: dict[tuple[str, int, str], WatchedValue] = {}
         self._unwatchable: list[str] = []
+        self._meetings = Meetings()
         self._states: dict[int, tuple[Any, Kept, str]] = {}
         self._suspended: dict[int, tuple[FrameType, str]] = {}
         self._kept = 0
@@ -145,6 +130,7 @@ class Holders(LibraryState):
         if value is MISSING:
             return entry
         before, self._at = self._at, entry.where()
+        outer, self._meetings.entry = self._meetings.entry, entry
         asks, self._named = self._asks_all, value
         if kind == 'function' and key == '__code__':
             entry.kept = Kept('same', value)
@@ -155,7 +141,7 @@ class Holders(LibraryState):
         self._kept += self._keeper.count
         if entry.kept.kind == 'big' or self._kept > LIMIT:
             self._unwatchable.append(f'{self._at} holds too many values to compare at each call')
-        self._at = before
+        self._at, self._meetings.entry = before, outer
         return entry
 
     def _watch_state(self, name: str, get: Callable[[], Any]) -> None:
@@ -170,6 +156,11 @@ class Holders(LibraryState):
 
     def _meet(self, value: Any) -> None:
         """Note an object that is kept by identity: it may have attributes, or hidden state."""
+        self._meetings.begin(value)
+        self._note(value)
+        self._meetings.end()
+
+    def _note(self, value: Any) -> None:
         cls = type(value)
         if id(value) in self._holders:
             return
@@ -194,7 +185,7 @@ class Holders(LibraryState):
             if self._skip(value.__code__.co_filename):  # a library's decorator made it, and holds what it decorates
                 self._also += [(part, self._at) for part in functions_in(value)]
         if value is not self._named and reads_unknown(value):
-            self._unwatchable.append(f'{self._at} is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')
+            self._opaque(f'is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')
         if not self._is_array(value) or not in_package(cls):
             self._pending.append(value)
 
@@ -216,7 +207,7 @@ class Holders(LibraryState):
             if frame is not None:
                 self._suspended.setdefault(id(frame), (frame, self._at))
         elif issubclass(cls, random.SystemRandom):
-            self._unwatchable.append(f'{self._at} is or holds {a(cls)}, whose draws leave no trace')
+            self._opaque(f'is or holds {a(cls)}, whose draws leave no trace')
         elif among(cls, FILES) or issubclass(cls, random_types()):
             if id(value) not in self._states:
                 kept = Keeper(never).keep(state_of(value))
@@ -228,7 +219,7 @@ class Holders(LibraryState):
                 where = f'{self._at}: what it holds', ''
                 self._watch('contents', value, '', held_by(value), where, None, functools.partial(held_by, value))
         elif is_iterator(cls):
-            self._unwatchable.append(f"{self._at} is or holds {a(cls)}: what is left in it can't be compared")
+            self._opaque(f"is or holds {a(cls)}: what is left in it can't be compared")
         elif cls is contextvars.ContextVar:
             self._watch_state(f'{self._at}: its value', functools.partial(value_in, value))
             return True
@@ -236,8 +227,12 @@ class Holders(LibraryState):
             self._watch_state(f'{self._at}: its levels', functools.partial(logger_state, value))
             return True
         elif not self._is_array(value) and not is_visible(value):
-            self._unwatchable.append(f"{self._at} is or holds {a(cls)}, whose whole state can't be seen")
+            self._opaque(f"is or holds {a(cls)}, whose whole state can't be seen")
         return False
+
+    def _opaque(self, what: str) -> None:
+        """Note why the value that is met can't be compared. It counts if the run can have got it."""
+        self._unwatchable.append(self._meetings.doubt(f'{self._at} {what}'))
 
     def _keep_also(self, value: Any) -> None:
         """Keep what a value is bound to, with its contents."""

@@ -123,11 +123,13 @@ class Watch(CodeWatch):
 
     def __enter__(self) -> Watch:
         self._before.__enter__()
+        self._lines.begin()
         try:
             self._begin()
         except TooLong as error:
             self._failure = error
         except BaseException:
+            self._lines.end()
             self._before.__exit__()
             raise
         self._previous = sys.getprofile()
@@ -167,6 +169,7 @@ class Watch(CodeWatch):
                 self._previous.enable()  # cProfile before Python 3.12 is not a function and can't be set as one
         elif self._failure is None:
             self._unwatchable.append('the function set a profile function: what it ran afterwards is not known')
+        self._lines.end()
         try:
             if kind is None:
                 self._environment = finish(self, self._carries is not None and self._carries() and not self._waits)
@@ -270,7 +273,7 @@ class Watch(CodeWatch):
         if type(name) is not str:
             self._name((), (), True)
             self._settle()
-        elif name not in self._strings:
+        elif name not in self._strings and not (name == '__dict__' and self._wraps(frame)):
             self._name((name,), (name,), False)
             self._settle()
 
@@ -496,6 +499,8 @@ class Watch(CodeWatch):
 
     def _instance(self, value: Any) -> None:
         cls = type(value)
+        if issubclass(cls, (FunctionType, ModuleType)):
+            self._meetings.roots.add(id(value))
         if issubclass(cls, (FunctionType, ModuleType, np.ndarray, np.generic)) or self._is_array(value):
             return
         if gc.is_tracked(value) and self._before.had(value) and id(value) not in self._own:

@@ -1,15 +1,33 @@
-"""One value that is watched while a function runs, and compared at later calls."""
+"""One value that is watched while a function runs, and compared at later calls; and what holds such values."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from types import CellType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from capturekit.guard import GUARD
-from capturekit.model.class_layout import MISSING
+from capturekit.model.class_layout import MISSING, Layout
 from capturekit.model.kept_values import Kept
+
+
+class Holder(NamedTuple):
+    """An object whose attributes are watched, and their values when the run first used it.
+
+    ``kind``: 'object', 'class', 'module', 'function'. ``owned``: it belongs to the user, whose code names all that is
+    read of it. ``whole``: all of its attributes are watched. ``missing``: names that code looked for and did not find.
+    """
+
+    value: Any
+    cls: type
+    kind: str
+    layout: Layout
+    start: dict[str, Any]
+    slots: dict[str, Any]
+    owned: bool
+    whole: bool
+    missing: set[str]
 
 
 class WatchedValue:

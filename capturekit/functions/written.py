@@ -14,11 +14,11 @@ from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import classes_called, handed_on
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
-from capturekit.functions.holders import Holder
+from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.settings import HANDLED
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.understood import FAR, SPECIAL
-from capturekit.functions.watched_value import WatchedValue, itself
+from capturekit.functions.watched_value import Holder, WatchedValue, itself
 from capturekit.model.class_layout import (
     MISSING,
     among,
@@ -40,19 +40,7 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     """
     changes = StateChanges(watch)
     written = _written(watch, changes if carries else None)
-    if isinstance(watch._failure, TooLong):
-        watch._unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
-    elif watch._failure is not None:
-        watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
-    _aliases(watch)
-    watch._unwatchable += [text for known, text in watch._ran.items() if watch._reached.isdisjoint(known)]
-    watch._unwatchable += [*changes.times_that_count(), *_handed_on(watch)]
-    if watch._everything or '__context__' in watch._attributes:
-        watch._depends_on(HANDLED)
-    name = watch._of_arrays()
-    if name is not None:
-        watch._unwatchable.append(f'the function asks an array for {name}, which can not be compared')
-    watch._unwatchable = list(dict.fromkeys(watch._unwatchable))
+    _doubts(watch, changes)
     if written is None and watch._unwatchable:
         written = watch._unwatchable[0]
     objects, missing = _objects_of(watch)
@@ -78,9 +66,38 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     return environment
 
 
-def _handed_on(watch: CodeWatch) -> Iterator[str]:
+def _doubts(watch: CodeWatch, changes: StateChanges) -> None:
+    """Gather what could not be watched, in sentences; leave out what is of values that the run can not have got."""
+    if isinstance(watch._failure, TooLong):
+        watch._unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
+    elif watch._failure is not None:
+        watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
+    _aliases(watch)
+    paths = _paths(watch)
+    watch._unwatchable = [text for text in watch._unwatchable if paths is None or paths.matter(text)]
+    watch._unwatchable += [text for known, text in watch._ran.items() if watch._reached.isdisjoint(known)]
+    watch._unwatchable += [*changes.times_that_count(), *_handed_on(watch, paths)]
+    if watch._everything or '__context__' in watch._attributes:
+        watch._depends_on(HANDLED)
+    name = watch._of_arrays()
+    if name is not None:
+        watch._unwatchable.append(f'the function asks an array for {name}, which can not be compared')
+    watch._unwatchable = list(dict.fromkeys(watch._unwatchable))
+
+
+def _paths(watch: CodeWatch) -> ReadPaths | None:
+    """Which watched values the run can have read; None: all, by way of what gives all attributes of an object."""
+    if watch._everything:
+        return None
+    codes = [(code, watch._lines.of(code), globals_) for code, globals_ in watch._globals_of.values()]
+    holders = list(watch._holders.values())
+    return ReadPaths(watch._entries.values(), watch._meetings, codes, watch._strings, holders, watch._of_class)
+
+
+def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
     codes = [code for code, foreign in watch._codes.values() if not foreign]
-    others, entries = [holder.value for holder in watch._holders.values()], list(watch._entries.values())
+    others = [holder.value for holder in watch._holders.values() if paths is None or paths.reach(id(holder.value))]
+    entries = [entry for entry in watch._entries.values() if paths is None or paths.reads(entry)]
     yield from classes_called(entries, codes)
     yield from handed_on(entries, others, codes, watch._strings, watch._attributes - SPECIAL)
     yield from classes_of_files([value for value, _, _ in watch._states.values()], codes)

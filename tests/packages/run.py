@@ -6,6 +6,7 @@ A process that ends before its last program has *died* in the one it had begun; 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,21 +126,31 @@ def summary(rows: list[Row]) -> Iterator[str]:
     yield from (f'{count:4} {reason}' for reason, count in reasons.most_common())
 
 
-def results(families: list[Family], tell: Callable[[str], None]) -> dict[str, Any]:
-    """Run everything; return the machine and the rows."""
-    rows: list[Row] = []
-    for family in families:
+def results(families: list[Family], tell: Callable[[str], None], jobs: int = 1) -> dict[str, Any]:
+    """Run everything, so many families at once; return the machine and the rows."""
+    lock, count = threading.Lock(), itertools.count(1)
+
+    def run(family: Family) -> list[Row]:
+        rows: list[Row] = []
         try:
             for row in family.rows():
                 rows.append(row)
-                tell(f'[{len(rows)}] {told(row)}')
+                with lock:
+                    tell(f'[{next(count)}] {told(row)}')
         except RuntimeError as error:
-            there = {row['program'] for row in rows if row['package'] == family.package}
+            there = {row['program'] for row in rows}
             missing = [name for name in family.names if name not in there]
             died = {'package': family.package, 'outcome': DIED, 'text': str(error)}
             rows += [{**died, 'program': name} for name in missing]
-            tell(str(error))
+            with lock:
+                tell(str(error))
+        return rows
+
+    with ThreadPoolExecutor(jobs) as pool:
+        rows = [row for found in pool.map(run, families) for row in found]
     machine = {name: value for family in families for name, value in family.machine.items()}
+    if jobs > 1:
+        machine['processes at once'] = str(jobs)
     return {'machine': machine, 'rows': rows}
 
 
@@ -150,6 +162,9 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument('--programs', nargs='+', metavar='NAME', help='only programs of these names')
     parser.add_argument('--json', type=Path, metavar='FILE', help='where the results go')
     parser.add_argument('--numpy', action='store_true', help='run plainly with NumPy in the place of CuPy')
+    parser.add_argument(
+        '--jobs', type=int, default=1, metavar='N', help='processes at once, with up to 12 programs each'
+    )
     parser.add_argument('--timeout', type=float, default=120, metavar='S', help='seconds for one program')
     return parser
 
@@ -169,8 +184,13 @@ def main() -> int:
         package: [one.name for one in some if one.name in (given.programs or [one.name])]
         for package, some in chosen.items()
     }
-    families = [Family(package, some, library, path, given.timeout, {}) for package, some in names.items()]
-    found = results(families, lambda text: print(text, flush=True))
+    size = 12 if given.jobs > 1 else max(map(len, programs.values()))
+    families = [
+        Family(package, some, library, path, given.timeout, {})
+        for package, every in names.items()
+        for some in (every[at : at + size] for at in range(0, len(every), size))
+    ]
+    found = results(families, lambda text: print(text, flush=True), given.jobs)
     if given.json:
         given.json.write_text(json.dumps(found, indent=1, sort_keys=True) + '\n')
     print('\n'.join(summary(found['rows'])))
