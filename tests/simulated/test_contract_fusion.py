@@ -7,10 +7,16 @@ from typing import Any
 import numpy as np
 
 import capturekit as ck
+from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion_kernels import kernel_of
 from capturekit.analysis.fusion_runs import Item, runs_of
+from capturekit.analysis.fusion_thinned import operand_access
+from capturekit.analysis.fusion_whole import whole_fusion
 from capturekit.driver.cuda import current
 from capturekit.driver.elementwise import Elementwise
+from capturekit.driver.fused_reduction import FusedReduction
+from capturekit.driver.reduction import Reduction
+from capturekit.model.dag import Order
 
 
 def test_nodes_tell_what_they_do_to_each_element(cp: Any) -> None:
@@ -57,4 +63,33 @@ def test_a_node_takes_over_what_others_do(cp: Any) -> None:
     device.graph_launch(made, cp.cuda.get_current_stream().ptr)
     assert z.get().tolist() == [3.0 * n for n in range(8)] and y.get().tolist() == [7.0] * 8
     device.graph_exec_destroy(made)
+    device.graph_destroy(copy)
+
+
+def test_a_reduction_takes_over_what_is_in_front_of_it(cp: Any) -> None:
+    x = cp.arange(24, dtype='f4').reshape(6, 4)
+    with ck.capture() as cap:
+        y = x * 2
+        z = y.sum(axis=0)
+    device, g = current().device, cap.graph.graph
+    first, second = device.graph_nodes(g)
+    reduction = device.graph_reductions(g)[second]
+    assert isinstance(reduction, Reduction) and list(device.graph_reductions(g)) == [second]
+    assert (reduction.size, reduction.inputs[0].address) == (24, y.data.ptr)
+    assert (reduction.output.address, reduction.output.shape, reduction.output.sure) == (z.data.ptr, (4,), True)
+    does = [device.graph_elementwise(g)[first], reduction]
+    memory = [[operand_access(end) for end in one.operands if end.number is None] for one in does]
+    fusion = whole_fusion(Order(2, [(0, 1)]), does, memory, FreeMemory([(y.data.ptr, y.data.ptr + 96)]))
+    (made,) = fusion.kernels
+    assert isinstance(made.kernel, FusedReduction) and made.nodes == (0, 1) and fusion.gone == [0]
+    name, function = device.fused_reduction(made.kernel, made.names)
+    copy = device.graph_clone(g)
+    gone, node = device.graph_nodes(copy)
+    device.reduce_node(copy, node, made.kernel, name, function)
+    device.node_destroy(gone)
+    executable = device.graph_instantiate(copy)
+    y.fill(7)
+    device.graph_launch(executable, cp.cuda.get_current_stream().ptr)
+    assert z.get().tolist() == [120.0, 132.0, 144.0, 156.0] and (y == 7).all()
+    device.graph_exec_destroy(executable)
     device.graph_destroy(copy)
