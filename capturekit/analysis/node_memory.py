@@ -75,6 +75,10 @@ class Definitions:
         return of if self.declared else self.accesses
 
 
+#: Addresses are no longer than this: those of x86-64 with five levels of pages, the longest of all.
+_ADDRESS_BITS = 57
+
+
 def _by_word(info: NodeInfo, said: Declared, touched: Touched, blocks: MemoryBlocks) -> list[Access] | None:
     """What the user names, what is known besides, and memory of the graph's own that the node has an address of.
 
@@ -106,6 +110,8 @@ def _hidden(access: Access, said: Declared, blocks: MemoryBlocks) -> bool:
     It may be memory of the library's handle, which other calls use as well.
     """
     if access.writes is not None or said.has(access.address) or blocks.is_own(access.address):
+        return False
+    if access.address >> _ADDRESS_BITS:  # a number that happens to stand there; CUDA's function refuses it
         return False
     return current().cupy.cuda.runtime.pointerGetAttributes(access.address).type in _DEVICE
 

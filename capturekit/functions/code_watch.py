@@ -11,18 +11,16 @@ from inspect import CO_NESTED
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from capturekit.functions.address_hashes import hashed_by_address
 from capturekit.functions.code_reads import CodeNames, NameGiven, names_by_line, names_of
 from capturekit.functions.collector import Before, functions_of
-from capturekit.functions.holders import Holders
 from capturekit.functions.libraries import asked_by_user
 from capturekit.functions.lines_run import LinesRun
-from capturekit.functions.readable_state import is_itself, named_in
+from capturekit.functions.object_uses import ObjectUses
 from capturekit.functions.setting_uses import settings_of
 from capturekit.functions.settings import DEPTH
 from capturekit.functions.understood import FUNCTION_PARTS, makes_unknown
 from capturekit.functions.watched_value import read_cell
-from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class, found_in_class, name_of
+from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class, found_in_class
 from capturekit.model.kept_values import IsArray, Kept
 
 _WEAK: Any = (weakref.ReferenceType, *weakref.ProxyTypes)
@@ -33,7 +31,7 @@ _IMMUTABLE = 1 << 8
 _ASKING = frozenset({'is_', 'is_not'})
 
 
-class CodeWatch(Holders):
+class CodeWatch(ObjectUses):
     """The objects that a run used, and the code that ran."""
 
     def __init__(self, is_array: IsArray, skip: Callable[[str], bool], array: type | None = None) -> None:
@@ -43,19 +41,9 @@ class CodeWatch(Holders):
         self._before = Before(self._time)
         self._randomness: dict[str, Kept] = {}
         self._resumed: str | None = None
-        #: Containers among the arguments that are compared by value, and whether code compares identities.
+        #: Containers among the arguments that are compared by value.
         self._own: dict[int, Any] = {}
-        self._identities = ''
-        #: By the id of code: its parameters that it compares by identity, and its name and file.
-        self._compared: dict[int, tuple[frozenset[str], str]] = {}
         self._forms: list[tuple[Any, Any]] = []
-        #: The classes of objects that are hashed by their address, of which the run has made some.
-        self._by_address: set[str] = set()
-        #: By the id of a class with a method ``__del__``: it, and how many of its objects the run has made, less those
-        #: for which that method has run.
-        self._finalized: dict[int, list[Any]] = {}
-        #: Whether a number or a text is an argument, in whose place another call may have an equal one.
-        self._plain = False
         #: Whether a weak reference was met: what it leads to must not be kept alive.
         self._weak = False
         self._of_class: list[type] = []
@@ -166,27 +154,6 @@ class CodeWatch(Holders):
             self._asks_all = asks
         else:
             self._absent.setdefault(id(own), (own, set(), 'builtin {}'))[1].add(name)
-
-    def _identity(self, chains: Iterable[tuple[str, ...] | None], start: Any, own: Any, where: str) -> None:
-        for chain in chains:
-            value = MISSING if chain is None else start.get(chain[0], own.get(chain[0], MISSING))
-            for name in () if chain is None else chain[1:]:
-                value = named_in(value, name)
-            if value is MISSING or self._is_array(value) or not is_itself(value):
-                self._identities = self._identities or where
-
-    def _compare_parameters(self, code: CodeType, variables: Any) -> None:
-        """Note whether code asks by identity for something in whose place a recording may get an equal object."""
-        names, where = self._compared.get(id(code), ((), ''))
-        if not all(self._is_array(variables.get(name)) or is_itself(variables.get(name)) for name in names):
-            self._identities = self._identities or where
-
-    def _makes(self, cls: type) -> None:
-        """Note a class of which the run makes objects, or may do so without an event."""
-        if hashed_by_address(cls):
-            self._by_address.add(name_of(cls))
-        if found_in_class(cls, '__del__') is not MISSING:
-            self._finalized.setdefault(id(cls), [cls, 0])[1] += 1
 
     def _recursion(self, frame: FrameType) -> None:
         """Note code that calls itself: it may reach the limit of calls in calls."""

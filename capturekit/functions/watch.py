@@ -10,7 +10,6 @@ run began. They are held until the run ends, so that no new object can get the a
 from __future__ import annotations
 
 import abc
-import copyreg
 import enum
 import functools
 import gc
@@ -27,12 +26,12 @@ import numpy as np
 from capturekit.functions.address_hashes import is_hash_of_a_value
 from capturekit.functions.clock_uses import time_kept
 from capturekit.functions.code_reads import READERS, names_of
-from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
 from capturekit.functions.holders import never
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
+from capturekit.functions.library_uses import LibraryUses
 from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
 from capturekit.functions.settings import CODECS, HANDLED, ROUTINES, WARNINGS, routines_now, settings_now
 from capturekit.functions.understood import (
@@ -66,7 +65,7 @@ _OF_THREADS = frozenset({'threading', 'queue', 'concurrent', 'multiprocessing', 
 _own_folder = os.path.dirname(os.path.abspath(__file__))
 
 
-class Watch(CodeWatch):
+class Watch(LibraryUses):
     """Follow one run of ``fn`` in this thread: ``with Watch(fn, is_array=...) as watch: fn(x)``.
 
     Arguments:
@@ -277,19 +276,6 @@ class Watch(CodeWatch):
             self._name((name,), (name,), False)
             self._settle()
 
-    def _doubt(self, frame: FrameType | None, action: str) -> None:
-        """Note that something is not understood: what it is, and the user's line."""
-        self._unwatchable.append(self._sentence(frame, action))
-
-    def _sentence(self, frame: FrameType | None, action: str) -> str:
-        return f'the function {action}{self._line(frame)}: what that reads is not known'
-
-    def _line(self, frame: FrameType | None) -> str:
-        """The user's line at which a frame was entered."""
-        while frame is not None and is_library_frame(frame, self._skip):
-            frame = frame.f_back
-        return '' if frame is None else f' at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}'
-
     def _library(self, frame: FrameType) -> None:
         """Note that code of a library is entered, which may read more than can be seen."""
         code = frame.f_code
@@ -310,8 +296,8 @@ class Watch(CodeWatch):
         if (module, name) in self._calls and name != 'seed':
             return
         if top in WHOLE:
-            if module == 'enum' and name in _BY_VALUE_OR_NAME:
-                self._enumeration(frame.f_locals.get(frame.f_code.co_varnames[0]))
+            if module == 'enum':
+                self._enumeration(frame)
             if name in _ASKED_OF_WHOLE.get(top, ()) and asked_by_user(frame.f_back, self._skip):
                 self._asked_of_whole(frame, module, name)
             return
@@ -323,20 +309,8 @@ class Watch(CodeWatch):
         self._calls.add((module, name))
         if not is_followed(code.co_filename, name):
             self._doubt(frame, f'calls {module}.{name}')
-        elif module == 'random' and name == 'seed' and frame.f_locals.get('a', 0) is None:
-            self._doubt(frame, 'makes a generator of random numbers without a seed')
-        elif module == 'os':
-            self._global(frame.f_globals, 'environ', os.environ, 'os')
-            self._settle()
-        elif (module, name) == ('encodings', 'search_function'):
-            self._doubt(frame, 'looks for an encoding that was not used before')
-        elif (module, name) == ('typing', 'get_type_hints'):
-            self._name(('__annotations__',), ('__annotations__',), False)
-            self._settle()
-        elif module in ('copy', 'dataclasses', 'copyreg'):
-            self._global(vars(copyreg), 'dispatch_table', copyreg.dispatch_table, 'copyreg')
-            self._name((), (), True)
-            self._settle()
+        else:
+            self._followed(frame, module, name)
 
     def _package(self, frame: FrameType, top: str, name: str) -> None:
         """Note what a function of a package that is understood as a whole reads besides its arguments."""
@@ -354,13 +328,6 @@ class Watch(CodeWatch):
             return
         if name in OUTSIDE.get(top, ()) or inside not in OF_PRINTING:
             self._doubt(frame, f'calls {top}.{name}')
-
-    def _enumeration(self, cls: Any) -> None:
-        """Watch which members an enumeration has under which values and names."""
-        if issubclass(type(cls), enum.EnumMeta):
-            for name in ('_value2member_map_', '_member_map_', '_missing_'):
-                self._search_class(cls, name)
-            self._settle()
 
     def _asked_of_whole(self, frame: FrameType, module: str, name: str) -> None:
         """Note what the user's code asks a module for that is otherwise skipped as a whole."""
@@ -514,8 +481,6 @@ _SETTINGS_OF = {
     ('_warnings', 'warn'): WARNINGS, ('_warnings', 'warn_explicit'): WARNINGS,
 }  # fmt: skip
 _SETTINGS_IN = {'warnings': WARNINGS, '_py_warnings': WARNINGS, 'traceback': HANDLED}
-#: Methods of enumerations that find members.
-_BY_VALUE_OR_NAME = frozenset({'__call__', '__getitem__', '__contains__'})
 #: Functions of ``cupyx`` that tell how errors are treated.
 _OF_ERRORS = frozenset({'geterr', 'seterr'})
 _ABSTRACT = frozenset({'__instancecheck__', '__subclasscheck__'})
