@@ -20,7 +20,9 @@ _SIZES = {0: 4, 1: 8, 2: 2, 3: 1, 4: 8, 5: 16, 6: 4, 8: 1, 10: 4, 14: 2, 15: 4}
 _LETTERS = {'s': 4, 'd': 8, 'c': 8, 'z': 16}
 #: No factor is larger than a complex number of double precision.
 _FACTOR = 16
-#: The arguments of each function behind its handle, by name; ``{t}`` is a letter of :data:`_LETTERS`.
+#: Which of these letters a name begins with: any, those of real numbers, those of complex ones.
+_KINDS = {'{t}': 'sdcz', '{r}': 'sd', '{c}': 'cz'}
+#: The arguments of each function behind its handle, by name; ``{t}`` and the others are the letters of :data:`_KINDS`.
 _ARGUMENTS = {
     'gemmEx': 'ta tb m n k alpha A A: lda B B: ldb beta C C: ldc compute algo',
     'sgemmEx': 'ta tb m n k alpha A A: lda B B: ldb beta C C: ldc',
@@ -28,18 +30,18 @@ _ARGUMENTS = {
     '{t}gemm': 'ta tb m n k alpha A lda B ldb beta C ldc',
     '{t}gemmStridedBatched': 'ta tb m n k alpha A lda A+ B ldb B+ beta C ldc C+ batch',
     '{t}gemv': 'ta m n alpha A lda x incx beta y incy',
-    '{t}ger': 'm n alpha x incx y incy A lda',
-    '{t}geru': 'm n alpha x incx y incy A lda',
-    '{t}gerc': 'm n alpha x incx y incy A lda',
+    '{r}ger': 'm n alpha x incx y incy A lda',
+    '{c}geru': 'm n alpha x incx y incy A lda',
+    '{c}gerc': 'm n alpha x incx y incy A lda',
     '{t}geam': 'ta tb m n alpha A lda beta B ldb C ldc',
     '{t}dgmm': 'side m n A lda x incx C ldc',
     '{t}syrk': 'uplo ta n k alpha A lda beta C ldc',
     '{t}trsm': 'side uplo ta diag m n alpha A lda B ldb',
     '{t}axpy': 'n alpha x incx y incy',
     '{t}scal': 'n alpha x incx',
-    '{t}dot': 'n x incx y incy result',
-    '{t}dotu': 'n x incx y incy result',
-    '{t}dotc': 'n x incx y incy result',
+    '{r}dot': 'n x incx y incy result',
+    '{c}dotu': 'n x incx y incy result',
+    '{c}dotc': 'n x incx y incy result',
 }
 
 
@@ -54,13 +56,14 @@ class _Function:
 
 def _functions() -> Iterator[tuple[str, _Function]]:
     for pattern, text in _ARGUMENTS.items():
-        kind = pattern.replace('{t}', '').removesuffix('Ex').removesuffix('StridedBatched')
+        letters = _KINDS.get(pattern[:3], '')
+        name = pattern[3:] if letters else pattern
+        kind = name.removesuffix('Ex').removesuffix('StridedBatched')
         names = tuple(text.split())
-        if '{t}' not in pattern:
-            yield pattern, _Function(names, kind.removeprefix('s'), 0)
-            continue
-        for letter, size in _LETTERS.items():
-            yield pattern.format(t=letter), _Function(names, kind, size)
+        if not letters:
+            yield name, _Function(names, kind.removeprefix('s'), 0)
+        for letter in letters:
+            yield f'{letter}{name}', _Function(names, kind, _LETTERS[letter])
 
 
 #: The functions by the names that CuPy's module has for them.

@@ -220,7 +220,7 @@ class Driver:
 
 @pytest.fixture(scope='module')
 def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return compiled(tmp_path_factory.mktemp('driver') / 'libcuda.so.1', DRIVER)
+    return compiled(tmp_path_factory.mktemp('driver') / 'twin_of_libcuda.so', DRIVER)
 
 
 @pytest.fixture

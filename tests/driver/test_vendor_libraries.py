@@ -108,10 +108,10 @@ SIGNATURE = b'int (intptr_t, int __pyx_skip_dispatch)'
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp('libs')
     plain = compiled(folder / 'cusolver.so', MODULE)
-    found = {'cusolver': plain, 'cublas library': compiled(folder / 'libcublas.so.99', CUBLAS)}
+    found = {'cusolver': plain, 'cublas library': compiled(folder / 'twin_of_libcublas.so', CUBLAS)}
     for name in ('curand', 'cusparse'):
         found[name] = shutil.copy(plain, folder / f'{name}.so')
-    linked = (f'-L{folder}', '-l:libcublas.so.99', f'-Wl,-rpath,{folder}')
+    linked = (f'-L{folder}', '-l:twin_of_libcublas.so', f'-Wl,-rpath,{folder}')
     found['cublas'] = compiled(folder / 'cublas.so', CUBLAS_MODULE, *linked)
     return found
 

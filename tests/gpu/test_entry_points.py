@@ -256,8 +256,9 @@ def assert_says_where(error: ck.CaptureError) -> None:
 
 def test_every_entry_is_in_the_table() -> None:
     listed = {case.entry for case in CASES}
-    # NCCL's are called in tests/guard/test_collectives.py
-    assert [str(entry) for entry in ENTRIES if str(entry) not in listed and not entry.loaded] == []
+    # NCCL's are called in tests/guard/test_collectives.py, and what only notes accesses in test_library_calls.py
+    others = [entry for entry in ENTRIES if not entry.loaded and not entry.verb.startswith('known.')]
+    assert [str(entry) for entry in others if str(entry) not in listed] == []
     assert listed - {str(entry) for entry in ENTRIES} == set()
 
 

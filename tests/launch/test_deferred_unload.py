@@ -46,9 +46,11 @@ class World:
     """A CuPy whose driver module keeps a pointer, and whose cuFFT module is linked."""
 
     def __init__(self, folder: Path) -> None:
-        libraries = compiled(folder / 'libcuda.so.1', LIBRARIES)
+        libraries = compiled(folder / 'twin_of_libcuda.so', LIBRARIES)
         driver = compiled(folder / 'driver.so', DRIVER_MODULE)
-        cufft = compiled(folder / 'cufft.so', CUFFT_MODULE, f'-L{folder}', '-l:libcuda.so.1', f'-Wl,-rpath,{folder}')
+        cufft = compiled(
+            folder / 'cufft.so', CUFFT_MODULE, f'-L{folder}', '-l:twin_of_libcuda.so', f'-Wl,-rpath,{folder}'
+        )
         self.library, self.driver, self.cufft = (ctypes.CDLL(path) for path in (libraries, driver, cufft))
         self.pointer = ctypes.c_uint64.in_dll(self.driver, 'unload')
         self.pointer.value = self.address = ctypes.cast(self.library.cuModuleUnload, ctypes.c_void_p).value or 0

@@ -128,6 +128,7 @@ def test_state_is_carried_from_call_to_call(cp: Any) -> None:
             assert np.array_equal(add(x).get(), mean.add(x.get()))
 
 
+@pytest.mark.usefixtures('no_collection')
 def test_what_outlives_the_function_is_not_shared(cp: Any) -> None:
     class Loop:
         """A cycle, which only the collector takes apart."""
@@ -148,7 +149,6 @@ def test_what_outlives_the_function_is_not_shared(cp: Any) -> None:
     assert variant.state == 'recorded' and variant.graph.memory_bytes > 0
     gc.collect()  # the cycle of the first recording holds an array of a graph that is closed
     assert fn.memory is not None and fn.memory.graphs == 0, 'its memory is its own'
-    gc.collect()
 
 
 def test_constants_belong_to_one_graph(cp: Any) -> None:
