@@ -190,8 +190,7 @@ def fusion_of(
         things = line.joins.line
         for (run, numbers), one in zip(line.runs(), written):
             names = tuple(str(getattr(things[place].does, 'name', '')) for place in run.members)
-            kernel = kernel_of(run, things, one, len(found.kernels) % 2 == 1)
-            found.kernels.append(Fusing(tuple(numbers), kernel, names, line.copies_of(run)))
+            found.kernels.append(Fusing(tuple(numbers), kernel_of(run, things, one), names, line.copies_of(run)))
         left = {line.number(place): why for place, why in line.plan.why.items()}
         found.why.update({n: why for n, why in left.items() if does[n] is not None and n not in left_out})
     found.gone = sorted(left_out | {node for one in found.kernels for node in one.nodes[:-1]})

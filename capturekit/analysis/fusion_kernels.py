@@ -15,7 +15,7 @@ def harmless(run: Run) -> list[Key]:
     return [key for key, use in run.used.items() if use.writes and use.gone < 0 and not use.across]
 
 
-def kernel_of(run: Run, line: Sequence[Item], stores: Mapping[Key, bool], backwards: bool = False) -> FusedKernel:
+def kernel_of(run: Run, line: Sequence[Item], stores: Mapping[Key, bool]) -> FusedKernel:
     """One kernel for the members of a run. ``stores`` says which elements it writes."""
     written = dict(stores)
     if not any(written.values()):  # a kernel that writes nothing can not be described; one write does no harm
@@ -50,4 +50,4 @@ def kernel_of(run: Run, line: Sequence[Item], stores: Mapping[Key, bool], backwa
             else:
                 operands.append(number_of[used])
         steps.append(Step(does.operation, tuple(operands)))
-    return FusedKernel(shape, tuple(places), tuple(numbers), tuple(steps), backwards)
+    return FusedKernel(shape, tuple(places), tuple(numbers), tuple(steps))

@@ -83,16 +83,12 @@ class Step:
 
 @dataclass(frozen=True)
 class FusedKernel:
-    """What a fused kernel does to each of its elements: steps in order, over places of one shape.
-
-    ``backwards``: it begins with the last elements, which the kernel before it has left in the cache.
-    """
+    """What a fused kernel does to each of its elements: steps in order, over places of one shape."""
 
     shape: tuple[int, ...]
     places: tuple[Place, ...]
     numbers: tuple[tuple[str, Any], ...]
     steps: tuple[Step, ...]
-    backwards: bool = False
 
     @property
     def size(self) -> int:

@@ -133,7 +133,6 @@ def _word(name: str, number: int) -> Argument:
 def _body(kernel: FusedKernel, layout: Layout, numbers: Numbers, known: dict[Operation, int]) -> Iterator[str]:
     places = Places(kernel, layout, numbers)
     in_memory = [n for n, place in enumerate(kernel.places) if place.in_memory]
-    yield f'const unsigned int ck_block = {numbers.word(kernel.backwards)} ? gridDim.x - 1 - blockIdx.x : blockIdx.x;'
     yield from _here(kernel.shape, layout, numbers)
     yield from places.checks()
     for n in in_memory:
@@ -158,13 +157,13 @@ def _body(kernel: FusedKernel, layout: Layout, numbers: Numbers, known: dict[Ope
 def _here(shape: tuple[int, ...], layout: Layout, numbers: Numbers) -> Iterator[str]:
     """Which elements a thread has: the index along each axis, that of the first one among all, how many are left."""
     inner = len(shape) - 1
-    columns, together, tile, row = f'static_cast<ck_uint>(ck_at.shape[{inner}])', layout.together, 'ck_block', ''
+    columns, together, tile, row = f'static_cast<ck_uint>(ck_at.shape[{inner}])', layout.together, 'blockIdx.x', ''
     if layout.rows > 1:
         across, factor, places = (numbers.word(one) for one in (layout.across, *divisor(layout.across)))
-        yield f'const unsigned int ck_down = ck_over(ck_block, {factor}, {places});'
+        yield f'const unsigned int ck_down = ck_over(blockIdx.x, {factor}, {places});'
         yield 'const ck_uint ck_row = static_cast<ck_uint>(ck_down) * blockDim.y + threadIdx.y;'
         yield from _axes(shape, layout, numbers)
-        tile, row = f'(ck_block - ck_down * {across})', f' + static_cast<ck_int>(ck_row * {columns})'
+        tile, row = f'(blockIdx.x - ck_down * {across})', f' + static_cast<ck_int>(ck_row * {columns})'
     yield f'const ck_uint ck_first = (static_cast<ck_uint>({tile}) * blockDim.x + threadIdx.x) * {together};'
     yield f'if (ck_first >= {columns}) return;'
     yield f'const ck_int ck_i{inner} = static_cast<ck_int>(ck_first);'

@@ -47,7 +47,7 @@ typedef ck_moved<4> uint1;
 typedef ck_moved<8> uint2;
 typedef ck_moved<16> uint4;
 struct ck_dim { unsigned int x, y, z; };
-static ck_dim blockIdx, threadIdx, blockDim, gridDim;
+static ck_dim blockIdx, threadIdx, blockDim;
 namespace thrust { template <typename T> using complex = std::complex<T>; }
 struct float16 { unsigned short bits; };
 class bfloat16 { unsigned short bits; };
@@ -81,7 +81,7 @@ def _program(sources: Sequence[Source]) -> str:
             parts.append(f'{kind} a{k}; memcpy((void *)&a{k}, bytes[{k}], sizeof a{k});')
             names.append(f'a{k}')
         parts.append(
-            'blockDim = {x, y, 1}; gridDim = {blocks, 1, 1};\n'
+            'blockDim = {x, y, 1};\n'
             'for (unsigned b = 0; b < blocks; b++)\n'
             'for (unsigned j = 0; j < y; j++) for (unsigned i = 0; i < x; i++) {\n'
             f'blockIdx = {{b, 0, 0}}; threadIdx = {{i, j, 0}}; kernel({", ".join(names)});\n}}\n'

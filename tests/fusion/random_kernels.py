@@ -181,12 +181,7 @@ def _with_steps(choose: Choose, blocks: _Blocks, shape: tuple[int, ...], places:
         steps.append(Step(_operation(code, dtypes, [n < 0 for n in operands], places[to].dtype), (*operands, to)))
         does.append(CODES[code])
         ready.append(to)
-    return Drawn(
-        FusedKernel(shape, tuple(places), tuple(numbers), tuple(steps), choose((False, True))),
-        blocks.memory,
-        does,
-        blocks.guards,
-    )
+    return Drawn(FusedKernel(shape, tuple(places), tuple(numbers), tuple(steps)), blocks.memory, does, blocks.guards)
 
 
 def _operation(code: str, given: list[str], number: list[bool], to: str) -> Operation:

@@ -53,7 +53,7 @@ def steps_of(kernel: FusedKernel) -> list[str]:
 
 def test_a_product_and_a_sum_are_intrinsics_that_round() -> None:
     made = source(product_and_sum())
-    assert made.text[:2] == ('float32 ck_m0, float32 ck_m1, uint32 ck_g0, uint32 ck_zero', 'float32 ck_m3')
+    assert made.text[:2] == ('float32 ck_m0, float32 ck_m1, uint32 ck_zero', 'float32 ck_m3')
     assert made.operation == 'ck_m3 = 0;'
     assert steps_of(product_and_sum())[1:] == [
         'float ck_v2;',
