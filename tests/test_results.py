@@ -38,7 +38,7 @@ def test_what_a_watch_costs_is_the_committed_run() -> None:
 
 
 def test_the_table_of_peers_is_the_committed_run() -> None:
-    run = sorted(FOLDER.glob('peers_h200_*.json'))[-1]
+    run = sorted(FOLDER.glob('peers_h100_*.json'))[-1]
     assert readme.rendered(json.loads(run.read_text())) in COSTS.read_text()
 
 
