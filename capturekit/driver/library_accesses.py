@@ -21,8 +21,8 @@ _LETTERS = {'s': 4, 'd': 8, 'c': 8, 'z': 16}
 #: No factor is larger than a complex number of double precision.
 _FACTOR = 16
 #: Which of these letters a name begins with: any, those of real numbers, those of complex ones.
-_KINDS = {'{t}': 'sdcz', '{r}': 'sd', '{c}': 'cz'}
-#: The arguments of each function behind its handle, by name; ``{t}`` and the others are the letters of :data:`_KINDS`.
+_LETTERS_OF = {'{t}': 'sdcz', '{r}': 'sd', '{c}': 'cz'}
+#: The arguments of each function behind its handle, by name; ``{t}`` and the others are the letters of :data:`_LETTERS_OF`.
 _ARGUMENTS = {
     'gemmEx': 'ta tb m n k alpha A A: lda B B: ldb beta C C: ldc compute algo',
     'sgemmEx': 'ta tb m n k alpha A A: lda B B: ldb beta C C: ldc',
@@ -56,7 +56,7 @@ class _Function:
 
 def _functions() -> Iterator[tuple[str, _Function]]:
     for pattern, text in _ARGUMENTS.items():
-        letters = _KINDS.get(pattern[:3], '')
+        letters = _LETTERS_OF.get(pattern[:3], '')
         name = pattern[3:] if letters else pattern
         kind = name.removesuffix('Ex').removesuffix('StridedBatched')
         names = tuple(text.split())
