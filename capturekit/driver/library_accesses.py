@@ -22,7 +22,7 @@ _LETTERS = {'s': 4, 'd': 8, 'c': 8, 'z': 16}
 _FACTOR = 16
 #: Which of these letters a name begins with: any, those of real numbers, those of complex ones.
 _LETTERS_OF = {'{t}': 'sdcz', '{r}': 'sd', '{c}': 'cz'}
-#: The arguments of each function behind its handle, by name; ``{t}`` and the others are the letters of :data:`_LETTERS_OF`.
+#: The arguments of each function behind its handle, by name; ``{t}`` and its like are letters of :data:`_LETTERS_OF`.
 _ARGUMENTS = {
     'gemmEx': 'ta tb m n k alpha A A: lda B B: ldb beta C C: ldc compute algo',
     'sgemmEx': 'ta tb m n k alpha A A: lda B B: ldb beta C C: ldc',
