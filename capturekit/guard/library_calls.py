@@ -39,13 +39,16 @@ class LibraryCalls:
         self.note(live, call, before, accesses)
         return answer
 
-    def known_cub(self, call: str, original: Callable[..., Any], array: Any, *args: Any, **kwargs: Any) -> Any:
-        """A reduction or a scan of CUB's, which CuPy makes the result for; None where CUB does not do it."""
+    def known_cub(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A reduction or a scan of CUB's, which CuPy makes the result for; None where CUB does not do it.
+
+        An array that is given by name, as CuPy never does, is not looked for: nothing is known of that call.
+        """
         live = self._recording()
         before = None if live is None else self.place(live)
-        answer = original(array, *args, **kwargs)
-        if live is not None and answer is not None:
-            self.note(live, call, before, of_cub(_name(call), array, answer))
+        answer = original(*args, **kwargs)
+        if live is not None and answer is not None and args:
+            self.note(live, call, before, of_cub(_name(call), args[0], answer))
         return answer
 
     def _recording(self) -> OpenCapture | None:

@@ -187,7 +187,7 @@ def test_lists_and_tuples_of_arrays_have_a_quick_look(cp: Any) -> None:
     assert fits(cp, ([a], [b]), (twice, twice)) is None
 
 
-def test_a_list_that_is_reached_in_another_way_takes_a_closer_look(cp: Any) -> None:
+def test_a_list_reached_in_another_way_takes_a_closer_look(cp: Any) -> None:
     x, y = cp.ones(3), cp.zeros(3)
     form = take_apart((([x, y],), {}), lambda one: type(one) is cp.ndarray, opaque)[1]
     given, seen = [x, y], set[int]()
