@@ -317,7 +317,7 @@ def verbs() -> dict[str, Any]:
 
 
 #: The verbs for fused kernels, which CuPy compiles; tests/gpu/test_fusion_gpu.py tries them.
-_COMPILING = ('fuse_node', 'fused_function')
+_COMPILING = ('fuse_node', 'fused_function', 'fused_reduction', 'reduce_node')
 
 
 def _given(parameter: inspect.Parameter) -> Any:
