@@ -102,7 +102,8 @@ def test_another_nan_is_not_found(cp: Any, name: str, place: str) -> None:
         GIVEN = holder.value = given
         argument = {'argument': given, 'in a list': [given]}.get(place)
         assert graphed(x, argument).get().tolist() == [2.0 if given is NAN else 3.0] * 2
-    assert sum(variant.launches for variant in graphed.variants) in (4, 5)  # a first run may be forgiven
+    on_a_gpu = hasattr(cp, '__file__')  # there a first run may be forgiven, and one call more runs eagerly
+    assert sum(variant.launches for variant in graphed.variants) in ((4, 5) if on_a_gpu else (5,))
 
 
 GIVEN: Any = None
