@@ -32,18 +32,21 @@ from capturekit.model.versions import lacking
 
 def resolve(dotted: str) -> Any:
     """Return the module or class of a dotted name; AttributeError or ImportError names what is missing."""
-    module, attributes = _way(dotted)
-    found: Any = sys.modules[module]
+    found, attributes = _way(dotted)
     for name in attributes:
         found = getattr(found, name)
     return found
 
 
-def _way(dotted: str) -> tuple[str, tuple[str, ...]]:
-    """Import the module that a dotted name begins with; return it and the attributes that follow."""
+def _way(dotted: str) -> tuple[Any, tuple[str, ...]]:
+    """Import the module that a dotted name begins with; return it and the attributes that follow.
+
+    What was found holds as long as that module is the imported one: another module of the same name (CuPy itself in
+    place of the stand-in) may have parts that this one had not.
+    """
     known = _ways.get(dotted)
-    if known is not None and known[0] in sys.modules:
-        return known
+    if known is not None and sys.modules.get(known[0]) is known[1]:
+        return known[1:]
     parts = dotted.split('.')
     for length in range(len(parts), 0, -1):
         module = '.'.join(parts[:length])
@@ -52,12 +55,12 @@ def _way(dotted: str) -> tuple[str, tuple[str, ...]]:
                 _imported(module)
         except ModuleNotFoundError:
             continue
-        _ways[dotted] = module, tuple(parts[length:])
-        return _ways[dotted]
+        _ways[dotted] = module, sys.modules[module], tuple(parts[length:])
+        return _ways[dotted][1:]
     raise ImportError(f'no part of {dotted} is a module')
 
 
-_ways: dict[str, tuple[str, tuple[str, ...]]] = {}
+_ways: dict[str, tuple[str, Any, tuple[str, ...]]] = {}
 
 
 def _imported(name: str) -> Any:

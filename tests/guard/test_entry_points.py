@@ -260,6 +260,17 @@ def test_resolve_names_what_is_missing() -> None:
         resolve('no_such_package_at_all')
 
 
+def test_another_module_of_a_name_is_looked_through_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, 'changing', types.ModuleType('changing'))
+    with pytest.raises(AttributeError, match='part'):
+        resolve('changing.part')
+    (tmp_path / 'part.py').write_text('VALUE = 3')
+    package = types.ModuleType('changing')
+    package.__path__ = [str(tmp_path)]
+    monkeypatch.setitem(sys.modules, 'changing', package)
+    assert resolve('changing.part').VALUE == 3
+
+
 def test_nothing_is_installed_before_and_after(entries: list[Entry]) -> None:
     installation = Installation()
     assert not installation.installed
