@@ -228,6 +228,9 @@ CONSTANT_NAMES = _set(
     '_collections._tuplegetter _abc._abc_data typing.TypeVar typing.ParamSpec typing.TypeAliasType uarray._Function'
 )
 
+#: Metaclasses written in C whose ``isinstance`` asks for nothing but the type of the object.
+TYPE_CHECKS = _set('jaxlib._jax.ArrayMeta jaxlib.xla_extension.ArrayMeta')
+
 #: Instructions that are understood, of Python 3.10 to 3.14. Those of 3.14's template strings are not.
 INSTRUCTIONS = _set(
     'BEFORE_WITH BINARY_ADD BINARY_AND BINARY_FLOOR_DIVIDE BINARY_LSHIFT BINARY_MATRIX_MULTIPLY BINARY_MODULO '

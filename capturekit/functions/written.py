@@ -38,9 +38,11 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
 
     ``carries``: whether launches can repeat changes of Python state.
     """
-    changes = StateChanges(watch)
+    paths = _paths(watch)
+    changes = StateChanges(watch, paths)
+    carries = carries and not any(paths is None or paths.reach(lock) for lock in watch._locks)
     written = _written(watch, changes if carries else None)
-    _doubts(watch, changes)
+    _doubts(watch, changes, paths)
     if written is None and watch._unwatchable:
         written = watch._unwatchable[0]
     objects, missing = _objects_of(watch)
@@ -66,14 +68,13 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     return environment
 
 
-def _doubts(watch: CodeWatch, changes: StateChanges) -> None:
+def _doubts(watch: CodeWatch, changes: StateChanges, paths: ReadPaths | None) -> None:
     """Gather what could not be watched, in sentences; leave out what is of values that the run can not have got."""
     if isinstance(watch._failure, TooLong):
         watch._unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
     elif watch._failure is not None:
         watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
     _aliases(watch)
-    paths = _paths(watch)
     watch._unwatchable = [text for text in watch._unwatchable if paths is None or paths.matter(text)]
     watch._unwatchable += [text for known, text in watch._ran.items() if watch._reached.isdisjoint(known)]
     watch._unwatchable += [*changes.times_that_count(), *_handed_on(watch, paths)]
@@ -149,6 +150,7 @@ def _arrays_of(watch: CodeWatch, carried: CarriedState | None) -> list[Any]:
 def _let_go(watch: CodeWatch) -> None:
     for found in (watch._codes, watch._known, watch._by_module, watch._globals, watch._states):
         found.clear()
+    watch._locks.clear()
     watch._holders.clear()
     watch._suspended.clear()
     watch._entries.clear()
