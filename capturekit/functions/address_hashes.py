@@ -1,30 +1,16 @@
-"""Hashes of objects that a run makes: they are those of the objects' addresses, which each call has anew.
-
-So is the order of a set of such objects, and Python tells nobody when a set is iterated over. So the code is looked at:
-a set that it makes may be asked for its members and its length, and be given members, but not go anywhere else. That is
-asked only of functions that also make objects which are hashed by their address.
-"""
+"""Hashes of objects that a run makes: they are those of the objects' addresses, which each call has anew."""
 
 from __future__ import annotations
 
-import dis
 import enum
-from collections.abc import Iterable, Iterator
-from types import CodeType, FrameType
+from types import FrameType
 
-from capturekit.functions.code_reads import nested, single_steps
-from capturekit.functions.handed_on import call_of
+from capturekit.functions.code_reads import single_steps
 from capturekit.model.class_layout import MISSING, found_in_class
 from capturekit.model.plain_values import plain_key
 
-_SETS = frozenset({'set', 'frozenset'})
-_STORES = ('STORE_FAST', 'STORE_DEREF', 'STORE_NAME')
 _LOADS = ('LOAD_FAST', 'LOAD_DEREF', 'LOAD_NAME')
-#: What may be done with a set, whatever the order of its members.
-_USES = ('CONTAINS_OP', 'TO_BOOL', 'POP_JUMP', 'UNARY_NOT', 'COMPARE_OP', 'POP_TOP')
-_METHODS = frozenset('add discard remove clear update isdisjoint issubset issuperset'.split())
 _SKIPPED = ('PUSH_NULL', 'PRECALL', 'NOP')
-_Steps = list[dis.Instruction]
 
 
 def hashed_by_address(cls: type) -> bool:
@@ -48,59 +34,3 @@ def is_hash_of_a_value(frame: FrameType) -> bool:
     value = known.get(given.argval, MISSING) if given.opname.startswith(('LOAD_GLOBAL', *_LOADS)) else MISSING
     parts = value if type(value) is tuple else [value]
     return all(plain_key(part) is not None and not issubclass(type(type(part)), enum.EnumMeta) for part in parts)
-
-
-def orders_of_sets(codes: Iterable[CodeType], makes: Iterable[str]) -> Iterator[str]:
-    """Say which code may go through a set of objects that the run made. ``makes``: the names of their classes."""
-    made = sorted(makes)
-    for code in codes if made else ():
-        for inner in nested(code):
-            if _goes_through_a_set(inner, [_without_cells(one) for one in nested(code)]):
-                yield f'{inner.co_name} makes a set, whose order is that of the addresses of its {made[0]} objects'
-                return
-
-
-def _goes_through_a_set(code: CodeType, every: list[_Steps]) -> bool:
-    """Whether code makes a set that it uses otherwise than by asking for members. ``every``: it, and code around it."""
-    steps = single_steps(code)
-    for number, step in enumerate(steps):
-        end: int | None = number
-        if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and step.argval in _SETS:
-            end = call_of(steps, number)
-        elif step.opname != 'BUILD_SET' or _has_constants(steps, number):
-            continue
-        if end is None or not _is_used_well(steps, number, end, every):
-            return True
-    return False
-
-
-def _has_constants(steps: _Steps, number: int) -> bool:
-    """Whether all members of a set that is made there are constants."""
-    count = steps[number].arg or 0
-    if [step.opname for step in steps[number + 1 : number + 3]] == ['LOAD_CONST', 'SET_UPDATE']:
-        return count == 0  # written with three or more
-    return count > 0 and all(step.opname == 'LOAD_CONST' for step in steps[number - count : number])
-
-
-def _without_cells(code: CodeType) -> _Steps:
-    """The instructions of code, but for those that load the variables of an inner function's closure as such."""
-    cells = {*code.co_cellvars, *code.co_freevars}
-    return [step for step in single_steps(code) if step.opname != 'LOAD_FAST' or step.argval not in cells]
-
-
-def _is_used_well(steps: _Steps, number: int, end: int, every: list[_Steps]) -> bool:
-    """Whether a set is only asked for members, which the steps from ``number`` to ``end`` put on the stack."""
-    user = next(step for step in steps[end + 1 :] if step.opname not in _SKIPPED)
-    if user.opname in _STORES:
-        places = ((one, place) for one in every for place, step in enumerate(one) if step.argval == user.argval)
-        loads = [(one, place) for one, place in places if one[place].opname.startswith(_LOADS)]
-        return bool(every) and all(_is_used_well(one, place, place, []) for one, place in loads)
-    if user.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
-        return user.argval in _METHODS
-    return user.opname.startswith(_USES) or (user.opname.startswith('CALL') and _is_length(steps, number))
-
-
-def _is_length(steps: _Steps, number: int) -> bool:
-    """Whether what is loaded there is the argument of ``len``."""
-    before = [step for step in steps[:number] if step.opname not in _SKIPPED]
-    return bool(before) and before[-1].argval == 'len'

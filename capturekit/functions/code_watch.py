@@ -16,6 +16,7 @@ from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.libraries import asked_by_user
 from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.object_uses import ObjectUses
+from capturekit.functions.sets_made import SetsSeen
 from capturekit.functions.setting_uses import settings_of
 from capturekit.functions.settings import DEPTH
 from capturekit.functions.understood import FUNCTION_PARTS, makes_unknown
@@ -52,7 +53,8 @@ class CodeWatch(ObjectUses):
         self._known: dict[int, list[FunctionType]] = {}
         self._functions: dict[int, FunctionType] = {}
         #: The lines that ran, what each line of a code object names, and the globals of its functions, by id.
-        self._lines = LinesRun(self._came_to)
+        self._sets = SetsSeen(self._before.had)
+        self._lines = LinesRun(self._came_to, self._set_called)
         self._by_line: dict[int, dict[int, CodeNames]] = {}
         self._globals_of: dict[int, tuple[CodeType, int]] = {}
         self._searched: set[int] = set()
@@ -92,22 +94,36 @@ class CodeWatch(ObjectUses):
             self._compared[id(code)] = whole.parameters, f'{code.co_name} of {os.path.basename(code.co_filename)}'
         for setting in settings_of(code):
             self._depends_on(setting)
-        if self._lines.follow(code):
+        if self._lines.told:
+            self._lines.follow(code, *self._sets.follow(code))
             self._by_line[id(code)] = names_by_line(code)
             self._watch_named(frame, self._by_line[id(code)][0])
         else:
             self._watch_named(frame, whole)
 
-    def _came_to(self, frame: FrameType) -> None:
-        """Watch what a line names that is about to run for the first time."""
+    def _came_to(self, frame: FrameType, first: bool) -> None:
+        """Watch what a line names that is about to run for the first time, and look at the sets in its variables."""
         if self._failure is not None:
             return
         try:
             self._time.begin()
-            names = self._by_line[id(frame.f_code)].get(frame.f_lineno)
+            if self._sets.has_locals(frame.f_code):
+                self._sets.line(frame.f_code, frame.f_locals)
+            names = self._by_line[id(frame.f_code)].get(frame.f_lineno) if first else None
             if names is not None:
                 self._watch_named(frame, names)
             self._time.end()
+        except Exception as error:
+            self._failure = error
+
+    def _set_called(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
+        """Look at what a set is made of."""
+        if self._failure is not None:
+            return
+        try:
+            generator = self._sets.call(code, offset, function, argument)
+            if generator is not None:
+                self._lines.tell_values(generator, self._sets.yielded)
         except Exception as error:
             self._failure = error
 

@@ -6,7 +6,6 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from capturekit.functions.address_hashes import orders_of_sets
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.classes_reached import classes_in_modules, classes_of_files
 from capturekit.functions.code_watch import CodeWatch
@@ -15,6 +14,7 @@ from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import classes_called, handed_on
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
 from capturekit.functions.read_paths import ReadPaths
+from capturekit.functions.sets_made import orders_of_sets
 from capturekit.functions.settings import HANDLED
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.understood import FAR, SPECIAL
@@ -105,7 +105,7 @@ def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
     for cls, count in watch._finalized.values():
         if count > 0:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
-    yield from orders_of_sets(codes, watch._by_address)
+    yield from orders_of_sets([(code, watch._lines.of(code)) for code in codes], watch._sets, watch._by_address)
     if watch._everything:
         yield from classes_in_modules(entries, others, codes)
 

@@ -1,0 +1,159 @@
+"""Sets in functions that also make objects hashed by their address: those without such members are no hindrance."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import capturekit as ck
+
+told = pytest.mark.skipif(sys.version_info < (3, 12), reason='lines are told of from Python 3.12 on')
+
+
+class Part:
+    def __init__(self, rate: float = 2.0) -> None:
+        self.rate = rate
+
+
+LASTING = Part(1.0)
+
+
+def checked(x: Any) -> Any:
+    part = Part()
+    kinds = set(isinstance(one, Part) for one in (part, part))  # noqa: C401
+    if len(kinds) == 1:
+        return x * part.rate * kinds.pop()
+    raise TypeError
+
+
+def unpacked(x: Any) -> Any:
+    names = {type(one).__name__ for one in (Part(), Part())}
+    (name,) = names
+    return x * len(name)
+
+
+def gone_through(x: Any) -> Any:
+    rates = set()
+    for part in (Part(2.0), Part(3.0)):
+        rates.add(part.rate)
+    for rate in rates:
+        x = x * rate
+    return x
+
+
+def frozen(x: Any) -> Any:
+    letters = [frozenset(text) for text in ('ab', 'bc')] if Part().rate else []
+    return x * len(frozenset.union(*letters))
+
+
+def of_a_generator(x: Any) -> Any:
+    rates = [part.rate for part in (Part(3.0), Part(2.0))]
+    return x * sorted(set(rate * 2 for rate in rates))[0]  # noqa: C401
+
+
+def lasting(x: Any) -> Any:
+    found = {LASTING}
+    for part in found:
+        x = x * part.rate * Part().rate
+    return x
+
+
+def not_run(x: Any) -> Any:
+    part = Part()
+    if part.rate > 5:
+        return x * next(iter({part, Part()})).rate
+    return x * part.rate
+
+
+@told
+@pytest.mark.parametrize('fn', [checked, unpacked, gone_through, frozen, of_a_generator, lasting, not_run])
+def test_members_that_are_seen_do_not_count(cp: Any, fn: Callable[[Any], Any]) -> None:
+    graphed = ck.graphed(fn)
+    for _ in range(4):
+        assert graphed(cp.ones(2)).get().tolist() == fn(cp.ones(2)).get().tolist()
+    assert [variant.launches for variant in graphed.variants] == [3]
+
+
+def rates_of(parts: Any) -> float:
+    total = 0.0
+    for number, part in enumerate(parts):
+        total += part.rate * (number + 1)
+    return total
+
+
+def in_a_variable(x: Any) -> Any:
+    parts = {Part(2.0), Part(3.0)}
+    return x * sum(part.rate for part in parts)
+
+
+def in_a_loop(x: Any) -> Any:
+    parts = set()
+    for rate in (2.0, 3.0):
+        parts.add(Part(rate))
+    for part in parts:
+        x = x * part.rate
+    return x
+
+
+def taken_from(x: Any) -> Any:
+    parts = set(Part(rate) for rate in (2.0, 3.0))  # noqa: C401
+    return x * parts.pop().rate
+
+
+def in_tuples(x: Any) -> Any:
+    parts = {(number, Part(2.0)) for number in range(2)}
+    for number, part in parts:
+        x = x * (number + part.rate)
+    return x
+
+
+def of_frozen(x: Any) -> Any:
+    return x * rates_of(frozenset(Part(rate) for rate in (2.0, 3.0)))
+
+
+def of_a_list(x: Any) -> Any:
+    parts = [Part(2.0), Part(3.0)]
+    return x * rates_of(frozenset(parts))
+
+
+def in_one_line(x: Any) -> Any:
+    parts = set(); parts.update([Part(2.0), Part(3.0)]); rate = parts.pop().rate; parts.clear()  # noqa: E702  # fmt: skip
+    return x * rate
+
+
+def of_functions(x: Any) -> Any:
+    changes = {lambda v: v * 2, lambda v: v + 1}
+    for change in changes:
+        x = change(x)
+    return x
+
+
+def handed_on(x: Any) -> Any:
+    parts = {Part(2.0), Part(3.0)}
+    return x * rates_of(parts)
+
+
+def of_a_map(x: Any) -> Any:
+    return x * rates_of(frozenset(map(Part, (2.0, 3.0))))
+
+
+HINDER = [in_a_variable, in_a_loop, taken_from, in_tuples, of_frozen, of_a_list, in_one_line, handed_on, of_a_map]
+
+
+@pytest.mark.parametrize('fn', HINDER)
+def test_sets_of_new_objects_stay_eager(cp: Any, fn: Callable[[Any], Any]) -> None:
+    graphed = ck.graphed(fn)
+    for _ in range(3):
+        graphed(cp.ones(2))
+    assert graphed.variants[0].state == 'eager'
+    assert 'makes a set, whose order is that of the addresses of its Part objects' in graphed.variants[0].reason
+
+
+def test_a_set_of_new_functions_stays_eager(cp: Any) -> None:
+    graphed = ck.graphed(of_functions)
+    for _ in range(3):
+        graphed(cp.ones(2))
+    assert 'makes a set, whose order is that of the addresses of its function objects' in graphed.variants[0].reason
