@@ -49,6 +49,8 @@ class CodeWatch(ObjectUses):
         self._of_class: list[type] = []
         #: The code that ran, whether it is a library's, and the functions that have it.
         self._codes: dict[int, tuple[CodeType, bool]] = {}
+        #: By the name of a library: its code that ran.
+        self._library_codes: dict[str, list[CodeType]] = {}
         self._known: dict[int, list[FunctionType]] = {}
         self._functions: dict[int, FunctionType] = {}
         #: The lines that ran, what each line of a code object names, and the globals of its functions, by id.

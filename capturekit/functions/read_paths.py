@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import dis
 import enum
+import sys
 from collections.abc import Iterable, Iterator
 from types import CodeType
 from typing import Any, NamedTuple
 
-from capturekit.functions.code_reads import GLOBALS_READ, line_number, names_shown, single_steps
+from capturekit.functions.code_reads import GLOBALS_READ, line_number, names_shown, nested, single_steps
+from capturekit.functions.readable_state import is_cupys, is_pythons
+from capturekit.functions.understood import PACKAGES
 from capturekit.functions.watched_value import Holder, WatchedValue
 from capturekit.model.class_layout import bases_of
 from capturekit.model.kept_values import Kept
@@ -21,6 +24,8 @@ from capturekit.model.kept_values import Kept
 #: The names that a value is asked for; None: all that the code names, for the value gets elsewhere.
 _Asked = set[str] | None
 _ATTRIBUTES = ('LOAD_ATTR', 'LOAD_METHOD')
+#: Names by which code reads attributes that it does not name.
+_OPENING = frozenset('getattr vars globals dir eval exec attrgetter methodcaller __dict__ __getattribute__'.split())
 _KINDS = ('global', 'attribute', 'slot', 'class attribute')
 
 
@@ -112,6 +117,17 @@ def _asked_next(instructions: list[dis.Instruction], number: int) -> _Asked:
     return set() if compares else None
 
 
+class NamedInside:
+    """The names that code of a library uses; all names, if it may read attributes that it does not name."""
+
+    def __init__(self, codes: Iterable[CodeType]) -> None:
+        self.names: set[str] = set()
+        for code in codes:
+            for inner in nested(code):
+                self.names.update(inner.co_names)
+        self.all = not self.names.isdisjoint(_OPENING)
+
+
 class ReadPaths:
     """Which watched values a run can have read.
 
@@ -122,6 +138,7 @@ class ReadPaths:
         asked: the names of attributes that code has in texts.
         holders: the objects whose attributes are watched.
         classes: the classes of what the caller gave.
+        libraries: by the name of a library, what its code that ran names.
     """
 
     def __init__(
@@ -132,7 +149,9 @@ class ReadPaths:
         asked: set[str],
         holders: list[Holder],
         classes: Iterable[type],
+        libraries: dict[str, NamedInside],
     ) -> None:
+        self._libraries = libraries
         self._asked = asked
         self._loads = _Loads({}, {})
         for code, lines, globals_ in codes:
@@ -145,6 +164,8 @@ class ReadPaths:
         #: The objects of which only what the user's code names is read.
         self._named = {id(holder.value) for holder in holders if holder.owned and not holder.whole}
         self._named -= {id(value) for value in self._objects.values() if _is_enumerated(value)}
+        #: The modules of libraries that are not understood as a whole, and the names of these libraries.
+        self._modules = {id(holder.value): name for holder in holders if (name := _library_of(holder))}
         self._classes_of(meetings.roots)
         self._within = {key: list(found) for key, found in meetings.met.items()}
         self._read: set[int] = set()
@@ -196,7 +217,7 @@ class ReadPaths:
             return entry.kind != 'class attribute' or id(entry.holder) in self._classes
         if entry.kind == 'global':
             return entry.where().startswith('builtin ') or (id(entry.mapping), name) in self._loads.of_globals
-        if entry.kind != 'class attribute' and id(entry.holder) not in self._named:
+        if entry.kind != 'class attribute' and id(entry.holder) not in self._named and self._inside_reads(entry):
             return True
         if name not in self._loads.attributes:
             return False
@@ -207,11 +228,28 @@ class ReadPaths:
         used = self._used[id(entry.holder)]
         return used is None or name in used
 
+    def _inside_reads(self, entry: WatchedValue) -> bool:
+        """Whether a library's own code can have read an attribute of something that is its own."""
+        library = self._modules.get(id(entry.holder))
+        if library is None:
+            return True
+        named = self._libraries.get(library)
+        return named is not None and (named.all or entry.key in named.names)
+
     def _next(self, entry: WatchedValue) -> _Asked:
         """What the code asks of a value at once, wherever it loads the name."""
         if entry.kind == 'global':
             return self._loads.of_globals.get((id(entry.mapping), entry.key))
         return self._loads.attributes.get(entry.key) if entry.kind in _KINDS else None
+
+
+def _library_of(holder: Holder) -> str:
+    """The library of a module that is neither the user's nor of a package that is understood as a whole; else ''."""
+    if holder.kind != 'module' or holder.owned:
+        return ''
+    top = str(holder.start.get('__name__', '')).partition('.')[0]
+    understood = top in PACKAGES or is_cupys(top) or is_pythons(top) or top in sys.builtin_module_names
+    return '' if understood else top
 
 
 def _is_enumerated(value: Any) -> bool:

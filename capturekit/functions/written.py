@@ -14,7 +14,7 @@ from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import classes_called, handed_on
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
-from capturekit.functions.read_paths import ReadPaths
+from capturekit.functions.read_paths import NamedInside, ReadPaths
 from capturekit.functions.settings import HANDLED
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.understood import FAR, SPECIAL
@@ -91,7 +91,9 @@ def _paths(watch: CodeWatch) -> ReadPaths | None:
         return None
     codes = [(code, watch._lines.of(code), globals_) for code, globals_ in watch._globals_of.values()]
     holders = list(watch._holders.values())
-    return ReadPaths(watch._entries.values(), watch._meetings, codes, watch._strings, holders, watch._of_class)
+    libraries = {name: NamedInside(found) for name, found in watch._library_codes.items()}
+    entries, meetings = watch._entries.values(), watch._meetings
+    return ReadPaths(entries, meetings, codes, watch._strings, holders, watch._of_class, libraries)
 
 
 def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
@@ -147,7 +149,7 @@ def _arrays_of(watch: CodeWatch, carried: CarriedState | None) -> list[Any]:
 
 
 def _let_go(watch: CodeWatch) -> None:
-    for found in (watch._codes, watch._known, watch._by_module, watch._globals, watch._states):
+    for found in (watch._codes, watch._library_codes, watch._known, watch._by_module, watch._globals, watch._states):
         found.clear()
     watch._holders.clear()
     watch._suspended.clear()
