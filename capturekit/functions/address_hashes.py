@@ -14,6 +14,7 @@ from types import CodeType, FrameType
 
 from capturekit.functions.code_reads import nested, single_steps
 from capturekit.functions.handed_on import call_of
+from capturekit.functions.sets_made import SetsMade
 from capturekit.model.class_layout import MISSING, found_in_class
 from capturekit.model.plain_values import plain_key
 
@@ -50,28 +51,56 @@ def is_hash_of_a_value(frame: FrameType) -> bool:
     return all(plain_key(part) is not None and not issubclass(type(type(part)), enum.EnumMeta) for part in parts)
 
 
-def orders_of_sets(codes: Iterable[CodeType], makes: Iterable[str]) -> Iterator[str]:
-    """Say which code may go through a set of objects that the run made. ``makes``: the names of their classes."""
+def orders_of_sets(codes: Iterable[CodeType], makes: Iterable[str], seen: SetsMade | None) -> Iterator[str]:
+    """Say which code may go through a set of objects that the run made.
+
+    ``makes``: the names of their classes. ``seen``: what members sets got; None if not all of that was seen.
+    """
     made = sorted(makes)
     for code in codes if made else ():
         for inner in nested(code):
-            if _goes_through_a_set(inner, [_without_cells(one) for one in nested(code)]):
+            if _goes_through_a_set(inner, [_without_cells(one) for one in nested(code)], seen):
                 yield f'{inner.co_name} makes a set, whose order is that of the addresses of its {made[0]} objects'
                 return
 
 
-def _goes_through_a_set(code: CodeType, every: list[_Steps]) -> bool:
+def _goes_through_a_set(code: CodeType, every: list[_Steps], seen: SetsMade | None) -> bool:
     """Whether code makes a set that it uses otherwise than by asking for members. ``every``: it, and code around it."""
     steps = single_steps(code)
     for number, step in enumerate(steps):
         end: int | None = number
         if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and step.argval in _SETS:
-            end = call_of(steps, number)
+            end = call_of(_with_generator(steps, number), number)
         elif step.opname != 'BUILD_SET' or _has_constants(steps, number):
             continue
-        if end is None or not _is_used_well(steps, number, end, every):
+        if end is None:
+            return True
+        if step.opname != 'BUILD_SET' and seen is not None and seen.settled_at(code, steps[end].offset):
+            continue
+        if not _is_used_well(steps, number, end, every):
             return True
     return False
+
+
+def _with_generator(steps: _Steps, number: int) -> _Steps:
+    """The steps, with nothing in the way of a call whose first argument is a generator expression.
+
+    Where a function is made, ``call_of`` stops: what lies on the stack may be a default of it. An expression has none.
+    """
+    place = number + 1
+    while place < len(steps) and steps[place].opname in (*_SKIPPED, 'LOAD_CLOSURE', 'LOAD_FAST', 'LOAD_CONST'):
+        place += 1
+    variables = sum(step.opname in ('LOAD_CLOSURE', 'LOAD_FAST') for step in steps[number + 1 : place])
+    if place < len(steps) and steps[place].opname == 'BUILD_TUPLE' and steps[place].arg == variables > 0:
+        place += 1 + sum(step.opname == 'LOAD_CONST' for step in steps[place + 1 : place + 3])
+    elif variables:
+        return steps
+    made = steps[place] if place < len(steps) else steps[number]
+    if made.opname != 'MAKE_FUNCTION' or '<genexpr>' not in [
+        getattr(steps[place - n].argval, 'co_name', '') for n in (1, 2)
+    ]:
+        return steps
+    return [*steps[:place], made._replace(opname='NOP'), *steps[place + 1 :]]
 
 
 def _has_constants(steps: _Steps, number: int) -> bool:

@@ -16,6 +16,7 @@ from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.libraries import asked_by_user
 from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.object_uses import ObjectUses
+from capturekit.functions.sets_made import SetsMade, speaks_of_sets
 from capturekit.functions.setting_uses import settings_of
 from capturekit.functions.settings import DEPTH
 from capturekit.functions.understood import FUNCTION_PARTS, makes_unknown
@@ -54,7 +55,8 @@ class CodeWatch(ObjectUses):
         self._known: dict[int, list[FunctionType]] = {}
         self._functions: dict[int, FunctionType] = {}
         #: The lines that ran, what each line of a code object names, and the globals of its functions, by id.
-        self._lines = LinesRun(self._came_to)
+        self._sets = SetsMade(self._before.had)
+        self._lines = LinesRun(self._came_to, self._call_ended)
         self._by_line: dict[int, dict[int, CodeNames]] = {}
         self._globals_of: dict[int, tuple[CodeType, int]] = {}
         self._searched: set[int] = set()
@@ -94,7 +96,7 @@ class CodeWatch(ObjectUses):
             self._compared[id(code)] = whole.parameters, f'{code.co_name} of {os.path.basename(code.co_filename)}'
         for setting in settings_of(code):
             self._depends_on(setting)
-        if self._lines.follow(code):
+        if self._lines.follow(code, speaks_of_sets(code)):
             self._by_line[id(code)] = names_by_line(code)
             self._watch_named(frame, self._by_line[id(code)][0])
         else:
@@ -109,6 +111,17 @@ class CodeWatch(ObjectUses):
             names = self._by_line[id(frame.f_code)].get(frame.f_lineno)
             if names is not None:
                 self._watch_named(frame, names)
+            self._time.end()
+        except Exception as error:
+            self._failure = error
+
+    def _call_ended(self, *call: Any) -> None:
+        """Note what sets a call has made or changed."""
+        if self._failure is not None:
+            return
+        try:
+            self._time.begin()
+            self._sets.called(*call)
             self._time.end()
         except Exception as error:
             self._failure = error

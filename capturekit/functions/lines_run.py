@@ -1,7 +1,8 @@
-"""The lines of the user's code that a run comes to, from Python 3.12 on.
+"""The lines of the user's code that a run comes to, from Python 3.12 on, and the calls that it makes there.
 
-The interpreter tells of each line before it runs (``sys.monitoring``), once, and only in code that the run has met. One
-run at a time is told. For one that begins meanwhile, and in older Pythons, all lines count.
+The interpreter tells of each line before it runs (``sys.monitoring``), once, and of each call in chosen code after it,
+and only in code that the run has met. One run at a time is told. For one that begins meanwhile, and in older Pythons,
+all lines count, and no calls are known.
 """
 
 from __future__ import annotations
@@ -22,10 +23,15 @@ class LinesRun:
     """Tells of lines: ``begin``, ``follow`` for each code object as it begins to run, ``end``.
 
     ``came_to`` is called in the thread of the run, with the frame, when it comes to a line for the first time.
+    ``called`` is called after calls of what is no Python function: code, offset, callee, first argument, and what
+    stands for the latter if there is none.
     """
 
-    def __init__(self, came_to: Callable[[FrameType], None]) -> None:
+    def __init__(
+        self, came_to: Callable[[FrameType], None], called: Callable[[CodeType, int, Any, Any, Any], None] | None = None
+    ) -> None:
         self._came_to: Callable[[FrameType], None] | None = came_to
+        self._called = called
         self._thread = threading.get_ident()
         self._tool: int | None = None
         self._codes: dict[int, CodeType] = {}
@@ -39,27 +45,32 @@ class LinesRun:
             if _monitoring.get_tool(tool) is None:
                 _monitoring.use_tool_id(tool, _NAME)
                 _monitoring.register_callback(tool, _monitoring.events.LINE, self._line)
+                _monitoring.register_callback(tool, _monitoring.events.C_RETURN, self._call_ended)
                 self._tool = tool
                 return
         _in_use.release()
 
-    def follow(self, code: CodeType) -> bool:
-        """Tell of the lines of code that begins to run for the first time. False if they can't be told."""
+    def follow(self, code: CodeType, calls: bool = False) -> bool:
+        """Tell of the lines of code that begins to run for the first time, and of its calls where ``calls`` is true.
+
+        False if they can't be told."""
         if self._tool is not None:
             self._codes[id(code)] = code
             self._ran[id(code)] = {0}  # what belongs to no line
-            _monitoring.set_local_events(self._tool, code, _monitoring.events.LINE)
+            events = _monitoring.events.LINE | (_monitoring.events.CALL if calls else 0)
+            _monitoring.set_local_events(self._tool, code, events)
         return self._tool is not None
 
     def end(self) -> None:
         """Tell no more. Which lines ran is still known."""
-        self._came_to = None  # it holds the run, and so all that it has met
+        self._came_to = self._called = None  # they hold the run, and so all that it has met
         tool, self._tool = self._tool, None
         if tool is None:
             return
         for code in self._codes.values():
             _monitoring.set_local_events(tool, code, 0)
         _monitoring.register_callback(tool, _monitoring.events.LINE, None)
+        _monitoring.register_callback(tool, _monitoring.events.C_RETURN, None)
         _monitoring.free_tool_id(tool)
         _in_use.release()
 
@@ -73,3 +84,7 @@ class LinesRun:
         self._ran[id(code)].add(line)
         self._came_to(sys._getframe(1))
         return _DISABLE
+
+    def _call_ended(self, code: CodeType, offset: int, function: Any, first: Any) -> Any:
+        if threading.get_ident() == self._thread and self._called is not None and id(code) in self._codes:
+            self._called(code, offset, function, first, _monitoring.MISSING)

@@ -18,6 +18,7 @@ import os
 import sys
 import types
 from collections.abc import Callable
+from inspect import CO_GENERATOR
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -194,6 +195,8 @@ class Watch(LibraryUses):
                 self._time.end()
             elif event == 'c_call':
                 self._called_in_c(frame, argument)
+            elif event == 'return' and frame.f_code.co_flags & CO_GENERATOR:
+                self._sets.yields(frame.f_code, argument)
         except Exception as error:
             self._failure = error
 

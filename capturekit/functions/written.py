@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
+from types import CodeType
 from typing import Any
 
 from capturekit.functions.address_hashes import orders_of_sets
@@ -15,6 +16,7 @@ from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import classes_called, handed_on
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
 from capturekit.functions.read_paths import NamedInside, ReadPaths
+from capturekit.functions.sets_made import ADDING, hands_on_adding
 from capturekit.functions.settings import HANDLED
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.understood import FAR, SPECIAL
@@ -106,9 +108,16 @@ def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
     for cls, count in watch._finalized.values():
         if count > 0:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
-    yield from orders_of_sets(codes, watch._by_address)
+    seen = None if watch._everything or not _told_of_sets(watch, codes) else watch._sets
+    yield from orders_of_sets(codes, watch._by_address, seen)
     if watch._everything:
         yield from classes_in_modules(entries, others, codes)
+
+
+def _told_of_sets(watch: CodeWatch, codes: list[CodeType]) -> bool:
+    """Whether all that gave sets their members was seen."""
+    lines = all(watch._lines.of(code) is not None for code in codes)
+    return lines and watch._strings.isdisjoint(ADDING) and not hands_on_adding(codes)
 
 
 def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
