@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 from capturekit.functions.code_reads import nested, single_steps
 from capturekit.functions.handed_on import call_of
 from capturekit.functions.sets_made import SetsMade
+from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING, found_in_class
 from capturekit.model.plain_values import plain_key
 
@@ -62,6 +63,11 @@ def orders_of_sets(codes: Iterable[CodeType], makes: Iterable[str], seen: SetsMa
             if _goes_through_a_set(inner, [_without_cells(one) for one in nested(code)], seen):
                 yield f'{inner.co_name} makes a set, whose order is that of the addresses of its {made[0]} objects'
                 return
+
+
+def is_another_name_of_sets(entry: WatchedValue) -> bool:
+    """Whether a watched value is the class of sets under a name that code does not show as such."""
+    return any(entry.value is one for one in (set, frozenset)) and entry.key not in _SETS
 
 
 def _goes_through_a_set(code: CodeType, every: list[_Steps], seen: SetsMade | None) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Any
 
-from capturekit.functions.address_hashes import orders_of_sets
+from capturekit.functions.address_hashes import is_another_name_of_sets, orders_of_sets
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.classes_reached import classes_in_modules, classes_of_files
 from capturekit.functions.code_watch import CodeWatch
@@ -110,6 +110,9 @@ def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
     seen = None if watch._everything or not _told_of_sets(watch, codes) else watch._sets
     yield from orders_of_sets(codes, watch._by_address, seen)
+    for entry in entries if watch._by_address else ():
+        if is_another_name_of_sets(entry):
+            yield f'{entry.where()} makes sets, whose order is that of the addresses of its {min(watch._by_address)} objects'
     if watch._everything:
         yield from classes_in_modules(entries, others, codes)
 
