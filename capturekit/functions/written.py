@@ -112,7 +112,8 @@ def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
     yield from orders_of_sets(codes, watch._by_address, seen)
     for entry in entries if watch._by_address else ():
         if is_another_name_of_sets(entry):
-            yield f'{entry.where()} makes sets, whose order is that of the addresses of its {min(watch._by_address)} objects'
+            cls = min(watch._by_address)
+            yield f'{entry.where()} makes sets, whose order is that of the addresses of its {cls} objects'
     if watch._everything:
         yield from classes_in_modules(entries, others, codes)
 
