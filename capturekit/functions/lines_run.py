@@ -15,23 +15,24 @@ from typing import Any
 
 _NAME = 'capturekit: lines that ran'
 _monitoring: Any = getattr(sys, 'monitoring', None)
+#: Stands for the first argument of a call without any.
+NOTHING = _monitoring.MISSING if _monitoring is not None else None
 _DISABLE = _monitoring.DISABLE if _monitoring is not None else None
 _in_use = threading.Lock()
+_Call = Callable[[CodeType, int, Any, Any], None] | None
 
 
 class LinesRun:
     """Tells of lines: ``begin``, ``follow`` for each code object as it begins to run, ``end``.
 
     ``came_to`` is called in the thread of the run, with the frame, when it comes to a line for the first time.
-    ``called`` is called after calls of what is no Python function: code, offset, callee, first argument, and what
-    stands for the latter if there is none.
+    ``begins`` and ``ended`` are called before calls and, of what is no Python function, after them, with code, offset,
+    callee and first argument, which is :data:`NOTHING` if there is none.
     """
 
-    def __init__(
-        self, came_to: Callable[[FrameType], None], called: Callable[[CodeType, int, Any, Any, Any], None] | None = None
-    ) -> None:
+    def __init__(self, came_to: Callable[[FrameType], None], begins: _Call = None, ended: _Call = None) -> None:
         self._came_to: Callable[[FrameType], None] | None = came_to
-        self._called = called
+        self._begins, self._ended = begins, ended
         self._thread = threading.get_ident()
         self._tool: int | None = None
         self._codes: dict[int, CodeType] = {}
@@ -45,6 +46,7 @@ class LinesRun:
             if _monitoring.get_tool(tool) is None:
                 _monitoring.use_tool_id(tool, _NAME)
                 _monitoring.register_callback(tool, _monitoring.events.LINE, self._line)
+                _monitoring.register_callback(tool, _monitoring.events.CALL, self._call_begins)
                 _monitoring.register_callback(tool, _monitoring.events.C_RETURN, self._call_ended)
                 self._tool = tool
                 return
@@ -63,14 +65,14 @@ class LinesRun:
 
     def end(self) -> None:
         """Tell no more. Which lines ran is still known."""
-        self._came_to = self._called = None  # they hold the run, and so all that it has met
+        self._came_to = self._begins = self._ended = None  # they hold the run, and so all that it has met
         tool, self._tool = self._tool, None
         if tool is None:
             return
         for code in self._codes.values():
             _monitoring.set_local_events(tool, code, 0)
-        _monitoring.register_callback(tool, _monitoring.events.LINE, None)
-        _monitoring.register_callback(tool, _monitoring.events.C_RETURN, None)
+        for event in (_monitoring.events.LINE, _monitoring.events.CALL, _monitoring.events.C_RETURN):
+            _monitoring.register_callback(tool, event, None)
         _monitoring.free_tool_id(tool)
         _in_use.release()
 
@@ -85,6 +87,13 @@ class LinesRun:
         self._came_to(sys._getframe(1))
         return _DISABLE
 
-    def _call_ended(self, code: CodeType, offset: int, function: Any, first: Any) -> Any:
-        if threading.get_ident() == self._thread and self._called is not None and id(code) in self._codes:
-            self._called(code, offset, function, first, _monitoring.MISSING)
+    def _call_begins(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
+        if self._begins is not None and self._is_followed(code):
+            self._begins(code, offset, function, first)
+
+    def _call_ended(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
+        if self._ended is not None and self._is_followed(code):
+            self._ended(code, offset, function, first)
+
+    def _is_followed(self, code: CodeType) -> bool:
+        return threading.get_ident() == self._thread and id(code) in self._codes

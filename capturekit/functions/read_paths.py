@@ -139,6 +139,7 @@ class ReadPaths:
         holders: the objects whose attributes are watched.
         classes: the classes of what the caller gave.
         libraries: by the name of a library, what its code that ran names.
+        full: the objects and classes that the code asks for any attribute, by id.
     """
 
     def __init__(
@@ -150,7 +151,9 @@ class ReadPaths:
         holders: list[Holder],
         classes: Iterable[type],
         libraries: dict[str, NamedInside],
+        full: set[int],
     ) -> None:
+        self._full = full
         self._libraries = libraries
         self._asked = asked
         self._loads = _Loads({}, {})
@@ -211,7 +214,7 @@ class ReadPaths:
 
     def _is_read(self, entry: WatchedValue) -> bool:
         name = entry.key
-        if entry.kind not in _KINDS or name in self._asked:
+        if entry.kind not in _KINDS or name in self._asked or id(entry.holder) in self._full:
             return True
         if name.startswith('__'):
             return entry.kind != 'class attribute' or id(entry.holder) in self._classes
@@ -240,6 +243,8 @@ class ReadPaths:
         """What the code asks of a value at once, wherever it loads the name."""
         if entry.kind == 'global':
             return self._loads.of_globals.get((id(entry.mapping), entry.key))
+        if id(entry.holder) in self._full:
+            return None
         return self._loads.attributes.get(entry.key) if entry.kind in _KINDS else None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from capturekit.functions.code_reads import nested, single_steps
 from capturekit.functions.handed_on import call_of
+from capturekit.functions.lines_run import NOTHING
 from capturekit.model.class_layout import among
 from capturekit.model.plain_values import is_nan, plain_key
 
@@ -51,11 +52,11 @@ class SetsMade:
         settled = self._yielded.get(id(code), True)
         self._yielded[id(code)] = settled and self._settled(value)
 
-    def called(self, code: CodeType, offset: int, function: Any, first: Any, missing: Any) -> None:
+    def called(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
         """Note that a call has ended."""
         if any(function is one for one in _MAKING):
             place = id(code), offset
-            known = first is missing or self._members_settled(first)
+            known = first is NOTHING or self._members_settled(first)
             self._made[place] = self._made.get(place, True) and known
             return
         changed = first if type(function) is types.MethodDescriptorType else getattr(function, '__self__', None)

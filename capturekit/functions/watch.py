@@ -26,7 +26,7 @@ import numpy as np
 
 from capturekit.functions.address_hashes import is_hash_of_a_value
 from capturekit.functions.clock_uses import time_kept
-from capturekit.functions.code_reads import READERS, names_of
+from capturekit.functions.code_reads import READERS
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
@@ -174,6 +174,7 @@ class Watch(LibraryUses):
         self._lines.end()
         try:
             if kind is None:
+                self._in_turn(self._answer_all)
                 self._environment = finish(self, self._carries is not None and self._carries() and not self._waits)
         finally:
             self._before.__exit__()
@@ -263,23 +264,6 @@ class Watch(LibraryUses):
             self._times.setdefault(name, self._sentence(frame, f'calls time.{function.__name__}'))
         self._timed_classes += kept.classes
         return True
-
-    def _asked(self, frame: FrameType) -> None:
-        """Watch the attribute that code of the user, or of Python itself for it, asks ``getattr`` or its like for."""
-        code = frame.f_code
-        if self._everything or code.co_filename.startswith(_own_folder):
-            return
-        if id(code) not in self._asking:
-            self._asking[id(code)] = code
-            self._sites |= names_of(code).sites
-        given = self._sites.get((id(code), frame.f_lasti))
-        name = None if given is None else given.value_in(frame.f_locals)
-        if type(name) is not str:
-            self._name((), (), True)
-            self._settle()
-        elif name not in self._strings and not (name == '__dict__' and self._wraps(frame)):
-            self._name((name,), (name,), False)
-            self._settle()
 
     def _library(self, frame: FrameType) -> None:
         """Note that code of a library is entered, which may read more than can be seen."""

@@ -95,7 +95,7 @@ def _paths(watch: CodeWatch) -> ReadPaths | None:
     holders = list(watch._holders.values())
     libraries = {name: NamedInside(found) for name, found in watch._library_codes.items()}
     entries, meetings = watch._entries.values(), watch._meetings
-    return ReadPaths(entries, meetings, codes, watch._strings, holders, watch._of_class, libraries)
+    return ReadPaths(entries, meetings, codes, watch._strings, holders, watch._of_class, libraries, set(watch._full))
 
 
 def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
@@ -162,6 +162,7 @@ def _arrays_of(watch: CodeWatch, carried: CarriedState | None) -> list[Any]:
 
 
 def _let_go(watch: CodeWatch) -> None:
+    watch._full.clear()
     for found in (watch._codes, watch._library_codes, watch._known, watch._by_module, watch._globals, watch._states):
         found.clear()
     watch._holders.clear()
@@ -221,10 +222,11 @@ def _all_names(watch: CodeWatch) -> list[tuple[Any, Any, list[str]]]:
         if holder.kind == 'module':
             if watch._everything and holder.owned:
                 names.append((_names_in_module, holder.value, _not_pythons(holder.start)))
-        elif holder.whole or (watch._everything and holder.owned):
+        elif holder.whole or (watch._everything and holder.owned) or id(holder.value) in watch._full:
             names.append((get, holder.value, list(holder.start)))
-    if watch._everything:
-        names += [(_names_in_class, cls, _names_in_class(cls)) for cls, _ in watch._classes.values()]
+    for cls, _ in watch._classes.values():
+        if watch._everything or id(cls) in watch._full:
+            names.append((_names_in_class, cls, _names_in_class(cls)))
     return names
 
 
@@ -277,7 +279,8 @@ def _written(watch: CodeWatch, changes: StateChanges | None) -> str | None:
             return f'the function creates global {name} of {file}'
     for cls, before in watch._classes.values():
         new = dictionary_of_class(cls).keys() - before
-        new = set(_not_pythons(new)) if watch._everything else new & watch._attributes
+        every = watch._everything or id(cls) in watch._full
+        new = set(_not_pythons(new)) if every else new & watch._attributes
         if new:
             return f'the function creates attribute {min(new)} of class {name_of(cls)}'
     for holder in watch._holders.values():
