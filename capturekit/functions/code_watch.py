@@ -8,10 +8,10 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from inspect import CO_NESTED
-from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
-from capturekit.functions.code_reads import CodeNames, NameGiven, names_by_line, names_of
+from capturekit.functions.code_reads import READERS, CodeNames, names_by_line, names_of
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.libraries import asked_by_user
 from capturekit.functions.lines_run import LinesRun
@@ -54,7 +54,7 @@ class CodeWatch(ObjectUses):
         self._functions: dict[int, FunctionType] = {}
         #: The lines that ran, what each line of a code object names, and the globals of its functions, by id.
         self._sets = SetsSeen(self._before.had)
-        self._lines = LinesRun(self._came_to, self._set_called)
+        self._lines = LinesRun(self._came_to, self._call_begins)
         self._by_line: dict[int, dict[int, CodeNames]] = {}
         self._globals_of: dict[int, tuple[CodeType, int]] = {}
         self._searched: set[int] = set()
@@ -70,9 +70,6 @@ class CodeWatch(ObjectUses):
         #: The attributes in which the run keeps times of a clock, each with the sentence for the case that they count.
         self._times: dict[str, str] = {}
         self._timed_classes: list[type] = []
-        #: Code that calls ``getattr`` or its like, and where: see :class:`CodeNames`.
-        self._asking: dict[int, CodeType] = {}
-        self._sites: dict[tuple[int, int], NameGiven] = {}
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
 
@@ -95,7 +92,8 @@ class CodeWatch(ObjectUses):
         for setting in settings_of(code):
             self._depends_on(setting)
         if self._lines.told:
-            self._lines.follow(code, *self._sets.follow(code))
+            lines, calls = self._sets.follow(code)
+            self._lines.follow(code, lines, calls or not READERS.isdisjoint(code.co_names))
             self._by_line[id(code)] = names_by_line(code)
             self._watch_named(frame, self._by_line[id(code)][0])
         else:
@@ -116,16 +114,30 @@ class CodeWatch(ObjectUses):
         except Exception as error:
             self._failure = error
 
-    def _set_called(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
-        """Look at what a set is made of."""
+    def _call_begins(self, *call: Any) -> None:
+        self._in_turn(self._look_at_call, *call)
+
+    def _look_at_call(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
+        """Look at what a set is made of, and at the object that is asked for an attribute."""
+        generator = self._sets.call(code, offset, function, first)
+        if generator is not None:
+            self._lines.tell_values(generator, self._sets.yielded)
+        self._call_asks(code, offset, function, first)
+
+    def _in_turn(self, note: Callable[..., None], *call: Any) -> None:
+        """Take note of a call, as a step of following the run."""
         if self._failure is not None:
             return
         try:
-            generator = self._sets.call(code, offset, function, argument)
-            if generator is not None:
-                self._lines.tell_values(generator, self._sets.yielded)
+            self._time.begin()
+            note(*call)
+            self._time.end()
         except Exception as error:
             self._failure = error
+
+    def _call_asks(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
+        """Note what a call that begins is going to ask for."""
+        raise NotImplementedError
 
     def _watch_named(self, frame: FrameType, names: CodeNames) -> None:
         code, values = frame.f_code, frame.f_globals
@@ -276,20 +288,6 @@ class CodeWatch(ObjectUses):
                 value = read_cell(cell)
                 where = ('variable', f' of the closure of {name}')
                 self._watch('variable', cell, variable, value, where, None, functools.partial(read_cell, cell))
-
-    def _wraps(self, frame: FrameType) -> bool:
-        """Watch all attributes of a function that ``functools.wraps`` copies to one that the run made."""
-        if frame.f_code is not functools.update_wrapper.__code__:
-            return False
-        wrapper, wrapped = frame.f_locals['wrapper'], frame.f_locals['wrapped']
-        wrapped = wrapped.__func__ if type(wrapped) is MethodType else wrapped
-        if type(wrapper) is not FunctionType or type(wrapped) is not FunctionType or self._before.had(wrapper):
-            return False
-        if self._before.had(wrapped):
-            where, get = ('', f' of {wrapped.__name__}'), functools.partial(getattr, wrapped, '__dict__')
-            self._watch('function', wrapped, '__dict__', get(), where, None, get)
-            self._settle()
-        return True
 
     def _know(self, function: FunctionType) -> None:
         known = self._known.setdefault(id(function.__code__), [])

@@ -92,6 +92,8 @@ class Holders(LibraryState):
         self._strings: set[str] = set()
         self._everything = False
         self._asks_all = False
+        #: The objects and classes of the user all of whose attributes count, by id.
+        self._full: dict[int, Any] = {}
         self._asked_names: set[str] = set()
         self._classes: dict[int, tuple[type, set[str]]] = {}
         self._bases: dict[int, tuple[type, tuple[Any, ...]]] = {}

@@ -8,14 +8,14 @@ import os
 from types import FrameType
 from typing import Any
 
-from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.libraries import is_library_frame
+from capturekit.functions.names_asked import NamesAsked
 
 #: Methods of enumerations that find members.
 _BY_VALUE_OR_NAME = frozenset({'__call__', '__getitem__', '__contains__'})
 
 
-class LibraryUses(CodeWatch):
+class LibraryUses(NamesAsked):
     """The uses of modules of Python that a run makes."""
 
     def _doubt(self, frame: FrameType | None, action: str) -> None:

@@ -138,6 +138,7 @@ class ReadPaths:
         asked: the names of attributes that code has in texts.
         holders: the objects whose attributes are watched.
         classes: the classes of what the caller gave.
+        full: the objects and classes that the code asks for any attribute, by id.
     """
 
     def __init__(
@@ -148,7 +149,9 @@ class ReadPaths:
         asked: set[str],
         holders: list[Holder],
         classes: Iterable[type],
+        full: set[int],
     ) -> None:
+        self._full = full
         self._asked = asked
         self._entries = list(entries)
         self._loads = _Loads({}, {})
@@ -216,7 +219,9 @@ class ReadPaths:
         name = entry.key
         if _is_of_an_object(entry) and not self.reach(id(entry.holder)):
             return False
-        if entry.kind not in _KINDS or (name in self._asked and not self._only_named(entry)):
+        if entry.kind not in _KINDS or id(entry.holder) in self._full:
+            return True
+        if name in self._asked and not self._only_named(entry):
             return True
         if name.startswith('__'):
             checked = name in _CHECKED and id(entry.holder) in self._checked
@@ -244,7 +249,7 @@ class ReadPaths:
         found: _Asked = None
         if entry.kind == 'global':
             found = self._loads.of_globals.get((id(entry.mapping), entry.key))
-        elif entry.kind in _KINDS:
+        elif entry.kind in _KINDS and id(entry.holder) not in self._full:
             found = self._loads.attributes.get(entry.key)
         return None if found is not None and self._own_checks and found & _CHECKED else found
 

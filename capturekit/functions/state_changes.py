@@ -170,7 +170,9 @@ class StateChanges:
             return False
         if entry.kind == 'attribute':
             holder = watch._holders.get(id(entry.holder))
-            if holder is None or holder.whole or not holder.owned or not _is_pythons_all_through(type(holder.value)):
+            if holder is None or holder.whole or not holder.owned or id(holder.value) in watch._full:
+                return False
+            if not _is_pythons_all_through(type(holder.value)):
                 return False
         return all(
             name not in code.co_names or is_ours(code.co_filename) if foreign else self._only_used(code, name, use)
@@ -183,7 +185,8 @@ class StateChanges:
         if not times:
             return
         own = [code for code, foreign in watch._codes.values() if not foreign]
-        opened = watch._everything or any(map(_opens, watch._entries.values()))
+        in_full = any(id(base) in watch._full for cls in watch._timed_classes for base in bases_of(cls))
+        opened = watch._everything or in_full or any(map(_opens, watch._entries.values()))
         opened = opened or any(not _OPENING.isdisjoint(code.co_names) for code in own)
         for name in reckoned_from(set(times), own) - times.keys():
             times[name] = next(iter(times.values()))

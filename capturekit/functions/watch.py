@@ -25,7 +25,7 @@ import numpy as np
 
 from capturekit.functions.address_hashes import is_hash_of_a_value
 from capturekit.functions.clock_uses import time_kept
-from capturekit.functions.code_reads import READERS, names_of
+from capturekit.functions.code_reads import READERS
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
@@ -35,6 +35,7 @@ from capturekit.functions.library_uses import LibraryUses
 from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
 from capturekit.functions.settings import CODECS, HANDLED, ROUTINES, WARNINGS, routines_now, settings_now
 from capturekit.functions.understood import (
+    ALLOCATORS,
     BY_ADDRESS,
     FOLLOWED,
     OF_CALLERS,
@@ -171,6 +172,7 @@ class Watch(LibraryUses):
         self._lines.end()
         try:
             if kind is None:
+                self._in_turn(self._answer_all)
                 self._environment = finish(self, self._carries is not None and self._carries() and not self._waits)
         finally:
             self._before.__exit__()
@@ -258,23 +260,6 @@ class Watch(LibraryUses):
             self._times.setdefault(name, self._sentence(frame, f'calls time.{function.__name__}'))
         self._timed_classes += kept.classes
         return True
-
-    def _asked(self, frame: FrameType) -> None:
-        """Watch the attribute that code of the user, or of Python itself for it, asks ``getattr`` or its like for."""
-        code = frame.f_code
-        if self._everything or code.co_filename.startswith(_own_folder):
-            return
-        if id(code) not in self._asking:
-            self._asking[id(code)] = code
-            self._sites |= names_of(code).sites
-        given = self._sites.get((id(code), frame.f_lasti))
-        name = None if given is None else given.value_in(frame.f_locals)
-        if type(name) is not str:
-            self._name((), (), True)
-            self._settle()
-        elif name not in self._strings and not (name == '__dict__' and self._wraps(frame)):
-            self._name((name,), (name,), False)
-            self._settle()
 
     def _library(self, frame: FrameType) -> None:
         """Note that code of a library is entered, which may read more than can be seen."""
@@ -395,7 +380,7 @@ class Watch(LibraryUses):
     def _met(self, frame: FrameType, code: CodeType) -> tuple[CodeType, bool]:
         """Note that code runs for the first time; if it is the user's, watch what it names."""
         foreign = code.co_filename.startswith(_own_folder) or is_library_frame(frame, self._skip)
-        foreign = foreign or code.co_name == '<module>'
+        foreign = foreign or code.co_name == '<module>' or code.co_name in ALLOCATORS
         known = self._codes[id(code)] = (code, foreign)
         self._inside.update(id(part) for part in code.co_consts if type(part) is CodeType)
         if not foreign:

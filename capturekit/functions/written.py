@@ -92,7 +92,8 @@ def _paths(watch: CodeWatch) -> ReadPaths | None:
         return None
     codes = [(code, watch._lines.of(code), globals_) for code, globals_ in watch._globals_of.values()]
     holders = list(watch._holders.values())
-    return ReadPaths(watch._entries.values(), watch._meetings, codes, watch._strings, holders, watch._of_class)
+    entries, meetings = watch._entries.values(), watch._meetings
+    return ReadPaths(entries, meetings, codes, watch._strings, holders, watch._of_class, set(watch._full))
 
 
 def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
@@ -148,6 +149,7 @@ def _arrays_of(watch: CodeWatch, carried: CarriedState | None) -> list[Any]:
 
 
 def _let_go(watch: CodeWatch) -> None:
+    watch._full.clear()
     for found in (watch._codes, watch._known, watch._by_module, watch._globals, watch._states):
         found.clear()
     watch._locks.clear()
@@ -208,10 +210,11 @@ def _all_names(watch: CodeWatch) -> list[tuple[Any, Any, list[str]]]:
         if holder.kind == 'module':
             if watch._everything and holder.owned:
                 names.append((_names_in_module, holder.value, _not_pythons(holder.start)))
-        elif holder.whole or (watch._everything and holder.owned):
+        elif holder.whole or (watch._everything and holder.owned) or id(holder.value) in watch._full:
             names.append((get, holder.value, list(holder.start)))
-    if watch._everything:
-        names += [(_names_in_class, cls, _names_in_class(cls)) for cls, _ in watch._classes.values()]
+    for cls, _ in watch._classes.values():
+        if watch._everything or id(cls) in watch._full:
+            names.append((_names_in_class, cls, _names_in_class(cls)))
     return names
 
 
@@ -264,7 +267,8 @@ def _written(watch: CodeWatch, changes: StateChanges | None) -> str | None:
             return f'the function creates global {name} of {file}'
     for cls, before in watch._classes.values():
         new = dictionary_of_class(cls).keys() - before
-        new = set(_not_pythons(new)) if watch._everything else new & watch._attributes
+        every = watch._everything or id(cls) in watch._full
+        new = set(_not_pythons(new)) if every else new & watch._attributes
         if new:
             return f'the function creates attribute {min(new)} of class {name_of(cls)}'
     for holder in watch._holders.values():

@@ -1,0 +1,111 @@
+"""Which attributes code asks for by ``getattr`` and its like, whose names are values.
+
+A name that is in the code, or in a variable, is seen. Of an object that is seen (from Python 3.12 on), a computed name
+may be any: all attributes of that object and of its class count then, and of no other.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from types import CodeType, FrameType, FunctionType, MethodType
+from typing import Any
+
+from capturekit.functions.code_reads import NameGiven, names_of
+from capturekit.functions.code_watch import CodeWatch
+from capturekit.model.class_layout import bases_of, dictionary_of_class, made_by_class_statement, solid_base
+from capturekit.model.kept_values import contents_of
+from capturekit.model.plain_values import plain_key
+
+_ASKING = (getattr, setattr, hasattr, delattr)
+_own_folder = os.path.dirname(os.path.abspath(__file__))
+
+
+class NamesAsked(CodeWatch):
+    """The attributes that a run asks for by names which are values."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        #: Code that calls ``getattr`` or its like, and where: see :class:`capturekit.functions.code_reads.CodeNames`.
+        self._asking: dict[int, CodeType] = {}
+        self._sites: dict[tuple[int, int], NameGiven] = {}
+        #: Code and offset of a call that asks an object for a computed name. The object is told next.
+        self._to_ask: tuple[int, int] | None = None
+
+    def _call_asks(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
+        if self._to_ask is None or not any(function is one for one in _ASKING):
+            return
+        told, self._to_ask = self._to_ask == (id(code), offset), None
+        if not told or not self._takes_in_full(first):
+            self._name((), (), True)
+        self._settle()
+
+    def _answer_all(self) -> None:
+        """Take it that a call whose object was not told may have asked any object."""
+        if self._to_ask is not None:
+            self._to_ask = None
+            self._name((), (), True)
+            self._settle()
+
+    def _asked(self, frame: FrameType) -> None:
+        """Watch the attribute that code of the user, or of Python itself for it, asks ``getattr`` or its like for."""
+        code = frame.f_code
+        if self._everything or code.co_filename.startswith(_own_folder):
+            return
+        if id(code) not in self._asking:
+            self._asking[id(code)] = code
+            self._sites |= names_of(code).sites
+        given = self._sites.get((id(code), frame.f_lasti))
+        name = None if given is None else given.value_in(frame.f_locals)
+        self._answer_all()
+        if type(name) is not str:
+            self._to_ask = id(code), frame.f_lasti
+            if self._lines.of(code) is None:
+                self._answer_all()
+        elif name not in self._strings and not (name == '__dict__' and self._wraps(frame)):
+            self._name((name,), (name,), False)
+            self._settle()
+
+    def _takes_in_full(self, value: Any) -> bool:
+        """Watch all attributes of an object and of its class. False if it is not one that has nothing else."""
+        cls = type(value)
+        if id(value) in self._full:
+            return True
+        if not _is_plain(value) or any(self._is_foreign_class(base) for base in bases_of(cls)[:-1]):
+            return False
+        if self._before.had(value):
+            self._meet(value)
+            self._settle()
+            holder = self._holders.get(id(value))
+            if holder is None or holder.kind != 'object' or not holder.owned:
+                return False
+            for name in sorted(holder.start.keys() | holder.slots.keys()):
+                self._attribute_of(holder, name)
+            self._full[id(value)] = value
+        self._class(cls)
+        for base in bases_of(cls)[:-1]:
+            if id(base) not in self._full:
+                self._full[id(base)] = base
+                self._class_names(cls, [name for name in dictionary_of_class(base) if not name.startswith('__')])
+        return True
+
+    def _wraps(self, frame: FrameType) -> bool:
+        """Watch all attributes of a function that ``functools.wraps`` copies to one that the run made."""
+        if frame.f_code is not functools.update_wrapper.__code__:
+            return False
+        wrapper, wrapped = frame.f_locals['wrapper'], frame.f_locals['wrapped']
+        wrapped = wrapped.__func__ if type(wrapped) is MethodType else wrapped
+        if type(wrapper) is not FunctionType or type(wrapped) is not FunctionType or self._before.had(wrapper):
+            return False
+        if self._before.had(wrapped):
+            where, get = ('', f' of {wrapped.__name__}'), functools.partial(getattr, wrapped, '__dict__')
+            self._watch('function', wrapped, '__dict__', get(), where, None, get)
+            self._settle()
+        return True
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is an object of a Python class that has attributes and nothing else."""
+    cls = type(value)
+    plain = type(cls) is type and solid_base(cls) is object and plain_key(value) is None and contents_of(value) is None
+    return plain and all(made_by_class_statement(base) for base in bases_of(cls)[:-1])
