@@ -13,6 +13,7 @@ from capturekit.model.class_layout import (
     dictionary_of_class,
     layout_of,
     made_by_class_statement,
+    name_of,
 )
 
 
@@ -27,10 +28,14 @@ class LibraryState:
         self._complete: set[int] = set()
         #: Python classes of libraries whose objects were met, by id: a special method may be put into one later.
         self._libraries: dict[int, type] = {}
+        #: The modules that were met and are not the user's, by id.
+        self._modules: dict[int, ModuleType] = {}
 
-    def sizes(self) -> list[tuple[type, int]]:
-        """These classes, and how many names each has."""
-        return [(cls, len(dictionary_of_class(cls))) for cls in self._libraries.values()]
+    def sizes(self, modules: bool) -> list[tuple[str, Any, int]]:
+        """These classes, each with its dictionary and the number of its names. ``modules``: and these modules."""
+        found = [(f'class {name_of(cls)}', dictionary_of_class(cls)) for cls in self._libraries.values()]
+        found += [(f'module {module.__name__}', vars(module)) for module in self._modules.values() if modules]
+        return [(name, values, len(values)) for name, values in found]
 
     def _of_library(self, cls: type) -> None:
         """Note a class of a library, whose objects the code has."""

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from capturekit.functions.code_reads import line_number, single_steps
+
 _NAME = 'capturekit: lines that ran'
 _monitoring: Any = getattr(sys, 'monitoring', None)
 _DISABLE = _monitoring.DISABLE if _monitoring is not None else None
@@ -73,3 +75,23 @@ class LinesRun:
         self._ran[id(code)].add(line)
         self._came_to(sys._getframe(1))
         return _DISABLE
+
+
+def caught_in(codes: list[tuple[CodeType, set[int] | None]]) -> bool:
+    """Whether code may have gone on after an exception. ``codes``: each with its lines that ran; None: any."""
+    swallows = any(not {code.co_name, *code.co_names}.isdisjoint(_SWALLOWING) for code, _ in codes)
+    return any(_may_catch(code, lines, swallows) for code, lines in codes)
+
+
+def _may_catch(code: CodeType, lines: set[int] | None, swallows: bool) -> bool:
+    """``swallows``: whether what a ``with`` calls at its end may stop an exception."""
+    steps = single_steps(code)
+    ends = [step for step in steps if step.opname == 'POP_EXCEPT']
+    if not ends or lines is None:
+        return bool(ends)
+    managed = {line_number(step) for step in steps if step.opname == 'WITH_EXCEPT_START'}
+    return any(line_number(step) in lines and (swallows or line_number(step) not in managed) for step in ends)
+
+
+#: Names of what may stop an exception at the end of a ``with``.
+_SWALLOWING = frozenset({'__exit__', 'suppress', 'ExitStack'})
