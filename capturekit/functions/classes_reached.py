@@ -38,19 +38,26 @@ def classes_in_modules(entries: list[WatchedValue], values: Iterable[Any], codes
 
     It is asked only where code reads attributes by names that are not in it. ``values``: the objects that it met.
     """
+    unknown = {id(value): found for value in values if (found := _unknown_in(value))}
+    for module in handed_around(entries, [value for value in values if id(value) in unknown], codes):
+        what = f'{unknown[id(module)]} out of module {module.__name__}'
+        yield f'the function may take {what}: what that reads is not known'
+
+
+def handed_around(
+    entries: list[WatchedValue], modules: Iterable[ModuleType], codes: list[CodeType]
+) -> Iterator[ModuleType]:
+    """The modules that code does anything with but take attributes by their names."""
     every = [inner for code in codes for inner in nested(code)]
     imported = {name for code in every for name in _imported(code)}
     named: dict[int, set[str]] = {}
     for entry in entries:
         if entry.key and type(entry.kept.value) is ModuleType:
             named.setdefault(id(entry.kept.value), set()).add(entry.key.rpartition('.')[2])
-    for module in values:
-        unknown = _unknown_in(module)
-        if not unknown:
-            continue
+    for module in modules:
         names = named.get(id(module))
         if names is None or any(_escapes(code, imported | names) for code in every):
-            yield f'the function may take {unknown} out of module {module.__name__}: what that reads is not known'
+            yield module
 
 
 def _unknown_in(module: Any) -> str:

@@ -466,6 +466,8 @@ class _Insides:
         if any(part.kind == 'carried' for part in kept.parts):
             return False
         _, labels, items, data = contents
+        if any(may_change(one) for one in (items if kept.kind == 'set' else labels)):
+            return False
         if among(cls, _DICTS):
             self.sequences.append((value, labels))
             self.sequences.append((value.values(), items))

@@ -31,6 +31,7 @@ from capturekit.functions.readable_state import (
 from capturekit.functions.settings import Setting, setting_for
 from capturekit.functions.understood import (
     BY_POINTER,
+    CONSTANT,
     MAKERS,
     METHODS_BY_NAME,
     OF_ARRAYS,
@@ -47,7 +48,7 @@ from capturekit.functions.understood import (
 from capturekit.functions.watched_value import (
     Holder,
     WatchedValue,
-    functions_in,
+    held_in_closure,
     itself,
     of_this_thread,
     read_attribute,
@@ -173,7 +174,7 @@ class Holders(HiddenParts):
             self._reached.add(id(value))
             self._know(value)
             if self._skip(value.__code__.co_filename):  # a library's decorator made it, and holds what it decorates
-                self._also += [(part, self._at) for part in functions_in(value)]
+                self._also += [(part, self._at) for part in held_in_closure(value)]
         if value is not self._named and reads_unknown(value):
             self._opaque(f'is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')
         if not self._is_array(value) or not in_package(cls):
@@ -213,16 +214,15 @@ class Holders(HiddenParts):
         if issubclass(cls, ModuleType):
             owned = not self._is_foreign_module(value)
             layout, kind = layout_of(cls)._replace(dictionary=_MODULE_DICT), 'module'
-            if not owned:
-                self._modules[id(value)] = value
             self._class(cls)
         elif issubclass(cls, type):
-            if self._is_foreign_class(value):
-                self._of_library(value)
-                return
+            owned = not self._is_foreign_class(value)
             layout, kind = Layout(None, {}), 'class'
+            self._of_library(value)
             self._class(value)
             self._class(cls)
+            if not owned and (in_package(value) or not made_by_class_statement(value)):
+                return
         elif cls is FunctionType or issubclass(cls, AsFunction):
             owned = cls is not FunctionType or not self._skip(value.__code__.co_filename)
             layout, kind = layout_of(cls)._replace(slots={}), 'function'
@@ -240,6 +240,8 @@ class Holders(HiddenParts):
                 return
         slots = {name: layout.read_slot(value, name) for name in layout.slots}
         start = dict(layout.dictionary(value)) if layout.dictionary is not None else {}
+        if not owned and kind in ('module', 'function') and layout.dictionary is not None:
+            self._foreign[id(value)] = f'{kind} {value.__name__}', layout.dictionary(value)
         holder = Holder(value, cls, kind, layout, start, slots, owned, whole, set())
         self._holders[id(value)] = holder
         self._attributes_of(holder, self._attributes, True)
@@ -293,7 +295,7 @@ class Holders(HiddenParts):
         found: set[str] = set()
         if holder.kind == 'class' and issubclass(holder.cls, enum.EnumMeta):
             found = {'_member_names_'}
-        if holder.kind == 'class' and self._everything:
+        if holder.kind == 'class' and self._everything and holder.owned:
             found |= {name for base in bases_of(holder.value) for name in _public(base)}
         elif holder.kind == 'object':
             if issubclass(type(holder.cls), enum.EnumMeta):
@@ -398,6 +400,8 @@ class Holders(HiddenParts):
         where = ('attribute', f' of class {name_of(cls)}')
         if self._is_foreign_class(cls):
             self._inside_of(cls, (name,))
+            if plain_key(value) is None and not issubclass(type(value), CONSTANT):
+                self._watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
         elif name in BY_POINTER:
             self._addressed(name, cls)
         else:

@@ -86,12 +86,16 @@ def caught_in(codes: list[tuple[CodeType, set[int] | None]]) -> bool:
 def _may_catch(code: CodeType, lines: set[int] | None, swallows: bool) -> bool:
     """``swallows``: whether what a ``with`` calls at its end may stop an exception."""
     steps = single_steps(code)
-    ends = [step for step in steps if step.opname == 'POP_EXCEPT']
-    if not ends or lines is None:
-        return bool(ends)
+    handles = [line_number(step) for step in steps if step.opname in _HANDLING]
+    if not handles or lines is None:
+        return bool(handles)
     managed = {line_number(step) for step in steps if step.opname == 'WITH_EXCEPT_START'}
-    return any(line_number(step) in lines and (swallows or line_number(step) not in managed) for step in ends)
+    return any(line in lines and (swallows or line not in managed) for line in handles)
 
 
+#: Instructions that run after an exception.
+_HANDLING = frozenset({
+    'PUSH_EXC_INFO', 'POP_EXCEPT', 'CHECK_EXC_MATCH', 'CHECK_EG_MATCH', 'JUMP_IF_NOT_EXC_MATCH'
+})  # fmt: skip
 #: Names of what may stop an exception at the end of a ``with``.
 _SWALLOWING = frozenset({'__exit__', 'suppress', 'ExitStack'})

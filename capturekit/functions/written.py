@@ -8,7 +8,7 @@ from typing import Any
 
 from capturekit.functions.address_hashes import orders_of_sets
 from capturekit.functions.carried_state import CarriedState
-from capturekit.functions.classes_reached import classes_in_modules, classes_of_files
+from capturekit.functions.classes_reached import classes_in_modules, classes_of_files, handed_around
 from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
@@ -24,9 +24,11 @@ from capturekit.model.class_layout import (
     MISSING,
     among,
     attributes_of,
+    bases_of,
     dictionary_of_class,
     form_of_class,
     is_dataclass,
+    made_by_class_statement,
     name_of,
 )
 from capturekit.model.kept_values import contents_of
@@ -58,6 +60,8 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     environment.own = watch._own
     environment.times = frozenset(watch._times)
     environment.too_much = isinstance(watch._failure, TooLong) or watch._weak
+    if watch._everything:
+        _open_libraries(watch)
     environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()], _sizes(watch))
     environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
     # If two places hold the same container, a change of it is visible in both.
@@ -198,6 +202,20 @@ def _sizes(watch: CodeWatch) -> list[tuple[str, Any, int]]:
     """The classes and modules of libraries in which no new name may appear; modules only if code may ask for such."""
     codes = [(code, watch._lines.of(code)) for code, foreign in watch._codes.values() if not foreign]
     return watch.sizes(watch._everything or caught_in(codes))
+
+
+def _open_libraries(watch: CodeWatch) -> None:
+    """Keep all that modules and classes of libraries hold, where code may read any of it."""
+    codes = [code for code, foreign in watch._codes.values() if not foreign]
+    holders = [holder for holder in watch._holders.values() if not holder.owned]
+    modules = {id(holder.value): holder for holder in holders if holder.kind == 'module'}
+    entries = list(watch._entries.values())
+    for module in handed_around(entries, [holder.value for holder in modules.values()], codes):
+        watch.inside_whole(vars(module), modules[id(module)].start)
+    for holder in holders:
+        for base in bases_of(holder.value) if holder.kind == 'class' else ():
+            if made_by_class_statement(base):
+                watch.inside_whole(dictionary_of_class(base), dict(dictionary_of_class(base)))
 
 
 def _no_dictionary(value: object) -> None:
