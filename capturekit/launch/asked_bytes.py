@@ -1,4 +1,4 @@
-"""How many bytes of a graph's memory were asked for: a block is a multiple of 512 bytes, and its end may be nobody's."""
+"""How many bytes of a graph's memory were asked for. Blocks are multiples of 512 bytes: their ends may be nobody's."""
 
 from __future__ import annotations
 
