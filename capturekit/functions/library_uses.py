@@ -8,6 +8,7 @@ import os
 from types import FrameType
 from typing import Any
 
+from capturekit.functions import compiling
 from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.libraries import is_library_frame
 
@@ -16,7 +17,26 @@ _BY_VALUE_OR_NAME = frozenset({'__call__', '__getitem__', '__contains__'})
 
 
 class LibraryUses(CodeWatch):
-    """The uses of modules of Python that a run makes."""
+    """The uses of modules of Python that a run makes, and of CuPy's compiler."""
+
+    def _compiles(self, frame: FrameType) -> bool:
+        """Whether CuPy makes a kernel from here on, until the frame returns: it reads nothing for later runs."""
+        if not compiling.asked_by_kernel(frame) or not self._skip(frame.f_code.co_filename):
+            return False
+        if not self._compiled:
+            self._compiled = True
+            self._watch_state(compiling.FORGOTTEN, compiling.remembers())
+        self._compiling = frame
+        return True
+
+    def _while_compiling(self, frame: FrameType, event: str) -> bool:
+        """Whether to skip what happens: not where somebody's code runs in the place of CuPy's."""
+        if event == 'return' and frame is self._compiling:
+            self._compiling = None
+        elif event == 'call' and not is_library_frame(frame, self._skip):
+            self._compiling = None
+            return False
+        return True
 
     def _doubt(self, frame: FrameType | None, action: str) -> None:
         """Note that something is not understood: what it is, and the user's line."""
