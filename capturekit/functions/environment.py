@@ -12,7 +12,7 @@ import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from itertools import chain
-from types import CellType
+from types import CellType, CodeType
 from typing import Any
 
 import numpy as np
@@ -53,6 +53,8 @@ class Environment:
     asks_identities = False
     #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
     too_much = False
+    #: CuPy's compiler, if the run came to it: what it did there was not followed.
+    compiler: CodeType | None = None
 
     def __init__(
         self,

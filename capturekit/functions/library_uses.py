@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.functions import compiling
 from capturekit.functions.libraries import asked_by_user, is_library_frame
 from capturekit.functions.names_asked import NamesAsked
 from capturekit.functions.settings import REGISTERED, SPECIALS, SYNCHRONIZING
@@ -24,10 +25,29 @@ _BY_VALUE_OR_NAME = frozenset({'__call__', '__getitem__', '__contains__'})
 
 
 class LibraryUses(NamesAsked):
-    """The uses of modules of Python that a run makes."""
+    """The uses of modules of Python that a run makes, and of CuPy's compiler."""
 
     #: The functions of libraries that were looked up, by module and name.
     _calls: set[Any]
+
+    def _compiles(self, frame: FrameType) -> bool:
+        """Whether CuPy makes a kernel from here on, until the frame returns: it reads nothing for later runs."""
+        if not compiling.asked_by_kernel(frame) or not self._skip(frame.f_code.co_filename):
+            return False
+        if not self._compiled:
+            self._compiled = True
+            self._watch_state(compiling.FORGOTTEN, compiling.remembers())
+        self._compiling = frame
+        return True
+
+    def _while_compiling(self, frame: FrameType, event: str) -> bool:
+        """Whether to skip what happens: not where somebody's code runs in the place of CuPy's."""
+        if event == 'return' and frame is self._compiling:
+            self._compiling = None
+        elif event == 'call' and not is_library_frame(frame, self._skip):
+            self._compiling = None
+            return False
+        return True
 
     def _doubt(self, frame: FrameType | None, action: str) -> None:
         """Note that something is not understood: what it is, and the user's line."""

@@ -24,6 +24,7 @@ import numpy as np
 from capturekit.functions.address_hashes import is_hash_of_a_value
 from capturekit.functions.clock_uses import time_kept
 from capturekit.functions.code_reads import READERS
+from capturekit.functions.compiling import compiler_code
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.hidden_parts import never
@@ -133,7 +134,7 @@ class Watch(LibraryUses):
     def _begin(self) -> None:
         """Watch what the function holds before it runs."""
         self._time.begin()
-        self._settings = settings_now()
+        self._settings, self._compiler = settings_now(), compiler_code()
         routines = None if self._array is None else routines_now()
         if routines is not None:
             self._watch('state', routines.get, '', routines.value, (ROUTINES, ''), None, routines.get)
@@ -181,6 +182,8 @@ class Watch(LibraryUses):
         try:
             if self._importing is not None:
                 self._while_importing(self._importing, frame, event)
+            elif self._compiling is not None and self._while_compiling(frame, event):
+                return
             elif event == 'call':
                 self._time.begin()
                 self._called(frame)
@@ -294,6 +297,8 @@ class Watch(LibraryUses):
         code = frame.f_code
         if code is _IMPORT:
             self._importing = frame
+            return
+        if code is self._compiler and self._compiles(frame):
             return
         known = self._codes.get(id(code)) or self._met(frame, code)
         if code.co_flags & 0x2A0 and id(frame) in self._suspended:  # generators and coroutines
