@@ -31,12 +31,15 @@ class Lanes:
         lane = self.state.ledger.lane(stream)
         return None if lane is None else lane.number
 
-    def was_used(self, lane: Lane) -> None:
-        """Find work that a lane got through its handle, before an event ends the lane's segment."""
+    def was_used(self, lane: Lane, ends: tuple[int, ...] | None = None) -> None:
+        """Find work that a lane got through its handle, before an event ends the lane's segment.
+
+        ``ends``: the nodes before its next work, if the caller has just asked for them.
+        """
         live = self.state.lives.get(lane.capture)
         if live is None or live.memory is None or lane.current:
             return
-        live.memory.worked(lane)
+        live.memory.worked(lane, ends)
         if live.memory.unforeseen(lane):
             text = (
                 f'lane {lane.number} got work by its handle after it was joined, and no call of CuPy made it wait: '
@@ -127,7 +130,7 @@ class Lanes:
         already), the memory of the lane's graph, and the line trace of ``live`` (not if ``here`` is False: the stream's
         device is not current). Call :meth:`State.poll` before, so that earlier nodes go to the previous stream.
         """
-        lane = self.state.ledger.lane(ptr)
+        lane = self.state.ledger.lanes.get(ptr)
         owner = None if lane is None else self.state.lives.get(lane.capture)
         if lane is not None and owner is not None:
             lane.current += anew
@@ -138,7 +141,7 @@ class Lanes:
 
     def leave(self, stream: Any) -> None:
         """Note that a stream is no longer this thread's current one."""
-        lane = self.state.ledger.lane(stream.ptr)
+        lane = self.state.ledger.lanes.get(stream.ptr)
         if lane is not None and lane.capture in self.state.lives:
             lane.used = True
             lane.current = max(lane.current - 1, 0)  # it may have become current before it was a lane

@@ -100,10 +100,11 @@ class Trace:
         if stream != self.stream:
             self._others.add(stream)
 
-    def poll(self) -> None:
-        """Attribute new nodes to the current line."""
+    def poll(self, tail: int | None = None) -> None:
+        """Attribute new nodes to the current line. ``tail``: the current stream's last node, if it is known."""
         try:
-            tail = self._last(self.stream)
+            if tail is None:
+                tail = self._last(self.stream)
             if tail != self._seen:
                 self._mark(tail, self.stream)
             while self._others:
@@ -140,9 +141,10 @@ class Trace:
         for node, stream in nodes:
             self._mark(node, stream)
 
-    def note(self, step: Step) -> None:
+    def note(self, step: Step, polled: bool = False) -> None:
         """Note a step that orders lanes: at the end it gets the number of nodes that were made before it."""
-        self.poll()
+        if not polled:
+            self.poll()
         self._noted.append((step, len(self._marks)))
 
     def _ask_no_more(self) -> None:

@@ -55,7 +55,7 @@ class LintVerdicts(Verdicts):
 class LintAllocators(Allocators):
     """Allocators stay as they are."""
 
-    def refresh(self) -> None:
+    def refresh(self, lane: Lane | None = None) -> None:
         """Do nothing: there is no graph memory to allocate from."""
 
     def allocator_set(self, original: Callable[..., Any], allocator: Any) -> Any:
@@ -69,7 +69,7 @@ class LintLanes(Lanes):
         super().__init__(state)
         self._run = run
 
-    def was_used(self, lane: Lane) -> None:
+    def was_used(self, lane: Lane, ends: tuple[int, ...] | None = None) -> None:
         self._run.settle(lane)
 
     def leave(self, stream: Any) -> None:

@@ -257,7 +257,7 @@ class _CodeSlot:
         )
         self.original.__kwdefaults__ = function.__kwdefaults__
         self.wrapper: Any = None
-        name = str(entry)
+        self._name = name = str(entry)
         constants = tuple(name if c == 'NAME' else c for c in _trampoline.__code__.co_consts)
         code = _trampoline.__code__.replace(co_consts=constants, co_name=self.before.co_name)
         # a function takes code with as many variables of closures as it has
@@ -269,7 +269,7 @@ class _CodeSlot:
         return held is not self.function or self.function.__code__ is not self.before
 
     def write(self) -> None:
-        _CODE[str(self.entry)] = self.wrapper
+        _CODE[self._name] = self.wrapper
         self.function.__code__ = self._instead
         self.written = True
 

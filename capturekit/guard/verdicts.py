@@ -97,8 +97,8 @@ class Verdicts:
     def check(self, live: OpenCapture) -> None:
         """Raise, as early as possible, if a call that the guard did not see has lost the capture."""
         if live.capture.status is CaptureStatus.ACTIVE:
-            with self.state.inside():
-                status = self.state.platform.device.stream_status(live.origin.ptr)
+            with self.state.installation.inside:
+                status = self.state.platform.device.stream_status(live.capture.origin.stream)
             if status is CaptureStatus.ACTIVE:
                 if live.trace is None:  # else the trace knows the line better
                     live.active_at = here() or live.active_at

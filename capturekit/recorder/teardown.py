@@ -244,14 +244,14 @@ class WayOut:
     def _forget(self, origin: Any) -> None:
         """Let the ledger and the guard forget the capture."""
         if self._live is not None and self._live in GUARD.state.threads.get(self._live.thread, ()):
-            GUARD.gone(self._live)
+            GUARD.captures.gone(self._live)
         lane = GUARD.ledger.lane(origin.ptr)
         if lane is not None:
             live = GUARD.lives.get(lane.capture)
             if live is None:
                 GUARD.ledger.end(lane.capture)
             else:
-                GUARD.gone(live)
+                GUARD.captures.gone(live)
 
 
 def _close_inner(live: OpenCapture) -> None:
@@ -261,7 +261,7 @@ def _close_inner(live: OpenCapture) -> None:
     for inner in reversed(stack[stack.index(live) + 1 :] if live in stack else []):
         if inner.memory is None:
             _discard(inner)
-            GUARD.gone(inner)
+            GUARD.captures.gone(inner)
             found = errors.UnmatchedError(
                 'A capture begun by hand was left open',
                 stream=inner.origin.ptr,
