@@ -173,7 +173,7 @@ class Allocators:
     def _malloc_outside(self, live: OpenCapture, size: int) -> Any:
         """Allocate while the current stream is outside of the capture; refused, unless the caller only allocates."""
         if called() in ALLOCATE_ONLY:
-            with self.state.inside():
+            with self.state.inside:
                 return live.graph_memory.grow(size)
         with self.state.lock:
             stream = self.state.platform.cupy.cuda.get_current_stream()

@@ -81,7 +81,7 @@ class CompiledUploads:
         """Take over a copy that compiled code makes into a new array. False for any other copy."""
         new, live = self._thread.new, self.state.mine()
         self._thread.new = None
-        if live is None or live.memory is None or self.state.installation.inside.depth or stream is None or not size:
+        if live is None or live.memory is None or self.state.inside.depth or stream is None or not size:
             return False
         lane = self.state.ledger.lane(stream.ptr)
         if new != (int(pointer.ptr), _instruction()) or lane is None or lane.capture is not live.capture:
@@ -91,7 +91,7 @@ class CompiledUploads:
             return False
         with self.state.lock:
             buffer, done = self.uploads.bytes_from(live, address, size)
-            with self.state.inside():
+            with self.state.inside:
                 self.state.platform.cupy.cuda.runtime.memcpyAsync(
                     pointer.ptr, buffer.ptr, size, _DEVICE_TO_DEVICE, stream.ptr
                 )
@@ -124,7 +124,7 @@ class CompiledUploads:
         low, high = _ADDRESSES
         found = words[(words > low) & (words < high)][:_LOOKED_AT]
         attributes_of = self.state.platform.cupy.cuda.runtime.pointerGetAttributes
-        with self.state.inside():
+        with self.state.inside:
             return any(attributes_of(int(word)).type == _ON_DEVICE for word in found)
 
 

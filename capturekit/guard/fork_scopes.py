@@ -42,7 +42,7 @@ class ForkScopes:
         lane = known.get(parent.ptr)
         if mine is None or lane is None or lane.capture is not mine.capture or mine.memory is None:
             return None
-        if mine.caller is not None or mine.outside.held or state.installation.inside.substitute is not None:
+        if mine.caller is not None or mine.outside.held or state.inside.substitute is not None:
             return None
         if not mine.capture.origin.device == lane.device == state.current_device():
             return None
@@ -87,7 +87,7 @@ class ForkScopes:
             self._check(live)
         if live.trace is None:
             live.active_at = at or live.active_at
-        with self.state.installation.inside:
+        with self.state.inside:
             event = live.platform.cupy.cuda.Event(disable_timing=True)
             made[f'{_STREAM}.record'](live.streams[lane.stream], event)
         lane.nodes = ends
@@ -114,7 +114,7 @@ class ForkScopes:
 
         With the first wait of a fork or a join, the nodes so far go to the current line.
         """
-        with self.state.installation.inside:
+        with self.state.inside:
             self.state.installation.originals[f'{_STREAM}.wait_event'](stream, event[0])
         forked = self.state.ledger.wait(handle, event[1], at=at, device=of.device)
         if forked is not None:

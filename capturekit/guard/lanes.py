@@ -61,7 +61,7 @@ class Lanes:
         if known >= 0:
             return known
         if self.state.platform.cupy.cuda.runtime.getDeviceCount() > 1 and stream.ptr > PER_THREAD_HANDLE:
-            with self.state.inside(), suppress(CudaCallError):  # this cuda-bindings is too old to ask
+            with self.state.inside, suppress(CudaCallError):  # this cuda-bindings is too old to ask
                 return int(self.state.platform.device.stream_device(stream.ptr))
         return self.state.current_device()
 
@@ -81,7 +81,7 @@ class Lanes:
         return event
 
     def wait_on(self, live: OpenCapture, lane: Lane, event: Any, at: Place | None) -> None:
-        with self.state.inside():
+        with self.state.inside:
             live.streams[lane.stream].wait_event(event)
         self.state.ledger.wait(lane.stream, event.ptr, at=at)
         self.rests(lane)
@@ -97,7 +97,7 @@ class Lanes:
             stream = self.wrapped(ptr)
         live.streams[ptr] = stream
         _note_callers_stream(live, lane, stream)
-        with self.state.inside():
+        with self.state.inside:
             lane.nodes = self.state.platform.device.capture_info(ptr).dependencies
             with suppress(CudaCallError):  # the capture is lost, and that will be reported
                 lane.priority = self.state.platform.device.stream_priority(ptr)
@@ -114,7 +114,7 @@ class Lanes:
         """With ``strict=False``: fork a stream that never entered the capture from the current lane."""
         parent = parent or self.current_lane(live)
         device = self.device_of(stream)
-        with self.state.inside():
+        with self.state.inside:
             blocking = not self.state.platform.device.stream_flags(stream.ptr) & 1
             event = self.record_on(live, parent, at)
             stream.wait_event(event)

@@ -99,7 +99,7 @@ class LintLanes(Lanes):
     def adapt_fork(self, live: OpenCapture, stream: Any, at: Place | None, parent: Lane | None = None) -> None:
         parent = parent or self.current_lane(live)
         event = self.record_on(live, parent, at)
-        with self.state.inside():
+        with self.state.inside:
             blocking = not self.state.platform.device.stream_flags(stream.ptr) & 1
         live.outside.held.pop(stream.ptr, None)
         device = self.device_of(stream)
@@ -253,7 +253,7 @@ class LintArrays(Arrays):
         self._run = run
 
     def constant(self, live: OpenCapture, make: Callable[[], Any], call: str) -> Any:
-        with self.state.inside():
+        with self.state.inside:
             array = make()
         text = f'{call}: {array.dtype} {array.shape}, {counted(array.nbytes, "byte")}'
         self._run.note('constant', text, here())

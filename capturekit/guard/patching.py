@@ -95,13 +95,11 @@ class _Slot:
         space = self.holder.__dict__
         self.before = space.get(entry.name, MISSING)
         self.original = self._inherited() if self.before is MISSING else self.before
+        #: Where the attribute is looked up to see whether it has changed.
+        self.place = space
 
     def _inherited(self) -> Any:
         return None if self.entry.kind == 'attribute' else getattr(self.holder, self.entry.name)
-
-    def changed(self) -> bool:
-        """True if the holder's attribute is not what was found any more."""
-        return self.holder.__dict__.get(self.entry.name, MISSING) is not self.before
 
     def write(self) -> None:
         if self.plain:
@@ -344,6 +342,10 @@ class Inside(threading.local):
     def __exit__(self, *_exc: object) -> None:
         self.depth -= 1
 
+    def __call__(self) -> Inside:
+        """This object, for code that is given a function which makes its blocks."""
+        return self
+
     @property
     def calls_only(self) -> bool:
         """Whether what is asked instead of the guard knows nothing of arrays that are made, and of CuPy's switches."""
@@ -413,7 +415,7 @@ class Installation:
         return (
             self._copy != _come_and_go()
             or any(resolve(dotted) is not holder for dotted, holder in holders.items())
-            or any(slot.changed() for slot in self._known)
+            or _changed(self._known)
         )
 
     @staticmethod
@@ -445,6 +447,17 @@ class Installation:
             if self._count == 0:
                 slots, self._slots, self._originals = self._slots, [], {}
                 _restore_all(slots)
+
+
+def _changed(slots: list[Any]) -> bool:
+    """Whether an attribute of a holder, or a function's code, is not what was found any more."""
+    for slot in slots:
+        if isinstance(slot, _CodeSlot):
+            if slot.changed():
+                return True
+        elif slot.place.get(slot.entry.name, MISSING) is not slot.before:
+            return True
+    return False
 
 
 def _come_and_go() -> tuple[int, ...]:

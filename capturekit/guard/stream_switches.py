@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
@@ -22,26 +23,17 @@ _O = Operation
 _STREAM, _DEVICE = 'cupy.cuda.stream._BaseStream', 'cupy.cuda.device.Device'
 
 
+@dataclass(eq=False)
 class StreamSwitches:
     """Follows which stream is current."""
 
-    def __init__(
-        self,
-        state: State,
-        verdicts: Verdicts,
-        allocators: Allocators,
-        lanes: Lanes,
-        callers: CallerStreams,
-        outside: OutsideStreams,
-        placeholders: Placeholders,
-    ) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.allocators = allocators
-        self.lanes = lanes
-        self.callers = callers
-        self.outside = outside
-        self.placeholders = placeholders
+    state: State
+    verdicts: Verdicts
+    allocators: Allocators
+    lanes: Lanes
+    callers: CallerStreams
+    outside: OutsideStreams
+    placeholders: Placeholders
 
     def stream_use(self, original: Callable[..., Any], stream: Any) -> Any:
         self._switch(original, stream, 'Stream.use()')
@@ -91,7 +83,7 @@ class StreamSwitches:
             if found is None:
                 return False
             live, before, lane, ends = found
-            with state.installation.inside:
+            with state.inside:
                 made[f'{_DEVICE}.__enter__'](device)
                 try:
                     made[f'{_STREAM}.__enter__'](stream)
@@ -110,7 +102,7 @@ class StreamSwitches:
                 return False
             live, before, _lane, ends = found
             try:
-                with state.installation.inside:
+                with state.inside:
                     made[f'{_STREAM}.__exit__'](stream, *exc)
                     made[f'{_DEVICE}.__exit__'](device, *exc)
             finally:
@@ -131,7 +123,7 @@ class StreamSwitches:
         state, mine = self.state, self.state.mine()
         if mine is None or mine.memory is None or mine.caller is not None or mine.outside.held:
             return None
-        inside, lanes, capture = state.installation.inside, state.ledger.lanes, mine.capture
+        inside, lanes, capture = state.inside, state.ledger.lanes, mine.capture
         before, lane = lanes.get(state.current_stream().ptr), lanes.get(ptr)
         if inside.depth or inside.substitute is not None or before is None or lane is None:
             return None

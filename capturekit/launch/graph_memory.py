@@ -284,9 +284,9 @@ class GraphMemory:
 
     def _sum(self, pool: Any, what: str) -> int:
         """A figure of a pool, summed over all devices."""
-        found = 0
+        found, now = 0, self._device_now()
         for device in self._devices:
-            with self._on(device):
+            with nullcontext() if device == now else self._on(device):
                 found += int(getattr(pool, what)())
         return found
 
