@@ -376,24 +376,18 @@ class GraphMemory:
         self._unforeseen.discard(lane.number)
         return found
 
-    def _touches(self, lane: Lane, tick: int) -> bool:
-        """Whether a lane was active at or after ``tick``. The driver is asked about a lane that may have got work
-        unseen."""
-        active = lane.current > 0 or self._active.get(lane.number, -1) >= tick
-        if active and not self.idle(lane):
-            return True
-        return self.worked(lane) or active
-
     def touched_since(self, tick: int) -> Clock:
         """The progress of each lane that was active at or after ``tick``. Asks the driver about inactive lanes."""
         capture = self._capture
         if capture is None or capture.status is not CaptureStatus.ACTIVE:
             return {}
-        return {
-            lane.number: lane.segment - 1 if self.idle(lane) else lane.segment
-            for lane in capture.lanes
-            if self._touches(lane, tick)
-        }
+        found = {}
+        for lane in capture.lanes:
+            active = lane.current > 0 or self._active.get(lane.number, -1) >= tick
+            # the driver is asked about a lane that may have got work unseen
+            if (active and not self.idle(lane)) or self.worked(lane) or active:
+                found[lane.number] = lane.segment - 1 if self.idle(lane) else lane.segment
+        return found
 
     def recorded_into(self, mem: Any) -> bool:
         """True when a memory object of CuPy's was given to recorded work, and holds no constant."""

@@ -438,4 +438,7 @@ def merge(clock: Clock, other: Clock) -> None:
 def covers(lane: Lane, clock: Iterable[tuple[int, int]]) -> bool:
     """True when everything in a clock's items comes before the lane's next work."""
     reached, me = lane.clock, lane.number
-    return all(number == me or reached.get(number, 0) >= segment for number, segment in clock)
+    for number, segment in clock:  # noqa: SIM110  # a generator takes twice the time, at each allocation on a lane
+        if number != me and reached.get(number, 0) < segment:
+            return False
+    return True
