@@ -83,7 +83,7 @@ class Late:
 
         @functools.wraps(original)
         def late(*args: Any, **kwargs: Any) -> Any:
-            with GUARD.inside():  # asking a stream for its handle is nothing that the code under test does
+            with GUARD.inside:  # asking a stream for its handle is nothing that the code under test does
                 stream = stream_of(*args, **kwargs)
             if sys._getframe(1).f_code is GraphMemory.spare.__code__:
                 return original(*args, **kwargs)

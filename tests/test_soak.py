@@ -71,7 +71,7 @@ def test_what_is_left_behind_is_found(sim: Any, monkeypatch: pytest.MonkeyPatch)
         exits.run(sim, quiet)
     monkeypatch.undo()
     for live in list(GUARD.lives.values()):
-        GUARD.gone(live)
+        GUARD.captures.gone(live)
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def refusal(live: OpenCapture, made: Any, frame: FrameType | None) -> errors.Rac
     parts = [Part(int(made.graph))] if live.parts.plan is None else live.parts.plan.parts
     names = _names(frame, platform.cupy.ndarray)
     blocks = MemoryBlocks(live.memory, platform.cupy.ndarray, names)
-    with GUARD.inside():
+    with GUARD.inside:
         look = Look(platform.device, parts, spans, live.memory)
         told = Definitions(platform.device, by_node(platform.device, live.recorder.said, live.recorder.called)).told(
             blocks

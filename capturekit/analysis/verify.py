@@ -424,7 +424,7 @@ class _Trial:
         cupy = self.cupy
         streams = [cupy.cuda.Stream.from_external(StreamHandle(lane.stream)) for lane in self.graph.recording.lanes]
         ptr = cupy.cuda.get_current_stream().ptr
-        with GUARD.inside(), self.graph._memory.turn(ptr):
+        with GUARD.inside, self.graph._memory.turn(ptr):
             for pointer in [*self.graph._memory.spare(streams), *self._left()]:
                 pointer.memset_async(_POISON, int(pointer.mem.size) - (int(pointer.ptr) - int(pointer.mem.ptr)))
         cupy.cuda.get_current_stream().synchronize()

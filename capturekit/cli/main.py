@@ -357,4 +357,4 @@ def _guarded(program: _Program, way: _Way) -> int:
             return 130 if isinstance(error, KeyboardInterrupt) else 1
         finally:
             for live in list(GUARD.lives.values()):
-                GUARD.gone(live)
+                GUARD.captures.gone(live)

@@ -111,7 +111,7 @@ class Comparison:
         assert graph is not None
         plan = variant.plan
         graphs = [one for part in plan.parts for one in part.graphs if one] if plan else [graph._made.graph]
-        with GUARD.inside():
+        with GUARD.inside:
             words = words_of(self._given.platform.device, graphs)
         found = arrays_at(words, graph._memory, self._cupy.ndarray)
         if variant.environment is not None:

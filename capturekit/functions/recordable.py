@@ -132,7 +132,7 @@ def must_reach_known_arrays(live: OpenCapture, known: list[Any]) -> None:
     plan, memory, device = live.parts.plan, live.memory, live.platform.device
     if plan is None or memory is None or (plan.checks is None and not plan.seams):
         return
-    with GUARD.inside():
+    with GUARD.inside:
         words = words_of(device, [graph for part in plan.parts for graph in part.graphs if graph])
     blocks = {int(array.data.mem.ptr) for array in known}
     if any(int(data.mem.ptr) not in blocks for data in arrays_at(words, memory, live.platform.cupy.ndarray)):

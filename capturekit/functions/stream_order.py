@@ -69,7 +69,7 @@ class StreamOrder:
         finally:
             self.close(current)
         if self._waits:
-            with GUARD.inside():
+            with GUARD.inside:
                 current.synchronize()
         return result
 
@@ -78,14 +78,14 @@ class StreamOrder:
         for event, (device, _ptr, stream) in zip(self._events, self._streams):
             with GUARD.on(device, self._platform):
                 event.record(stream)
-            with GUARD.inside():
+            with GUARD.inside:
                 current.wait_event(event)
 
     def close(self, current: Any = None) -> None:
         """Order later work of the other streams after all earlier work of the current one."""
         if self._behind is None:
             return
-        with GUARD.inside():
+        with GUARD.inside:
             self._behind.record(current or self._platform.cupy.cuda.get_current_stream())
         for device, _ptr, stream in self._streams:
             with GUARD.on(device, self._platform):

@@ -201,7 +201,7 @@ class VariantRecorder:
     def _open(self, live: OpenCapture, leaves: Sequence[Any]) -> None:
         memory = live.memory
         assert memory is not None
-        with GUARD.inside():
+        with GUARD.inside:
             self.places = self._places(leaves, memory)
             columns = 2 * len(leaves) + 64
             self.ports = Ports(self.platform, memory, lambda values: GUARD.uploads.upload(live, values), columns)
@@ -300,7 +300,7 @@ class VariantRecorder:
         cupy = self.platform.cupy
         assert self.ports is not None
         stores = [(i, place, True) for i, place in enumerate(self.places) if i not in self.aims]
-        with GUARD.inside(), live.origin:
+        with GUARD.inside, live.origin:
             for low, high, members in spans(fresh):
                 number = len(self.blocks)
                 first = members[0][1]
@@ -370,7 +370,7 @@ class VariantRecorder:
             variant.stream_order.open(stream)
         self._fill(live.host_calls.launch, leaves, [block.data.ptr - from_low(block) for block in results])
         done = 1 + max(n for n, step in enumerate(plan.steps) if isinstance(step, Seam))
-        with GUARD.inside():
+        with GUARD.inside:
             try:
                 plan.follow(live.host_calls.launch, done, stream)
             finally:
@@ -397,7 +397,7 @@ class VariantRecorder:
     def _like(self, block: Any, stream: Any) -> Any:
         if stream is None:
             return block_like(self.platform.cupy, block)
-        with GUARD.inside(), stream:
+        with GUARD.inside, stream:
             return block_like(self.platform.cupy, block)
 
     def copy_results(self, blocks: Sequence[Any]) -> None:

@@ -21,20 +21,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from capturekit.driver.cuda import Platform, current
 from capturekit.guard.components import Components, assemble
 from capturekit.guard.lint_guard import LintGuard
 from capturekit.guard.open_capture import LISTENERS, OpenCapture, close_recording, new_recording, tell_listeners
-from capturekit.guard.patching import Installation
 from capturekit.guard.state import State
 from capturekit.launch.plan import Feed
 from capturekit.model import errors
-from capturekit.model.errors import CaptureError
 from capturekit.model.host_reads import Rehearsal
-from capturekit.model.ledger import Ledger, LedgerCapture
 from capturekit.model.rules import table
 from capturekit.model.source_line import here
 
@@ -53,6 +50,17 @@ __all__ = [
 
 class Guard(Components):
     """All components, and the methods that other packages use most. The process has one guard: :data:`GUARD`."""
+
+    def __init__(self, **components: Any) -> None:
+        super().__init__(**components)
+        state = self.state
+        #: The wrappers, and what they replaced; the lock that is held while the guard's state is changed.
+        self.installation, self.lock = state.installation, state.lock
+        #: The open captures; and which streams are in which capture, and what orders them.
+        self.lives, self.ledger = state.lives, state.ledger
+        # what other packages call most, without a step in between
+        self.mine, self.occupied, self.inside = state.mine, state.occupied, state.inside
+        self.on, self.own, self.has_refused = state.on, state.own, self.verdicts.has_refused
 
     def install(self, platform: Platform) -> None:
         """Put the wrappers in place. Calls are counted: each needs its :meth:`uninstall`."""
@@ -81,9 +89,9 @@ class Guard(Components):
             finally:
                 if not self.installation.installed:
                     self.libraries.close()
-                if not self.installation.installed:
+                    # those begun by hand and never ended: without wrappers their end would not be noticed
                     for live in list(self.state.lives.values()):
-                        self.gone(live)  # begun by hand and never ended: without wrappers its end would not be noticed
+                        self.captures.gone(live)
                     self.state.ledger.marks.clear()
                     self.state.ledger.outside.clear()
 
@@ -113,60 +121,10 @@ class Guard(Components):
                 state.rehearsals[me] = before
             self.uninstall()
 
-    def has_refused(self, error: CaptureError, verb: str = '') -> None:
-        """Note that a verb has raised."""
-        self.verdicts.has_refused(error, verb)
-
-    def gone(self, live: OpenCapture) -> None:
-        """Forget a capture that has ended."""
-        self.captures.gone(live)
-
-    # -- the shared state, for other packages --------------------------------------------------------------------
-
-    @property
-    def installation(self) -> Installation:
-        """The wrappers, and what they replaced."""
-        return self.state.installation
-
-    @property
-    def lock(self) -> threading.RLock:
-        """The lock that is held while the guard's state is changed."""
-        return self.state.lock
-
-    @property
-    def lives(self) -> dict[LedgerCapture, OpenCapture]:
-        """The open captures."""
-        return self.state.lives
-
-    @property
-    def ledger(self) -> Ledger:
-        """Which streams are in which capture, and what orders them."""
-        return self.state.ledger
-
     @property
     def platform(self) -> Platform:
         """CuPy and the device that the wrappers were installed for last."""
         return self.state.platform
-
-    def mine(self) -> OpenCapture | None:
-        """The open capture that this thread opened last, or None."""
-        return self.state.mine()
-
-    def occupied(self) -> bool:
-        """Whether this thread has a capture open, or is in a rehearsal."""
-        return self.state.occupied()
-
-    def inside(self) -> AbstractContextManager[None]:
-        """Let wrappers pass all calls of this thread in the block, because they are the guard's own."""
-        return self.state.inside()
-
-    def on(self, device: int, platform: Platform | None = None) -> AbstractContextManager[None]:
-        """Make a device current for a block, for the guard's own calls."""
-        return self.state.on(device, platform)
-
-    def own(self, entry: str, *args: Any, **kwargs: Any) -> Any:
-        """Call CuPy's original function of an entry point, without the wrapper."""
-        return self.state.own(entry, *args, **kwargs)
 
 
 GUARD = assemble(Guard, State())

@@ -13,7 +13,7 @@ from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.launch.caller import Caller
 from capturekit.model import errors
-from capturekit.model.ledger import LEGACY_HANDLES
+from capturekit.model.ledger import LEGACY_HANDLES, Lane
 from capturekit.model.rules import RULES, VARIANTS, Operation
 from capturekit.model.source_line import called, here
 
@@ -33,40 +33,41 @@ class Allocators:
         self.kept: dict[int, Any] = {}
         self.foreign: set[int] = set()
 
-    def refresh(self) -> None:
+    def refresh(self, lane: Lane | None = None) -> None:
         """Set this thread's allocator to the one for work on its current stream.
 
-        Inside a ``using_allocator`` block of the user, the user's allocator stays.
+        Inside a ``using_allocator`` block of the user, the user's allocator stays. ``lane``: what the current stream
+        is, if the caller knows it.
         """
         me = threading.get_ident()
         if me in self.foreign:
             return
-        memory = self.state.platform.cupy.cuda.memory
-        stream = self.state.current_stream()
-        lane = self.state.ledger.lane(stream.ptr)
-        mine = self.state.mine()
-        wanted: Any = None
-        if lane is not None and lane.capture in self.state.lives:
-            live = self.state.live_of(lane)
-            if live.memory is not None:
-                malloc_of = self.state.installation.originals['cupy.cuda.memory.MemoryPool.malloc'].__get__
-                own = malloc_of if live.memory.private else None
-                wanted = self.compiled.seen(live.memory.allocator(lane, own))
-                if live.caller is not None:
-                    wanted = self._noting_stream(live.caller, lane.stream, wanted)
-                wanted = self._followed(live, lane.device, wanted) if live.devices.before else Ours(wanted)
-                if live.thread != me:
-                    wanted = self._for_another_thread(live, wanted)
-        elif mine is not None and mine.memory is not None and mine.strict and stream.ptr not in LEGACY_HANDLES:
-            live = mine
-            wanted = Ours(lambda size: self._malloc_outside(live, size))
-        set_allocator = self.state.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
+        state, wanted = self.state, None
+        ptr = state.current_stream().ptr if lane is None else lane.stream
+        lane = lane or state.ledger.lanes.get(ptr)
+        live = None if lane is None else state.lives.get(lane.capture)
+        if live is not None:
+            wanted = self._of_lane(live, lane, me)  # type: ignore[arg-type]
+        elif ptr not in LEGACY_HANDLES and (mine := state.mine()) and mine.strict and mine.memory is not None:
+            wanted = Ours(functools.partial(self._malloc_outside, mine))
+        set_allocator = state.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
         if wanted is not None:
             if me not in self.kept:
-                self.kept[me] = memory._get_thread_local_allocator()
+                self.kept[me] = state.platform.cupy.cuda.memory._get_thread_local_allocator()
             set_allocator(wanted)
         elif me in self.kept:
             set_allocator(self.kept.pop(me))
+
+    def _of_lane(self, live: OpenCapture, lane: Lane, me: int) -> Ours | None:
+        """The allocator for a thread that works on a lane."""
+        if live.memory is None:
+            return None
+        malloc_of = self.state.installation.originals['cupy.cuda.memory.MemoryPool.malloc'].__get__
+        wanted = live.memory.allocator(lane, malloc_of if live.memory.private else None)
+        if live.caller is not None:
+            wanted = self._noting_stream(live.caller, lane.stream, wanted)
+        ours = self._followed(live, lane.device, wanted) if live.devices.before else Ours(wanted)
+        return ours if live.thread == me else self._for_another_thread(live, ours)
 
     @staticmethod
     def _noting_stream(caller: Caller, stream: int, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
@@ -112,6 +113,21 @@ class Allocators:
         self.foreign.discard(me)
         if me in self.kept:
             self.state.installation.originals['cupy.cuda.memory._set_thread_local_allocator'](self.kept.pop(me))
+
+    def array_new(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Make an array by its shape: the next thing that happens to it may be a copy from the host."""
+        current = self.state.platform.cupy.cuda.memory._get_thread_local_allocator
+        allocator = current()
+        if not isinstance(allocator, Ours):
+            return original(*args, **kwargs)
+        set_allocator = self.state.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
+        seen = Ours(self.compiled.seen(allocator))
+        set_allocator(seen)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            if current() is seen:  # else another one was put in place meanwhile
+                set_allocator(allocator)
 
     def allocator_set(self, original: Callable[..., Any], allocator: Any) -> Any:
         """Hold what a user's allocator hands out inside a capture (``using_allocator``), because the graph uses it."""
@@ -172,7 +188,7 @@ class Allocators:
     def _malloc_outside(self, live: OpenCapture, size: int) -> Any:
         """Allocate while the current stream is outside of the capture; refused, unless the caller only allocates."""
         if called() in ALLOCATE_ONLY:
-            with self.state.inside():
+            with self.state.inside:
                 return live.graph_memory.grow(size)
         with self.state.lock:
             stream = self.state.platform.cupy.cuda.get_current_stream()

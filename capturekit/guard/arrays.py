@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy
@@ -32,30 +33,19 @@ _O = Operation
 _JOINED, _SMALL = 8, 2 << 20
 
 
+@dataclass(eq=False)
 class Arrays:
     """Refuses host reads, and uploads constants at once."""
 
-    def __init__(
-        self,
-        state: State,
-        verdicts: Verdicts,
-        lanes: Lanes,
-        uploads: Uploads,
-        parts: Parts,
-        bodies: Bodies,
-        outside: OutsideStreams,
-        placeholders: Placeholders,
-        exchange: Exchange,
-    ) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.lanes = lanes
-        self.uploads = uploads
-        self.parts = parts
-        self.bodies = bodies
-        self.outside = outside
-        self.placeholders = placeholders
-        self.exchange = exchange
+    state: State
+    verdicts: Verdicts
+    lanes: Lanes
+    uploads: Uploads
+    parts: Parts
+    bodies: Bodies
+    outside: OutsideStreams
+    placeholders: Placeholders
+    exchange: Exchange
 
     def array_get(
         self, original: Callable[..., Any], array: Any, stream: Any = None, order: str = 'C', out: Any = None,
@@ -63,7 +53,7 @@ class Arrays:
     ) -> Any:  # fmt: skip
         rehearsal = self.state.rehearsals.get(threading.get_ident())
         if rehearsal is not None and self.state.mine() is None:
-            with self.state.inside():
+            with self.state.inside:
                 value = original(array, stream, order, out, True)
             rehearsal.add(value, here(), signature())
             return value
@@ -87,7 +77,7 @@ class Arrays:
             verdict = self.verdicts.judge(_O.STREAM_SYNCHRONIZE, stream=where.ptr)
 
         def go() -> Any:
-            with self.state.inside():
+            with self.state.inside:
                 return original(array, stream, order, out, blocking)
 
         if mine is not None and where.ptr in LEGACY_HANDLES and not verdict.lost:

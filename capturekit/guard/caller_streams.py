@@ -49,7 +49,7 @@ class CallerStreams:
 
     def stream_hash(self, original: Callable[..., Any], stream: Any) -> Any:
         """Hash a stream by its real handle."""
-        with self.state.inside():
+        with self.state.inside:
             return original(stream)
 
     def stream_eq(self, original: Callable[..., Any], stream: Any, other: Any) -> Any:
@@ -59,7 +59,7 @@ class CallerStreams:
             return original(stream, other)
         mine.caller.named = True
         one, two = (mine.caller.stream if s.ptr == mine.origin.ptr else s for s in (stream, other))
-        with self.state.inside():
+        with self.state.inside:
             return original(one, two)
 
     def is_callers(self, live: OpenCapture | None, ptr: int, call: str) -> bool:

@@ -40,7 +40,7 @@ class Captures:
         order = None
         device = self.state.platform.device
         with (
-            self.state.inside(),
+            self.state.inside,
             suppress(CudaCallError),
         ):  # the nodes of a lost capture can't be read
             info = device.capture_info(live.origin.ptr)

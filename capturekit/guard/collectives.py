@@ -71,7 +71,7 @@ class Collectives:
         if live.trace is None:
             return
         device = self.state.platform.device
-        with self.state.lock, self.state.inside(), suppress(CudaCallError):  # a lost capture is reported later
+        with self.state.lock, self.state.inside, suppress(CudaCallError):  # a lost capture is reported later
             graph = device.capture_info(live.origin.ptr).graph
             live.collectives.nodes_before = device.graph_node_count(graph)
 
@@ -83,7 +83,7 @@ class Collectives:
         if live.trace is None:
             return
         device = self.state.platform.device
-        with self.state.inside(), suppress(CudaCallError):
+        with self.state.inside, suppress(CudaCallError):
             graph = device.capture_info(live.origin.ptr).graph
             new = device.graph_nodes(graph)[live.collectives.nodes_before :]
             owner = {node: ptr for ptr in streams for node in device.capture_info(ptr).dependencies}

@@ -32,8 +32,6 @@ _ADDRESSES, _LOOKED_AT = (1 << 32, 1 << 48), 16
 class _Thread(threading.local):
     """The last new array of a thread, and the event that compiled code records after a copy."""
 
-    #: Whether an array is being made by its shape.
-    making = False
     #: Its address, and the instruction of the user's code that was running.
     new: tuple[int, tuple[int, int]] | None = None
     #: The instruction whose copy has been made, the stream that it was meant for, and an event that has happened.
@@ -53,35 +51,24 @@ class CompiledUploads:
         self._pointers: tuple[Any, Any] = (None, None)
 
     def seen(self, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
-        """The same allocator; pointers of arrays made by their shape take copies from the host to :meth:`upload`."""
+        """The same for an array that is made by its shape: its pointer takes copies from the host to :meth:`upload`."""
         base = self.state.platform.cupy.cuda.MemoryPointer
         if self._pointers[0] is not base:
             self._pointers = base, _pointers_of(base, self)
         pointer_class, thread = self._pointers[1], self._thread
 
         def malloc(size: int) -> Any:
-            if not thread.making:
-                return allocator(size)
             pointer = pointer_class(allocator(size).mem, 0)
             thread.new = int(pointer.ptr), _instruction()
             return pointer
 
         return malloc
 
-    def array_new(self, original: Callable[..., Any], cls: Any, *args: Any, **kwargs: Any) -> Any:
-        """Make an array by its shape: the next thing that happens to it may be a copy from the host."""
-        thread = self._thread
-        thread.making = True
-        try:
-            return original(cls, *args, **kwargs)
-        finally:
-            thread.making = False
-
     def upload(self, pointer: Any, host: Any, size: int, stream: Any) -> bool:
         """Take over a copy that compiled code makes into a new array. False for any other copy."""
         new, live = self._thread.new, self.state.mine()
         self._thread.new = None
-        if live is None or live.memory is None or self.state.installation.inside.depth or stream is None or not size:
+        if live is None or live.memory is None or self.state.inside.depth or stream is None or not size:
             return False
         lane = self.state.ledger.lane(stream.ptr)
         if new != (int(pointer.ptr), _instruction()) or lane is None or lane.capture is not live.capture:
@@ -91,7 +78,7 @@ class CompiledUploads:
             return False
         with self.state.lock:
             buffer, done = self.uploads.bytes_from(live, address, size)
-            with self.state.inside():
+            with self.state.inside:
                 self.state.platform.cupy.cuda.runtime.memcpyAsync(
                     pointer.ptr, buffer.ptr, size, _DEVICE_TO_DEVICE, stream.ptr
                 )
@@ -124,7 +111,7 @@ class CompiledUploads:
         low, high = _ADDRESSES
         found = words[(words > low) & (words < high)][:_LOOKED_AT]
         attributes_of = self.state.platform.cupy.cuda.runtime.pointerGetAttributes
-        with self.state.inside():
+        with self.state.inside:
             return any(attributes_of(int(word)).type == _ON_DEVICE for word in found)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, TypeVar
 
 from capturekit.guard.allocators import Allocators
@@ -116,53 +117,42 @@ class Components:
     manual: ManualCaptures
 
 
-#: How each component is made, and from which others: those of the same names, above it in this table.
-MADE_OF: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    'verdicts': (Verdicts, ('state',)),
-    'captures': (Captures, ('state',)),
-    'lanes': (Lanes, ('state',)),
-    'uploads': (Uploads, ('state',)),
-    'compiled': (CompiledUploads, ('state', 'lanes', 'uploads')),
-    'allocators': (Allocators, ('state', 'verdicts', 'compiled')),
-    'callers': (CallerStreams, ('state', 'verdicts', 'lanes')),
-    'joins': (Joins, ('state', 'lanes')),
-    'parts': (Parts, ('state', 'verdicts', 'allocators', 'lanes', 'joins', 'uploads')),
-    'bodies': (Bodies, ('state', 'lanes', 'parts')),
-    'outside': (OutsideStreams, ('state', 'verdicts', 'allocators', 'lanes')),
-    'placeholders': (Placeholders, ('state', 'lanes', 'parts', 'outside')),
-    'streams': (StreamSwitches, ('state', 'verdicts', 'allocators', 'lanes', 'callers', 'outside', 'placeholders')),
-    'devices': (DeviceSwitches, ('state', 'allocators', 'lanes', 'callers', 'outside', 'placeholders')),
-    'by_hand': (ByHand, ('state', 'verdicts', 'outside', 'placeholders')),
-    'work': (
-        StreamWork,
-        ('state', 'verdicts', 'allocators', 'lanes', 'callers', 'parts', 'bodies', 'outside', 'placeholders'),
-    ),
-    'properties': (StreamProperties, ('state', 'verdicts', 'allocators', 'lanes', 'callers')),
-    'copies': (Copies, ('state', 'verdicts', 'callers', 'work')),
-    'launches': (GraphLaunches, ('state', 'work')),
-    'collectives': (Collectives, ('state', 'verdicts', 'allocators', 'work')),
-    'scopes': (ForkScopes, ('state', 'verdicts', 'allocators', 'lanes')),
-    'events': (
-        Events,
-        ('state', 'verdicts', 'allocators', 'lanes', 'callers', 'parts', 'outside', 'placeholders', 'work', 'compiled'),
-    ),
-    'waits': (
-        HostWaits,
-        ('state', 'verdicts', 'allocators', 'lanes', 'callers', 'parts', 'outside', 'placeholders', 'compiled'),
-    ),
-    'exchange': (Exchange, ('state', 'verdicts', 'lanes', 'outside', 'placeholders')),
-    'arrays': (
-        Arrays,
-        ('state', 'verdicts', 'lanes', 'uploads', 'parts', 'bodies', 'outside', 'placeholders', 'exchange'),
-    ),
-    'draws': (RandomDraws, ('state', 'verdicts', 'lanes', 'parts', 'bodies')),
-    'libraries': (LibraryAccess, ('state',)),
-    'host_calls': (HostCalls, ('state', 'verdicts', 'allocators', 'parts', 'bodies', 'libraries')),
-    'known': (LibraryCalls, ('state',)),
-    'plans': (LibraryPlans, ('state', 'verdicts', 'allocators', 'lanes', 'parts', 'bodies', 'waits', 'known')),
-    'effects': (Effects, ('state', 'callers', 'arrays')),
-    'manual': (ManualCaptures, ('state', 'verdicts', 'captures', 'lanes', 'joins', 'outside', 'by_hand')),
+_KINDS: dict[str, Callable[..., Any]] = {
+    'verdicts': Verdicts,
+    'captures': Captures,
+    'lanes': Lanes,
+    'uploads': Uploads,
+    'compiled': CompiledUploads,
+    'allocators': Allocators,
+    'callers': CallerStreams,
+    'joins': Joins,
+    'parts': Parts,
+    'bodies': Bodies,
+    'outside': OutsideStreams,
+    'placeholders': Placeholders,
+    'streams': StreamSwitches,
+    'devices': DeviceSwitches,
+    'by_hand': ByHand,
+    'work': StreamWork,
+    'properties': StreamProperties,
+    'copies': Copies,
+    'launches': GraphLaunches,
+    'collectives': Collectives,
+    'scopes': ForkScopes,
+    'events': Events,
+    'waits': HostWaits,
+    'exchange': Exchange,
+    'arrays': Arrays,
+    'draws': RandomDraws,
+    'libraries': LibraryAccess,
+    'host_calls': HostCalls,
+    'known': LibraryCalls,
+    'plans': LibraryPlans,
+    'effects': Effects,
+    'manual': ManualCaptures,
 }
+#: How each component is made, and from which others: those that its class takes, which stand above it in this table.
+MADE_OF = {name: (kind, tuple(signature(kind).parameters)) for name, kind in _KINDS.items()}
 
 _Table = TypeVar('_Table', bound=Components)
 

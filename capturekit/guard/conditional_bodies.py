@@ -69,7 +69,7 @@ class Bodies:
         before = self._one_line(live, decision.at)
         assert live.memory is not None
         memory = live.memory
-        with self.state.inside():
+        with self.state.inside:
             decision.graph = device.capture_info(live.origin.ptr).graph
             part.graph = live.recorder.into or part.graph or decision.graph
             decision.handle = device.condition_create(part.graph)
@@ -106,7 +106,7 @@ class Bodies:
         """Make the former stream current again, with its later work after the node."""
         if before.ptr != live.origin.ptr and live.lane_of(before) is not None:
             before.wait_event(live.origin.record())
-            with self.state.inside():
+            with self.state.inside:
                 live.platform.device.set_dependencies(before.ptr, [node])
 
     def _number(self, live: OpenCapture, graph: int) -> None:
@@ -120,7 +120,7 @@ class Bodies:
         device = live.platform.device
         decision.before = self._one_line(live, at)  # this shows work on other lanes since then, too
         self._nothing_between(live, decision, at)
-        with self.state.inside():
+        with self.state.inside:
             self.suspend(live, decision.graph)
             device.begin_capture_to(live.origin.ptr, decision.bodies[number], live.capture.mode)
         decision.inside = number
@@ -133,7 +133,7 @@ class Bodies:
         self.parts.begin_segment(live, decision.before, at)
 
     def _nothing_between(self, live: OpenCapture, decision: Decision, at: Place | None) -> None:
-        with self.state.inside():
+        with self.state.inside:
             found = live.platform.device.capture_info(live.origin.ptr).dependencies
         if found != (decision.node,):
             raise errors.UnsupportedCallError(
@@ -145,7 +145,7 @@ class Bodies:
 
     def suspend(self, live: OpenCapture, graph: int) -> None:
         """End the driver's capture; the graph will be continued."""
-        with self.state.inside():
+        with self.state.inside:
             self._number(live, graph)
             live.platform.device.end_capture(live.origin.ptr)
         with self.state.lock:
@@ -165,7 +165,7 @@ class Bodies:
                 self._close_body(live, decision, at)
         except BaseException as error:
             fault = error
-        with self.state.inside():
+        with self.state.inside:
             self._end_body(live, body)
             live.decisions.open.pop()
             decision.inside = None
@@ -187,7 +187,7 @@ class Bodies:
     def _close_body(self, live: OpenCapture, decision: Decision, at: Place | None) -> None:
         self._one_line(live, at)
         if decision.decides == 'while':
-            with self.state.inside(), live.origin:
+            with self.state.inside, live.origin:
                 self._set(live, decision, again=True)
 
     def _end_body(self, live: OpenCapture, body: int) -> None:

@@ -9,6 +9,7 @@ from outside; with ``strict=False`` it is a lane, forked from the lane that was 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,24 +26,16 @@ from capturekit.model.ledger import LEGACY_HANDLES, Lane
 from capturekit.model.source_line import here
 
 
+@dataclass(eq=False)
 class DeviceSwitches:
     """Follows which device is current, and with it which stream."""
 
-    def __init__(
-        self,
-        state: State,
-        allocators: Allocators,
-        lanes: Lanes,
-        callers: CallerStreams,
-        outside: OutsideStreams,
-        placeholders: Placeholders,
-    ) -> None:
-        self.state = state
-        self.allocators = allocators
-        self.lanes = lanes
-        self.callers = callers
-        self.outside = outside
-        self.placeholders = placeholders
+    state: State
+    allocators: Allocators
+    lanes: Lanes
+    callers: CallerStreams
+    outside: OutsideStreams
+    placeholders: Placeholders
 
     def device_enter(self, original: Callable[..., Any], device: Any) -> Any:
         self.moved(lambda: original(device))
@@ -160,7 +153,7 @@ class DeviceSwitches:
         live.outside.escaped = live.outside.escaped if escaped is None else escaped
 
     def _go_to(self, device: int) -> None:
-        with self.state.inside():
+        with self.state.inside:
             self.state.platform.cupy.cuda.runtime.setDevice(device)
 
     def _as_before(self, device: int, stream: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
@@ -24,32 +25,20 @@ from capturekit.model.source_line import here
 _O = Operation
 
 
+@dataclass(eq=False)
 class Events:
     """Follows events that are recorded and waited for."""
 
-    def __init__(
-        self,
-        state: State,
-        verdicts: Verdicts,
-        allocators: Allocators,
-        lanes: Lanes,
-        callers: CallerStreams,
-        parts: Parts,
-        outside: OutsideStreams,
-        placeholders: Placeholders,
-        work: StreamWork,
-        compiled: CompiledUploads,
-    ) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.allocators = allocators
-        self.lanes = lanes
-        self.callers = callers
-        self.parts = parts
-        self.outside = outside
-        self.placeholders = placeholders
-        self.work = work
-        self.compiled = compiled
+    state: State
+    verdicts: Verdicts
+    allocators: Allocators
+    lanes: Lanes
+    callers: CallerStreams
+    parts: Parts
+    outside: OutsideStreams
+    placeholders: Placeholders
+    work: StreamWork
+    compiled: CompiledUploads
 
     def event_made(self, original: Callable[..., Any], event: Any, *args: Any, **kwargs: Any) -> Any:
         answer = original(event, *args, **kwargs)
@@ -148,7 +137,7 @@ class Events:
         live = self.state.live_of(lane)
         live.events.append(event)  # kept, so that no new event gets its handle while the capture knows it
         lane.last_use = at
-        with self.state.inside():
+        with self.state.inside:
             lane.nodes = self.state.platform.device.capture_info(ptr).dependencies
         live.note('record', lane, f'event {handle:#x} recorded on lane {lane.number}', at, event=handle)
         self.allocators.refresh()
@@ -157,7 +146,7 @@ class Events:
         lane = lane or self.lanes.current_lane(live)
         at = here()
         self.callers.in_order(live, lane)
-        with self.state.inside():
+        with self.state.inside:
             if event is None:
                 event = self.state.platform.cupy.cuda.Event()
                 if live.caller is not None:
@@ -202,7 +191,7 @@ class Events:
             if forks:
                 device = self.lanes.device_of(stream or self.lanes.wrapped(ptr))
                 self._one_device_in_body(mine, device)
-                with self.state.inside():
+                with self.state.inside:
                     blocking = not self.state.platform.device.stream_flags(ptr) & 1
         answer = self.verdicts.carry_out(verdict, call, ptr, go)
         with self.state.lock:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from capturekit.guard.lanes import Lanes
@@ -36,17 +36,15 @@ class _Exchanging(threading.local):
 _EXCHANGING = _Exchanging()
 
 
+@dataclass(eq=False)
 class Exchange:
     """Judges the exchange of arrays with other libraries."""
 
-    def __init__(
-        self, state: State, verdicts: Verdicts, lanes: Lanes, outside: OutsideStreams, placeholders: Placeholders
-    ) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.lanes = lanes
-        self.outside = outside
-        self.placeholders = placeholders
+    state: State
+    verdicts: Verdicts
+    lanes: Lanes
+    outside: OutsideStreams
+    placeholders: Placeholders
 
     def exchanged(self, live: OpenCapture, obj: Any) -> Any:
         """Return an array of another library without its stream, for which CuPy would wait on the host."""

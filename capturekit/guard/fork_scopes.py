@@ -20,6 +20,8 @@ from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import Lane
 from capturekit.model.source_line import Place, here
 
+_STREAM = 'cupy.cuda.stream._BaseStream'
+
 
 class ForkScopes:
     """Forks the lanes of a scope from one lane, and joins them into it."""
@@ -36,38 +38,40 @@ class ForkScopes:
         It is this thread's, the stream is one of its lanes on the current device, and so are ``streams``.
         """
         state = self.state
-        mine, lane = state.mine(), state.ledger.lane(parent.ptr)
+        mine, known = state.mine(), state.ledger.lanes
+        lane = known.get(parent.ptr)
         if mine is None or lane is None or lane.capture is not mine.capture or mine.memory is None:
             return None
-        if mine.caller is not None or mine.outside.held or state.installation.inside.substitute is not None:
+        if mine.caller is not None or mine.outside.held or state.inside.substitute is not None:
             return None
-        if not mine.origin_device == lane.device == state.current_device():
+        if not mine.capture.origin.device == lane.device == state.current_device():
             return None
-        lanes = [state.ledger.lane(stream.ptr) for stream in streams]
-        alike = all(one is not None and one.capture is lane.capture and one.device == lane.device for one in lanes)
-        return mine if alike else None
+        for stream in streams:
+            one = known.get(stream.ptr)
+            if one is None or one.capture is not lane.capture or one.device != lane.device:
+                return None
+        return mine
 
     def fork(self, live: OpenCapture, parent: Any, streams: Iterable[Any]) -> None:
         """Let non-blocking streams of the current device wait for a lane. They become lanes, or are lanes already."""
         with self.state.lock:
-            self._check(live)
             at, lane = here(), self.state.ledger.lanes[parent.ptr]
             event = self._recorded(live, lane, at)
-            for stream in streams:
-                self._wait(live, stream, event, lane, at)
-            self.allocators.refresh()
+            for number, stream in enumerate(streams):
+                self._wait(live, stream, stream.ptr, event, lane, at, first=not number)
+            # the allocator of the current lane notices by itself that lanes were forked
 
     def join(self, live: OpenCapture, parent: Any, streams: Iterable[Any]) -> None:
         """Let a lane wait for others."""
         with self.state.lock:
-            self._check(live)
-            at = here()
-            for stream in streams:
-                lane = self.state.ledger.lanes[stream.ptr]
-                self._wait(live, parent, self._recorded(live, lane, at), lane, at)
-            self.allocators.refresh()
+            at, into, known = here(), parent.ptr, self.state.ledger.lanes
+            for number, stream in enumerate(streams):
+                lane = known[stream.ptr]
+                self._wait(live, parent, into, self._recorded(live, lane, at), lane, at, first=not number)
+            self.allocators.refresh(known[into])
 
     def _check(self, live: OpenCapture) -> None:
+        """Raise if the capture is lost, and let the guard know it."""
         try:
             self.verdicts.check(live)
         except CaptureError as error:
@@ -75,27 +79,50 @@ class ForkScopes:
             self.verdicts.has_refused(error, OWN)
             raise
 
-    def _recorded(self, live: OpenCapture, lane: Lane, at: Place | None) -> Any:
-        assert live.memory is not None
-        with self.state.inside():
+    def _recorded(self, live: OpenCapture, lane: Lane, at: Place | None) -> tuple[Any, int]:
+        """Record a new event on a lane; return it and its handle."""
+        made = self.state.installation.originals
+        ends = live.graph_memory.ends(lane.stream)
+        if ends and ends[0] < 0:
+            self._check(live)
+        if live.trace is None:
+            live.active_at = at or live.active_at
+        with self.state.inside:
             event = live.platform.cupy.cuda.Event(disable_timing=True)
-            live.streams[lane.stream].record(event)
-            lane.nodes = live.memory.ends(lane.stream)
+            made[f'{_STREAM}.record'](live.streams[lane.stream], event)
+        lane.nodes = ends
         live.events.append(event)  # kept, so that no new event gets its handle while the capture knows it
-        self.lanes.was_used(lane)
-        self.state.ledger.record(event.ptr, lane.stream, at)
+        self.lanes.was_used(lane, ends)
+        ptr = event.ptr
+        self.state.ledger.record(ptr, lane.stream, at)
         lane.last_use = at
-        live.note('record', lane, f'event {event.ptr:#x} recorded on lane {lane.number}', at, event=event.ptr)
-        return event
+        live.note('record', lane, f'event {ptr:#x} recorded on lane {lane.number}', at, event=ptr)
+        return event, ptr
 
-    def _wait(self, live: OpenCapture, stream: Any, event: Any, of: Lane, at: Place | None) -> None:
-        with self.state.inside():
-            stream.wait_event(event)
-        forked = self.state.ledger.wait(stream.ptr, event.ptr, at=at, device=of.device)
+    def _wait(
+        self,
+        live: OpenCapture,
+        stream: Any,
+        handle: int,
+        event: tuple[Any, int],
+        of: Lane,
+        at: Place | None,
+        *,
+        first: bool,
+    ) -> None:
+        """Let a stream, given with its handle, wait for an event, given with its own, that lies on a lane.
+
+        With the first wait of a fork or a join, the nodes so far go to the current line.
+        """
+        with self.state.inside:
+            self.state.installation.originals[f'{_STREAM}.wait_event'](stream, event[0])
+        forked = self.state.ledger.wait(handle, event[1], at=at, device=of.device)
         if forked is not None:
             self.lanes.entered(live, forked, stream, at)
             return
-        lane = self.state.ledger.lanes[stream.ptr]
+        lane = self.state.ledger.lanes[handle]
         text = f'lane {lane.number} waits for lane {of.number}'
-        live.note('join' if of is not lane else 'wait', lane, text, at, event=event.ptr, other=of.number)
-        self.lanes.rests(lane)
+        kind = 'join' if of is not lane else 'wait'
+        live.note(kind, lane, text, at, polled=not first, event=event[1], other=of.number)
+        if not lane.current:
+            live.graph_memory.rests(lane)

@@ -29,7 +29,7 @@ class GraphLaunches:
 
     def launching(self, upload: bool, ptr: int) -> None:
         """Judge the launch or upload of a capturekit graph on a stream, before it is made."""
-        substitute = self.state.installation.inside.substitute
+        substitute = self.state.inside.substitute
         if substitute is not None and (self.state.mine() is None or not substitute.asks_calls_only):
             substitute.launching(upload, ptr)
             return

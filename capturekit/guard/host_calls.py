@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
@@ -32,24 +33,16 @@ _ALLOCATES = 'A call that allocates memory itself while lanes are open'
 _IN_ANOTHER_PART = 'It begins another part of the graph behind a checked host read; all lanes are joined before that.'
 
 
+@dataclass(eq=False)
 class HostCalls:
     """Refuses calls that no capture can hold, by name and before they start, or makes them between two parts."""
 
-    def __init__(
-        self,
-        state: State,
-        verdicts: Verdicts,
-        allocators: Allocators,
-        parts: Parts,
-        bodies: Bodies,
-        libraries: LibraryAccess,
-    ) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.allocators = allocators
-        self.parts = parts
-        self.bodies = bodies
-        self.libraries = libraries
+    state: State
+    verdicts: Verdicts
+    allocators: Allocators
+    parts: Parts
+    bodies: Bodies
+    libraries: LibraryAccess
 
     def seam(self, name: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         live = self.state.mine()
@@ -110,7 +103,7 @@ class HostCalls:
         finally:
             with self.state.lock:  # from here on nobody else may begin to wait for the device
                 self.verdicts.give_way()
-                with self.state.inside():
+                with self.state.inside:
                     live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
                 self.parts.begin_segment(live, before, at)
         live.note('seam', None, f'{name}() is called by the host at every launch, between two parts', at)
@@ -151,7 +144,7 @@ class HostCalls:
                     place[...] = leaf
 
         def again() -> None:
-            with self.state.inside(), self.libraries.streams.following(cupy):
+            with self.state.inside, self.libraries.streams.following(cupy):
                 own_args, own_kwargs = own = unpacked(taken)
                 found, now = _parts([original(*own_args, **own_kwargs), matrices(own)], cupy.ndarray)
                 if now != form or [(leaf.shape, leaf.dtype, leaf.strides) for leaf in found] != shapes:
@@ -207,12 +200,12 @@ class Outside:
             state.lives.pop(live.capture, None)
             state.threads[threading.get_ident()].remove(live)
             self._allocators.restore()
-            state.installation.inside.depth += 1
+            state.inside.depth += 1
         self._stream.__enter__()
 
     def __exit__(self, *_exc: object) -> None:
         state, live = self._state, self._live
         self._stream.__exit__(None, None, None)
         with state.lock:
-            state.installation.inside.depth -= 1
+            state.inside.depth -= 1
             state.threads.setdefault(threading.get_ident(), []).append(live)

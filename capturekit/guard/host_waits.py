@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
@@ -28,30 +28,19 @@ _LEGACY = {
 }
 
 
+@dataclass(eq=False)
 class HostWaits:
     """The host waiting for, or asking about, streams, events and the device."""
 
-    def __init__(
-        self,
-        state: State,
-        verdicts: Verdicts,
-        allocators: Allocators,
-        lanes: Lanes,
-        callers: CallerStreams,
-        parts: Parts,
-        outside: OutsideStreams,
-        placeholders: Placeholders,
-        compiled: CompiledUploads,
-    ) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.allocators = allocators
-        self.lanes = lanes
-        self.callers = callers
-        self.parts = parts
-        self.outside = outside
-        self.placeholders = placeholders
-        self.compiled = compiled
+    state: State
+    verdicts: Verdicts
+    allocators: Allocators
+    lanes: Lanes
+    callers: CallerStreams
+    parts: Parts
+    outside: OutsideStreams
+    placeholders: Placeholders
+    compiled: CompiledUploads
 
     def stream_synchronize(self, original: Callable[..., Any], stream: Any) -> Any:
         return self._stream_wait(_O.STREAM_SYNCHRONIZE, 'Stream.synchronize()', stream.ptr, lambda: original(stream))
@@ -121,7 +110,7 @@ class HostWaits:
         return self._device_wait('Device.synchronize()', lambda: self._declared(original, device), int(device))
 
     def _declared(self, original: Callable[..., Any], *args: Any) -> Any:
-        with self.state.inside():
+        with self.state.inside:
             return original(*args)
 
     def runtime_device_synchronize(self, original: Callable[..., Any]) -> Any:

@@ -31,12 +31,15 @@ class Lanes:
         lane = self.state.ledger.lane(stream)
         return None if lane is None else lane.number
 
-    def was_used(self, lane: Lane) -> None:
-        """Find work that a lane got through its handle, before an event ends the lane's segment."""
+    def was_used(self, lane: Lane, ends: tuple[int, ...] | None = None) -> None:
+        """Find work that a lane got through its handle, before an event ends the lane's segment.
+
+        ``ends``: the nodes before its next work, if the caller has just asked for them.
+        """
         live = self.state.lives.get(lane.capture)
         if live is None or live.memory is None or lane.current:
             return
-        live.memory.worked(lane)
+        live.memory.worked(lane, ends)
         if live.memory.unforeseen(lane):
             text = (
                 f'lane {lane.number} got work by its handle after it was joined, and no call of CuPy made it wait: '
@@ -58,7 +61,7 @@ class Lanes:
         if known >= 0:
             return known
         if self.state.platform.cupy.cuda.runtime.getDeviceCount() > 1 and stream.ptr > PER_THREAD_HANDLE:
-            with self.state.inside(), suppress(CudaCallError):  # this cuda-bindings is too old to ask
+            with self.state.inside, suppress(CudaCallError):  # this cuda-bindings is too old to ask
                 return int(self.state.platform.device.stream_device(stream.ptr))
         return self.state.current_device()
 
@@ -78,7 +81,7 @@ class Lanes:
         return event
 
     def wait_on(self, live: OpenCapture, lane: Lane, event: Any, at: Place | None) -> None:
-        with self.state.inside():
+        with self.state.inside:
             live.streams[lane.stream].wait_event(event)
         self.state.ledger.wait(lane.stream, event.ptr, at=at)
         self.rests(lane)
@@ -94,7 +97,7 @@ class Lanes:
             stream = self.wrapped(ptr)
         live.streams[ptr] = stream
         _note_callers_stream(live, lane, stream)
-        with self.state.inside():
+        with self.state.inside:
             lane.nodes = self.state.platform.device.capture_info(ptr).dependencies
             with suppress(CudaCallError):  # the capture is lost, and that will be reported
                 lane.priority = self.state.platform.device.stream_priority(ptr)
@@ -111,7 +114,7 @@ class Lanes:
         """With ``strict=False``: fork a stream that never entered the capture from the current lane."""
         parent = parent or self.current_lane(live)
         device = self.device_of(stream)
-        with self.state.inside():
+        with self.state.inside:
             blocking = not self.state.platform.device.stream_flags(stream.ptr) & 1
             event = self.record_on(live, parent, at)
             stream.wait_event(event)
@@ -127,7 +130,7 @@ class Lanes:
         already), the memory of the lane's graph, and the line trace of ``live`` (not if ``here`` is False: the stream's
         device is not current). Call :meth:`State.poll` before, so that earlier nodes go to the previous stream.
         """
-        lane = self.state.ledger.lane(ptr)
+        lane = self.state.ledger.lanes.get(ptr)
         owner = None if lane is None else self.state.lives.get(lane.capture)
         if lane is not None and owner is not None:
             lane.current += anew
@@ -138,7 +141,7 @@ class Lanes:
 
     def leave(self, stream: Any) -> None:
         """Note that a stream is no longer this thread's current one."""
-        lane = self.state.ledger.lane(stream.ptr)
+        lane = self.state.ledger.lanes.get(stream.ptr)
         if lane is not None and lane.capture in self.state.lives:
             lane.used = True
             lane.current = max(lane.current - 1, 0)  # it may have become current before it was a lane

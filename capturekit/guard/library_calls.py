@@ -58,7 +58,7 @@ class LibraryCalls:
 
     def place(self, live: OpenCapture) -> _Place | None:
         """Where the current stream is in its capture; None if it is in none."""
-        with self.state.inside(), suppress(CudaCallError):  # a lost capture is reported at its end
+        with self.state.inside, suppress(CudaCallError):  # a lost capture is reported at its end
             info = live.platform.device.capture_info(live.platform.cupy.cuda.get_current_stream().ptr)
             return (info.graph, info.dependencies) if info.graph else None
         return None

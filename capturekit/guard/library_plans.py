@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from capturekit.driver.fft_plans import DIRECT, lengths_of, set_work_area, waits_for_the_device, work_bytes
@@ -28,28 +29,18 @@ from capturekit.model.rules import Code
 from capturekit.model.source_line import here
 
 
+@dataclass(eq=False)
 class LibraryPlans:
     """Makes plans of cuFFT beside a capture, and gives them memory of its graph."""
 
-    def __init__(
-        self,
-        state: State,
-        verdicts: Verdicts,
-        allocators: Allocators,
-        lanes: Lanes,
-        parts: Parts,
-        bodies: Bodies,
-        waits: HostWaits,
-        known: LibraryCalls,
-    ) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.allocators = allocators
-        self.lanes = lanes
-        self.parts = parts
-        self.bodies = bodies
-        self.waits = waits
-        self.known = known
+    state: State
+    verdicts: Verdicts
+    allocators: Allocators
+    lanes: Lanes
+    parts: Parts
+    bodies: Bodies
+    waits: HostWaits
+    known: LibraryCalls
 
     def plan_made(self, call: str, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a plan. If that waits for the device, no capture is open in the driver meanwhile."""
@@ -82,10 +73,10 @@ class LibraryPlans:
         """End the driver's capture, make the plan, and continue the capture in the same graph."""
         device, at = live.platform.device, here()
         before = self.parts.leave_lanes(live, at)
-        with self.state.inside():
+        with self.state.inside:
             info = device.capture_info(live.origin.ptr)
         self.bodies.suspend(live, info.graph)
-        with self.state.inside():
+        with self.state.inside:
             live.parts.numbered[info.graph] = device.graph_node_count(info.graph)
         try:
             with Outside(self.state, self.allocators, live, live.origin):
@@ -93,7 +84,7 @@ class LibraryPlans:
         finally:
             with self.state.lock:  # from here on nobody else may begin to wait for the device
                 self.verdicts.give_way()
-                with self.state.inside():
+                with self.state.inside:
                     device.begin_capture_to(live.origin.ptr, info.graph, live.capture.mode, info.dependencies)
                 self.parts.begin_segment(live, before, at)
         live.note('note', None, f'{call}: cuFFT waits for the device, so the capture was suspended meanwhile', at)

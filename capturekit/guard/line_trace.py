@@ -61,7 +61,8 @@ class Trace:
 
     ``last`` returns a stream's last node: its handle, 0 if there is none yet, :data:`LOST` or :data:`OUTSIDE`.
     ``lane`` returns a stream's lane. ``stream`` is the current stream, at first the origin; code that makes another
-    stream current calls :meth:`poll` and then sets it.
+    stream current calls :meth:`poll` and then sets it. ``thread`` is the one whose lines are followed, which made
+    the trace.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Trace:
         self._was_lost = False
         self._over = False
         self._deaf = False
+        self.thread = _thread()
 
     @property
     def good(self) -> Place | None:
@@ -100,10 +102,11 @@ class Trace:
         if stream != self.stream:
             self._others.add(stream)
 
-    def poll(self) -> None:
-        """Attribute new nodes to the current line."""
+    def poll(self, tail: int | None = None) -> None:
+        """Attribute new nodes to the current line. ``tail``: the current stream's last node, if it is known."""
         try:
-            tail = self._last(self.stream)
+            if tail is None:
+                tail = self._last(self.stream)
             if tail != self._seen:
                 self._mark(tail, self.stream)
             while self._others:
@@ -140,9 +143,10 @@ class Trace:
         for node, stream in nodes:
             self._mark(node, stream)
 
-    def note(self, step: Step) -> None:
+    def note(self, step: Step, polled: bool = False) -> None:
         """Note a step that orders lanes: at the end it gets the number of nodes that were made before it."""
-        self.poll()
+        if not polled:
+            self.poll()
         self._noted.append((step, len(self._marks)))
 
     def _ask_no_more(self) -> None:
@@ -166,7 +170,12 @@ class Trace:
         return tail == OUTSIDE and stream == self._origin
 
     def step(self, code: CodeType, line: int) -> None:
-        """Note that a line has ended and another begins. This runs at each line, and asks as :meth:`poll` does."""
+        """Note that a line has ended and another begins. This runs at each line, and asks as :meth:`poll` does.
+
+        Lines of other threads than the capture's are passed over.
+        """
+        if _thread() != self.thread:
+            return
         if self._others or self._deaf:
             self.poll()
         else:
@@ -248,6 +257,7 @@ class Tracing:
             self._traces.setdefault(me, []).append(trace)
             if _monitoring is not None:
                 self._monitor(frame)
+                self._tell_lines()
             elif len(self._traces[me]) == 1:
                 self._undo[me] = _settrace(self._top, frame)
 
@@ -258,13 +268,15 @@ class Tracing:
             if me is None:
                 return
             self._traces[me].remove(trace)
-            if self._traces[me]:
-                return
-            del self._traces[me]
-            if _monitoring is None:
-                self._undo.pop(me)()
-            elif not self._traces:
+            done = not self._traces[me]
+            if done:
+                del self._traces[me]
+            if _monitoring is not None and self._traces:
+                self._tell_lines()
+            elif _monitoring is not None:
                 self._stop()
+            elif done:
+                self._undo.pop(me)()
 
     def _top(self) -> Trace | None:
         traces = self._traces.get(_thread())
@@ -283,7 +295,6 @@ class Tracing:
             for event, callback in (
                 (events.PY_START, self._started),
                 (events.PY_RESUME, self._started),
-                (events.LINE, self._at_line),
                 (events.PY_RETURN, self._returned),
                 (events.PY_YIELD, self._returned),
             ):
@@ -292,6 +303,13 @@ class Tracing:
         while frame is not None:
             self._follow(frame)
             frame = frame.f_back
+
+    def _tell_lines(self) -> None:
+        """Let the interpreter call the only trace itself; if there are several, the one of the line's thread."""
+        if self._tool is not None:
+            (first, *others), *threads = self._traces.values()
+            told = self._at_line if others or threads else first.step
+            _monitoring.register_callback(self._tool, _monitoring.events.LINE, told)
 
     def _follow(self, frame: FrameType) -> None:
         code = frame.f_code

@@ -55,7 +55,7 @@ class LintVerdicts(Verdicts):
 class LintAllocators(Allocators):
     """Allocators stay as they are."""
 
-    def refresh(self) -> None:
+    def refresh(self, lane: Lane | None = None) -> None:
         """Do nothing: there is no graph memory to allocate from."""
 
     def allocator_set(self, original: Callable[..., Any], allocator: Any) -> Any:
@@ -69,7 +69,7 @@ class LintLanes(Lanes):
         super().__init__(state)
         self._run = run
 
-    def was_used(self, lane: Lane) -> None:
+    def was_used(self, lane: Lane, ends: tuple[int, ...] | None = None) -> None:
         self._run.settle(lane)
 
     def leave(self, stream: Any) -> None:
@@ -99,7 +99,7 @@ class LintLanes(Lanes):
     def adapt_fork(self, live: OpenCapture, stream: Any, at: Place | None, parent: Lane | None = None) -> None:
         parent = parent or self.current_lane(live)
         event = self.record_on(live, parent, at)
-        with self.state.inside():
+        with self.state.inside:
             blocking = not self.state.platform.device.stream_flags(stream.ptr) & 1
         live.outside.held.pop(stream.ptr, None)
         device = self.device_of(stream)
@@ -253,7 +253,7 @@ class LintArrays(Arrays):
         self._run = run
 
     def constant(self, live: OpenCapture, make: Callable[[], Any], call: str) -> Any:
-        with self.state.inside():
+        with self.state.inside:
             array = make()
         text = f'{call}: {array.dtype} {array.shape}, {counted(array.nbytes, "byte")}'
         self._run.note('constant', text, here())

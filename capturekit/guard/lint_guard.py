@@ -67,8 +67,7 @@ class LintGuard:
     ) -> None:
         self._guard = guard
         real = guard.state.platform
-        self._state = LintState()
-        self._state.installation = guard.state.installation
+        self._state = LintState(guard.state.installation)
         self._state.platform = Platform(real.cupy, _Device(real.device))
         self._run = LintRun(guard, getattr(real.device, 'submitted', None), tell, note)
         self._components = assemble(Components, self._state, kinds(self._run))
@@ -88,7 +87,7 @@ class LintGuard:
 
     def open(self, at: Place | None) -> None:
         """Begin to judge this thread's calls."""
-        undo, guard, inside = self._undo, self._guard.state, self._state.installation.inside
+        undo, guard, inside = self._undo, self._guard.state, self._state.inside
         cupy = guard.platform.cupy
         before = cupy.cuda.get_current_stream()
         undo.push(lambda: self._make_current_again(before))
@@ -210,7 +209,7 @@ class LintGuard:
 
     def allocating(self) -> None:
         """Note an allocation from CuPy's pool: on a stream outside of the capture, work will escape next."""
-        if self._state.installation.inside.depth or self._guard.state.mine() is not None:
+        if self._state.inside.depth or self._guard.state.mine() is not None:
             return
         components, outside = self._components, self._components.outside
         stream = self._state.platform.cupy.cuda.get_current_stream()

@@ -30,12 +30,12 @@ class Witness:
     def open(self) -> None:
         """Install the witness for all threads."""
         Inside.substitute = self
-        self._guard.state.installation.inside.substitute = self
+        self._guard.state.inside.substitute = self
 
     def close(self) -> None:
         """Remove the witness; threads that have it use the plain guard from now on."""
         Inside.substitute = None
-        self._guard.state.installation.inside.substitute = None
+        self._guard.state.inside.substitute = None
         self._tell_of = lambda error, adapted: None
 
     def instead_of(self, verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,7 +45,7 @@ class Witness:
 
     def launching(self, upload: bool, ptr: int) -> None:
         """Let the guard judge the launch of a capturekit graph."""
-        inside = self._guard.state.installation.inside
+        inside = self._guard.state.inside
         inside.substitute = None
         try:
             self._guard.launches.launching(upload, ptr)

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from capturekit.guard.by_hand import ByHand
@@ -29,26 +30,17 @@ _WITHOUT_PRIORITIES = (
 )
 
 
+@dataclass(eq=False)
 class ManualCaptures:
     """Follows captures that the script begins and ends by hand."""
 
-    def __init__(
-        self,
-        state: State,
-        verdicts: Verdicts,
-        captures: Captures,
-        lanes: Lanes,
-        joins: Joins,
-        outside: OutsideStreams,
-        by_hand: ByHand,
-    ) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.captures = captures
-        self.lanes = lanes
-        self.joins = joins
-        self.outside = outside
-        self.by_hand = by_hand
+    state: State
+    verdicts: Verdicts
+    captures: Captures
+    lanes: Lanes
+    joins: Joins
+    outside: OutsideStreams
+    by_hand: ByHand
 
     def stream_begin_capture(self, original: Callable[..., Any], stream: Any, mode: Any = None) -> Any:
         return self._begin('Stream.begin_capture()', stream.ptr, mode, lambda: original(stream, mode), stream)
@@ -64,7 +56,7 @@ class ManualCaptures:
             verdict = self.verdicts.judge(_O.BEGIN_CAPTURE, stream=ptr)
             if verdict.answer.refused:
                 self.verdicts.refuse(verdict, call, ptr)
-            with self.state.inside():
+            with self.state.inside:
                 blocking = not self.state.platform.device.stream_flags(ptr) & 1
                 priority = self.state.platform.device.stream_priority(ptr)
             device = self.lanes.device_of(stream or self.lanes.wrapped(ptr))
@@ -143,7 +135,7 @@ class ManualCaptures:
         """Whether a capture was lost, as far as the ledger or the driver know."""
         if live.lost:
             return True
-        with self.state.inside():
+        with self.state.inside:
             return self.state.platform.device.stream_status(live.origin.ptr) is CaptureStatus.INVALIDATED
 
     def _ended(self, live: OpenCapture, go: Callable[[], Any]) -> Any:
@@ -161,7 +153,7 @@ class ManualCaptures:
         """Count the nodes and edges of a capture before it ends."""
         self.captures.settle(live)
         device = self.state.platform.device
-        with self.state.inside():
+        with self.state.inside:
             info = device.capture_info(live.origin.ptr)
             if info.status is CaptureStatus.ACTIVE:
                 live.recording.node_count = device.graph_node_count(info.graph)

@@ -67,13 +67,13 @@ class Observer:
         """Begin to observe the calls of all threads."""
         self._open = True
         Inside.substitute = self
-        self._guard.state.installation.inside.substitute = self
+        self._guard.state.inside.substitute = self
 
     def close(self) -> None:
         """Stop observing. A call that is already here goes to the guard."""
         self._open = False
         Inside.substitute = None
-        self._guard.state.installation.inside.substitute = None
+        self._guard.state.inside.substitute = None
 
     # -- a call -----------------------------------------------------------------------------------------------
 
@@ -89,7 +89,7 @@ class Observer:
     def launching(self, upload: bool, ptr: int) -> None:
         """A graph of capturekit's own is about to be launched: the guard says whether it would have been refused."""
         state = self._guard.state
-        inside, mine = state.installation.inside, state.mine()
+        inside, mine = state.inside, state.mine()
         inside.substitute = None
         try:
             self._guard.launches.launching(upload, ptr)
@@ -111,7 +111,7 @@ class Observer:
             error.__traceback__ = error.__context__ = error.__cause__ = None  # they hold the script's arrays
             found = error
         try:
-            with state.inside():
+            with state.inside:
                 return call.answer(*args, **kwargs)
         finally:
             with state.lock:
@@ -139,7 +139,7 @@ class Observer:
 
     def _status(self, live: OpenCapture) -> CaptureStatus:
         state = self._guard.state
-        with state.inside(), suppress(CudaCallError):  # a stream that was destroyed is in no capture
+        with state.inside, suppress(CudaCallError):  # a stream that was destroyed is in no capture
             return CaptureStatus(state.platform.device.stream_status(live.origin.ptr))
         return CaptureStatus.NONE
 

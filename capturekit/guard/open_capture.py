@@ -106,13 +106,15 @@ class OpenCapture:
         if self.trace is not None:
             self.trace.poll()
 
-    def note(self, kind: str, lane: Lane | None, text: str, at: Place | None = None, **more: Any) -> None:
-        """Append a step to the recording."""
+    def note(
+        self, kind: str, lane: Lane | None, text: str, at: Place | None = None, polled: bool = False, **more: Any
+    ) -> None:
+        """Append a step to the recording. ``polled``: the nodes so far have been attributed to their line already."""
         number = None if lane is None else lane.number
-        step = Step(kind, number, text, None if at is None else at.to_json(), **more)
+        step = Step(kind, number, text, None if at is None else [at.file, at.line, at.function], **more)
         self.recording.steps.append(step)
         if step.other is not None and self.trace is not None:
-            self.trace.note(step)
+            self.trace.note(step, polled)
 
     def refusal(self, error: CaptureError) -> None:
         """Remember a call that was refused in the block. If the block catches the error, the recording says so."""

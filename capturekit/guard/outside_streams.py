@@ -39,7 +39,7 @@ class OutsideStreams:
     def hold(self, live: OpenCapture, stream: Any) -> None:
         """Hold a stream: capture it into a graph that is thrown away, so that its work does not run."""
         ptr = stream.ptr
-        with self.state.inside():
+        with self.state.inside:
             device = self.state.platform.device
             if device.stream_status(ptr) is not CaptureStatus.NONE:
                 return
@@ -60,7 +60,7 @@ class OutsideStreams:
                 seen = (
                     live.trace.taken(ptr) if live.trace is not None and live.thread == threading.get_ident() else None
                 )
-                with self.state.inside():
+                with self.state.inside:
                     device = self.state.platform.device
                     try:
                         graph = device.end_capture(ptr)

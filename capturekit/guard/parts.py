@@ -9,6 +9,7 @@ next used (with ``strict=False``), or forked.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,18 +35,16 @@ _CHECKED = 'The value that was read is checked before anything else runs, so tha
 INSIDE = frozenset({'kernel', 'memcpy', 'memset', 'empty', 'graph', 'conditional'})
 
 
+@dataclass(eq=False)
 class Parts:
     """Cuts an open capture in two, if something has to happen between the parts at every launch."""
 
-    def __init__(
-        self, state: State, verdicts: Verdicts, allocators: Allocators, lanes: Lanes, joins: Joins, uploads: Uploads
-    ) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.allocators = allocators
-        self.lanes = lanes
-        self.joins = joins
-        self.uploads = uploads
+    state: State
+    verdicts: Verdicts
+    allocators: Allocators
+    lanes: Lanes
+    joins: Joins
+    uploads: Uploads
 
     def plan_of(self, live: OpenCapture) -> Plan:
         """The plan that the capture's graph will follow; made when it is first needed."""
@@ -74,7 +73,7 @@ class Parts:
         plan = self.plan_of(live)
         if plan.checks is None:
             assert live.memory is not None
-            with self.state.inside():
+            with self.state.inside:
                 plan.checks = Checks(
                     live.platform, live.memory, lambda values: self.uploads.upload(live, values), live.parts.state
                 )
@@ -86,7 +85,7 @@ class Parts:
         device = live.platform.device
         part, checks = self.part_of(live), self.checks_of(live)
         before = self.leave_lanes(live, at)
-        with self.state.inside():
+        with self.state.inside:
             info = device.capture_info(live.origin.ptr)
             part.graph = part.graph or info.graph
             condition = device.condition_create(part.graph)
@@ -111,7 +110,7 @@ class Parts:
         """
         before = self.leave_lanes(live, at, *why)
         ended = self.end_part(live)
-        with self.state.inside():
+        with self.state.inside:
             live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
         self.begin_segment(live, before, at)
         return ended
@@ -120,17 +119,17 @@ class Parts:
         """Record a check of ``array`` that the host waits for before it launches the next part."""
         checks = self.checks_of(live)
         before = self.leave_lanes(live, at)
-        with self.state.inside(), live.origin:
+        with self.state.inside, live.origin:
             checks.record(array, value, at, 0)
         self.end_part(live)
-        with self.state.inside():
+        with self.state.inside:
             live.platform.device.begin_capture(live.origin.ptr, live.capture.mode)
         self.begin_segment(live, before, at)
 
     def end_part(self, live: OpenCapture) -> Part:
         """End this part and the driver's capture of it; the next part is not begun yet."""
         plan, part = self.plan_of(live), self.part_of(live)
-        with self.state.inside():
+        with self.state.inside:
             graph = self._end_segment(live)
         part.graph = part.graph or graph
         part.checks = len(plan.checks.made) if plan.checks is not None else 0

@@ -95,13 +95,11 @@ class _Slot:
         space = self.holder.__dict__
         self.before = space.get(entry.name, MISSING)
         self.original = self._inherited() if self.before is MISSING else self.before
+        #: Where the attribute is looked up to see whether it has changed.
+        self.place = space
 
     def _inherited(self) -> Any:
         return None if self.entry.kind == 'attribute' else getattr(self.holder, self.entry.name)
-
-    def changed(self) -> bool:
-        """True if the holder's attribute is not what was found any more."""
-        return self.holder.__dict__.get(self.entry.name, MISSING) is not self.before
 
     def write(self) -> None:
         if self.plain:
@@ -204,10 +202,11 @@ def _maker(original: Any, verb: Callable[..., Any], inside: Any) -> staticmethod
     """
     new: Any = getattr(original, '__func__', original)
 
-    def __new__(cls: Any, *args: Any, _no_init: bool = False, **kwargs: Any) -> Any:
-        if _no_init or inside.depth or inside.calls_only:
-            return new(cls, *args, _no_init=_no_init, **kwargs)
-        return verb(new, cls, *args, **kwargs)
+    def __new__(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get('_no_init') or inside.depth or inside.calls_only:
+            return new(*args, **kwargs)
+        kwargs.pop('_no_init', None)
+        return verb(new, *args, **kwargs)
 
     return staticmethod(__new__)
 
@@ -257,7 +256,7 @@ class _CodeSlot:
         )
         self.original.__kwdefaults__ = function.__kwdefaults__
         self.wrapper: Any = None
-        name = str(entry)
+        self._name = name = str(entry)
         constants = tuple(name if c == 'NAME' else c for c in _trampoline.__code__.co_consts)
         code = _trampoline.__code__.replace(co_consts=constants, co_name=self.before.co_name)
         # a function takes code with as many variables of closures as it has
@@ -269,7 +268,7 @@ class _CodeSlot:
         return held is not self.function or self.function.__code__ is not self.before
 
     def write(self) -> None:
-        _CODE[str(self.entry)] = self.wrapper
+        _CODE[self._name] = self.wrapper
         self.function.__code__ = self._instead
         self.written = True
 
@@ -344,6 +343,10 @@ class Inside(threading.local):
     def __exit__(self, *_exc: object) -> None:
         self.depth -= 1
 
+    def __call__(self) -> Inside:
+        """This object, for code that is given a function which makes its blocks."""
+        return self
+
     @property
     def calls_only(self) -> bool:
         """Whether what is asked instead of the guard knows nothing of arrays that are made, and of CuPy's switches."""
@@ -413,7 +416,7 @@ class Installation:
         return (
             self._copy != _come_and_go()
             or any(resolve(dotted) is not holder for dotted, holder in holders.items())
-            or any(slot.changed() for slot in self._known)
+            or _changed(self._known)
         )
 
     @staticmethod
@@ -445,6 +448,17 @@ class Installation:
             if self._count == 0:
                 slots, self._slots, self._originals = self._slots, [], {}
                 _restore_all(slots)
+
+
+def _changed(slots: list[Any]) -> bool:
+    """Whether an attribute of a holder, or a function's code, is not what was found any more."""
+    for slot in slots:
+        if isinstance(slot, _CodeSlot):
+            if slot.changed():
+                return True
+        elif slot.place.get(slot.entry.name, MISSING) is not slot.before:
+            return True
+    return False
 
 
 def _come_and_go() -> tuple[int, ...]:

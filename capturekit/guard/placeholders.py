@@ -59,7 +59,7 @@ class Placeholders:
     def _spare(self, device: int) -> Any:
         """Return an unused stream of the current device."""
         stock: list[Any] = self.state.platform.device.spare_streams.setdefault((device, _STOCK), [])
-        with self.state.inside():
+        with self.state.inside:
             return stock.pop() if stock else self.state.platform.cupy.cuda.Stream(non_blocking=True)
 
     def give_back(self, device: int, stream: Any) -> None:

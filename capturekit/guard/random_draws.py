@@ -65,11 +65,11 @@ class RandomDraws:
 
             def take(to: int) -> None:
                 stream = self.state.platform.cupy.cuda.get_current_stream().ptr
-                with self.state.inside():
+                with self.state.inside:
                     copy(to, buffer.ptr, nbytes, _DEVICE_TO_DEVICE, stream)
 
             def go() -> None:
-                with self.state.inside():
+                with self.state.inside:
                     original(generator, buffer.ptr, size, *params)
 
             self._feed(live, Feed(signature, go, take), f'{call}: {size} numbers are drawn by the host at every launch')
@@ -91,14 +91,14 @@ class RandomDraws:
             self.verdicts.check(live)
             self._before_feed(live)
             memory = live.graph_memory
-            with self.state.inside():
+            with self.state.inside:
                 buffer = self.state.platform.cupy.ndarray((), np.uint64, memory.grow(8))
             memory.keep(state)
             self._state_of_the_moment(live, state)
             given: list[int] = []
 
             def go() -> None:
-                with self.state.inside():
+                with self.state.inside:
                     given[:] = [int(original(state, size))]
                     buffer.fill(given[0])
 
@@ -124,7 +124,7 @@ class RandomDraws:
                 original(state, seed)
 
             def go() -> None:
-                with self.state.inside():
+                with self.state.inside:
                     original(state, seed)
 
             self._feed(live, Feed(signature, go, lambda _to: None), 'a generator is seeded by the host at every launch')
@@ -161,7 +161,7 @@ class RandomDraws:
         )
         kept = memory.place_for(array)
         live.host_calls.backups.append(Backup(array, kept, made, live.parts.current))
-        with self.state.inside():
+        with self.state.inside:
             kept[...] = array
 
     def _state_of_the_moment(self, live: OpenCapture, state: Any) -> None:
@@ -173,7 +173,7 @@ class RandomDraws:
     def _default_state(self) -> Any:
         """Return CuPy's default RandomState of the current device, or None: get_random_state() would make one."""
         cupy = self.state.platform.cupy
-        with self.state.inside():
+        with self.state.inside:
             return cupy.random._generator._random_states.get(cupy.cuda.runtime.getDevice())
 
     def _before_feed(self, live: OpenCapture) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from capturekit.driver.cuda import Platform, current
@@ -29,11 +29,13 @@ class State:
     #: CuPy and the device that the wrappers were installed for last.
     platform: Platform = _Now()  # type: ignore[assignment]
 
-    def __init__(self) -> None:
+    def __init__(self, installation: Installation | None = None) -> None:
         self.ledger = Ledger()
-        self.installation = Installation()
+        self.installation = installation or Installation()
+        #: ``with state.inside:`` lets wrappers pass all calls of this thread, because they are the guard's own.
+        self.inside = self.installation.inside
         #: What is seen below Python, while somebody watches.
-        self.call_watch = CallWatch(self.installation.inside)
+        self.call_watch = CallWatch(self.inside)
         self.lock = threading.RLock()
         #: The condition that is notified whenever a capture has closed, or a call that would have lost one is over.
         self.closed = threading.Condition(self.lock)
@@ -69,10 +71,6 @@ class State:
         if mine is not None:
             mine.poll()
 
-    def inside(self) -> AbstractContextManager[None]:
-        """Let wrappers pass all calls of this thread in the block, because they are the guard's own."""
-        return self.installation.inside
-
     def current_stream(self) -> Any:
         """CuPy's current stream, asked without the wrapper."""
         return self.installation.originals['cupy.cuda.stream.get_current_stream']()
@@ -81,7 +79,7 @@ class State:
     def on(self, device: int, platform: Platform | None = None) -> Iterator[None]:
         """Make a device current for a block, for the guard's own calls."""
         runtime = (platform or self.platform).cupy.cuda.runtime
-        with self.inside():
+        with self.inside:
             before = runtime.getDevice()
             if before == device:
                 yield
@@ -98,5 +96,5 @@ class State:
 
     def own(self, entry: str, *args: Any, **kwargs: Any) -> Any:
         """Call CuPy's original function of an entry point, without the wrapper."""
-        with self.inside():
+        with self.inside:
             return self.installation.originals[entry](*args, **kwargs)

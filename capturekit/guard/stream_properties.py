@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
@@ -20,17 +21,15 @@ from capturekit.model.source_line import here
 _O = Operation
 
 
+@dataclass(eq=False)
 class StreamProperties:
     """Answers what code reads of a stream: its handle, its flags, its priority."""
 
-    def __init__(
-        self, state: State, verdicts: Verdicts, allocators: Allocators, lanes: Lanes, callers: CallerStreams
-    ) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.allocators = allocators
-        self.lanes = lanes
-        self.callers = callers
+    state: State
+    verdicts: Verdicts
+    allocators: Allocators
+    lanes: Lanes
+    callers: CallerStreams
 
     def stream_handed_out(self, stream: Any, ptr: int) -> int | None:
         """Note that CuPy or the user's code read a stream's handle. Work on the stream may follow.
@@ -79,7 +78,7 @@ class StreamProperties:
 
     def stream_deleted(self, original: Callable[..., Any], stream: Any, *args: Any) -> None:
         """Let a destructor read the handle, which does not lead to work."""
-        with self.state.inside():
+        with self.state.inside:
             original(stream, *args)
 
     def _note_outside(self, live: OpenCapture, ptr: int) -> None:

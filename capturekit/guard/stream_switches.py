@@ -3,43 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.caller_streams import CallerStreams
 from capturekit.guard.lanes import Lanes
+from capturekit.guard.open_capture import OpenCapture
 from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.placeholders import Placeholders
 from capturekit.guard.state import State
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model.cleanup import add_note
-from capturekit.model.ledger import LEGACY_HANDLES
+from capturekit.model.ledger import LEGACY_HANDLES, Lane
 from capturekit.model.rules import RULES, Operation
 from capturekit.model.source_line import here
 
 _O = Operation
+_STREAM, _DEVICE = 'cupy.cuda.stream._BaseStream', 'cupy.cuda.device.Device'
 
 
+@dataclass(eq=False)
 class StreamSwitches:
     """Follows which stream is current."""
 
-    def __init__(
-        self,
-        state: State,
-        verdicts: Verdicts,
-        allocators: Allocators,
-        lanes: Lanes,
-        callers: CallerStreams,
-        outside: OutsideStreams,
-        placeholders: Placeholders,
-    ) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.allocators = allocators
-        self.lanes = lanes
-        self.callers = callers
-        self.outside = outside
-        self.placeholders = placeholders
+    state: State
+    verdicts: Verdicts
+    allocators: Allocators
+    lanes: Lanes
+    callers: CallerStreams
+    outside: OutsideStreams
+    placeholders: Placeholders
 
     def stream_use(self, original: Callable[..., Any], stream: Any) -> Any:
         self._switch(original, stream, 'Stream.use()')
@@ -78,6 +72,88 @@ class StreamSwitches:
             elif escaped is not None:
                 raise escaped
         return answer
+
+    # -- the lanes of a scope: capturekit makes these calls itself, so nothing is asked twice about them --------------
+
+    def enter_lane(self, stream: Any, device: Any) -> bool:
+        """Make a lane of a scope current; False, and nothing is done, where that may be special."""
+        state, made = self.state, self.state.installation.originals
+        with state.lock:
+            found = self._between_lanes(stream.ptr)
+            if found is None:
+                return False
+            live, before, lane, ends = found
+            with state.inside:
+                made[f'{_DEVICE}.__enter__'](device)
+                try:
+                    made[f'{_STREAM}.__enter__'](stream)
+                except BaseException:
+                    made[f'{_DEVICE}.__exit__'](device, None, None, None)
+                    raise
+            self._moved(live, before, lane, ends)
+        return True
+
+    def leave_lane(self, stream: Any, device: Any, *exc: Any) -> bool:
+        """Leave a lane of a scope, and its device; False, and nothing is done, where that may be special."""
+        state, made = self.state, self.state.installation.originals
+        with state.lock:
+            found = self._between_lanes(stream.ptr)
+            if found is None:
+                return False
+            live, before, _lane, ends = found
+            try:
+                with state.inside:
+                    made[f'{_STREAM}.__exit__'](stream, *exc)
+                    made[f'{_DEVICE}.__exit__'](device, *exc)
+            finally:
+                now = state.current_stream()
+                lane = state.ledger.lanes.get(now.ptr)
+                if lane is not None and lane.capture is live.capture:
+                    self._moved(live, before, lane, ends)
+                else:
+                    self.lanes.leave(live.streams[before.stream])
+                    self._arrive(now, live.streams[before.stream])
+        return True
+
+    def _between_lanes(self, ptr: int) -> tuple[OpenCapture, Lane, Lane, tuple[int, ...]] | None:
+        """This thread's good capture, the current lane, and the lane of a handle; None if a switch may be special.
+
+        Last come the nodes before the current lane's next work. Its new nodes go to the current line.
+        """
+        state, mine = self.state, self.state.mine()
+        if mine is None or mine.memory is None or mine.caller is not None or mine.outside.held:
+            return None
+        inside, lanes, capture = state.inside, state.ledger.lanes, mine.capture
+        before, lane = lanes.get(state.current_stream().ptr), lanes.get(ptr)
+        if inside.depth or inside.substitute is not None or before is None or lane is None:
+            return None
+        if before.capture is not capture or lane.capture is not capture:
+            return None
+        if not before.device == lane.device == state.current_device():
+            return None
+        ends = mine.memory.ends(before.stream)
+        if ends and ends[0] < 0:  # the capture is lost
+            return None
+        if mine.trace is None:
+            mine.active_at = here() or mine.active_at
+        else:
+            known = len(ends) < 2 and mine.trace.stream == before.stream
+            mine.trace.poll((ends[0] if ends else 0) if known else None)
+        return mine, before, lane, ends
+
+    def _moved(self, live: OpenCapture, before: Lane, lane: Lane, ends: tuple[int, ...]) -> None:
+        """Note that a lane of a capture is current instead of another one, whose next work comes after ``ends``."""
+        memory = live.graph_memory
+        before.used, before.current = True, max(before.current - 1, 0)
+        if not before.current:
+            memory.rests(before, ends)
+        lane.last_use = here()
+        lane.current += 1
+        memory.active(lane)
+        if live.trace is not None:
+            live.trace.stream = lane.stream
+        live.note('switch', lane, f'lane {lane.number} made current', lane.last_use)
+        self.allocators.refresh(lane)
 
     def choose(self, stream: Any, call: str) -> Any:
         """Return the stream to make current.

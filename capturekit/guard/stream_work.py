@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
@@ -22,30 +23,19 @@ from capturekit.model.source_line import here
 _O = Operation
 
 
+@dataclass(eq=False)
 class StreamWork:
     """Work on a stream that the call names; calls that the mode of a capture keeps away."""
 
-    def __init__(
-        self,
-        state: State,
-        verdicts: Verdicts,
-        allocators: Allocators,
-        lanes: Lanes,
-        callers: CallerStreams,
-        parts: Parts,
-        bodies: Bodies,
-        outside: OutsideStreams,
-        placeholders: Placeholders,
-    ) -> None:
-        self.state = state
-        self.verdicts = verdicts
-        self.allocators = allocators
-        self.lanes = lanes
-        self.callers = callers
-        self.parts = parts
-        self.bodies = bodies
-        self.outside = outside
-        self.placeholders = placeholders
+    state: State
+    verdicts: Verdicts
+    allocators: Allocators
+    lanes: Lanes
+    callers: CallerStreams
+    parts: Parts
+    bodies: Bodies
+    outside: OutsideStreams
+    placeholders: Placeholders
 
     def on_stream(self, operation: Operation, call: str, ptr: int, go: Callable[[], Any]) -> Any:
         with self.state.lock:

@@ -25,7 +25,7 @@ class Joins:
         if len(capture.lanes) == 1:
             return
         device = self.state.platform.device
-        with self.state.inside():
+        with self.state.inside:
             info = device.capture_info(capture.origin.stream)
             loose: list[tuple[Lane, set[int]]] = []
             for lane in capture.lanes[1:]:

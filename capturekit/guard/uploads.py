@@ -57,7 +57,7 @@ class Uploads:
     def _beside(self, live: OpenCapture) -> Iterator[Any]:
         """A stream of the current device outside of the capture, in a mode that allows what a capture forbids."""
         device = self.state.platform.device
-        with self.state.inside():
+        with self.state.inside:
             number = self.state.current_device()
             if number not in live.uploads:
                 live.uploads[number] = self.state.platform.cupy.cuda.Stream(non_blocking=True)

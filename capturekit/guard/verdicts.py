@@ -51,7 +51,7 @@ class Verdicts:
     def _meet(self, event: int) -> None:
         ledger = self.state.ledger
         if event not in ledger.marks and event not in ledger.outside:
-            with self.state.inside():
+            with self.state.inside:
                 state = self.state.platform.device.event_state(event)
             if state is EventState.DEAD:
                 ledger.dead_event(event)
@@ -62,7 +62,7 @@ class Verdicts:
         """Note that a verb has raised, in case the block goes on, and let ``except`` clauses for CuPy catch it."""
         state, cuda = self.state, self.state.platform.cupy.cuda
         mine = state.mine()
-        with state.inside():
+        with state.inside:
             captured = state.ledger.lane(cuda.get_current_stream().ptr) is not None
         told = state.threads.get(threading.get_ident()) or list(state.lives.values())
         if told and all(live.memory is None for live in (told if mine is None else [mine])):
@@ -97,8 +97,8 @@ class Verdicts:
     def check(self, live: OpenCapture) -> None:
         """Raise, as early as possible, if a call that the guard did not see has lost the capture."""
         if live.capture.status is CaptureStatus.ACTIVE:
-            with self.state.inside():
-                status = self.state.platform.device.stream_status(live.origin.ptr)
+            with self.state.inside:
+                status = self.state.platform.device.stream_status(live.capture.origin.stream)
             if status is CaptureStatus.ACTIVE:
                 if live.trace is None:  # else the trace knows the line better
                     live.active_at = here() or live.active_at
@@ -200,7 +200,7 @@ class Verdicts:
         others = [live for live in self.state.lives.values() if live.thread != threading.get_ident()]
         if not others:
             return
-        with self.state.inside():  # a pool may be asked for a block, to see which one it is
+        with self.state.inside:  # a pool may be asked for a block, to see which one it is
             live = self._relaxed(lambda: next((one for one in others if one.records(mem)), None))
         if live is None:
             return
@@ -259,7 +259,7 @@ class Verdicts:
         try:
             yield
         finally:
-            with state.closed, state.inside():
+            with state.closed, state.inside:
                 state.under_way.remove(way)
                 state.closed.notify_all()
 

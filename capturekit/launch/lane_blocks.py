@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 from capturekit.model.ledger import Clock, Lane, covers
@@ -75,21 +73,20 @@ class LaneBlocks:
         self._dropped: deque[Block] = deque()
         self._busy = 0
         self._closed = False
-        self.reused = 0
         #: Bytes of these blocks that arrays hold, the most that they have held, and all bytes of these blocks.
         self._live = self._peak = self._total = 0
 
     @property
     def live_bytes(self) -> int:
         """Bytes of these blocks that arrays hold."""
-        with self._undisturbed():
+        with self:
             return self._live
 
     def malloc(self, lane: Lane, size: int) -> Any:
         """Return a memory pointer of ``size`` bytes for work on a lane."""
         rounded = max((size + UNIT - 1) // UNIT, 1) * UNIT
         memory = self._memory
-        with self._undisturbed():
+        with self:
             self._live += rounded
             self._peak = max(self._peak, self._live)
             room = -1 if memory.late is None else memory.late or max(_TIMES * self._peak, LEAST)
@@ -106,7 +103,6 @@ class LaneBlocks:
         free, late = self._free[lane.device, size], self._memory.late is not None
         for key in free if late else reversed(free):
             if covers(lane, key):
-                self.reused += 1
                 block = free[key].pop(0 if late else -1)
                 if not free[key]:
                     del free[key]
@@ -115,7 +111,7 @@ class LaneBlocks:
 
     def settle(self) -> None:
         """Free blocks may go to any lane."""
-        with self._undisturbed():
+        with self:
             for free in self._free.values():
                 every = [block for blocks in free.values() for block in blocks]
                 free.clear()
@@ -124,12 +120,12 @@ class LaneBlocks:
 
     def spare(self) -> list[Any]:
         """The memory of the free blocks, which stay free."""
-        with self._undisturbed():
+        with self:
             return [one.pointer for free in self._free.values() for blocks in free.values() for one in blocks]
 
     def close(self) -> None:
         """Give up all free blocks; blocks in use are given up when their arrays are gone."""
-        with self._undisturbed():
+        with self:
             self._closed = True
             self._free.clear()
 
@@ -139,16 +135,18 @@ class LaneBlocks:
         with self._lock:
             self._put_back()
 
-    @contextmanager
-    def _undisturbed(self) -> Iterator[None]:
-        """Blocks that are dropped during this block are put back at its end."""
-        with self._lock:
-            self._busy += 1
-            try:
-                yield
-            finally:
-                self._busy -= 1
+    def __enter__(self) -> None:
+        """Begin a block of code that is not disturbed: blocks that are dropped during it are put back at its end."""
+        self._lock.acquire()
+        self._busy += 1
+
+    def __exit__(self, *_exc: object) -> None:
+        try:
+            self._busy -= 1
+            if self._dropped:
                 self._put_back()
+        finally:
+            self._lock.release()
 
     def _put_back(self) -> None:
         while self._dropped and not self._busy:

@@ -11,21 +11,17 @@ from types import FrameType
 from typing import Any
 
 
-class Undo:
+class Undo(list[Callable[[], Any]]):
     """Steps to undo, the last one first. Every step is tried; an interrupted one is tried once more."""
 
-    def __init__(self) -> None:
-        self._steps: list[Callable[[], Any]] = []
-
-    def push(self, step: Callable[[], Any]) -> None:
-        self._steps.append(step)
+    push = list.append
 
     def run(self) -> BaseException | None:
         """Undo all steps; return the first failure."""
         failure: BaseException | None = None
         try:
-            while self._steps:
-                step = self._steps.pop()
+            while self:
+                step = self.pop()
                 try:
                     try:
                         step()

@@ -68,7 +68,7 @@ def _address(array: Any) -> int:
 def _count(live: OpenCapture) -> tuple[int, int] | None:
     """The graph that is being recorded, and how many nodes it has; None in a capture that is lost."""
     device = live.platform.device
-    with GUARD.inside(), suppress(CudaCallError):  # a lost capture is reported at its end
+    with GUARD.inside, suppress(CudaCallError):  # a lost capture is reported at its end
         graph = device.capture_info(live.origin.ptr).graph
         return (graph, device.graph_node_count(graph)) if graph else None
     return None

@@ -132,7 +132,7 @@ def _shares_no_memory(live: OpenCapture, graph: Graph) -> None:
 
 def _add(live: OpenCapture, stream: int, graph: Graph) -> None:
     device = live.platform.device
-    with GUARD.inside():
+    with GUARD.inside:
         info = device.capture_info(stream)
         node = device.add_child(info.graph, info.dependencies, graph.graph)
         device.set_dependencies(stream, [node])

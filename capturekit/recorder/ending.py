@@ -52,7 +52,7 @@ def end(live: OpenCapture, into: EmbedTarget | None) -> ExecutableGraph | EmbedT
     if into is not None:
         return _end_into(live, into)
     device = live.platform.device
-    with GUARD.inside():
+    with GUARD.inside:
         info = device.capture_info(live.origin.ptr)
         live.recording.node_count = device.graph_node_count(info.graph)
         live.recording.edge_count = device.graph_edge_count(info.graph)
@@ -62,12 +62,12 @@ def end(live: OpenCapture, into: EmbedTarget | None) -> ExecutableGraph | EmbedT
 
 def instantiate(live: OpenCapture, definition_only: bool) -> ExecutableGraph:
     """End a capture that has made a single graph, and instantiate it unless only the definition is needed."""
-    live.recording.by_priority = live.by_priority
+    by_priority = live.recording.by_priority = live.by_priority
     if definition_only:
         made = _defined(live)
-    elif live.by_priority:  # CuPy would instantiate without priorities
+    elif by_priority:  # CuPy would instantiate without priorities
         made = _defined(live)
-        with GUARD.inside():
+        with GUARD.inside:
             made = made.instantiated(live.platform.device, True)
     else:
         made = ExecutableGraph.of_cupy(GUARD.own('cupy.cuda.stream._BaseStream.end_capture', live.origin))
@@ -77,7 +77,7 @@ def instantiate(live: OpenCapture, definition_only: bool) -> ExecutableGraph:
 
 def _defined(live: OpenCapture) -> ExecutableGraph:
     """End the capture as CuPy does, without instantiating."""
-    with GUARD.inside():
+    with GUARD.inside:
         graph = live.platform.device.end_capture(live.origin.ptr)
     called, live.origin._graph_host_funcargs = live.origin._graph_host_funcargs, None
     return ExecutableGraph.of_definition(live.platform.device, graph, called)
@@ -86,7 +86,7 @@ def _defined(live: OpenCapture) -> ExecutableGraph:
 def _end_into(live: OpenCapture, into: EmbedTarget) -> EmbedTarget:
     """End a capture whose nodes stay in the graph that they were added to."""
     device = live.platform.device
-    with GUARD.inside():
+    with GUARD.inside:
         fresh = set(device.graph_nodes(into.handle)[into.count :])
         followed = {a for a, b in device.graph_edges(into.handle) if b in fresh}  # by others, which are ends or before
         ends = device.capture_info(live.origin.ptr).dependencies
@@ -96,7 +96,7 @@ def _end_into(live: OpenCapture, into: EmbedTarget) -> EmbedTarget:
     if live.by_priority:
         live.note('note', None, _WHOEVER, live.at)
     live.capture.status = CaptureStatus.NONE
-    with GUARD.inside():
+    with GUARD.inside:
         device.end_capture(live.origin.ptr)
     keep_outside(live, [into.handle], into.count)
     return into
@@ -108,7 +108,7 @@ def _end_parts(live: OpenCapture) -> ExecutableGraph:
     assert live.parts.plan is not None
     if live.parts.plan.checks is not None:
         live.parts.plan.checks.complete()
-    with GUARD.inside():
+    with GUARD.inside:
         for part in live.parts.plan.parts:
             live.parts.plan.complete(part, live.by_priority)
     live.recording.by_priority = live.by_priority
@@ -123,7 +123,7 @@ def keep_outside(live: OpenCapture, graphs: list[int], first: int = 0) -> None:
         return
     if live.platform.simulated:
         held, live.recorder.arrays = live.recorder.arrays, []
-        with GUARD.inside(), suppress(errors.CudaCallError):
+        with GUARD.inside, suppress(errors.CudaCallError):
             keep_touched(live.platform.device, graphs, live.memory, held)
         return
     reader = live.platform.device.reader

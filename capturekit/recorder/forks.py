@@ -44,8 +44,8 @@ class LaneStreams:
 
     def take(self, platform: Platform, priority: int | None, live: OpenCapture | None, parent: Any, device: int) -> Any:
         """A stream for a lane: one that the open capture has joined already, else a free one, else a new one."""
-        thread = threading.get_ident() if parent.ptr == PER_THREAD_HANDLE else 0  # another stream in each thread
-        source = (int(parent.ptr), thread)
+        handle = int(parent.ptr)
+        source = (handle, threading.get_ident() if handle == PER_THREAD_HANDLE else 0)  # another one in each thread
         key = (device, priority, None if live is not None else source)
         with self._lock:
             stream = self._found(platform, key, source, live)
@@ -130,6 +130,9 @@ class LaneScope:
         return bool(self.stream.done)
 
     def __enter__(self) -> LaneScope:
+        if GUARD.lives and GUARD.streams.enter_lane(self.stream, self._device):
+            self._stays.append(True)
+            return self
         self._stays.append(self._no_switch())
         self._of_device('__enter__', self._stays[-1])
         try:
@@ -141,7 +144,7 @@ class LaneScope:
 
     def _no_switch(self) -> bool:
         """Whether the device is current already, in a capture: then the guard need not be told that it is entered."""
-        if not GUARD.lives or GUARD.installation.inside.substitute is not None:
+        if not GUARD.lives or GUARD.inside.substitute is not None:
             return False
         return GUARD.state.current_device() == self.device
 
@@ -152,6 +155,9 @@ class LaneScope:
             getattr(self._device, name)(*exc)
 
     def __exit__(self, *exc: Any) -> None:
+        if self._stays[-1] and GUARD.lives and GUARD.streams.leave_lane(self.stream, self._device, *exc):
+            self._stays.pop()
+            return
         try:
             self.stream.__exit__(*exc)
         finally:
@@ -203,22 +209,22 @@ class Fork:
         platform = self._platform = current()
         if self._check is not None:
             self._check('fork()')
-        self._parent = platform.cupy.cuda.get_current_stream()
-        lane = GUARD.ledger.lane(self._parent.ptr)
+        self._parent = parent = platform.cupy.cuda.get_current_stream()
+        lane = GUARD.ledger.lanes.get(parent.ptr) if GUARD.lives else None
         self._live = None if lane is None else GUARD.lives.get(lane.capture)
         streams: list[Any] = []
         devices = self._places(platform)
         try:
-            at_once = GUARD.scopes.capture_of(self._parent)
-            if at_once is not None and {*devices} != {at_once.origin_device}:
+            at_once = None if lane is None else GUARD.scopes.capture_of(parent)
+            if at_once is not None and {*devices} != {at_once.capture.origin.device}:
                 at_once = None
-            event = None if at_once is not None else self._parent.record()
+            event = None if at_once is not None else parent.record()
             for priority, device in zip(self._priorities, devices):
-                streams.append(LANE_STREAMS.take(platform, priority, self._live, self._parent, device))
+                streams.append(LANE_STREAMS.take(platform, priority, self._live, parent, device))
                 if event is not None:
                     streams[-1].wait_event(event)
             if at_once is not None:
-                GUARD.scopes.fork(at_once, self._parent, streams)
+                GUARD.scopes.fork(at_once, parent, streams)
         except BaseException:
             self._give(streams)
             raise

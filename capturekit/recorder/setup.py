@@ -6,6 +6,7 @@ Each step pushes the function that undoes it on one stack, which :mod:`captureki
 from __future__ import annotations
 
 import threading
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -52,20 +53,21 @@ class WayIn(WayOut):
         undo.push(forbid_suspension(frame))
         platform = current()
         origin = self._origin(platform)
+        ptr = origin.ptr
         GARBAGE.hold()
         undo.push(GARBAGE.release)
         self._lease.add(UNLOADING.hold(platform))
         GUARD.install(platform)
         undo.push(GUARD.uninstall)
         watched = start(platform, undo) if self._watch else []
-        undo.push(lambda: GUARD.libraries.streams.give_back(platform.cupy))
+        undo.push(partial(GUARD.libraries.streams.give_back, platform.cupy))
         with GUARD.lock:
             GUARD.verdicts.give_way()
-            self._refuse_captured(origin)
             device = platform.device
+            blocking, priority = self._refuse_captured(device, ptr)
             old = device.exchange_thread_mode(Mode.RELAXED)
-            undo.push(lambda: device.exchange_thread_mode(old))
-            on = lambda d: GUARD.on(d, platform)  # noqa: E731
+            undo.push(partial(device.exchange_thread_mode, old))
+            on = partial(GUARD.on, platform=platform)
             share = None if self._group is None else self._group.join(platform, on, self._temporaries)
             memory = GraphMemory(platform.cupy, self._pool, device.next_after(), on, self._reuse_late, share)
             self._lease.add(memory.hold())
@@ -73,25 +75,25 @@ class WayIn(WayOut):
                 self._seams_on = platform.cupy.cuda.get_current_stream()
                 self._outside = OutsideMemory(platform, memory)
                 undo.push(self._put_back)
-            self._make_current(platform, origin)
-            live = self._begin(platform, origin, memory, here(frame))
-            live.watched = watched
+            self._make_current(origin)
+            live = self._begin(platform, origin, memory, here(frame), blocking)
+            live.capture.origin.priority, live.watched = priority, watched
             self._note_surroundings(live, frame)
             memory.opened(live.capture)
             GUARD.captures.opened(live)
-            GUARD.lanes.make_current(live, origin.ptr)
+            GUARD.lanes.make_current(live, ptr)
             _note_allocator(live)
             if self._lines:
-                live.trace = Trace(device.last_nodes(), origin.ptr, GUARD.lanes.lane_number, live.at)
+                live.trace = Trace(device.last_nodes(), ptr, GUARD.lanes.lane_number, live.at)
                 TRACING.open(live.trace, frame)
             undo.push(GUARD.allocators.restore)
-            GUARD.allocators.refresh()
+            GUARD.allocators.refresh(live.capture.origin)
 
     def _put_back(self) -> None:
         """Put back the memory that parts of the graph changed when they ran while recording."""
         assert self._outside is not None
         plan = None if self._live is None else self._live.parts.plan
-        with GUARD.inside(), self._seams_on:
+        with GUARD.inside, self._seams_on:
             self._outside.put_back()
             if plan is not None:
                 plan.recount(self._seams_on)
@@ -108,51 +110,52 @@ class WayIn(WayOut):
             )
         return stream
 
-    @staticmethod
-    def _refuse_captured(origin: Any) -> None:
-        verdict = GUARD.ledger.judge(Operation.BEGIN_CAPTURE, thread=threading.get_ident(), stream=origin.ptr)
+    def _refuse_captured(self, device: Any, ptr: int) -> tuple[bool, int]:
+        """Raise if the origin is captured already. Return whether it is a blocking stream, and its priority."""
+        verdict = GUARD.ledger.judge(Operation.BEGIN_CAPTURE, thread=threading.get_ident(), stream=ptr)
         if verdict.answer.refused:
-            GUARD.verdicts.refuse(verdict, 'ck.capture()', origin.ptr)
-        with GUARD.inside():
-            status = GUARD.platform.device.stream_status(origin.ptr)
+            GUARD.verdicts.refuse(verdict, 'ck.capture()', ptr)
+        with GUARD.inside:
+            status = device.stream_status(ptr)
+            if status is CaptureStatus.NONE:
+                blocking = not device.stream_flags(ptr) & 1
+                priority = 0 if self._given is None else device.stream_priority(ptr)
         if status is not CaptureStatus.NONE:
             raise errors.UnmatchedError(
                 'ck.capture()',
-                stream=origin.ptr,
+                stream=ptr,
                 location=here(),
                 rule='This stream is already being captured, by a capture that capturekit does not know.',
                 remedy='End that capture first, or capture on another stream.',
                 cuda_error=Code.cudaErrorIllegalState.name,
             )
+        return blocking, priority
 
-    def _make_current(self, platform: Platform, origin: Any) -> None:
+    def _make_current(self, origin: Any) -> None:
         """Make the origin current, and push the step that restores the former stream."""
-        stream = platform.cupy.cuda.get_current_stream()
-        if GUARD.ledger.lane(stream.ptr) is not None:
+        stream = GUARD.state.current_stream()
+        if stream.ptr in GUARD.ledger.lanes:
             GUARD.lanes.leave(stream)
-            self._undo.push(lambda: _resume(stream))
-        self._undo.push(lambda: _make_current_again(platform, stream))
+            self._undo.push(partial(_resume, stream))
+        self._undo.push(partial(_make_current_again, stream))
         GUARD.own('cupy.cuda.stream._BaseStream.__enter__', origin)
-        undo = lambda: GUARD.own('cupy.cuda.stream._BaseStream.__exit__', origin, None, None, None)  # noqa: E731
-        self._undo.push(undo)
+        self._undo.push(partial(GUARD.own, 'cupy.cuda.stream._BaseStream.__exit__', origin, None, None, None))
 
-    def _begin(self, platform: Platform, origin: Any, memory: GraphMemory, at: Place | None) -> OpenCapture:
+    def _begin(
+        self, platform: Platform, origin: Any, memory: GraphMemory, at: Place | None, blocking: bool
+    ) -> OpenCapture:
         """Begin the driver's capture. Each undo function is pushed before its step is made."""
-        device, me = platform.device, threading.get_ident()
+        device, me, ptr = platform.device, threading.get_ident(), origin.ptr
         recording = new_recording(platform, self._mode, strict=self._strict)
-        with GUARD.inside():
-            blocking = not device.stream_flags(origin.ptr) & 1
-            priority = 0 if self._given is None else device.stream_priority(origin.ptr)
-        self._undo.push(lambda: self._forget(origin))
-        self._undo.push(lambda: self._abandon(platform, origin))
+        self._undo.push(partial(self._forget, origin))
+        self._undo.push(partial(self._abandon, platform, origin))
         if self._into is None:
-            device.begin_capture(origin.ptr, self._mode)
+            device.begin_capture(ptr, self._mode)
         else:
             check(device, self._into)
-            device.begin_capture_to(origin.ptr, self._into.handle, self._mode, self._into.after)
+            device.begin_capture_to(ptr, self._into.handle, self._mode, self._into.after)
         number = GUARD.state.current_device()
-        capture = GUARD.ledger.begin(origin.ptr, self._mode, me, blocking=blocking, at=at, device=number)
-        capture.origin.priority = priority
+        capture = GUARD.ledger.begin(ptr, self._mode, me, blocking=blocking, at=at, device=number)
         if getattr(origin, '_graph_host_funcargs', None) is None:
             origin._graph_host_funcargs = []
         self._live = OpenCapture(platform, capture, self._strict, origin, memory, recording, me, at, active_at=at)
@@ -172,7 +175,7 @@ class WayIn(WayOut):
         count = platform.cupy.cuda.runtime.getDeviceCount()
         if count > 1:
             live.devices.before = [platform.cupy.cuda.get_current_stream(device) for device in range(count)]
-            self._undo.push(lambda: GUARD.devices.restore(live))
+            self._undo.push(partial(GUARD.devices.restore, live))
 
 
 def _note_allocator(live: OpenCapture) -> None:
@@ -190,9 +193,9 @@ def _note_allocator(live: OpenCapture) -> None:
         )
 
 
-def _make_current_again(platform: Platform, stream: Any) -> None:
+def _make_current_again(stream: Any) -> None:
     """Make a stream current again. Leaving a stream's block would restore an outer block, not what ``use()`` set."""
-    if platform.cupy.cuda.get_current_stream().ptr != stream.ptr:
+    if GUARD.state.current_stream().ptr != stream.ptr:
         GUARD.own('cupy.cuda.stream._BaseStream.use', stream)
 
 

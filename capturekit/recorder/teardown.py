@@ -113,10 +113,12 @@ class WayOut:
             outcome.ended = outcome.attempt(lambda: instantiate(live, self._renewed is not None))
         outcome.unwind(self._undo)
         outcome.faults[:1] = [explained(live, fault) for fault in outcome.faults[:1]]
-        outcome.attempt(lambda: note_escaped(live))
+        if live.watched:
+            outcome.attempt(lambda: note_escaped(live))
         if outcome.good and self._checked:
             outcome.attempt(lambda: self._check_races(live, outcome.ended))
-        outcome.attempt(lambda: LANE_STREAMS.give(live.platform, live.recorder.lane_streams))
+        if live.recorder.lane_streams:
+            outcome.attempt(lambda: LANE_STREAMS.give(live.platform, live.recorder.lane_streams))
         outcome.attempt(lambda: close_recording(live, 'good' if outcome.good else 'failed'))
         if outcome.good:
             outcome.attempt(lambda: self._build(live, outcome.ended))
@@ -166,7 +168,8 @@ class WayOut:
             GUARD.inside,
             live.parts.plan,
         )
-        graph._declared = by_node(live.platform.device, live.recorder.said, live.recorder.called)
+        if live.recorder.said or live.recorder.called:
+            graph._declared = by_node(live.platform.device, live.recorder.said, live.recorder.called)
         if self._renewed is None:
             self._graph = graph
             if self._fuse:
@@ -188,7 +191,7 @@ class WayOut:
 
     def _give_back(self, live: OpenCapture, outcome: Outcome) -> None:
         """Give back what a failed capture has taken; a failure here is reported if there was none before."""
-        with GUARD.inside():
+        with GUARD.inside:
             outcome.attempt(lambda: _drop_parts(live))
             outcome.attempt(self._lease.release)
             if self._into is not None and not live.lost:
@@ -204,7 +207,7 @@ class WayOut:
     def _abandon(self, platform: Platform, origin: Any) -> None:
         """If the driver's capture is still open, end it and throw away what it made."""
         live, device = self._live, platform.device
-        with GUARD.inside():
+        with GUARD.inside:
             if device.stream_status(origin.ptr) is CaptureStatus.NONE:
                 return
             try:
@@ -244,14 +247,14 @@ class WayOut:
     def _forget(self, origin: Any) -> None:
         """Let the ledger and the guard forget the capture."""
         if self._live is not None and self._live in GUARD.state.threads.get(self._live.thread, ()):
-            GUARD.gone(self._live)
+            GUARD.captures.gone(self._live)
         lane = GUARD.ledger.lane(origin.ptr)
         if lane is not None:
             live = GUARD.lives.get(lane.capture)
             if live is None:
                 GUARD.ledger.end(lane.capture)
             else:
-                GUARD.gone(live)
+                GUARD.captures.gone(live)
 
 
 def _close_inner(live: OpenCapture) -> None:
@@ -261,7 +264,7 @@ def _close_inner(live: OpenCapture) -> None:
     for inner in reversed(stack[stack.index(live) + 1 :] if live in stack else []):
         if inner.memory is None:
             _discard(inner)
-            GUARD.gone(inner)
+            GUARD.captures.gone(inner)
             found = errors.UnmatchedError(
                 'A capture begun by hand was left open',
                 stream=inner.origin.ptr,
@@ -276,7 +279,7 @@ def _close_inner(live: OpenCapture) -> None:
 def _discard(inner: OpenCapture) -> None:
     """End a capture that was begun by hand, and destroy what it made."""
     device, ptr = inner.platform.device, inner.origin.ptr
-    with GUARD.inside():
+    with GUARD.inside:
         if device.stream_status(ptr) is CaptureStatus.NONE:
             return
         try:
@@ -325,7 +328,7 @@ HELD: list[Lease] = []
 def let_go(lease: Lease) -> None:
     """Give back what a capture with ``into=`` holds."""
     HELD.remove(lease)
-    with GUARD.inside():
+    with GUARD.inside:
         lease.release()
 
 

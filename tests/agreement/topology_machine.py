@@ -53,7 +53,8 @@ class TopologyMachine:
         operation = _OPERATION[step.op]
         t = self.topology
         verdict = t.judge(operation, thread=step.t, stream=s, event=e, event2=e2)
-        t.lose(verdict)
+        for capture in verdict.lost:
+            capture.status = CaptureStatus.INVALIDATED
         if step.op == 'is_capturing' and not verdict.answer.refused:
             lane = t.lane(s or 0)
             return f'cudaSuccess:{"None" if lane is None else lane.capture.status.name.title()}'

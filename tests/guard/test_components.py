@@ -58,11 +58,6 @@ def captured(state: State, thread: int = THEIRS) -> LedgerCapture:
 # -- how they are put together ----------------------------------------------------------------------------------------
 
 
-def test_the_table_says_what_each_is_made_of() -> None:
-    for name, (kind, others) in MADE_OF.items():
-        assert tuple(inspect.signature(kind).parameters) == others, name
-
-
 def test_each_is_made_of_those_above_it() -> None:
     names = ['state', *MADE_OF]
     for name, (_kind, others) in MADE_OF.items():

@@ -191,7 +191,7 @@ def test_unjoined_and_lost_captures_end_as_cupys_errors(cp: Any) -> None:
         del y
         stream.begin_capture()
         device = ck.guard.GUARD.platform.device
-        with ck.guard.GUARD.inside(), pytest.raises(ck.model.errors.CudaCallError):
+        with ck.guard.GUARD.inside, pytest.raises(ck.model.errors.CudaCallError):
             device.stream_synchronize(stream.ptr)
         with pytest.raises(cp.cuda.runtime.CUDARuntimeError) as lost:
             stream.end_capture()

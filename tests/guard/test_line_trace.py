@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -217,7 +218,7 @@ def test_a_function_that_starts_when_the_last_capture_has_ended(monkeypatch: pyt
     tracing: Any = line_trace.Tracing()
     free = next(number for number in range(6) if sys.monitoring.get_tool(number) is None)
     monkeypatch.setattr(tracing, '_tool', free)  # the other thread has given it back, and not told yet
-    tracing.open(object(), sys._getframe())
+    tracing.open(SimpleNamespace(step=print), sys._getframe())
 
 
 @pytest.mark.skipif(not hasattr(sys, 'monitoring'), reason='sys.monitoring came with Python 3.12')

@@ -272,7 +272,7 @@ def test_a_loss_that_nobody_saw_is_told_with_its_lines(sim: Any) -> None:
     with observing() as observer:
         with stream:
             stream.begin_capture()
-            with GUARD.inside(), pytest.raises(RuntimeError):
+            with GUARD.inside, pytest.raises(RuntimeError):
                 stream.synchronize()
             assert answer_of(sim, stream.end_capture) == 'StreamCaptureInvalidated'
         free(stream)

@@ -267,9 +267,8 @@ def test_work_elsewhere_is_nothing_to_the_ledger(ledger: Ledger) -> None:
 
 def test_only_the_captures_of_a_verdict_are_lost(ledger: Ledger) -> None:
     other = ledger.begin(OTHER, Mode.GLOBAL, thread=1)
-    ledger.lose(ledger.judge(Operation.STREAM_SYNCHRONIZE, thread=0, stream=ORIGIN))
-    assert ledger.captures[0].status is CaptureStatus.INVALIDATED
-    assert other.status is CaptureStatus.ACTIVE
+    lost = ledger.judge(Operation.STREAM_SYNCHRONIZE, thread=0, stream=ORIGIN).lost
+    assert lost == (ledger.captures[0],) and other not in lost
 
 
 G, L, R = Mode.GLOBAL, Mode.THREAD_LOCAL, Mode.RELAXED

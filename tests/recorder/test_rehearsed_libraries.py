@@ -41,7 +41,7 @@ def test_an_allocation_after_a_checked_read_is_told(cp: Any) -> None:
         y = x * 2
         if float(y.sum()) > 0:
             stream = cp.cuda.get_current_stream().ptr
-            with GUARD.inside():  # as a library does it
+            with GUARD.inside:  # as a library does it
                 runtime.freeAsync(runtime.mallocAsync(512, stream), stream)
         return y
 

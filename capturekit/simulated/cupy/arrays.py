@@ -74,12 +74,10 @@ class _ndarray_base(Calculations):
 
     @property
     def T(self) -> Any:
-        """The axes in reverse order."""
         return self if self.ndim < 2 else launches.view(np.transpose, self)
 
     @property
     def mT(self) -> Any:
-        """The last two axes swapped."""
         if self.ndim < 2:
             raise ValueError('matrix transpose with ndim < 2 is undefined')
         return self.swapaxes(-1, -2)
@@ -100,7 +98,6 @@ class _ndarray_base(Calculations):
 
     @property
     def real(self) -> Any:
-        """The real part, a view."""
         return launches.view(np.real, self) if self.dtype.kind == 'c' else self
 
     @real.setter
@@ -109,7 +106,6 @@ class _ndarray_base(Calculations):
 
     @property
     def imag(self) -> Any:
-        """The imaginary part, a view."""
         return launches.view(np.imag, self) if self.dtype.kind == 'c' else full(self.shape, self.dtype, 0)
 
     @imag.setter
@@ -130,16 +126,13 @@ class _ndarray_base(Calculations):
         return found.copy() if copy and shares else found
 
     def transpose(self, *axes: Any) -> Any:
-        """Return a view with the axes permuted."""
         wanted = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))) else axes
         return launches.view(np.transpose, self, wanted or None)
 
     def swapaxes(self, axis1: int, axis2: int) -> Any:
-        """Return a view with two axes swapped."""
         return launches.view(np.swapaxes, self, axis1, axis2)
 
     def flatten(self, order: str = 'C') -> Any:
-        """Return a copy in one dimension."""
         return launches.launch('cupy_flatten', lambda a: a.flatten(order), (self,))
 
     def ravel(self, order: str = 'C') -> Any:
@@ -152,11 +145,9 @@ class _ndarray_base(Calculations):
         return launches.view(np.squeeze, self, axis)
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-        """Return a view of a diagonal."""
         return launches.view(np.diagonal, self, offset, axis1, axis2)
 
     def view(self, dtype: Any = None, array_class: type | None = None) -> Any:
-        """Return a view, as another dtype or class."""
         if isinstance(dtype, type) and issubclass(dtype, Layout):
             dtype, array_class = None, dtype
         found = self if dtype is None else launches.view(lambda a: a.view(np.dtype(dtype)), self)
@@ -202,30 +193,24 @@ class _ndarray_base(Calculations):
         self.data.copy_from_host_async(arr.ctypes.data, self.nbytes, stream)
 
     def item(self) -> Any:
-        """Return the one element as a Python scalar."""
         if self.size != 1:
             raise ValueError('can only convert an array of size 1 to a Python scalar')
         return self.get().item()
 
     def tolist(self) -> Any:
-        """Return the elements as lists."""
         return self.get().tolist()
 
     def tobytes(self, order: str = 'C') -> bytes:
-        """Return the elements' bytes."""
         found: bytes = self.get().tobytes(order)
         return found
 
     def tofile(self, fid: Any, sep: str = '', format: str = '%s') -> None:
-        """Write the elements to a file."""
         self.get().tofile(fid, sep, format)
 
     def dump(self, file: Any) -> None:
-        """Pickle to a file."""
         pickle.dump(self, file, -1)
 
     def dumps(self) -> bytes:
-        """Pickle to bytes."""
         return pickle.dumps(self, -1)
 
     def toDlpack(self) -> Any:
@@ -259,7 +244,6 @@ class _ndarray_base(Calculations):
         return self.astype(self.dtype, order=order)
 
     def byteswap(self, inplace: bool = False) -> Any:
-        """Return the elements with their bytes swapped."""
         found = launches.launch('cupy_byteswap', lambda a: a.byteswap(), (self,))
         if not inplace:
             return found
@@ -267,7 +251,6 @@ class _ndarray_base(Calculations):
         return self
 
     def fill(self, value: Any) -> None:
-        """Set all elements to a scalar."""
         given = launches.as_array(value)
         if given is not None:
             if given.shape != ():
@@ -371,7 +354,6 @@ class ndarray(_ndarray_base):
         pass
 
     def view(self, dtype: Any = None, type: Any = None) -> Any:
-        """Return a view, as another dtype or class."""
         return super().view(dtype=dtype, array_class=type)
 
 

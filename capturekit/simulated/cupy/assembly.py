@@ -248,7 +248,6 @@ def _add_cuda(parts: _Parts, add: Any, found: dict[str, ModuleType]) -> None:
 def _using_allocator(found: dict[str, Any]) -> Any:
     @contextlib.contextmanager
     def using_allocator(allocator: Any = None) -> Iterator[None]:
-        """Set this thread's allocator for a while."""
         # Looked up where programs find it: a replaced _set_thread_local_allocator is honoured, as in CuPy.
         memory = found['cupy.cuda.memory']
         if allocator is None:
@@ -338,7 +337,6 @@ def _matmul(parts: _Parts) -> Any:
         x1: Any, x2: Any, /, out: Any = None, *, axes: Any = None, axis: Any = None, keepdims: bool = False,
         casting: str = 'same_kind', dtype: Any = None, signature: Any = None, order: str = 'K',
     ) -> Any:  # fmt: skip
-        """Return the matrix product."""
         if parts.functions._needs_cublas((x1, x2)):
             parts.vendor.use(parts.vendor.cublas)
         options = {k: v for k, v in {'axes': axes, 'dtype': dtype}.items() if v is not None}

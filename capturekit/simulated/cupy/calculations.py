@@ -70,12 +70,10 @@ class Calculations(Operators):
             raise ValueError("kind can only be None or 'stable'")
 
     def sort(self, axis: int = -1, kind: Any = None) -> None:
-        """Sort in place."""
         self._check_kind_sort(kind)
         launches.mutate('cupy_sort', lambda a: a.sort(axis=axis, kind='stable'), self)
 
     def argsort(self, axis: int | None = -1, kind: Any = None) -> Any:
-        """Return the indices that would sort the array."""
         self._check_kind_sort(kind)
         return launches.launch('cupy_argsort', np.argsort, (self,), {'axis': axis, 'kind': 'stable'})
 
@@ -84,7 +82,6 @@ class Calculations(Operators):
         launches.mutate('cupy_partition', lambda a: a.partition(kth, axis=axis), self)
 
     def argpartition(self, kth: Any, axis: int | None = -1) -> Any:
-        """Return the indices that would partition the array."""
         return launches.launch('cupy_argpartition', np.argpartition, (self, kth, axis))
 
     def nonzero(self) -> tuple[Any, ...]:
@@ -102,22 +99,18 @@ class Calculations(Operators):
     # -- calculation --------------------------------------------------------------------------------------------
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any:
-        """Return the elements limited to an interval."""
         if min is None and max is None:
             raise ValueError('array_clip: must set either max or min')
         return launches.launch('cupy_clip', np.clip, (self, min, max), out=out, elementwise=True)
 
     def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
-        """Return the sum along a diagonal."""
         return self.diagonal(offset, axis1, axis2).sum(-1, dtype, out, False)
 
     def dot(self, b: Any, out: Any = None) -> Any:
-        """Return the dot product."""
         assert operators.namespace is not None
         return operators.namespace.dot(self, b, out)
 
     def conj(self) -> Any:
-        """Return the complex conjugate."""
         return TABLE['conjugate'](self) if self.dtype.kind == 'c' else self
 
     conjugate = conj

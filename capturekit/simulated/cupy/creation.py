@@ -68,7 +68,6 @@ def asfortranarray(a: Any, dtype: Any = None) -> Any:
 
 
 def require(a: Any, dtype: Any = None, requirements: Any = None) -> Any:
-    """Return an array that meets the requirements."""
     wanted = [requirements] if isinstance(requirements, str) else list(requirements or ())
     order = 'F' if any(r.upper().startswith('F') for r in wanted) else 'C' if wanted else 'A'
     return conversions.array(a, dtype, None, order)
@@ -80,31 +79,26 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Any:
 
 
 def copy(a: Any, order: str = 'K') -> Any:
-    """Return a copy."""
     return a.copy(order=order)
 
 
 def empty(shape: Any, dtype: Any = float, order: str = 'C') -> Any:
-    """Return an array that nothing has been written to."""
     return arrays.ndarray(shape, dtype, order=order)
 
 
 def zeros(shape: Any, dtype: Any = float, order: str = 'C') -> Any:
-    """Return an array of zeros."""
     found = empty(shape, dtype, order)
     found.data.memset_async(0, found.nbytes)
     return found
 
 
 def ones(shape: Any, dtype: Any = float, order: str = 'C') -> Any:
-    """Return an array of ones."""
     found = empty(shape, dtype, order)
     found.fill(1)
     return found
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, order: str = 'C') -> Any:
-    """Return an array of one value."""
     found = empty(shape, _dtype_of(fill_value) if dtype is None else dtype, order)
     _set(found, fill_value)
     return found
@@ -132,14 +126,12 @@ def empty_like(prototype: Any, dtype: Any = None, order: str = 'K', subok: None 
 
 
 def zeros_like(a: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None) -> Any:
-    """Return an array of zeros like another one."""
     found = empty_like(a, dtype, order, subok, shape)
     found.data.memset_async(0, found.nbytes)
     return found
 
 
 def ones_like(a: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None) -> Any:
-    """Return an array of ones like another one."""
     found = empty_like(a, dtype, order, subok, shape)
     found.fill(1)
     return found
@@ -148,31 +140,26 @@ def ones_like(a: Any, dtype: Any = None, order: str = 'K', subok: None = None, s
 def full_like(
     a: Any, fill_value: Any, dtype: Any = None, order: str = 'K', subok: None = None, shape: Any = None
 ) -> Any:
-    """Return an array of one value like another one."""
     found = empty_like(a, dtype, order, subok, shape)
     _set(found, fill_value)
     return found
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None) -> Any:
-    """Return evenly spaced values."""
     first, last = (0, start) if stop is None else (start, stop)
     return launches.launch('cupy_arange', np.arange, (first, last, 1 if step is None else step), {'dtype': dtype})
 
 
 def meshgrid(*xi: Any, **kwargs: Any) -> Any:
-    """Return a list of coordinate arrays."""
     return launches.launch('cupy_meshgrid', lambda *x, **k: list(np.meshgrid(*x, **k)), xi, kwargs)
 
 
 def broadcast_arrays(*args: Any) -> Any:
-    """Return views broadcast against each other."""
     shape = np.broadcast_shapes(*(a.shape for a in args))
     return [launches.view(np.broadcast_to, a, shape) for a in args]
 
 
 def ix_(*args: Any) -> Any:
-    """Return an open mesh of indices."""
     return launches.launch('cupy_ix_', np.ix_, [asarray(a) for a in args])
 
 
@@ -228,22 +215,18 @@ def get_array_module(*args: Any) -> Any:
 
 
 def save(file: Any, arr: Any, allow_pickle: bool | None = None) -> None:
-    """Save an array to a file."""
     np.save(file, asnumpy(arr), **({} if allow_pickle is None else {'allow_pickle': allow_pickle}))
 
 
 def savez(file: Any, *args: Any, **kwds: Any) -> None:
-    """Save arrays to a file."""
     np.savez(file, *map(asnumpy, args), **{k: asnumpy(v) for k, v in kwds.items()})
 
 
 def savez_compressed(file: Any, *args: Any, **kwds: Any) -> None:
-    """Save arrays to a compressed file."""
     np.savez_compressed(file, *map(asnumpy, args), **{k: asnumpy(v) for k, v in kwds.items()})
 
 
 def savetxt(fname: Any, X: Any, *args: Any, **kwargs: Any) -> None:
-    """Save an array as text."""
     np.savetxt(fname, asnumpy(X), *args, **kwargs)
 
 
@@ -264,12 +247,10 @@ class NpzFile:
         return array(self.npz_file[key])
 
     def close(self) -> None:
-        """Close the file."""
         self.npz_file.close()
 
 
 def load(file: Any, mmap_mode: str | None = None, allow_pickle: bool | None = None) -> Any:
-    """Load arrays from a file."""
     found = np.load(file, mmap_mode, **({} if allow_pickle is None else {'allow_pickle': allow_pickle}))  # type: ignore[arg-type]
     return array(found) if isinstance(found, np.ndarray) else NpzFile(found)
 
@@ -285,5 +266,4 @@ def array_str(arr: Any, max_line_width: Any = None, precision: Any = None, suppr
 
 
 def array2string(a: Any, *args: Any, **kwargs: Any) -> str:
-    """Return a text."""
     return np.array2string(asnumpy(a), *args, **kwargs)

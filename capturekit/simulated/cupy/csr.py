@@ -39,17 +39,14 @@ class csr_matrix:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
         return self._shape
 
     @property
     def dtype(self) -> Any:
-        """The elements' dtype."""
         return self.data.dtype
 
     @property
     def nnz(self) -> int:
-        """How many elements are kept."""
         return int(self.data.size)
 
     def toarray(self) -> Any:

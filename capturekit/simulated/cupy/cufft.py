@@ -98,7 +98,6 @@ _caches = _Caches()
 
 
 def get_plan_cache() -> PlanCache:
-    """Return this thread's plans."""
     return _caches.cache
 
 
@@ -130,7 +129,6 @@ def _planned(lengths: tuple[int, ...]) -> _Plan:
 
 
 def _lengths(name: str, shape: tuple[int, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
-    """The lengths that a function of this name transforms."""
     several = name.endswith(('2', 'n'))
     asked = kwargs.get('s' if several else 'n')
     axes = kwargs.get('axes', (-2, -1) if name.endswith('2') else None) if several else (kwargs.get('axis', -1),)

@@ -15,7 +15,6 @@ _thread_local = threading.local()
 
 
 def is_ptds_enabled() -> bool:
-    """Whether the per-thread default stream is the default."""
     return _ptds
 
 

@@ -101,7 +101,6 @@ class Device:
 
     @property
     def mem_info(self) -> tuple[int, int]:
-        """Free and total bytes."""
         before = runtime.getDevice()
         runtime.setDevice(self.id)
         try:
@@ -124,27 +123,22 @@ class Device:
 
     @property
     def pci_bus_id(self) -> str:
-        """The PCI bus id."""
         return runtime.deviceGetPCIBusId(self.id)
 
     @property
     def cublas_handle(self) -> int:
-        """This thread's cuBLAS handle."""
         return _get_handle('cublas_handles', self.id)
 
     @property
     def cusolver_handle(self) -> int:
-        """This thread's cuSOLVER handle."""
         return _get_handle('cusolver_handles', self.id)
 
     @property
     def cusolver_sp_handle(self) -> int:
-        """This thread's handle of cuSOLVER's part for sparse matrices."""
         return _get_handle('cusolver_sp_handles', self.id)
 
     @property
     def cusparse_handle(self) -> int:
-        """This thread's cuSPARSE handle."""
         return _get_handle('cusparse_sp_handles', self.id)
 
 

@@ -63,7 +63,6 @@ def in_order(array: Any, order: str) -> Any:
 
 
 def ascontiguous(array: Any) -> Any:
-    """Return the array in C order."""
     return in_order(array, 'C')
 
 

@@ -50,17 +50,14 @@ def zeros_like_pinned(
 
 
 def scatter_add(a: Any, slices: Any, value: Any) -> None:
-    """Add values to elements, as often as the indices say."""
     indexing.scatter(a, slices, value, 'add')
 
 
 def scatter_max(a: Any, slices: Any, value: Any) -> None:
-    """Set elements to the maximum of themselves and values."""
     indexing.scatter(a, slices, value, 'max')
 
 
 def scatter_min(a: Any, slices: Any, value: Any) -> None:
-    """Set elements to the minimum of themselves and values."""
     indexing.scatter(a, slices, value, 'min')
 
 
@@ -77,7 +74,6 @@ class _PerfCaseResult:
 
     @property
     def cpu_times(self) -> NDArray[Any]:
-        """Host times."""
         times: NDArray[Any] = self._ts[0]
         return times
 
@@ -87,7 +83,6 @@ class _PerfCaseResult:
         return self._ts[1:]
 
     def to_str(self, show_gpu: bool = False) -> str:
-        """Return the times as text."""
         rows = [('CPU', self._ts[0])] + [(f'GPU-{d}', t) for d, t in zip(self._devices, self._ts[1:])]
         texts = [f'    {who}: {t.mean() * 1e6:9.03f} us' for who, t in rows[: None if show_gpu else 1]]
         return f'{self.name:<20s}:{" ".join(texts)}'
@@ -186,7 +181,6 @@ _errors: dict[str, Any] = {'divide': None, 'over': None, 'under': None, 'invalid
 
 
 def geterr() -> dict[str, Any]:
-    """Return how errors are treated."""
     return dict(_errors)
 
 
@@ -205,7 +199,6 @@ def seterr(
 def errstate(
     *, divide: Any = None, over: Any = None, under: Any = None, invalid: Any = None, linalg: Any = None
 ) -> Iterator[None]:
-    """Set how errors are treated for a while."""
     old = seterr(divide=divide, over=over, under=under, invalid=invalid, linalg=linalg)
     try:
         yield

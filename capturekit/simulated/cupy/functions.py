@@ -189,12 +189,10 @@ def top_level() -> dict[str, Any]:
 
 
 def _permute_dims(a: Any, axes: Any = None) -> Any:
-    """Return a view with the axes permuted."""
     return launches.view(np.transpose, _array(a), axes)
 
 
 def _matrix_transpose(x: Any, /) -> Any:
-    """Return a view with the last two axes swapped."""
     return _array(x).mT
 
 
@@ -205,7 +203,6 @@ def _singular_values(x: Any) -> Any:
 
 
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """Return a vector's or matrix's norm."""
     axes = axis if isinstance(axis, tuple) else (axis,)
     matrix = len(axes) == 2 or (axis is None and x.ndim == 2)
     if matrix and ord in (2, -2, 'nuc'):

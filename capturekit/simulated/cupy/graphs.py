@@ -36,7 +36,6 @@ class Graph:
         runtime.graphUpload(self.graphExec, current.get_current_stream_ptr() if stream is None else stream.ptr)
 
     def debug_dot_str(self, flags: int = 0) -> str:
-        """Return the graph in DOT."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, 'graph.dot')
             runtime.graphDebugDotPrint(self.graph, path, flags)

@@ -12,7 +12,6 @@ _thread_local = threading.local()
 
 
 def get_memory_hooks() -> collections.OrderedDict[str, MemoryHook]:
-    """Return this thread's hooks by name."""
     try:
         hooks: collections.OrderedDict[str, MemoryHook] = _thread_local.hooks
     except AttributeError:

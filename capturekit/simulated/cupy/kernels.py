@@ -317,7 +317,6 @@ class vectorize:
             raise NotImplementedError('cupy.vectorize does not support `excluded` and `signature` currently.')
 
     def __call__(self, *args: Any) -> Any:
-        """Apply the function to all elements."""
         name = getattr(self.pyfunc, '__name__', 'vectorize')
         return launches.launch(name, np.vectorize(self.pyfunc, otypes=self.otypes), args)
 

@@ -105,7 +105,6 @@ def _try(fn: Callable[..., Any], recipe: Any) -> Any:
 
 
 def _identities(slot: Slot) -> NDArray[Any]:
-    """Matrices that can be inverted, and their like."""
     found = np.ones(slot.shape, slot.dtype)
     if len(slot.shape) > 1:
         found[...] = np.eye(*slot.shape[-2:], dtype=slot.dtype)

@@ -166,7 +166,6 @@ class Layout:
         self._f_contiguous = self.size == 0 or _is_contiguous(shape[::-1], strides[::-1], dtype.itemsize)
 
     def _view(self, subtype: type, ptr: int, shape: Shape, strides: Shape, dtype: np.dtype[Any]) -> Any:
-        """Return an array over part of this one's bytes."""
         found: Any = Layout.__new__(subtype)
         found.data = memory.MemoryPointer(self.data.mem, ptr - self.data.mem.ptr)
         found.base = self if self.base is None else self.base
@@ -185,22 +184,18 @@ class Layout:
 
     @property
     def strides(self) -> Shape:
-        """Bytes between neighbours along each axis."""
         return self._strides
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
         return len(self._shape)
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
         return self.size * self.dtype.itemsize
 
     @property

@@ -169,13 +169,11 @@ class MemoryPointer:
         return self.__iadd__(-offset)
 
     def copy_from_device(self, src: MemoryPointer, size: int) -> None:
-        """Copy on the legacy stream, synchronously."""
         _refuse_if_capturing(get_current_stream_ptr(), _SYNCHRONOUS)
         if size > 0:
             runtime.memcpy(self.ptr, src.ptr, size, _DEFAULT)
 
     def copy_from_device_async(self, src: MemoryPointer, size: int, stream: Any = None) -> None:
-        """Copy on a stream, by default the current one."""
         if size > 0:
             runtime.memcpyAsync(self.ptr, src.ptr, size, _DEFAULT, _pointer(stream))
 
@@ -218,13 +216,11 @@ class MemoryPointer:
             runtime.memcpyAsync(_address(mem), self.ptr, size, _D2H, _pointer(stream))
 
     def memset(self, value: int, size: int) -> None:
-        """Set bytes on the legacy stream, synchronously."""
         _refuse_if_capturing(get_current_stream_ptr(), _SYNCHRONOUS)
         if size > 0:
             runtime.memset(self.ptr, value, size)
 
     def memset_async(self, value: int, size: int, stream: Any = None) -> None:
-        """Set bytes on a stream, by default the current one."""
         if size > 0:
             runtime.memsetAsync(self.ptr, value, size, _pointer(stream))
 
@@ -237,12 +233,10 @@ def _malloc(size: int) -> MemoryPointer:
 
 
 def malloc_async(size: int) -> MemoryPointer:
-    """Allocate in stream order on the current stream."""
     return MemoryPointer(MemoryAsync(size, streams.get_current_stream()), 0)
 
 
 def malloc_managed(size: int) -> MemoryPointer:
-    """Allocate managed memory."""
     return MemoryPointer(ManagedMemory(size), 0)
 
 
@@ -265,7 +259,6 @@ def _set_thread_local_allocator(allocator: Allocator | None) -> None:
 
 
 def alloc(size: int) -> MemoryPointer:
-    """Allocate with the current allocator."""
     return get_allocator()(size)
 
 
@@ -278,7 +271,6 @@ def set_allocator(allocator: Allocator | None = None) -> None:
 
 
 def get_allocator() -> Allocator:
-    """Return the current allocator."""
     return _get_thread_local_allocator() or _current_allocator
 
 

@@ -65,7 +65,6 @@ class _Clique:
 
     @property
     def several_here(self) -> bool:
-        """Whether this process has several of its ranks."""
         return (len(self.here) if self.name else self.size) > 1
 
     @property
@@ -110,7 +109,6 @@ def get_build_version() -> int:
 
 
 def get_unique_id() -> bytes:
-    """Return a new id, of 128 bytes."""
     return (new_id() + next(_ids).to_bytes(4, 'little')).ljust(128, b'\0')
 
 
@@ -154,7 +152,6 @@ def _matched(clique: _Clique, calls: list[_Call]) -> list[list[_Call]]:
 
 
 def _run(calls: list[_Call]) -> None:
-    """Put both pieces of each call on its stream."""
     before, everybody = runtime.getDevice(), _Everybody(calls, _clique_of(calls[0]).others)
     try:
         for call in calls:
@@ -169,7 +166,6 @@ def _run(calls: list[_Call]) -> None:
 
 
 def _mine(call: _Call) -> NcclCommunicator:
-    """The communicator of a call of this process's."""
     assert isinstance(call.comm, NcclCommunicator)
     return call.comm
 
@@ -186,12 +182,10 @@ class _Everybody:
         self._every: Sequence[_Call] | None = None
 
     def take(self, call: _Call) -> None:
-        """Take what a rank sends, as it is now."""
         _take(call)
         self._every = None
 
     def give(self, call: _Call) -> None:
-        """Write what a rank receives."""
         if self._every is None:
             self._every = self._calls if self._others is None else self._asked(self._others)
         _give(call, self._every)
@@ -296,11 +290,9 @@ class NcclCommunicator:
         return found
 
     def destroy(self) -> None:
-        """Let the communicator go."""
         self._open = False
 
     def abort(self) -> None:
-        """Let the communicator go, whatever it is at."""
         self._open = False
 
     def device_id(self) -> int:
@@ -308,7 +300,6 @@ class NcclCommunicator:
         return self._device
 
     def rank_id(self) -> int:
-        """Return its rank."""
         return self._rank
 
     def size(self) -> int:
@@ -359,13 +350,10 @@ class NcclCommunicator:
         self._ask('ReduceScatter', (sendbuf, sends), (recvbuf, recvcount), datatype, stream, op=op)
 
     def allGather(self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int) -> None:
-        """Give every rank what all have, one after the other."""
         self._ask('AllGather', (sendbuf, count), (recvbuf, count * self._clique.size), datatype, stream)
 
     def send(self, sendbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
-        """Send to one rank, which receives."""
         self._ask('SendRecv', (sendbuf, count), (0, 0), datatype, stream, peer=peer)
 
     def recv(self, recvbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
-        """Receive from one rank, which sends."""
         self._ask('SendRecv', (0, 0), (recvbuf, count), datatype, stream, peer=peer)

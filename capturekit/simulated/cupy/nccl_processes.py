@@ -52,7 +52,6 @@ class Processes:
         return every
 
     def close(self) -> None:
-        """Let the others go."""
         for one in [*self._peers, *self._sockets]:
             one.close()
         self._peers, self._sockets = [], []
@@ -119,5 +118,4 @@ def _told(peer: Any) -> Any:
 
 
 def new_id() -> bytes:
-    """An id that no other process gives."""
     return os.urandom(16)

@@ -76,7 +76,6 @@ def _comparison(name: str) -> Callable[[Any, Any], Any]:
 
 
 def full(shape: Shape, dtype: np.dtype[Any], value: Any) -> Any:
-    """Return an array of one value."""
     found = Layout.array_class(shape, dtype)
     found.fill(value)
     return found

@@ -123,7 +123,6 @@ def _add_to_watch_list(event: Any, obj: Any) -> None:
 
 
 def alloc_pinned_memory(size: int) -> Any:
-    """Allocate with the current allocator of pinned memory."""
     _watcher.check_and_release()
     return _current_allocator(size)
 
@@ -144,7 +143,6 @@ class PooledPinnedMemory(PinnedMemory):
         self.mem = mem
 
     def free(self) -> None:
-        """Give the memory back to the pool."""
         pool = self.pool()
         if pool is not None and self.ptr != 0:
             pool._put(self.mem)
@@ -199,10 +197,8 @@ class PinnedMemoryPool:
         self._free.clear()
 
     def n_free_blocks(self) -> int:
-        """Return the number of free blocks."""
         return sum(len(blocks) for blocks in self._free.values())
 
 
 def is_memory_pinned(data: int) -> bool:
-    """Return whether an address lies in pinned memory."""
     return runtime.pointerGetMemoryType(data) == CONSTANTS['memoryTypeHost']

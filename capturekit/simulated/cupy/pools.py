@@ -168,7 +168,6 @@ class PooledMemory(BaseMemory):
         self.identity = type(chunk.mem).__name__
 
     def free(self) -> None:
-        """Give the memory back to the pool."""
         ptr, self.ptr = self.ptr, 0
         pool = self.pool()
         if ptr == 0 or pool is None:
@@ -349,19 +348,15 @@ class MemoryPool:
         self.free_all_blocks()
 
     def n_free_blocks(self) -> int:
-        """Return the number of free blocks."""
         return self.device_pool().n_free_blocks()
 
     def used_bytes(self) -> int:
-        """Return the bytes in use."""
         return self.device_pool().used_bytes()
 
     def free_bytes(self) -> int:
-        """Return the bytes held but not in use."""
         return self.device_pool().free_bytes()
 
     def total_bytes(self) -> int:
-        """Return the bytes held."""
         return self.device_pool().total_bytes()
 
     def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:

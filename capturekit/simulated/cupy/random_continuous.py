@@ -44,7 +44,6 @@ class ContinuousDraws:
         return self._scale_kernel(low, high, self.random_sample(size=size, dtype=np.dtype(dtype)))
 
     def triangular(self, left: Any, mode: Any, right: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the triangular distribution."""
         left, mode, right = cupy.asarray(left), cupy.asarray(mode), cupy.asarray(right)
         refuse_where(left > mode, 'left > mode')
         refuse_where(mode > right, 'mode > right')
@@ -53,21 +52,18 @@ class ContinuousDraws:
         return self._triangular_kernel(left, mode, right, self.random_sample(size=size, dtype=dtype))
 
     def laplace(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the Laplace distribution."""
         loc, scale = cupy.asarray(loc, dtype), cupy.asarray(scale, dtype)
         x = self._random_sample_raw(common_shape(loc, scale) if size is None else size, dtype)
         self._laplace_kernel(x, loc, scale, x)
         return x
 
     def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the Gumbel distribution."""
         loc, scale = (v if is_scalar(v) else cupy.asarray(v, dtype) for v in (loc, scale))
         x = self._random_sample_raw(common_shape(loc, scale) if size is None else size, dtype)
         self._gumbel_kernel(x, loc, scale, x)
         return x
 
     def logistic(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the logistic distribution."""
         loc, scale = cupy.asarray(loc), cupy.asarray(scale)
         size = common_shape(loc, scale) if size is None else size
         x = self._by_kernel('open_uniform', (), size, dtype)
@@ -78,7 +74,6 @@ class ContinuousDraws:
         return x
 
     def pareto(self, a: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the Pareto II distribution."""
         a = cupy.asarray(a)
         x = self._random_sample_raw(a.shape if size is None else size, dtype)
         cupy.log(x, out=x)
@@ -86,7 +81,6 @@ class ContinuousDraws:
         return x - 1
 
     def rayleigh(self, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the Rayleigh distribution."""
         scale = cupy.asarray(scale)
         refuse_where(scale < 0, 'scale < 0')
         x = self._random_sample_raw(scale.shape if size is None else size, dtype)
@@ -106,7 +100,6 @@ class ContinuousDraws:
         return -cupy.log(x, out=x)
 
     def exponential(self, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of an exponential distribution."""
         scale = cupy.asarray(scale, dtype)
         refuse_where(scale < 0, 'scale < 0')
         x = self.standard_exponential(scale.shape if size is None else size, dtype)
@@ -114,7 +107,6 @@ class ContinuousDraws:
         return x
 
     def power(self, a: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the power distribution."""
         a = cupy.asarray(a)
         refuse_where(a < 0, 'a < 0')
         x = self.standard_exponential(a.shape if size is None else size, dtype)
@@ -124,7 +116,6 @@ class ContinuousDraws:
         return x
 
     def weibull(self, a: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the Weibull distribution."""
         a = cupy.asarray(a)
         refuse_where(a < 0, 'a < 0')
         x = self.standard_exponential(a.shape if size is None else size, dtype)
@@ -134,7 +125,6 @@ class ContinuousDraws:
     # -- normal -----------------------------------------------------------------------------------------------
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return normal numbers."""
         dtype = check_and_get_dtype(dtype)
         size = common_shape(loc, scale) if size is None else size
         func = curand.generateNormal if dtype.char == 'f' else curand.generateNormalDouble
@@ -158,7 +148,6 @@ class ContinuousDraws:
         return self.normal(size=size, dtype=dtype_of('randn', kwarg))
 
     def lognormal(self, mean: Any = 0.0, sigma: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return log-normal numbers."""
         if any(isinstance(arg, layout.Layout) for arg in (mean, sigma)):
             x = self.normal(mean, sigma, size, dtype)
             cupy.exp(x, out=x)
@@ -168,7 +157,6 @@ class ContinuousDraws:
         return self._generate_normal(func, () if size is None else size, dtype, mean, sigma)
 
     def wald(self, mean: Any, scale: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of the Wald distribution."""
         mean, scale = cupy.asarray(mean, dtype=dtype), cupy.asarray(scale, dtype=dtype)
         size = common_shape(mean, scale) if size is None else size
         x = self.normal(size=size, dtype=dtype)
@@ -185,7 +173,6 @@ class ContinuousDraws:
         method: str = 'cholesky',
         dtype: Any = float,
     ) -> Any:
-        """Return numbers of a multivariate normal distribution."""
         mean, cov = cupy.asarray(mean, dtype=dtype), cupy.asarray(cov, dtype=dtype)
         if mean.ndim != 1:
             raise ValueError('mean must be 1 dimensional')

@@ -14,30 +14,24 @@ class SeededDraws:
     _by_kernel: Callable[..., Any]
 
     def beta(self, a: Any, b: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a beta distribution."""
         return self._by_kernel('beta', (a, b), size, dtype)
 
     def binomial(self, n: Any, p: Any, size: Any = None, dtype: Any = int) -> Any:
-        """Return numbers of a binomial distribution."""
         return self._by_kernel('binomial', (n, p), size, dtype)
 
     def chisquare(self, df: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a chi-square distribution."""
         return self._by_kernel('chisquare', (df,), size, dtype)
 
     def dirichlet(self, alpha: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a Dirichlet distribution."""
         alpha = cupy.asarray(alpha)
         y = self._by_kernel('standard_gamma', (alpha,), (*shape_of(size), *alpha.shape), dtype)
         y /= y.sum(axis=-1, keepdims=True)
         return y
 
     def f(self, dfnum: Any, dfden: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of an F distribution."""
         return self._by_kernel('f', (dfnum, dfden), size, dtype)
 
     def gamma(self, shape: Any, scale: Any = 1.0, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a gamma distribution."""
         shape, scale = cupy.asarray(shape), cupy.asarray(scale)
         y = self._by_kernel('standard_gamma', (shape,), common_shape(shape, scale) if size is None else size, dtype)
         y *= scale
@@ -48,25 +42,21 @@ class SeededDraws:
         return self._by_kernel('standard_gamma', (shape,), size, dtype)
 
     def geometric(self, p: Any, size: Any = None, dtype: Any = 'l') -> Any:
-        """Return numbers of a geometric distribution."""
         return self._by_kernel('geometric', (p,), size, dtype)
 
     def hypergeometric(self, ngood: Any, nbad: Any, nsample: Any, size: Any = None, dtype: Any = 'l') -> Any:
-        """Return numbers of a hypergeometric distribution."""
         for value, name, least in ((ngood, 'ngood', 0), (nbad, 'nbad', 0), (nsample, 'nsample', 1)):
             if isinstance(value, (int, float)) and value < least:
                 raise ValueError(f'{name} < {least}')
         return self._by_kernel('hypergeometric', (ngood, nbad, nsample), size, dtype)
 
     def logseries(self, p: Any, size: Any = None, dtype: Any = 'l') -> Any:
-        """Return numbers of a log series distribution."""
         p = cupy.asarray(p)
         refuse_where(p <= 0, 'p <= 0.0')
         refuse_where(p >= 1, 'p >= 1.0')
         return self._by_kernel('logseries', (p,), size, dtype)
 
     def negative_binomial(self, n: Any, p: Any, size: Any = None, dtype: Any = int) -> Any:
-        """Return numbers of a negative binomial distribution."""
         n, p = cupy.asarray(n), cupy.asarray(p)
         refuse_where(n <= 0, 'n <= 0')
         refuse_where(p < 0, 'p < 0')
@@ -74,14 +64,12 @@ class SeededDraws:
         return self.poisson(self.gamma(n, (1 - p) / p, size), dtype=dtype)
 
     def noncentral_chisquare(self, df: Any, nonc: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a noncentral chi-square distribution."""
         df, nonc = cupy.asarray(df), cupy.asarray(nonc)
         refuse_where(df <= 0, 'df <= 0')
         refuse_where(nonc < 0, 'nonc < 0')
         return self._by_kernel('noncentral_chisquare', (df, nonc), size, dtype)
 
     def noncentral_f(self, dfnum: Any, dfden: Any, nonc: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a noncentral F distribution."""
         dfnum, dfden, nonc = cupy.asarray(dfnum), cupy.asarray(dfden), cupy.asarray(nonc)
         refuse_where(dfnum <= 0, 'dfnum <= 0')
         refuse_where(dfden <= 0, 'dfden <= 0')
@@ -89,19 +77,15 @@ class SeededDraws:
         return self._by_kernel('noncentral_f', (dfnum, dfden, nonc), size, dtype)
 
     def poisson(self, lam: Any = 1.0, size: Any = None, dtype: Any = 'l') -> Any:
-        """Return numbers of a Poisson distribution."""
         return self._by_kernel('poisson', (lam,), size, dtype)
 
     def standard_t(self, df: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a Student's t distribution."""
         return self._by_kernel('standard_t', (df,), size, dtype)
 
     def vonmises(self, mu: Any, kappa: Any, size: Any = None, dtype: Any = float) -> Any:
-        """Return numbers of a von Mises distribution."""
         return self._by_kernel('vonmises', (mu, kappa), size, dtype)
 
     def zipf(self, a: Any, size: Any = None, dtype: Any = int) -> Any:
-        """Return numbers of a Zipf distribution."""
         a = cupy.asarray(a)
         refuse_where(a <= 1.0, "'a' must be a valid float > 1.0")
         return self._by_kernel('zipf', (a,), size, dtype)

@@ -61,7 +61,6 @@ class _cuRANDGenerator(BitGenerator):
         self._state = launches.launch('cupy_random_seeded', lambda: words.copy(), (), {})
 
     def state(self) -> int:
-        """Return the address of the state."""
         return int(self._state.data.ptr)
 
 
@@ -69,7 +68,6 @@ _HALF = (1 << 64) - 1
 
 
 def _words(bits: np.random.PCG64) -> NDArray[np.uint64]:
-    """Return a generator's state as numbers."""
     now: Any = bits.state
     inner = now['state']
     wide = [inner['state'] >> 64, inner['state'] & _HALF, inner['inc'] >> 64, inner['inc'] & _HALF]
@@ -158,7 +156,6 @@ def _generator_method(name: str, signature: inspect.Signature) -> Callable[..., 
 
 
 def default_rng(seed: Any = None) -> Generator:
-    """Return a new generator."""
     if isinstance(seed, BitGenerator):
         return Generator(seed)
     return seed if isinstance(seed, Generator) else Generator(XORWOW(seed))

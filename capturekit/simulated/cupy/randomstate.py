@@ -120,7 +120,6 @@ class RandomState(ContinuousDraws, SeededDraws):
     # -- integers ---------------------------------------------------------------------------------------------
 
     def tomaxint(self, size: Any = None) -> Any:
-        """Return integers from 0 to the largest one."""
         sample = cupy.empty(() if size is None else size, dtype=np.int64)
         with self._lock:
             curand.generate(self._generator, sample.data.ptr, sample.size * (sample.dtype.itemsize // 4))
@@ -311,12 +310,10 @@ _random_states: dict[int, RandomState] = {}
 
 
 def seed(seed: Any = None) -> None:
-    """Start the state that the functions draw from anew."""
     get_random_state().seed(seed)
 
 
 def get_random_state() -> RandomState:
-    """Return the state that the functions draw from."""
     device = devices.get_device_id()
     found = _random_states.get(device)
     if found is None:
@@ -326,13 +323,11 @@ def get_random_state() -> RandomState:
 
 
 def set_random_state(rs: RandomState) -> None:
-    """Set the state that the functions draw from."""
     if not isinstance(rs, RandomState):
         raise TypeError(f'Random state must be an instance of RandomState. Actual: {type(rs)}')
     _random_states[devices.get_device_id()] = rs
 
 
 def reset_states() -> None:
-    """Forget the state that the functions draw from."""
     global _random_states
     _random_states = {}

@@ -25,12 +25,10 @@ def _array(a: Any) -> Any:
 
 
 def nonzero(a: Any) -> Any:
-    """Return the indices of what is not zero."""
     return _array(a).nonzero()
 
 
 def flatnonzero(a: Any) -> Any:
-    """Return the flat indices of what is not zero."""
     return _array(a).ravel().nonzero()[0]
 
 
@@ -183,18 +181,15 @@ def unique_all(x: Any) -> UniqueAllResult:
 
 
 def unique_counts(x: Any) -> UniqueCountsResult:
-    """Return values and counts."""
     return UniqueCountsResult(*unique(x, return_counts=True, equal_nan=False))
 
 
 def unique_inverse(x: Any) -> UniqueInverseResult:
-    """Return values and inverse indices."""
     values, inverse = unique(x, return_inverse=True, equal_nan=False)
     return UniqueInverseResult(values, inverse.reshape(x.shape))
 
 
 def unique_values(x: Any) -> Any:
-    """Return values."""
     return unique(x, equal_nan=False)
 
 
@@ -204,7 +199,6 @@ def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) 
 
 
 def intersect1d(arr1: Any, arr2: Any, assume_unique: bool = False, return_indices: bool = False) -> Any:
-    """Return what is in both."""
     flags = {'assume_unique': assume_unique, 'return_indices': return_indices}
     return _set_operation('intersect1d', (arr1, arr2), flags, (0, 1, 2))
 
@@ -220,7 +214,6 @@ def setxor1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
 
 
 def union1d(arr1: Any, arr2: Any) -> Any:
-    """Return what is in any."""
     return _set_operation('union1d', (arr1, arr2), {})
 
 
@@ -272,7 +265,6 @@ def histogram(x: Any, bins: Any = 10, range: Any = None, density: bool = False, 
 
 
 def histogramdd(sample: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool = False) -> Any:
-    """Return counts in several dimensions and a list of edges."""
     columns = [sample[:, i] for i in np.arange(sample.shape[1])] if hasattr(sample, 'ndim') else list(sample)
     per_axis = [bins] * len(columns) if np.isscalar(bins) else [_edges(b) for b in bins]
     ranges = [_range(c, None if range is None else range[i]) for i, c in enumerate(columns)]
@@ -286,7 +278,6 @@ def histogramdd(sample: Any, bins: Any = 10, range: Any = None, weights: Any = N
 
 
 def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: Any = None) -> Any:
-    """Return counts in two dimensions and both edges."""
     pair = bins if not np.isscalar(bins) and len(bins) == 2 else [bins, bins]
     counts, edges = histogramdd([x, y], pair, range, weights, bool(density))
     return counts, edges[0], edges[1]
@@ -321,7 +312,6 @@ def copyto(dst: Any, src: Any, casting: Any = 'same_kind', where: Any = None) ->
 
 
 def put(a: Any, ind: Any, v: Any, mode: str = 'wrap') -> None:
-    """Set the elements at flat indices."""
     a.put(ind, v, mode)
 
 
@@ -347,12 +337,10 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
-    """Set the diagonal."""
     launches.mutate('cupy_fill_diagonal', lambda x, v: np.fill_diagonal(x, v, wrap), a, (val,))
 
 
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> None:
-    """Set the elements at indices along an axis."""
     write = np.put_along_axis
     launches.mutate('cupy_put_along_axis', lambda a, i, v: write(a, i, v, axis), arr, (indices, values))
 
@@ -361,17 +349,14 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: int | None) -> Non
 
 
 def real(val: Any) -> Any:
-    """Return the real part."""
     return val.real if launches.as_array(val) is not None else np.real(val)
 
 
 def imag(val: Any) -> Any:
-    """Return the imaginary part."""
     return val.imag if launches.as_array(val) is not None else np.imag(val)
 
 
 def reshape(a: Any, newshape: Any, order: str = 'C', *, copy: bool | None = None) -> Any:
-    """Return the elements in another shape."""
     return _array(a).reshape(newshape, order=order, copy=copy)
 
 
@@ -381,22 +366,18 @@ def msort(a: Any) -> Any:
 
 
 def diag_indices_from(arr: Any) -> Any:
-    """Return the indices of the diagonal."""
     return launches.launch('cupy_diag_indices', np.diag_indices, (arr.shape[0], arr.ndim))
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> Any:
-    """Return the indices of the lower triangle."""
     return launches.launch('cupy_tril_indices', np.tril_indices, (arr.shape[-2], k, arr.shape[-1]))
 
 
 def triu_indices_from(arr: Any, k: int = 0) -> Any:
-    """Return the indices of the upper triangle."""
     return launches.launch('cupy_triu_indices', np.triu_indices, (arr.shape[-2], k, arr.shape[-1]))
 
 
 def apply_over_axes(func: Callable[..., Any], a: Any, axes: Any) -> Any:
-    """Apply a reduction over several axes, one after the other."""
     for axis in (axes,) if np.isscalar(axes) else axes:
         found = func(a, axis)
         a = found if found.ndim == a.ndim else launches.view(np.expand_dims, found, axis)
@@ -409,7 +390,6 @@ def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any
 
 
 def size(a: Any, axis: int | None = None) -> int:
-    """Return the number of elements."""
     return int(a.size if axis is None else a.shape[axis])
 
 

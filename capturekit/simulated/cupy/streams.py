@@ -91,12 +91,10 @@ class Event:
         runtime.eventRecord(self.ptr, get_current_stream_ptr() if stream is None else stream.ptr)
 
     def synchronize(self) -> None:
-        """Wait for the work before the event."""
         runtime.eventSynchronize(self.ptr)
 
 
 def get_elapsed_time(start_event: Event, end_event: Event) -> float:
-    """Return the milliseconds between two events."""
     return runtime.eventElapsedTime(start_event.ptr, end_event.ptr)
 
 
@@ -137,7 +135,6 @@ class _BaseStream:
         return self.ptr
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        """Return the protocol's version, 0, and the stream's handle."""
         return (0, self.ptr)
 
     def use(self) -> Any:
@@ -153,7 +150,6 @@ class _BaseStream:
         return runtime.streamQuery(self.ptr) == 0
 
     def synchronize(self) -> None:
-        """Wait for all work on this stream."""
         runtime.streamSynchronize(self.ptr)
 
     def add_callback(self, callback: Callable[[Any, int, Any], Any], arg: Any) -> None:
@@ -212,7 +208,6 @@ class _BaseStream:
 
     @property
     def priority(self) -> int:
-        """The stream's priority."""
         return runtime.streamGetPriority(self.ptr)
 
 

@@ -49,7 +49,6 @@ class ufunc:
 
     @property
     def nargs(self) -> int:
-        """Number of inputs and outputs."""
         return self.nin + self.nout
 
     @property
@@ -101,7 +100,6 @@ class ufunc:
         return launches.launch(f'{self.name}_{method}', function, (array, *args), options, out=out)
 
     def outer(self, A: Any, B: Any, **kwargs: Any) -> Any:
-        """Apply the function to all pairs."""
         return self._method('outer', A, B, **kwargs)
 
     def at(self, a: Any, indices: Any, b: Any = None) -> None:
@@ -126,7 +124,6 @@ class ufunc:
         return self._method('accumulate', array, axis=axis, dtype=dtype, out=out)
 
     def reduceat(self, array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
-        """Reduce over slices."""
         return self._method('reduceat', array, indices, axis=axis, dtype=dtype, out=out)
 
 

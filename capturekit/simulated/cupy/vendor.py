@@ -52,7 +52,6 @@ _CODES = {'e': 2, 'f': 0, 'd': 1, 'F': 4, 'D': 5}
 
 
 def _gemmEx(handle: int, *args: int) -> None:
-    """A product of two matrices, on the current stream."""
     use(cublas)
     make, _waiting.make = _waiting.make, None
     if make is not None:
