@@ -120,13 +120,15 @@ def _rows(spans: Sequence[tuple[float, float]], scale: float) -> list[str]:
 class OrderTimes:
     """What launches took with the order as recorded, and with the one that the data needs, in microseconds each.
 
-    ``lanes``: the same with the nodes laid on lanes, by the number of these.
+    ``lanes``: the same with the nodes laid on lanes, by the number of these. ``behind_one``: with the order that the
+    data needs, but all beginnings behind one of them; () where there is only one.
     """
 
     recorded: tuple[float, ...]
     needed: tuple[float, ...]
     modelled: bool = False
     lanes: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    behind_one: tuple[float, ...] = ()
 
     @property
     def medians(self) -> tuple[float, float]:
@@ -145,16 +147,17 @@ class OrderTimes:
     def best(self) -> int:
         """The order of the shortest median among those that are faster than the recorded one beyond doubt.
 
-        A number of lanes; -1 for the one that the data needs, and 0 for the recorded one.
+        A number of lanes; 0 for the recorded one, -1 for the one that the data needs, -2 for this behind one node.
         """
-        every = {-1: self.needed, **self.lanes}
+        every = {-1: self.needed, **({-2: self.behind_one} if self.behind_one else {}), **self.lanes}
         faster = [name for name, times in every.items() if self._beats_the_recorded(times)]
         return min(faster, key=lambda name: float(np.median(every[name])), default=0)
 
     def __str__(self) -> str:
         was, now = self.medians
         by = ', by the model of the simulated device' if self.modelled else ''
-        more = ''.join(f', {np.median(times):,.1f} us on {lanes} lanes' for lanes, times in sorted(self.lanes.items()))
+        more = f', {np.median(self.behind_one):,.1f} us so behind one node' if self.behind_one else ''
+        more += ''.join(f', {np.median(times):,.1f} us on {lanes} lanes' for lanes, times in sorted(self.lanes.items()))
         return f'{was:,.1f} us as recorded, {now:,.1f} us as the data needs it{more}{by}'
 
 
@@ -229,10 +232,12 @@ class Relaned(Shown):
         """What was done, in one line."""
         if self.kept:
             return f'as recorded: {self.kept}'
-        before, after = self.edges
-        return (
-            f'as the data needs it, {counted(before, "edge")} before and {after:,} now; first launch: {self.compared}'
-        )
+        before, how = self.edges[0], 'as the data needs it'
+        if self.times is not None and self.times.best:
+            best = self.times.best
+            how = f'on {best} lanes' if best > 0 else how if best == -1 else f'{how}, behind one node'
+        now = sum(len(one.laid or one.needed) for one in self.graphs)
+        return f'{how}, {counted(before, "edge")} before and {now:,} now; first launch: {self.compared}'
 
     def _brief(self) -> str:
         before, after = self.edges

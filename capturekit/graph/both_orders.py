@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from capturekit.driver.cuda import Platform
 from capturekit.graph.first_launch import bytes_at
 
-#: Launches follow each other, as in a loop: the host may need longer for one than the device.
-IN_A_ROW = 4
+#: Launches follow each other, as in a loop: the host may need longer for one than the device. There are as many as take
+#: so many microseconds, and not fewer or more than these: the first ones after another graph's take longer.
+IN_A_ROW, FEWEST, MOST = 2000.0, 4, 25
 _Name = TypeVar('_Name')
 
 
@@ -48,15 +49,18 @@ def timed(
 ) -> dict[_Name, tuple[float, ...]]:
     """Launch executable graphs in turn, ``rounds`` times each after one that does not count; return microseconds.
 
-    Each time it is launched four times in a row, and the later three are timed.
+    Each time it is launched several times in a row, and all but the first are timed.
     """
     found: dict[_Name, list[float]] = {name: [] for name in executables}
+    counts = dict.fromkeys(executables, FEWEST)
     names = list(executables)
     for number in range(1 + rounds):
         for name in names:
             start.put_back()
-            us = device.graph_time(executables[name], stream, IN_A_ROW)
+            us = device.graph_time(executables[name], stream, counts[name])
             if number:
                 found[name].append(us)
+            else:
+                counts[name] = max(FEWEST, min(MOST, int(IN_A_ROW / max(us, 1.0))))
         names = names[::-1] if len(names) == 2 else [*names[1:], names[0]]
     return {name: tuple(times) for name, times in found.items()}

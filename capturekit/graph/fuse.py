@@ -26,7 +26,7 @@ from capturekit.driver.node_writer import Change
 from capturekit.graph.closed import closed
 from capturekit.graph.edit import _NOT_COPIED, NodeNames, _At, _failure
 from capturekit.graph.first_launch import FirstLaunch
-from capturekit.graph.new_edges import Sight
+from capturekit.graph.new_edges import Sight, unsteady_of
 from capturekit.graph.relane import _OURS, _PIECES
 from capturekit.graph.relane_changes import RelaneChanges
 from capturekit.graph.update import Updatable
@@ -312,8 +312,9 @@ class Fusable(RelaneChanges):
             return None
         report.compared = 'not yet'
         every = joined([*ranges, *(also or ())])
-        unseen = self._memory.unseen()
-        return FirstLaunch(sight.platform, self._made, every, sight.blocks, again=also is not None, unseen=unseen)
+        again, unseen = also is not None, self._memory.unseen()
+        loose = unsteady_of(sight, self._made.graph)
+        return FirstLaunch(sight.platform, self._made, every, sight.blocks, again, unseen, loose)
 
     def _aim(self) -> None:
         if self._fused is None or self._fused.trial is None:
@@ -344,7 +345,8 @@ class Fusable(RelaneChanges):
         with self._relaxed():
             try:
                 apart = trial.run(self._made.graphExec, stream)
-                state.report.compared = f'differs: {apart}' if apart else 'the same as without fused kernels'
+                same = f'the same as without fused kernels{trial.besides}'
+                state.report.compared = f'differs: {apart}' if apart else same
             except MemoryError as error:
                 state.report.compared, apart = f'not compared: no memory for copies ({error})', ''
                 self._device.graph_launch(self._made.graphExec, stream)

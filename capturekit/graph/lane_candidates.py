@@ -1,4 +1,4 @@
-"""The orders that a graph may have: as recorded, as its data needs it, and laid on few lanes. The fastest is kept.
+"""The orders that a graph may have: as recorded, as its data needs it, and on few lanes. The fastest is kept.
 
 All of them are launched in turn and timed. Lanes are laid by the longest path, from times of the nodes: those of
 ``graph.measure()``, if it was called, else of some launches with an event before and after each node.
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from capturekit.analysis.lane_order import on_lanes
+from capturekit.analysis.lane_order import as_in_a_graph, behind_one, on_lanes
 from capturekit.analysis.node_memory import NotRepeatableError
 from capturekit.analysis.one_lane import Capacity, why_one_lane
 from capturekit.analysis.relaned import OrderTimes, Pairs, Relaned
-from capturekit.graph.both_orders import SameStart, same_start, timed
+from capturekit.graph.both_orders import FEWEST, SameStart, same_start, timed
 from capturekit.graph.edit import NodeNames
 from capturekit.graph.measure import timeline
 from capturekit.graph.new_edges import Level, NewEdges, Sight
@@ -25,11 +26,13 @@ from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
 
 #: The numbers of lanes that are tried, as far as the data lets so many nodes run at once.
-_LANES = (2, 4, 8, 16)
+_LANES = (8, 16, 4, 32, 2)
+#: No more are made once all that was made has taken so many seconds.
+_SECONDS = 10.0
 #: How often the graph is launched to measure its nodes, after one launch that does not count.
 _MEASURED = 3
 
-RECORDED, NEEDED = 0, -1
+RECORDED, NEEDED, BEHIND_ONE = 0, -1, -2
 
 
 class TimedOrders(Relanable):
@@ -62,9 +65,8 @@ class TimedOrders(Relanable):
         except CudaCallError as error:
             report.untimed = f'CUDA refuses: {error}'
             return
-        report.times = OrderTimes(
-            times.pop(RECORDED), times.pop(NEEDED), sight.platform.simulated, {n: t for n, t in times.items() if t}
-        )
+        modelled, one = sight.platform.simulated, times.pop(BEHIND_ONE, ())
+        report.times = OrderTimes(times.pop(RECORDED), times.pop(NEEDED), modelled, times, one)
         report.unit = 'us'
         report.graphs[0] = replace(report.graphs[0], took=tuple(took), laid=())
         state.report = report
@@ -115,7 +117,8 @@ class TimedOrders(Relanable):
             found[RECORDED] = as_recorded or self._with_edges(levels, [one.recorded for one in levels]), []
             as_needed = None if any(level.lanes for level in levels) else self._made
             found[NEEDED] = as_needed or self._with_edges(levels, [one.needed for one in levels]), []
-            for count, lanes in self._lanes_for(levels, sight, took):
+            as_launched = self._as_launched(levels[0], found[RECORDED][0], took)
+            for count, lanes in self._lanes_for(levels, sight, as_launched):
                 for level, pairs in zip(levels, lanes):
                     level.lanes = pairs
                 found[count] = self._with_edges(levels, [one.wanted for one in levels]), lanes
@@ -144,10 +147,19 @@ class TimedOrders(Relanable):
         widest = most_side_by_side(order)
         wanted = [count for count in _LANES if count < widest]
         recorded = Order(len(level.handles), level.recorded)
-        if not wanted or len(levels) > 1 or (most_side_by_side(recorded) > 1 and self._unknown(level, sight)):
+        if len(levels) > 1 or (most_side_by_side(recorded) > 1 and self._unknown(level, sight)):
             return
+        began = perf_counter()
+        if one := behind_one(order, took):
+            yield BEHIND_ONE, [one]
         for count in wanted:
-            yield count, [on_lanes(order, took, count)]
+            if perf_counter() - began < _SECONDS:
+                yield count, [on_lanes(order, took, count)]
+
+    def _as_launched(self, level: Level, recorded: ExecutableGraph, took: Sequence[float]) -> list[float]:
+        """The times of the nodes, as they are where no event stands between them."""
+        whole = self._device.graph_time(recorded.graphExec, self._current().ptr, FEWEST)
+        return as_in_a_graph(Order(len(level.handles), level.recorded), took, whole)
 
     def _unknown(self, level: Level, sight: Sight) -> bool:
         touched = sight.definitions.accesses(level.graph)

@@ -10,8 +10,10 @@ from capturekit.analysis.node_memory import Definitions
 from capturekit.analysis.node_view import Look
 from capturekit.analysis.races import MemoryBlocks
 from capturekit.analysis.relaned import Pairs, Relaned
+from capturekit.analysis.unsteady import Unsteady, adds_loosely, unsteady
 from capturekit.driver.cuda import Platform
 from capturekit.graph.first_launch import FirstLaunch
+from capturekit.model.dag import Order
 
 
 @dataclass
@@ -59,6 +61,17 @@ class Sight:
     look: Look
     blocks: MemoryBlocks
     definitions: Definitions
+
+
+def unsteady_of(sight: Sight, graph: int) -> list[Unsteady]:
+    """The memory of one definition that no two launches fill alike, to the last bit."""
+    if not adds_loosely(sight.definitions):
+        return []
+    device = sight.platform.device
+    handles = device.graph_nodes(graph)
+    place = {handle: n for n, handle in enumerate(handles)}
+    order = Order(len(handles), [(place[a], place[b]) for a, b in device.graph_edges(graph)])
+    return unsteady(sight.definitions, graph, [handles[n] for n in order.sequence], sight.blocks)
 
 
 @dataclass

@@ -23,7 +23,7 @@ from capturekit.graph.closed import closed
 from capturekit.graph.declared import Declarable
 from capturekit.graph.edit import NodeNames, _failure, _positive
 from capturekit.graph.first_launch import FirstLaunch
-from capturekit.graph.new_edges import Level, NewEdges, Sight
+from capturekit.graph.new_edges import Level, NewEdges, Sight, unsteady_of
 from capturekit.guard import GUARD
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.launch.plan import Part, Plan
@@ -283,7 +283,8 @@ class Relanable(Declarable):
             return None
         report.compared = 'not yet'
         every = joined([*ranges, *(also or ())])
-        return FirstLaunch(sight.platform, made, every, sight.blocks, again=also is not None)
+        again, loose = also is not None, unsteady_of(sight, self._made.graph)
+        return FirstLaunch(sight.platform, made, every, sight.blocks, again=again, unsteady=loose)
 
     def _written(self, sight: Sight, without: str = '') -> list[tuple[int, int]]:
         """The memory that a launch writes, without nodes of such names. Raises NotRepeatableError."""
@@ -379,7 +380,8 @@ class Relanable(Declarable):
         with self._relaxed():
             try:
                 apart = trial.run(self._made.graphExec, stream)
-                state.report.compared = f'differs: {apart}' if apart else 'the same as with the recorded edges'
+                same = f'the same as with the recorded edges{trial.besides}'
+                state.report.compared = f'differs: {apart}' if apart else same
             except MemoryError as error:
                 state.report.compared, apart = f'not compared: no memory for copies ({error})', ''
                 self._device.graph_launch(self._made.graphExec, stream)

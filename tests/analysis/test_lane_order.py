@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capturekit.analysis.lane_order import laid, on_lanes
+from capturekit.analysis.lane_order import as_in_a_graph, behind_one, laid, on_lanes
 from capturekit.analysis.node_view import Node
 from capturekit.analysis.one_lane import Capacity, why_one_lane
 from capturekit.driver.node_accesses import Touched, linear
@@ -62,6 +62,46 @@ def test_a_short_branch_stays_beside_what_waits_for_it() -> None:
     edges = [(0, 1), (1, 2), (3, 2), (4, 5), (5, 6), (7, 6)]
     pairs = on_lanes(Order(8, edges), [9.0, 9.0, 9.0, 1.0, 9.0, 9.0, 9.0, 1.0], 2)
     assert {frozenset((2, 3)), frozenset((6, 7))} <= {frozenset(pair) for pair in pairs}
+
+
+def test_branches_that_are_joined_stay_whole() -> None:
+    """Four chains, and sums that join them one after the other: two whole chains on each of two lanes."""
+    chains = [[n * 6 + step for step in range(6)] for n in range(4)]
+    joins = [(5, 24), (11, 24), (24, 25), (17, 25), (25, 26), (23, 26)]
+    order = Order(27, [*(pair for chain in chains for pair in pairwise(chain)), *joins])
+    pairs = set(on_lanes(order, [4.0] * 27, 2))
+    assert {pair for chain in chains for pair in pairwise(chain)} <= pairs and len(pairs) == 25
+
+
+def test_a_branch_does_not_wait_for_the_middle_of_another() -> None:
+    """Short side branches of four long chains, on three lanes: no path is longer than what a lane has to do."""
+    edges, nodes = [], 0
+    for _ in range(4):
+        first = nodes
+        for step in range(10):
+            edges += [(nodes - 3, nodes)] if step else []
+            edges += [(nodes + 1, nodes + 2), (nodes, nodes + 2)] if step < 9 else []
+            nodes += 3 if step < 9 else 1
+        assert nodes == first + 28
+    edges += [(a + 2, a + 3) for a in range(nodes) if a % 28 < 25 and a % 28 % 3 == 0]
+    order = Order(nodes, edges)
+    took = [2.0] * nodes
+    found = Order(nodes, laid(nodes, sorted(set(edges)), on_lanes(order, took, 3)))
+    assert max(found.longest(took)[0]) <= 2.0 * 2 * 28
+
+
+def test_one_beginning_is_the_shortest() -> None:
+    assert behind_one(Order(5, [(0, 1), (2, 1)]), [3.0, 1.0, 2.0, 2.5, 9.0]) == [(2, 0), (2, 3), (2, 4)]
+    assert behind_one(Order(3, [(0, 1), (1, 2)]), [1.0] * 3) == [] == behind_one(Order(0, []), [])
+
+
+def test_times_of_nodes_add_up_to_a_launch() -> None:
+    """Events around each node took 10 us more than the node; a profiler does not see the time between two."""
+    order = Order(4, [(0, 1), (1, 2), (0, 3)])
+    assert as_in_a_graph(order, [12.0, 14.0, 13.0, 11.0], 9.0) == [2.0, 4.0, 3.0, 1.0]
+    assert as_in_a_graph(order, [1.0, 2.0, 3.0, 0.5], 9.0) == [2.0, 3.0, 4.0, 1.5]
+    assert as_in_a_graph(order, [12.0, 14.0, 13.0, 9.0], 9.0)[3] == 0.25
+    assert as_in_a_graph(Order(0, []), [], 5.0) == []
 
 
 def test_lanes_for_another_order_are_given_up() -> None:

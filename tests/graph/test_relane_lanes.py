@@ -77,10 +77,26 @@ def test_asking_again_leaves_the_lanes(sim: Any, fastest: Any) -> None:
     kept = graph.relane(rounds=2)
     assert not kept and graph.edges == [(n, n + 1) for n in range(7)]
     assert kept.kept.startswith(
-        'it is not faster: 5.0 us as recorded, 10.0 us as the data needs it, 10.0 us on 2 lanes'
+        'it is not faster: 5.0 us as recorded, 10.0 us as the data needs it, '
+        '10.0 us so behind one node, 10.0 us on 2 lanes'
     )
     graph.launch()
     assert [values(out) for out in outs] == wanted(4)
+
+
+def test_beginnings_may_come_after_one_of_them(cp: Any, fastest: Any) -> None:
+    graph, outs, _x = chain(cp)
+    fastest(lane_candidates.BEHIND_ONE)
+    report = graph.relane(rounds=3)
+    assert report and report.times is not None and report.times.best == lane_candidates.BEHIND_ONE
+    needed = [(0, 1), (2, 3), (4, 5), (6, 7)]
+    first = [n for n in range(0, 8, 2) if all((n, m) in graph.edges for m in range(0, 8, 2) if m != n)]
+    assert set(needed) <= set(graph.edges) and len(first) == 1 and len(graph.edges) == 7
+    assert report.in_short.startswith('as the data needs it, behind one node, 7 edges before and 7 now; first launch')
+    for launch in (1, 2):
+        graph.launch()
+        assert [values(out) for out in outs] == wanted(4), launch
+    assert report.compared == SAME and not graph.races()
 
 
 def test_copies_and_changes_keep_the_lanes(cp: Any, fastest: Any) -> None:
