@@ -16,7 +16,7 @@ from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.libraries import asked_by_user
 from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.object_uses import ObjectUses
-from capturekit.functions.sets_made import SetsMade, speaks_of_sets
+from capturekit.functions.sets_made import SetsSeen
 from capturekit.functions.setting_uses import settings_of
 from capturekit.functions.settings import DEPTH
 from capturekit.functions.understood import FUNCTION_PARTS, makes_unknown
@@ -50,13 +50,11 @@ class CodeWatch(ObjectUses):
         self._of_class: list[type] = []
         #: The code that ran, whether it is a library's, and the functions that have it.
         self._codes: dict[int, tuple[CodeType, bool]] = {}
-        #: By the name of a library: its code that ran.
-        self._library_codes: dict[str, list[CodeType]] = {}
         self._known: dict[int, list[FunctionType]] = {}
         self._functions: dict[int, FunctionType] = {}
         #: The lines that ran, what each line of a code object names, and the globals of its functions, by id.
-        self._sets = SetsMade(self._before.had)
-        self._lines = LinesRun(self._came_to, self._call_begins, self._call_ended)
+        self._sets = SetsSeen(self._before.had)
+        self._lines = LinesRun(self._came_to, self._call_begins)
         self._by_line: dict[int, dict[int, CodeNames]] = {}
         self._globals_of: dict[int, tuple[CodeType, int]] = {}
         self._searched: set[int] = set()
@@ -93,44 +91,52 @@ class CodeWatch(ObjectUses):
             self._compared[id(code)] = whole.parameters, f'{code.co_name} of {os.path.basename(code.co_filename)}'
         for setting in settings_of(code):
             self._depends_on(setting)
-        if self._lines.follow(code, speaks_of_sets(code) or not READERS.isdisjoint(code.co_names)):
+        if self._lines.told:
+            each_time, calls = self._sets.follow(code)
+            self._lines.follow(code, each_time, calls or not READERS.isdisjoint(code.co_names))
             self._by_line[id(code)] = names_by_line(code)
             self._watch_named(frame, self._by_line[id(code)][0])
         else:
             self._watch_named(frame, whole)
 
-    def _came_to(self, frame: FrameType) -> None:
-        """Watch what a line names that is about to run for the first time."""
+    def _came_to(self, frame: FrameType, first: bool) -> None:
+        """Watch what a line names that is about to run for the first time, and look at the sets in its variables."""
         if self._failure is not None:
             return
         try:
             self._time.begin()
-            names = self._by_line[id(frame.f_code)].get(frame.f_lineno)
+            if self._sets.has_locals(frame.f_code):
+                self._sets.line(frame.f_code, frame.f_locals)
+            names = self._by_line[id(frame.f_code)].get(frame.f_lineno) if first else None
             if names is not None:
                 self._watch_named(frame, names)
             self._time.end()
         except Exception as error:
             self._failure = error
 
-    def _call_begins(self, *call: Any) -> None:
-        self._in_turn(self._call_asks, *call)
+    def _call_begins(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
+        """Look at what a set is made of, and at the object whose attribute is asked for."""
+        self._in_turn(self._set_called, code, offset, function, argument)
+        self._in_turn(self._object_asked, code, offset, function, argument)
 
-    def _call_ended(self, *call: Any) -> None:
-        self._in_turn(self._sets.called, *call)
-
-    def _in_turn(self, note: Callable[..., None], *call: Any) -> None:
-        """Take note of a call, as a step of following the run."""
+    def _in_turn(self, note: Callable[..., None], *about: Any) -> None:
+        """Take note of something, as a step of following the run."""
         if self._failure is not None:
             return
         try:
             self._time.begin()
-            note(*call)
+            note(*about)
             self._time.end()
         except Exception as error:
             self._failure = error
 
-    def _call_asks(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
-        """Note what a call that begins is going to ask for."""
+    def _set_called(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
+        generator = self._sets.call(code, offset, function, argument)
+        if generator is not None:
+            self._lines.tell_values(generator, self._sets.yielded)
+
+    def _object_asked(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
+        """Note which object is asked for a computed name."""
         raise NotImplementedError
 
     def _watch_named(self, frame: FrameType, names: CodeNames) -> None:

@@ -118,11 +118,13 @@ def _called_at_once(steps: list[dis.Instruction], number: int) -> bool:
     return call_of(steps, number) is not None
 
 
-def call_of(steps: list[dis.Instruction], number: int) -> int | None:
+def call_of(steps: list[dis.Instruction], number: int, through: bool = False) -> int | None:
     """The number of the instruction that takes the value loaded there from the stack, if it calls it; else None.
 
-    The depth is counted from below the value. A call leaves its result in the place of the function.
+    The depth is counted from below the value. A call leaves its result in the place of the function. ``through``: an
+    argument may be made by an inner function.
     """
+    ends = ('STORE_', 'RETURN', 'YIELD') if through else ('STORE_', 'RETURN', 'YIELD', 'MAKE_FUNCTION')
     load = steps[number]
     only_called = load.opname == 'LOAD_ATTR' and 'NULL' in load.argrepr  # in this form it is loaded for a call only
     depth = dis.stack_effect(load.opcode, load.arg, jump=False)
@@ -136,7 +138,7 @@ def call_of(steps: list[dis.Instruction], number: int) -> int | None:
             break
         if depth == 1 and step.opname.startswith('CALL'):
             return place
-        if 'JUMP' in step.opname or step.opname.startswith(('STORE_', 'RETURN', 'YIELD', 'MAKE_FUNCTION')):
+        if 'JUMP' in step.opname or step.opname.startswith(ends):
             break
     return number if only_called else None
 

@@ -31,6 +31,7 @@ from capturekit.functions.readable_state import (
     is_visible,
     is_whole,
     logger_state,
+    only_checks_types,
     reaches_far,
 )
 from capturekit.functions.settings import Setting, setting_for
@@ -110,8 +111,10 @@ class Holders(LibraryState):
         #: The names that code looks up in classes.
         self._sought: dict[tuple[int, str], type] = {}
         self._time = FollowTime()
-        #: Whether the run used a lock: its changes are then ordered with those of other threads.
+        #: Whether the run called code of threads, and the locks that it may have used, by id: its changes are then
+        #: ordered with those of other threads.
         self._waits = False
+        self._locks: dict[int, Any] = {}
         #: The settings, as they were when the run began, that no code so far depends on.
         self._settings: dict[str, Setting] = {}
         #: The functions that a watched value is or holds, by id.
@@ -167,7 +170,8 @@ class Holders(LibraryState):
         if id(value) in self._holders:
             return
         self._far = self._far or reaches_far(value)
-        self._waits = self._waits or among(cls, _LOCKS)
+        if among(cls, _LOCKS):
+            self._locks[id(value)] = value
         self._depends_on(setting_for(value))
         if plain_key(value) is not None and not issubclass(type(cls), enum.EnumMeta):
             self._of_library(cls)
@@ -456,7 +460,7 @@ class Holders(LibraryState):
         raise NotImplementedError
 
     def _is_foreign_class(self, cls: type) -> bool:
-        if not made_by_class_statement(cls):
+        if not made_by_class_statement(cls) or only_checks_types(cls):
             return True
         return self._foreign_name(module_of(cls), None) and (in_package(cls) or is_in_its_module(cls))
 

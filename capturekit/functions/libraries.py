@@ -8,26 +8,28 @@ import sysconfig
 from collections.abc import Callable
 from types import FrameType
 
-from capturekit.functions.understood import FOLLOWED, WHOLE
-from capturekit.model.source_line import is_foreign
+from capturekit.functions.understood import FOLLOWED, PACKAGES, WHOLE
+from capturekit.model.source_line import is_ours
 
-_PACKAGES = ('numpy', 'scipy', 'cuda')
 _skipped: dict[str, bool] = {}
 _modules: dict[str, str] = {}
 
 
 def default_skip(filename: str) -> bool:
-    """True for code of CuPy, capturekit, numpy, scipy and Python's standard library."""
+    """True for code of CuPy, capturekit, numpy, scipy and Python's standard library.
+
+    Code of torch, JAX or Numba is never the line that a message shows, but it may read state of its own like any code.
+    """
     answer = _skipped.get(filename)
     if answer is None:
-        answer = _skipped[filename] = is_foreign(filename) or _is_library(filename)
+        answer = _skipped[filename] = is_ours(filename) or _is_library(filename)
     return answer
 
 
 def _is_library(filename: str) -> bool:
     if filename.startswith('<__array_function__') or python_module(filename):
         return True
-    for name in _PACKAGES:
+    for name in PACKAGES:
         for folder in getattr(sys.modules.get(name), '__path__', ()):
             if filename.startswith(str(folder) + os.sep):
                 return True

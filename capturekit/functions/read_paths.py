@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import dis
 import enum
-import sys
 from collections.abc import Iterable, Iterator
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 
-from capturekit.functions.code_reads import GLOBALS_READ, line_number, names_shown, nested, single_steps
-from capturekit.functions.readable_state import is_cupys, is_pythons
-from capturekit.functions.understood import PACKAGES
+from capturekit.functions.code_reads import GLOBALS_READ, line_number, names_shown, single_steps
+from capturekit.functions.handed_on import call_of
+from capturekit.functions.understood import FUNCTION_PARTS
 from capturekit.functions.watched_value import Holder, WatchedValue
 from capturekit.model.class_layout import bases_of
 from capturekit.model.kept_values import Kept
@@ -24,9 +23,10 @@ from capturekit.model.kept_values import Kept
 #: The names that a value is asked for; None: all that the code names, for the value gets elsewhere.
 _Asked = set[str] | None
 _ATTRIBUTES = ('LOAD_ATTR', 'LOAD_METHOD')
-#: Names by which code reads attributes that it does not name.
-_OPENING = frozenset('getattr vars globals dir eval exec attrgetter methodcaller __dict__ __getattribute__'.split())
 _KINDS = ('global', 'attribute', 'slot', 'class attribute')
+_CHECKS = frozenset({'isinstance', 'issubclass'})
+#: What these two ask a class for; all else that they read is its metaclass's.
+_CHECKED = frozenset({'__instancecheck__', '__subclasscheck__', '__subclasshook__', '__class__', '__bases__'})
 
 
 class Doubt(str):
@@ -113,19 +113,19 @@ def _asked_next(instructions: list[dis.Instruction], number: int) -> _Asked:
     following = instructions[number + 1]
     if following.opname in _ATTRIBUTES:
         return {following.argval}
+    if _is_checked(instructions, number):
+        return set(_CHECKED)
     compares = following.opname == 'IS_OP' or (following.opname == 'COMPARE_OP' and following.argval in ('==', '!='))
     return set() if compares else None
 
 
-class NamedInside:
-    """The names that code of a library uses; all names, if it may read attributes that it does not name."""
-
-    def __init__(self, codes: Iterable[CodeType]) -> None:
-        self.names: set[str] = set()
-        for code in codes:
-            for inner in nested(code):
-                self.names.update(inner.co_names)
-        self.all = not self.names.isdisjoint(_OPENING)
+def _is_checked(instructions: list[dis.Instruction], number: int) -> bool:
+    """Whether a load gives the last argument of ``isinstance`` or ``issubclass``."""
+    end = number + 1
+    while instructions[end].opname in ('PRECALL', 'NOP') and end + 1 < len(instructions):
+        end += 1
+    calls = (n for n in range(number) if instructions[n].argval in _CHECKS and instructions[n].opname == 'LOAD_GLOBAL')
+    return instructions[end].opname.startswith('CALL') and any(call_of(instructions, n) == end for n in calls)
 
 
 class ReadPaths:
@@ -138,7 +138,6 @@ class ReadPaths:
         asked: the names of attributes that code has in texts.
         holders: the objects whose attributes are watched.
         classes: the classes of what the caller gave.
-        libraries: by the name of a library, what its code that ran names.
         full: the objects and classes that the code asks for any attribute, by id.
     """
 
@@ -150,29 +149,29 @@ class ReadPaths:
         asked: set[str],
         holders: list[Holder],
         classes: Iterable[type],
-        libraries: dict[str, NamedInside],
         full: set[int],
     ) -> None:
         self._full = full
-        self._libraries = libraries
         self._asked = asked
+        self._entries = list(entries)
         self._loads = _Loads({}, {})
         for code, lines, globals_ in codes:
             self._loads.add_all(code, lines, globals_)
         #: By the id of an object: what the code can have asked it for.
         self._used: dict[int, _Asked] = dict.fromkeys(meetings.roots)
+        #: The classes of which the code only asks whether an object is of them, by id.
+        self._checked: set[int] = set()
+        #: Whether the code calls Python's own ``isinstance`` by that name.
+        self._own_checks = any(e.key in _CHECKS and not e.where().startswith('builtin ') for e in self._entries)
         #: The classes that are used, or of which an object is, by id.
         self._classes = {id(base) for cls in classes for base in bases_of(cls)}
         self._objects = {id(holder.value): holder.value for holder in holders}
         #: The objects of which only what the user's code names is read.
         self._named = {id(holder.value) for holder in holders if holder.owned and not holder.whole}
         self._named -= {id(value) for value in self._objects.values() if _is_enumerated(value)}
-        #: The modules of libraries that are not understood as a whole, and the names of these libraries.
-        self._modules = {id(holder.value): name for holder in holders if (name := _library_of(holder))}
         self._classes_of(meetings.roots)
         self._within = {key: list(found) for key, found in meetings.met.items()}
         self._read: set[int] = set()
-        self._entries = list(entries)
         for entry in self._entries:
             for value in _inside(entry.kept):
                 self._within.setdefault(id(value), []).append(entry)
@@ -201,26 +200,35 @@ class ReadPaths:
             for entry in found:
                 self._read.add(id(entry))
                 for value in _inside(entry.kept):
-                    _join(self._used, id(value), self._next(entry) if value is entry.kept.value else None)
-                    self._classes_of([id(value)])
+                    asked = self._next(entry) if value is entry.kept.value else None
+                    _join(self._used, id(value), asked)
+                    self._classes_of([id(value)], asked is not None and asked <= _CHECKED)
             todo = [entry for entry in todo if not self.reads(entry)]
 
-    def _classes_of(self, values: Iterable[int]) -> None:
-        """Note that Python may look up special methods of values, in their classes and in those that they are."""
+    def _classes_of(self, values: Iterable[int], checked: bool = False) -> None:
+        """Note that Python may look up special methods of values, in their classes and in those that they are.
+
+        ``checked``: of a class that is a value, only those that ``isinstance`` asks for.
+        """
         for value in (self._objects[key] for key in values if key in self._objects):
-            for cls in (type(value), value):
-                if issubclass(type(cls), type):
-                    self._classes.update(map(id, bases_of(cls)))
+            self._classes.update(map(id, bases_of(type(value))))
+            if issubclass(type(value), type):
+                (self._checked if checked else self._classes).update(map(id, bases_of(value)))
 
     def _is_read(self, entry: WatchedValue) -> bool:
         name = entry.key
-        if entry.kind not in _KINDS or name in self._asked or id(entry.holder) in self._full:
+        if _is_of_an_object(entry) and not self.reach(id(entry.holder)):
+            return False
+        if entry.kind not in _KINDS or id(entry.holder) in self._full:
+            return True
+        if name in self._asked and not self._only_named(entry):
             return True
         if name.startswith('__'):
-            return entry.kind != 'class attribute' or id(entry.holder) in self._classes
+            checked = name in _CHECKED and id(entry.holder) in self._checked
+            return entry.kind != 'class attribute' or id(entry.holder) in self._classes or checked
         if entry.kind == 'global':
             return entry.where().startswith('builtin ') or (id(entry.mapping), name) in self._loads.of_globals
-        if entry.kind != 'class attribute' and id(entry.holder) not in self._named and self._inside_reads(entry):
+        if entry.kind != 'class attribute' and id(entry.holder) not in self._named:
             return True
         if name not in self._loads.attributes:
             return False
@@ -231,30 +239,29 @@ class ReadPaths:
         used = self._used[id(entry.holder)]
         return used is None or name in used
 
-    def _inside_reads(self, entry: WatchedValue) -> bool:
-        """Whether a library's own code can have read an attribute of something that is its own."""
-        library = self._modules.get(id(entry.holder))
-        if library is None:
-            return True
-        named = self._libraries.get(library)
-        return named is not None and (named.all or entry.key in named.names)
+    def _only_named(self, entry: WatchedValue) -> bool:
+        """Whether code only names attributes of the object that has this one: it never gets to ``getattr``."""
+        key = id(entry.holder)
+        return entry.kind in ('attribute', 'slot') and key in self._named and self._used.get(key, set()) is not None
 
     def _next(self, entry: WatchedValue) -> _Asked:
         """What the code asks of a value at once, wherever it loads the name."""
-        if entry.kind == 'global':
-            return self._loads.of_globals.get((id(entry.mapping), entry.key))
+        found: _Asked = None
         if id(entry.holder) in self._full:
-            return None
-        return self._loads.attributes.get(entry.key) if entry.kind in _KINDS else None
+            return None  # it may have been got by any name
+        if entry.kind == 'global':
+            found = self._loads.of_globals.get((id(entry.mapping), entry.key))
+        elif entry.kind in _KINDS:
+            found = self._loads.attributes.get(entry.key)
+        return None if found is not None and self._own_checks and found & _CHECKED else found
 
 
-def _library_of(holder: Holder) -> str:
-    """The library of a module that is neither the user's nor of a package that is understood as a whole; else ''."""
-    if holder.kind != 'module' or holder.owned:
-        return ''
-    top = str(holder.start.get('__name__', '')).partition('.')[0]
-    understood = top in PACKAGES or is_cupys(top) or is_pythons(top) or top in sys.builtin_module_names
-    return '' if understood else top
+def _is_of_an_object(entry: WatchedValue) -> bool:
+    """Whether nobody can read a watched value without the object that has it. Libraries have their own modules at hand,
+    and what a function that runs is made of has been met."""
+    if entry.kind == 'function':
+        return entry.key not in FUNCTION_PARTS
+    return entry.kind in ('attribute', 'slot') and not issubclass(type(entry.holder), (ModuleType, type))
 
 
 def _is_enumerated(value: Any) -> bool:

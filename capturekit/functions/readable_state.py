@@ -10,7 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.understood import CONSTANT, CONSTANT_NAMES, FAR_KERNELS, KERNELS, PACKAGES, module_of
+from capturekit.functions.understood import (
+    CONSTANT,
+    CONSTANT_NAMES,
+    FAR_KERNELS,
+    KERNELS,
+    PACKAGES,
+    TYPE_CHECKS,
+    module_of,
+)
 from capturekit.model.class_layout import (
     MISSING,
     bases_of,
@@ -41,6 +49,11 @@ def in_package(cls: type) -> bool:
     if top in ('numpy', 'scipy'):
         return False
     return top in PACKAGES
+
+
+def only_checks_types(cls: type) -> bool:
+    """True for metaclasses of libraries whose ``isinstance`` is understood: for JAX's arrays, say."""
+    return f'{module_of(cls)}.{name_of(cls)}' in TYPE_CHECKS and is_in_its_module(cls)
 
 
 def is_in_its_module(cls: type) -> bool:

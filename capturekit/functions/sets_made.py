@@ -1,94 +1,247 @@
-"""What the sets that a run makes get as members, as far as the interpreter tells (from Python 3.12 on).
+"""Sets that code makes, and whether the order of their members can matter.
 
-It tells of each call of ``set`` and ``frozenset``, with the first argument, and of each call of a method, with the set,
-after it has been changed. What a generator yields is seen as well. A member is *settled* if its hash is that of its
-value, or that of the address of an object that was there before the run: all calls have the same.
+Python tells nobody when a set is iterated over. So the code is looked at. A set that is only asked for members and its
+length has no order that counts. From Python 3.12 on, the members are looked at as well, if they can be seen before
+anything goes through the set: those of a set in a local variable before each line of its function, and what ``set`` or
+``frozenset`` are given as it is given. If no member is hashed by its address, or all of those were there before the
+run, each call finds them in the same order.
 """
 
 from __future__ import annotations
 
-import gc
-import types
-from collections.abc import Callable, Iterable
-from types import CodeType
-from typing import Any
+import dis
+from collections.abc import Iterable, Iterator
+from types import CodeType, GeneratorType
+from typing import Any, NamedTuple
 
-from capturekit.functions.code_reads import nested, single_steps
+from capturekit.functions.address_hashes import hashed_by_address
+from capturekit.functions.code_reads import line_number, nested, single_steps
 from capturekit.functions.handed_on import call_of
-from capturekit.functions.lines_run import NOTHING
-from capturekit.model.class_layout import among
-from capturekit.model.plain_values import is_nan, plain_key
+from capturekit.functions.watched_value import WatchedValue
+from capturekit.model.class_layout import MISSING, among, name_of
 
-#: Methods that add members, and what makes sets.
-ADDING = frozenset({'add', 'update', 'symmetric_difference_update', '__ior__', '__ixor__'})
-_MAKING = (set, frozenset)
-_LOADS = ('LOAD_ATTR', 'LOAD_METHOD', 'LOAD_SUPER')
-#: Containers whose members are seen without running code.
-_SEEN: tuple[Any, ...] = (str, bytes, range, list, tuple, dict, set, frozenset, type({}.keys()))
-#: So many members are looked at, and so many of them may be objects.
-_MOST, _MOST_OBJECTS = 10_000, 50
+_SETS = frozenset({'set', 'frozenset'})
+_STORES = ('STORE_FAST', 'STORE_DEREF', 'STORE_NAME')
+_LOADS = ('LOAD_FAST', 'LOAD_DEREF', 'LOAD_NAME')
+#: What may be done with a set, whatever the order of its members.
+_USES = ('CONTAINS_OP', 'TO_BOOL', 'POP_JUMP', 'UNARY_NOT', 'COMPARE_OP', 'POP_TOP')
+_METHODS = frozenset('add discard remove clear update isdisjoint issubset issuperset'.split())
+_SKIPPED = ('PUSH_NULL', 'PRECALL', 'NOP')
+#: What may be done besides with a set whose members are known: it goes no further than that.
+_GOES_THROUGH = ('GET_ITER', 'UNPACK_SEQUENCE', 'UNPACK_EX', 'LIST_EXTEND')
+_KNOWN_FUNCTIONS = frozenset('len sorted list tuple min max sum any all iter enumerate bool'.split())
+#: Containers whose members an iterator over them gives, and texts.
+_CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()))
+_PLAIN = (str, bytes, range)
+_Steps = list[dis.Instruction]
 
 
-def speaks_of_sets(code: CodeType) -> bool:
-    """Whether code may make sets by a call, or give them members."""
-    names = {name for inner in nested(code) for name in inner.co_names}
-    return not names.isdisjoint({*ADDING, 'set', 'frozenset'})
+class SetMade(NamedTuple):
+    """A place where code makes a set whose order may matter.
+
+    ``local``: the local variable that it is stored in and never leaves, or ''. ``call``: the offset of the call that
+    makes it of a container and of whose result nothing goes further, or None.
+    """
+
+    line: int
+    local: str
+    call: int | None
 
 
-class SetsMade:
-    """Collects it while a run is followed. ``had`` tells whether an object was there before the run."""
+def sets_made(code: CodeType) -> list[SetMade]:
+    """The places where code makes a set that is not only asked for members and its length."""
+    steps, found = single_steps(code), []
+    for number, step in enumerate(steps):
+        end: int | None = number
+        if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and step.argval in _SETS:
+            end = call_of(steps, number, True)
+        elif step.opname != 'BUILD_SET' or _has_constants(steps, number):
+            continue
+        every = [_without_cells(one) for one in nested(code)]
+        if end is None or not _is_used_well(steps, number, end, every):
+            found.append(_known_later(code, steps, number, end))
+    return found
 
-    def __init__(self, had: Callable[[object], bool]) -> None:
+
+def is_another_name_of_sets(entry: WatchedValue) -> bool:
+    """Whether a watched value is the class of sets under a name that code does not show as such."""
+    return any(entry.value is one for one in (set, frozenset)) and entry.key not in _SETS
+
+
+def orders_of_sets(codes: Iterable[tuple[CodeType, set[int] | None]], seen: SetsSeen, makes: set[str]) -> Iterator[str]:
+    """Say which code may go through a set of objects that the run made.
+
+    ``codes``: with the lines that ran; None: any may have. ``makes``: the names of the classes of those objects.
+    """
+    made = sorted(makes)
+    yield from seen.found
+    for code, lines in codes:
+        for inner in [code] if lines is not None else nested(code):
+            of = made or (['function'] if _makes_functions(inner) else [])
+            if of and any(
+                lines is None or (one.line in lines and not seen.knows(code, one)) for one in sets_made(inner)
+            ):
+                yield f'{inner.co_name} makes a set, whose order is that of the addresses of its {of[0]} objects'
+                return
+
+
+class SetsSeen:
+    """Looks at the members of sets while a run is followed line by line.
+
+    ``had``: whether an object was there before the run.
+    """
+
+    def __init__(self, had: Any) -> None:
         self._had = had
-        #: By code and offset: whether all sets that this call made had settled members.
-        self._made: dict[tuple[int, int], bool] = {}
-        #: The code of generators that were seen to begin, and whether all that it yielded was settled.
-        self._yielded: dict[int, bool] = {}
-        #: Whether a set was seen with a member that is not settled.
-        self._unsettled = False
+        #: By the id of code: its local variables that hold sets, and the calls that make sets of containers.
+        self._locals: dict[int, frozenset[str]] = {}
+        self._calls: dict[int, frozenset[int]] = {}
+        #: The calls that were given something whose members can't be seen.
+        self._unseen: set[tuple[int, int]] = set()
+        #: Sentences that say which function makes a set of such objects.
+        self.found: dict[str, None] = {}
 
-    def yields(self, code: CodeType, value: Any) -> None:
-        """Note what a generator of the user's yields; None where it ends."""
-        settled = self._yielded.get(id(code), True)
-        self._yielded[id(code)] = settled and self._settled(value)
+    def follow(self, code: CodeType) -> tuple[bool, bool]:
+        """Whether each line of code, and whether its calls have to be told of."""
+        if not _SETS.isdisjoint(code.co_names) or any(one.opname == 'BUILD_SET' for one in dis.get_instructions(code)):
+            places = sets_made(code)
+            self._locals[id(code)] = frozenset(one.local for one in places if one.local)
+            self._calls[id(code)] = frozenset(one.call for one in places if one.call is not None)
+        return self.has_locals(code), bool(self._calls.get(id(code)))
 
-    def called(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
-        """Note that a call has ended."""
-        if any(function is one for one in _MAKING):
-            place = id(code), offset
-            known = first is NOTHING or self._members_settled(first)
-            self._made[place] = self._made.get(place, True) and known
-            return
-        changed = first if type(function) is types.MethodDescriptorType else getattr(function, '__self__', None)
-        if issubclass(type(changed), set) and function.__name__ in ADDING:
-            self._unsettled = self._unsettled or not self._members_settled(changed)
+    def knows(self, code: CodeType, place: SetMade) -> bool:
+        """Whether the members of all sets that were made there have been seen."""
+        if place.call is not None and (id(code), place.call) not in self._unseen:
+            return True
+        return bool(place.local)
 
-    def settled_at(self, code: CodeType, offset: int) -> bool:
-        """Whether all sets that a call there made have had settled members only."""
-        return not self._unsettled and self._made.get((id(code), offset), True)
+    def has_locals(self, code: CodeType) -> bool:
+        """Whether code keeps sets in local variables that have to be looked at."""
+        return bool(self._locals.get(id(code)))
 
-    def _members_settled(self, value: Any) -> bool:
-        if type(value) is types.GeneratorType:
-            return self._yielded.get(id(value.gi_code), False)
-        if not among(type(value), _SEEN) or len(value) > _MOST:
+    def line(self, code: CodeType, variables: dict[str, Any]) -> None:
+        """Look at the sets in the local variables of a function that comes to a line."""
+        for name in self._locals.get(id(code), ()):
+            value = variables.get(name, MISSING)
+            if among(type(value), (set, frozenset)):
+                self._look(code, value)
+
+    def call(self, code: CodeType, offset: int, function: Any, argument: Any) -> CodeType | None:
+        """Look at what ``set`` or ``frozenset`` makes a set of.
+
+        Returns the code of a generator that gives it the members, whose values have to be told.
+        """
+        if offset not in self._calls.get(id(code), ()) or (function is not set and function is not frozenset):
+            return None
+        if among(type(argument), _CONTAINERS):
+            self._look(code, argument)
+        elif type(argument) is GeneratorType and argument.gi_code in code.co_consts:
+            return argument.gi_code
+        elif not among(type(argument), _PLAIN):
+            self._unseen.add((id(code), offset))
+        return None
+
+    def yielded(self, code: CodeType, value: Any) -> None:
+        """Look at what a generator expression gives a set."""
+        self._look(code, (value,))
+
+    def _look(self, code: CodeType, members: Any) -> None:
+        new = next(self._new_in(members), None)
+        if new is not None:
+            text = f'{code.co_name} makes a set, whose order is that of the addresses of its {name_of(new)} objects'
+            self.found[text] = None
+
+    def _new_in(self, members: Any) -> Iterator[type]:
+        for one in members:
+            if among(type(one), (tuple, frozenset)):
+                yield from self._new_in(one)
+            elif hashed_by_address(type(one)) and not self._had(one):
+                yield type(one)
+
+
+def _makes_functions(code: CodeType) -> bool:
+    """Whether functions are written in code, each of which is hashed by its address."""
+    inner = (one for one in code.co_consts if type(one) is CodeType)
+    return any(one.co_name == '<lambda>' or not one.co_name.startswith('<') for one in inner)
+
+
+def _known_later(code: CodeType, steps: _Steps, number: int, end: int | None) -> SetMade:
+    """Where the members of a set that is made there can be seen before anything goes through it."""
+    line = line_number(steps[number]) or 0
+    if end is None:
+        return SetMade(line, '', None)
+    user = _user_of(steps, number, end)
+    if user.opname == 'STORE_FAST' and user.argval not in code.co_cellvars and _stays(steps, user):
+        return SetMade(line, user.argval, None)
+    is_call = end > number and steps[end].opname in ('CALL', 'CALL_FUNCTION') and steps[end].arg == 1
+    through = user.opname.startswith((*_GOES_THROUGH, *_USES)) or _is_argument_of(steps, number, _KNOWN_FUNCTIONS)
+    frozen = steps[number].argval == 'frozenset'
+    return SetMade(line, '', steps[end].offset if is_call and (frozen or through) else None)
+
+
+def _user_of(steps: _Steps, number: int, end: int) -> dis.Instruction:
+    """The instruction that takes a set: behind the loop for one that is made by a comprehension."""
+    if [step.opname for step in steps[number + 1 : number + 3]] == ['SWAP', 'FOR_ITER']:
+        target = steps[number + 2].argval
+        end = next(place for place, step in enumerate(steps) if step.offset >= target) - 1
+        skipped: tuple[str, ...] = (*_SKIPPED, 'END_FOR', 'POP_TOP', 'POP_ITER')
+    else:
+        skipped = _SKIPPED
+    return next(step for step in steps[end + 1 :] if step.opname not in skipped)
+
+
+def _stays(steps: _Steps, stored: dis.Instruction) -> bool:
+    """Whether what is stored in a local variable goes no further, and nothing goes through it in the line of its store.
+
+    An instruction that takes the variable together with another one is not understood.
+    """
+    name, line = stored.argval, line_number(stored)
+    for place, step in enumerate(steps):
+        given = step.argval if type(step.argval) is tuple else (step.argval,)
+        if name not in given or not step.opname.startswith(('LOAD_FAST', 'STORE_FAST', 'DELETE_FAST')):
+            continue
+        if step.opname.startswith(('STORE_FAST', 'DELETE_FAST')) and 'LOAD' not in step.opname:
+            continue
+        if not step.opname.startswith('LOAD_FAST') or len(given) > 1 or line_number(step) == line:
             return False
-        members = [one for one in value if not among(type(one), (str, int, bool))] if type(value) is not str else []
-        return len(members) <= _MOST_OBJECTS and all(map(self._settled, members))
+        user = next(one for one in steps[place + 1 :] if one.opname not in _SKIPPED)
+        if user.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
+            if user.argval not in _METHODS | {'pop'}:
+                return False
+        elif not user.opname.startswith((*_USES, *_GOES_THROUGH)) and not _is_argument_of(
+            steps, place, _KNOWN_FUNCTIONS
+        ):
+            return False
+    return True
 
-    def _settled(self, member: Any) -> bool:
-        if among(type(member), (tuple, frozenset)):
-            return len(member) <= _MOST_OBJECTS and all(map(self._settled, member))
-        if plain_key(member) is not None:
-            return not is_nan(member)
-        return gc.is_tracked(member) and self._had(member)
+
+def _is_argument_of(steps: _Steps, number: int, functions: Iterable[str]) -> bool:
+    """Whether what is loaded there is the first argument of a function of one of these names."""
+    before = [step for step in steps[:number] if step.opname not in _SKIPPED]
+    return bool(before) and before[-1].opname == 'LOAD_GLOBAL' and before[-1].argval in functions
 
 
-def hands_on_adding(codes: Iterable[CodeType]) -> bool:
-    """Whether code loads a method that adds members without calling it at once: nobody tells of the calls then."""
-    for code in codes:
-        for inner in nested(code):
-            steps = single_steps(inner)
-            for number, step in enumerate(steps):
-                if step.argval in ADDING and step.opname.startswith(_LOADS) and call_of(steps, number) is None:
-                    return True
-    return False
+def _has_constants(steps: _Steps, number: int) -> bool:
+    """Whether all members of a set that is made there are constants."""
+    count = steps[number].arg or 0
+    if [step.opname for step in steps[number + 1 : number + 3]] == ['LOAD_CONST', 'SET_UPDATE']:
+        return count == 0  # written with three or more
+    return count > 0 and all(step.opname == 'LOAD_CONST' for step in steps[number - count : number])
+
+
+def _without_cells(code: CodeType) -> _Steps:
+    """The instructions of code, but for those that load the variables of an inner function's closure as such."""
+    cells = {*code.co_cellvars, *code.co_freevars}
+    return [step for step in single_steps(code) if step.opname != 'LOAD_FAST' or step.argval not in cells]
+
+
+def _is_used_well(steps: _Steps, number: int, end: int, every: list[_Steps]) -> bool:
+    """Whether a set is only asked for members, which the steps from ``number`` to ``end`` put on the stack."""
+    user = next(step for step in steps[end + 1 :] if step.opname not in _SKIPPED)
+    if user.opname in _STORES:
+        places = ((one, place) for one in every for place, step in enumerate(one) if step.argval == user.argval)
+        loads = [(one, place) for one, place in places if one[place].opname.startswith(_LOADS)]
+        return bool(every) and all(_is_used_well(one, place, place, []) for one, place in loads)
+    if user.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
+        return user.argval in _METHODS
+    return user.opname.startswith(_USES) or (user.opname.startswith('CALL') and _is_argument_of(steps, number, {'len'}))

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from capturekit.functions.carried_state import CarriedPlace, CarriedState, Counter, GrowingList, StoredPlace
 from capturekit.functions.clock_uses import only_in_readings, only_keeps, reckoned_from
 from capturekit.functions.code_watch import CodeWatch
+from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING, bases_of, made_by_class_statement
 from capturekit.model.kept_values import Kept
@@ -67,10 +68,14 @@ class _Change(NamedTuple):
 
 
 class StateChanges:
-    """The changes of one run, collected value by value; ``carried`` returns those that launches make again."""
+    """The changes of one run, collected value by value; ``carried`` returns those that launches make again.
 
-    def __init__(self, watch: CodeWatch) -> None:
+    ``paths``: which of the watched values the run can have read; None: all.
+    """
+
+    def __init__(self, watch: CodeWatch, paths: ReadPaths | None) -> None:
         self._watch = watch
+        self._paths = paths
         self._array = watch._array
         self._found: dict[tuple[int, Any], tuple[CarriedPlace, _Change]] = {}
         #: The tuples that the run put in places. After a launch there is an equal tuple instead of the same one.
@@ -149,7 +154,10 @@ class StateChanges:
         """Whether all that happens to a whole number is that amounts are added which do not depend on it."""
         codes = self._watch._codes.values()
         named = any(not _REFLECTED.isdisjoint((code.co_name, *code.co_names)) for code, _ in codes)
-        reflected = named or any(entry.key in _REFLECTED for entry in self._watch._entries.values())
+        reflected = named or any(
+            entry.key in _REFLECTED and (self._paths is None or self._paths.reads(entry))
+            for entry in self._watch._entries.values()
+        )
         reflected = reflected or any(_makes_a_class(code) for code, foreign in codes if not foreign)
         return not reflected and self._is_only(entry, counting)
 

@@ -26,9 +26,6 @@ ALL = frozenset({'*'})
 #: Packages that are understood as a whole: their functions read only their arguments, or what the guard watches.
 PACKAGES = _set('cupy cupyx cupy_backends capturekit numpy scipy cuda')
 
-#: Functions of other packages that CuPy asks for memory. What they give, a graph takes from its own.
-ALLOCATORS = _set('rmm_cupy_allocator')
-
 #: Functions in these packages that read something else, by package and name: files, settings, their own seed.
 OUTSIDE = {
     'numpy': _set(
@@ -230,6 +227,9 @@ CONSTANT_NAMES = _set(
     'numpy.finfo numpy.iinfo numpy._ArrayFunctionDispatcher collections._tuplegetter operator.attrgetter '
     '_collections._tuplegetter _abc._abc_data typing.TypeVar typing.ParamSpec typing.TypeAliasType uarray._Function'
 )
+
+#: Metaclasses written in C whose ``isinstance`` asks for nothing but the type of the object.
+TYPE_CHECKS = _set('jaxlib._jax.ArrayMeta jaxlib.xla_extension.ArrayMeta')
 
 #: Instructions that are understood, of Python 3.10 to 3.14. Those of 3.14's template strings are not.
 INSTRUCTIONS = _set(

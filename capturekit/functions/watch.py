@@ -18,7 +18,6 @@ import os
 import sys
 import types
 from collections.abc import Callable
-from inspect import CO_GENERATOR
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -36,7 +35,6 @@ from capturekit.functions.library_uses import LibraryUses
 from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
 from capturekit.functions.settings import CODECS, HANDLED, ROUTINES, WARNINGS, routines_now, settings_now
 from capturekit.functions.understood import (
-    ALLOCATORS,
     BY_ADDRESS,
     FOLLOWED,
     OF_CALLERS,
@@ -44,7 +42,6 @@ from capturekit.functions.understood import (
     OF_LOGGERS,
     OF_PRINTING,
     OUTSIDE,
-    PACKAGES,
     WHOLE,
     owner_of,
     reads,
@@ -196,8 +193,6 @@ class Watch(LibraryUses):
                 self._time.end()
             elif event == 'c_call':
                 self._called_in_c(frame, argument)
-            elif event == 'return' and frame.f_code.co_flags & CO_GENERATOR:
-                self._sets.yields(frame.f_code, argument)
         except Exception as error:
             self._failure = error
 
@@ -302,12 +297,9 @@ class Watch(LibraryUses):
             self._followed(frame, module, name)
 
     def _package(self, frame: FrameType, top: str, name: str) -> None:
-        """Note what a function of a package reads besides its arguments, or that this is not known."""
+        """Note what a function of a package that is understood as a whole reads besides its arguments."""
         if name == '__ua_function__':  # which one is called may be set anew at any time
             self._doubt(frame, 'calls a function of SciPy by its backend')
-            return
-        if top not in PACKAGES and name not in ALLOCATORS and asked_by_user(frame.f_back, self._skip):
-            self._doubt(frame, f'calls {top}.{name}')
             return
         inside = frame.f_globals.get('__name__')
         if inside in OF_PRINTING and name not in OUTSIDE.get(top, ()):
@@ -390,9 +382,6 @@ class Watch(LibraryUses):
         foreign = foreign or code.co_name == '<module>'
         known = self._codes[id(code)] = (code, foreign)
         self._inside.update(id(part) for part in code.co_consts if type(part) is CodeType)
-        if foreign:
-            library = str(frame.f_globals.get('__name__', '')).partition('.')[0]
-            self._library_codes.setdefault(library, []).append(code)
         if not foreign:
             self._collect(frame, code)
         elif is_cupys(frame.f_globals.get('__name__')):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
-from types import CodeType
 from typing import Any
 
-from capturekit.functions.address_hashes import is_another_name_of_sets, orders_of_sets
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.classes_reached import classes_in_modules, classes_of_files
 from capturekit.functions.code_watch import CodeWatch
@@ -15,8 +13,8 @@ from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import classes_called, handed_on
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
-from capturekit.functions.read_paths import NamedInside, ReadPaths
-from capturekit.functions.sets_made import ADDING, hands_on_adding
+from capturekit.functions.read_paths import ReadPaths
+from capturekit.functions.sets_made import is_another_name_of_sets, orders_of_sets
 from capturekit.functions.settings import HANDLED
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.understood import FAR, SPECIAL
@@ -40,9 +38,11 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
 
     ``carries``: whether launches can repeat changes of Python state.
     """
-    changes = StateChanges(watch)
+    paths = _paths(watch)
+    changes = StateChanges(watch, paths)
+    carries = carries and not any(paths is None or paths.reach(lock) for lock in watch._locks)
     written = _written(watch, changes if carries else None)
-    _doubts(watch, changes)
+    _doubts(watch, changes, paths)
     if written is None and watch._unwatchable:
         written = watch._unwatchable[0]
     objects, missing = _objects_of(watch)
@@ -68,14 +68,13 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     return environment
 
 
-def _doubts(watch: CodeWatch, changes: StateChanges) -> None:
+def _doubts(watch: CodeWatch, changes: StateChanges, paths: ReadPaths | None) -> None:
     """Gather what could not be watched, in sentences; leave out what is of values that the run can not have got."""
     if isinstance(watch._failure, TooLong):
         watch._unwatchable.insert(0, 'it reads so much that following a run takes more than a second')
     elif watch._failure is not None:
         watch._unwatchable.append(f'what the function reads could not be followed: {watch._failure!r}')
     _aliases(watch)
-    paths = _paths(watch)
     watch._unwatchable = [text for text in watch._unwatchable if paths is None or paths.matter(text)]
     watch._unwatchable += [text for known, text in watch._ran.items() if watch._reached.isdisjoint(known)]
     watch._unwatchable += [*changes.times_that_count(), *_handed_on(watch, paths)]
@@ -93,9 +92,8 @@ def _paths(watch: CodeWatch) -> ReadPaths | None:
         return None
     codes = [(code, watch._lines.of(code), globals_) for code, globals_ in watch._globals_of.values()]
     holders = list(watch._holders.values())
-    libraries = {name: NamedInside(found) for name, found in watch._library_codes.items()}
-    entries, meetings = watch._entries.values(), watch._meetings
-    return ReadPaths(entries, meetings, codes, watch._strings, holders, watch._of_class, libraries, set(watch._full))
+    entries, full = watch._entries.values(), set(watch._full)
+    return ReadPaths(entries, watch._meetings, codes, watch._strings, holders, watch._of_class, full)
 
 
 def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
@@ -108,20 +106,13 @@ def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
     for cls, count in watch._finalized.values():
         if count > 0:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
-    seen = None if watch._everything or not _told_of_sets(watch, codes) else watch._sets
-    yield from orders_of_sets(codes, watch._by_address, seen)
+    yield from orders_of_sets([(code, watch._lines.of(code)) for code in codes], watch._sets, watch._by_address)
     for entry in entries if watch._by_address else ():
         if is_another_name_of_sets(entry):
             cls = min(watch._by_address)
             yield f'{entry.where()} makes sets, whose order is that of the addresses of its {cls} objects'
     if watch._everything:
         yield from classes_in_modules(entries, others, codes)
-
-
-def _told_of_sets(watch: CodeWatch, codes: list[CodeType]) -> bool:
-    """Whether all that gave sets their members was seen."""
-    lines = all(watch._lines.of(code) is not None for code in codes)
-    return lines and watch._strings.isdisjoint(ADDING) and not hands_on_adding(codes)
 
 
 def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
@@ -163,8 +154,9 @@ def _arrays_of(watch: CodeWatch, carried: CarriedState | None) -> list[Any]:
 
 def _let_go(watch: CodeWatch) -> None:
     watch._full.clear()
-    for found in (watch._codes, watch._library_codes, watch._known, watch._by_module, watch._globals, watch._states):
+    for found in (watch._codes, watch._known, watch._by_module, watch._globals, watch._states):
         found.clear()
+    watch._locks.clear()
     watch._holders.clear()
     watch._suspended.clear()
     watch._entries.clear()

@@ -1,4 +1,4 @@
-"""Libraries beside CuPy whose code is not followed: their modules are held, and their functions may read anything."""
+"""Libraries beside CuPy that call CUDA for others: their modules are held, and their functions may read anything."""
 
 from __future__ import annotations
 
@@ -90,5 +90,3 @@ def test_a_function_of_it_may_read_anything(cp: Any, lib: Any, call: str) -> Non
     for number in range(6):
         lib.setting = number
         assert graphed(cp.ones(2)).get().tolist() == fn(cp.ones(2)).get().tolist()
-    assert sum(variant.launches for variant in graphed.variants) == 0
-    assert any(f'calls {NAME}.factor' in variant.reason for variant in graphed.variants)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import sys
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,6 +57,24 @@ def step(x):
         return digest.digest()
     return cp.multiply(x, 2)
 """,
+    'its name is asked of something else': """
+class Scale:
+    multiply = 2
+
+def step(x):
+    if isinstance(x, lib.ndarray):
+        return x
+    return cp.multiply(x, getattr(Scale, 'multiply'))
+""",
+    'the annotations of a function are asked for': """
+def other(x: digest.digest = 2):
+    return x
+
+def step(x: int):
+    if isinstance(x, list):
+        return other(x)
+    return cp.multiply(x, 1 + len(step.__annotations__))
+""".replace('digest.digest', 'lib.multiply'),
 }
 #: The same with one line: these are recorded in all Pythons.
 CHAINS = {
@@ -132,6 +152,13 @@ def step(x):
     elif isinstance(x, cp.ndarray):
         found = lib.multiply.digest()
 """,
+    'the user has an isinstance of his own': """
+def isinstance(x, one):
+    return one.digest()
+
+def step(x):
+    found = isinstance(x, lib.multiply)
+""",
     'it is behind an exception': """
 def step(x):
     try:
@@ -195,6 +222,69 @@ def test_a_branch_that_comes_later_is_followed(cp: Any, lib: Any) -> None:
     assert sum(variant.launches for variant in graphed.variants) >= 4
     fn.__globals__['on'][0] = True
     assert results(cp, graphed, lib) == results(cp, fn, lib)
+
+
+COUNTED = """
+import threading
+
+class Amount:
+    def __radd__(self, other):
+        return other + 1
+
+class Count:
+    number = 0
+
+class Guarded:
+    lock = threading.Lock()
+
+count = Count()
+
+def step(x):
+    if isinstance(x, Amount):
+        return Guarded.lock
+    count.number += {amount}
+    return x * 2
+"""
+
+
+def counts(cp: Any, amount: str, fn_of: Callable[[Any], Any]) -> tuple[list[float], int, int]:
+    fn = fn_of(made(COUNTED.format(amount=amount), cp, None))
+    values = [float(fn(cp.ones(2))[0]) for _ in range(6)]
+    variants = getattr(fn, 'variants', ())
+    return values, getattr(fn, '__wrapped__', fn).__globals__['count'].number, sum(one.launches for one in variants)
+
+
+@told
+def test_a_counter_is_carried_beside_a_class_and_a_lock_unread(cp: Any) -> None:
+    values, number, launches = counts(cp, '1', ck.graphed)
+    assert (values, number) == ([2.0] * 6, 6)
+    assert launches >= 4
+
+
+def test_an_amount_of_the_users_class_is_not_counted_with(cp: Any) -> None:
+    assert counts(cp, 'Amount()', ck.graphed)[:2] == counts(cp, 'Amount()', lambda fn: fn)[:2]
+
+
+@pytest.mark.parametrize('package', ['rmm', 'torch', 'jax', 'numba', 'warp'])
+def test_state_of_libraries_beside_cupy_is_followed(
+    cp: Any, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / package
+    folder.mkdir()
+    (folder / '__init__.py').write_text('factor = [2]\n\n\ndef scaled(x):\n    return x * factor[0]\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, package, raising=False)
+    module = importlib.import_module(package)
+    try:
+        fn = ck.graphed(lambda x: module.scaled(x) + 1)
+        found = []
+        for number in (2, 2, 2, 5, 5, 5):
+            module.factor[0] = number
+            found.append(float(fn(cp.ones(2))[0]))
+        assert found == [3, 3, 3, 6, 6, 6]
+        assert sum(variant.launches for variant in fn.variants) >= 2
+    finally:
+        sys.modules.pop(package, None)
 
 
 def test_wrapped_functions_keep_their_attributes_in_view(cp: Any, lib: Any) -> None:
