@@ -92,8 +92,8 @@ class CodeWatch(ObjectUses):
         for setting in settings_of(code):
             self._depends_on(setting)
         if self._lines.told:
-            each_time, calls = self._sets.follow(code)
-            self._lines.follow(code, each_time, calls or not READERS.isdisjoint(code.co_names))
+            lines, calls = self._sets.follow(code)
+            self._lines.follow(code, lines, calls or not READERS.isdisjoint(code.co_names))
             self._by_line[id(code)] = names_by_line(code)
             self._watch_named(frame, self._by_line[id(code)][0])
         else:
@@ -114,29 +114,29 @@ class CodeWatch(ObjectUses):
         except Exception as error:
             self._failure = error
 
-    def _call_begins(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
-        """Look at what a set is made of, and at the object whose attribute is asked for."""
-        self._in_turn(self._set_called, code, offset, function, argument)
-        self._in_turn(self._object_asked, code, offset, function, argument)
+    def _call_begins(self, *call: Any) -> None:
+        self._in_turn(self._look_at_call, *call)
 
-    def _in_turn(self, note: Callable[..., None], *about: Any) -> None:
-        """Take note of something, as a step of following the run."""
+    def _look_at_call(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
+        """Look at what a set is made of, and at the object that is asked for an attribute."""
+        generator = self._sets.call(code, offset, function, first)
+        if generator is not None:
+            self._lines.tell_values(generator, self._sets.yielded)
+        self._call_asks(code, offset, function, first)
+
+    def _in_turn(self, note: Callable[..., None], *call: Any) -> None:
+        """Take note of a call, as a step of following the run."""
         if self._failure is not None:
             return
         try:
             self._time.begin()
-            note(*about)
+            note(*call)
             self._time.end()
         except Exception as error:
             self._failure = error
 
-    def _set_called(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
-        generator = self._sets.call(code, offset, function, argument)
-        if generator is not None:
-            self._lines.tell_values(generator, self._sets.yielded)
-
-    def _object_asked(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
-        """Note which object is asked for a computed name."""
+    def _call_asks(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
+        """Note what a call that begins is going to ask for."""
         raise NotImplementedError
 
     def _watch_named(self, frame: FrameType, names: CodeNames) -> None:

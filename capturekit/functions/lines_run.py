@@ -1,4 +1,4 @@
-"""The lines of the user's code that a run comes to, from Python 3.12 on.
+"""The lines of the user's code that a run comes to, and calls that it makes, from Python 3.12 on.
 
 The interpreter tells of each line before it runs (``sys.monitoring``), once, and only in code that the run has met; in
 some code it tells of each line each time, and of calls. One run at a time is told. For one that begins meanwhile, and

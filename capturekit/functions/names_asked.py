@@ -32,7 +32,7 @@ class NamesAsked(CodeWatch):
         #: Code and offset of a call that asks an object for a computed name. The object is told next.
         self._to_ask: tuple[int, int] | None = None
 
-    def _object_asked(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
+    def _call_asks(self, code: CodeType, offset: int, function: Any, first: Any) -> None:
         if self._to_ask is None or not any(function is one for one in _ASKING):
             return
         told, self._to_ask = self._to_ask == (id(code), offset), None

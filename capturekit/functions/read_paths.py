@@ -247,11 +247,9 @@ class ReadPaths:
     def _next(self, entry: WatchedValue) -> _Asked:
         """What the code asks of a value at once, wherever it loads the name."""
         found: _Asked = None
-        if id(entry.holder) in self._full:
-            return None  # it may have been got by any name
         if entry.kind == 'global':
             found = self._loads.of_globals.get((id(entry.mapping), entry.key))
-        elif entry.kind in _KINDS:
+        elif entry.kind in _KINDS and id(entry.holder) not in self._full:
             found = self._loads.attributes.get(entry.key)
         return None if found is not None and self._own_checks and found & _CHECKED else found
 

@@ -26,6 +26,9 @@ ALL = frozenset({'*'})
 #: Packages that are understood as a whole: their functions read only their arguments, or what the guard watches.
 PACKAGES = _set('cupy cupyx cupy_backends capturekit numpy scipy cuda')
 
+#: Functions of other packages that CuPy asks for memory. What they give, a graph takes from its own.
+ALLOCATORS = _set('rmm_cupy_allocator')
+
 #: Functions in these packages that read something else, by package and name: files, settings, their own seed.
 OUTSIDE = {
     'numpy': _set(

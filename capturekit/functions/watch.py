@@ -35,6 +35,7 @@ from capturekit.functions.library_uses import LibraryUses
 from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
 from capturekit.functions.settings import CODECS, HANDLED, ROUTINES, WARNINGS, routines_now, settings_now
 from capturekit.functions.understood import (
+    ALLOCATORS,
     BY_ADDRESS,
     FOLLOWED,
     OF_CALLERS,
@@ -379,7 +380,7 @@ class Watch(LibraryUses):
     def _met(self, frame: FrameType, code: CodeType) -> tuple[CodeType, bool]:
         """Note that code runs for the first time; if it is the user's, watch what it names."""
         foreign = code.co_filename.startswith(_own_folder) or is_library_frame(frame, self._skip)
-        foreign = foreign or code.co_name == '<module>'
+        foreign = foreign or code.co_name == '<module>' or code.co_name in ALLOCATORS
         known = self._codes[id(code)] = (code, foreign)
         self._inside.update(id(part) for part in code.co_consts if type(part) is CodeType)
         if not foreign:

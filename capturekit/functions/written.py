@@ -92,8 +92,8 @@ def _paths(watch: CodeWatch) -> ReadPaths | None:
         return None
     codes = [(code, watch._lines.of(code), globals_) for code, globals_ in watch._globals_of.values()]
     holders = list(watch._holders.values())
-    entries, full = watch._entries.values(), set(watch._full)
-    return ReadPaths(entries, watch._meetings, codes, watch._strings, holders, watch._of_class, full)
+    entries, meetings = watch._entries.values(), watch._meetings
+    return ReadPaths(entries, meetings, codes, watch._strings, holders, watch._of_class, set(watch._full))
 
 
 def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:

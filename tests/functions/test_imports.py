@@ -89,7 +89,7 @@ def test_a_library_that_imports_late_is_no_doubt(modules: Path, monkeypatch: pyt
     importlib.import_module('met_late')
     del sys.modules['met_by_it']
     source = compile('def imports(x):\n    import met_by_it\n    return x * met_by_it.number()\n', library, 'exec')
-    names: dict[str, Any] = {'__name__': 'met_late'}
+    names: dict[str, Any] = {'__name__': 'scipy.met_late'}
     exec(source, names)
     with Watch(
         names['imports'], is_array=lambda value: False, skip=lambda name: name.startswith(str(modules))
