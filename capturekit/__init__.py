@@ -7,6 +7,8 @@
 from capturekit.model import versions as versions
 
 # isort: split
+from typing import TYPE_CHECKING, Any
+
 from capturekit import render
 from capturekit._version import __version__ as __version__
 from capturekit.analysis.concurrency import Concurrency
@@ -17,9 +19,6 @@ from capturekit.analysis.verify import Verification
 from capturekit.cli.by_environment import install_if_wanted as _install_if_wanted
 from capturekit.functions.decorator import Graphed, graphed
 from capturekit.graph.executable import Graph
-from capturekit.lab.experiment import experiment
-from capturekit.lab.experiment_report import Experiment
-from capturekit.lab.lint import Finding, Report, lint
 from capturekit.launch.memory_group import MemoryGroup
 from capturekit.model.counters import Statistics, statistics
 from capturekit.model.errors import (
@@ -52,6 +51,11 @@ from capturekit.recorder.declarations import reads, writes
 from capturekit.recorder.eager_run import rehearse
 from capturekit.recorder.embed import look
 from capturekit.recorder.forks import fork
+
+if TYPE_CHECKING:
+    from capturekit.lab.experiment import experiment
+    from capturekit.lab.experiment_report import Experiment
+    from capturekit.lab.lint import Finding, Report, lint
 
 __all__ = [
     'AssumptionError',
@@ -103,5 +107,28 @@ __all__ = [
     'statistics',
     'writes',
 ]
+
+#: Where the names are that few need: they are imported when they are first used.
+_LATER = {
+    'Experiment': 'capturekit.lab.experiment_report',
+    'Finding': 'capturekit.lab.lint',
+    'Report': 'capturekit.lab.lint',
+    'experiment': 'capturekit.lab.experiment',
+    'lint': 'capturekit.lab.lint',
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    import importlib
+
+    value = globals()[name] = getattr(importlib.import_module(_LATER[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
+
 
 _install_if_wanted()

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 #: How many modules importing capturekit may load beyond NumPy.
-MODULES = 300
+MODULES = 250
 #: What takes long to import, and what only commands, pages and the simulated device need.
 HEAVY = frozenset(
     'argparse asyncio cProfile concurrent.futures.thread doctest email http importlib.metadata multiprocessing pdb '

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from typing import Any, Protocol
 
 from capturekit.analysis.node_view import Node
@@ -207,6 +206,8 @@ def _nodes(old: Sequence[Node], new: Sequence[Node]) -> Iterator[GraphDifference
     if max(map(len, middle)) > _LONGEST:
         spans = [('replace', 0, len(middle[0]), 0, len(middle[1]))]
     else:
+        from difflib import SequenceMatcher
+
         spans = list(SequenceMatcher(None, middle[0], middle[1], autojunk=False).get_opcodes())
     for what, a, b, c, d in spans:
         if what != 'equal':

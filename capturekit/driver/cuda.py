@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -454,6 +453,8 @@ class CudaDevice(Accessing, ElementwiseNodes, FusingNodes, FusingReductions, Red
 
     def graph_dot(self, g: int, flags: int = 0) -> str:
         """``cudaGraphDebugDotPrint``."""
+        import tempfile  # it imports much, and few definitions are written out
+
         handle, path = tempfile.mkstemp(suffix='.dot')
         os.close(handle)
         try:

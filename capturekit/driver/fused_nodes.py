@@ -9,11 +9,11 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from capturekit.driver.fused_kernel import FusedKernel
-from capturekit.driver.fused_source import source
+if TYPE_CHECKING:
+    from capturekit.driver.fused_kernel import FusedKernel
+    from capturekit.driver.fused_source import Source
 
 _OPTIONS = ('--std=c++17',)
 
@@ -24,10 +24,19 @@ class FusingError(ValueError):
 
 def name_of(kernel: Any, names: tuple[str, ...], text: tuple[str, ...]) -> str:
     """A name that tells the first operations, and is another one for another source."""
+    from hashlib import sha256  # with OpenSSL, for those who fuse
+
     words = '_'.join(name.removeprefix('cupy_').partition('__')[0] for name in names)
     words = re.sub(r'\W|_+', '_', words)[:48].rstrip('_')
     digest = sha256('\0'.join(text).encode()).hexdigest()[:8]
     return f'cupy_fused_{words}_{digest}'
+
+
+def _source(kernel: FusedKernel) -> Source:
+    """A kernel's source. What writes it is imported here, for those who fuse."""
+    from capturekit.driver.fused_source import source
+
+    return source(kernel)
 
 
 class FusingNodes:
@@ -45,7 +54,7 @@ class FusingNodes:
             FusingError: the compiler refuses the source.
         """
         cupy = sys.modules['cupy']
-        made = source(kernel)
+        made = _source(kernel)
         name = name_of(kernel, names, made.text)
         start = time.perf_counter()
         described, key = (*made.text, name), (*made.text, name, str(cupy.cuda.Device().id))
@@ -63,6 +72,6 @@ class FusingNodes:
 
     def fuse_node(self, g: int, node: int, kernel: FusedKernel, name: str, function: Any) -> None:
         """``cuGraphKernelNodeSetParams``: a kernel's node of a definition runs a fused kernel from now on."""
-        made = source(kernel)
+        made = _source(kernel)
         grid, block = (made.layout.blocks, 1, 1), (*made.layout.block, 1)
         self._writer().put_function(node, int(function.ptr), grid, block, made.arguments())

@@ -1,7 +1,8 @@
 """Large arguments and results are not copied: before a launch, the graph's nodes are aimed at the caller's arrays.
 
 To change a node takes the host some time, to copy an array the device some, in proportion to its bytes. Both are
-measured, and an array is aimed at where that is the shorter. CUDA Driver API, ``cuGraphExecKernelNodeSetParams``:
+measured, and an array is aimed at where that is the shorter, or where the device is busy for so long that the host's
+time is not seen. CUDA Driver API, ``cuGraphExecKernelNodeSetParams``:
 launches that have begun keep the parameters that they began with.
 """
 
@@ -26,6 +27,10 @@ ARGUMENT, RESULT = 4, 2
 _SIMULATED = 2e-6, 4e12
 #: So many bytes are copied to measure how fast that is.
 _TRIED = 64 << 20
+#: A call takes the host about as long as changing so many nodes, besides those that it changes.
+_CALL = 15
+#: A graph's bytes go through memory at most so many times as fast as a large copy's: the cache may hold them.
+_CACHED = 2
 _rates: dict[int, float] = {}
 
 
@@ -127,8 +132,14 @@ class Aimer:
                 write(place, address + distance)
 
     def too_dear(self, platform: Platform) -> list[Target]:
-        """The arrays that are copied in less time than it takes to change the nodes that use them."""
+        """The arrays that are copied in less time than it takes to change the nodes that use them.
+
+        None are, where the device needs longer for the graph than the host for a call with all its changes: then the
+        host is ahead of the device, and what it does takes no time that anybody sees, but a copy does.
+        """
         node, rate = _SIMULATED if platform.simulated else (self._seconds(), _rate(platform))
+        if self._graph._moved_bytes() / (rate * _CACHED) > (_CALL + len(self._run)) * node:
+            return []
         return [
             target
             for target, slots in zip(self.targets, self.slots)

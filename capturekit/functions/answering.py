@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from capturekit.functions.binding import lazy
+from capturekit.functions.busy import BUSY
 from capturekit.functions.call_turns import TURNS
 from capturekit.functions.checked_launch import Beside
 from capturekit.functions.environment import Environment
@@ -63,15 +64,6 @@ TOO_DEAR = 'following its runs takes much longer than they do, and nothing has c
 CHAIN = 16
 #: Up to so many calls of the host between graphs, recording in pieces is likely to be worth it.
 FEW_SEAMS = 4
-
-
-class _Busy(threading.local):
-    """Whether this thread is already in a graphed function: inner ones are then part of the outer one's work."""
-
-    depth = 0
-
-
-BUSY = _Busy()
 
 
 class _Last(threading.local):

@@ -12,6 +12,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from capturekit.functions.code_reads import nested, single_steps
+from capturekit.functions.handed_on import reads_unknown
 from capturekit.functions.hidden_state import FILES
 from capturekit.functions.understood import PACKAGES, makes_unknown
 from capturekit.functions.watched_value import WatchedValue
@@ -33,31 +34,44 @@ def classes_of_files(values: Iterable[Any], codes: list[CodeType]) -> Iterator[s
 
 
 def classes_in_modules(entries: list[WatchedValue], values: Iterable[Any], codes: list[CodeType]) -> Iterator[str]:
-    """Say which module with such classes the code does anything with but take attributes by their names.
+    """Say which module with such classes or functions the code does anything with but take attributes by their names.
 
     It is asked only where code reads attributes by names that are not in it. ``values``: the objects that it met.
     """
+    unknown = {id(value): found for value in values if (found := _unknown_in(value))}
+    for module in handed_around(entries, [value for value in values if id(value) in unknown], codes):
+        what = f'{unknown[id(module)]} out of module {module.__name__}'
+        yield f'the function may take {what}: what that reads is not known'
+
+
+def handed_around(
+    entries: list[WatchedValue], modules: Iterable[ModuleType], codes: list[CodeType]
+) -> Iterator[ModuleType]:
+    """The modules that code does anything with but take attributes by their names."""
     every = [inner for code in codes for inner in nested(code)]
     imported = {name for code in every for name in _imported(code)}
     named: dict[int, set[str]] = {}
     for entry in entries:
         if entry.key and type(entry.kept.value) is ModuleType:
             named.setdefault(id(entry.kept.value), set()).add(entry.key.rpartition('.')[2])
-    for module in values:
-        unknown = _unknown_in(module)
-        if not unknown:
-            continue
+    for module in modules:
         names = named.get(id(module))
         if names is None or any(_escapes(code, imported | names) for code in every):
-            yield f'the function may take {unknown} out of module {module.__name__}: what its objects read is not known'
+            yield module
 
 
 def _unknown_in(module: Any) -> str:
-    """A class in a module whose objects may read anything; '' if there is none."""
+    """A class in a module whose objects may read anything, or such a function written in C; '' if there is none."""
     if type(module) is not ModuleType or module.__name__.partition('.')[0] in PACKAGES:
         return ''
     inside = _MODULE_DICT(module).values()
-    return next((found for one in inside if issubclass(type(one), type) and (found := makes_unknown(one))), '')
+    return next((found for one in inside if (found := _unknown(one))), '')
+
+
+def _unknown(value: Any) -> str:
+    if issubclass(type(value), type):
+        return makes_unknown(value)
+    return f'{value.__name__}()' if reads_unknown(value) else ''
 
 
 def _imported(code: CodeType) -> Iterator[str]:

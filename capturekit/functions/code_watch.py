@@ -35,6 +35,11 @@ _ASKING = frozenset({'is_', 'is_not'})
 class CodeWatch(ObjectUses):
     """The objects that a run used, and the code that ran."""
 
+    #: The code of CuPy's compiler, its frame while it makes a kernel, and whether it has made one.
+    _compiler: CodeType | None = None
+    _compiling: FrameType | None = None
+    _compiled = False
+
     def __init__(self, is_array: IsArray, skip: Callable[[str], bool], array: type | None = None) -> None:
         super().__init__(is_array, skip)
         self._array = array
@@ -172,8 +177,10 @@ class CodeWatch(ObjectUses):
 
     def _inside_library(self, frame: FrameType) -> None:
         super()._inside_library(frame)
-        for _ in self._methods(frame.f_code, frame.f_locals):
-            pass  # the class in which it was found is watched
+        code = frame.f_code
+        for function in (frame.f_globals.get(code.co_name), *self._methods(code, frame.f_locals)):
+            if type(function) is FunctionType and function.__code__ is code:
+                self._parts_of(function)
 
     def _builtin(self, own: dict[str, Any], name: str) -> None:
         if name in own:
@@ -278,16 +285,19 @@ class CodeWatch(ObjectUses):
         """Watch a function that runs: its code, defaults and closure."""
         self._functions[id(function)] = function
         self._know(function)
+        self._parts_of(function)
         name = function.__name__
-        for part in FUNCTION_PARTS:
-            value = getattr(function, part)
-            get = functools.partial(getattr, function, part)
-            self._watch('function', function, part, value, ('', f' of {name}'), None, get)
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             if self._before.had(cell):
                 value = read_cell(cell)
                 where = ('variable', f' of the closure of {name}')
                 self._watch('variable', cell, variable, value, where, None, functools.partial(read_cell, cell))
+
+    def _parts_of(self, function: FunctionType) -> None:
+        """Watch the code and the defaults of a function."""
+        for part in FUNCTION_PARTS:
+            get = functools.partial(getattr, function, part)
+            self._watch('function', function, part, get(), ('', f' of {function.__name__}'), None, get)
 
     def _know(self, function: FunctionType) -> None:
         known = self._known.setdefault(id(function.__code__), [])

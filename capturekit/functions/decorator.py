@@ -13,12 +13,12 @@ import functools
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from capturekit.driver.cuda import Platform, current
-from capturekit.functions.answering import BUSY, Answering
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.binding import AsFunction, function_of
+from capturekit.functions.busy import BUSY
 from capturekit.functions.direct_call import NOT_ANSWERED, direct_call
 from capturekit.functions.explanation import Newness, explanation
 from capturekit.functions.given_call import Given
@@ -36,6 +36,9 @@ from capturekit.model.errors import UpdateError
 from capturekit.model.pytree import take_apart
 from capturekit.model.sparse import packed
 
+if TYPE_CHECKING:
+    from capturekit.functions.answering import Answering
+
 P = ParamSpec('P')
 Q = ParamSpec('Q')
 R_co = TypeVar('R_co', covariant=True)
@@ -44,6 +47,13 @@ Checks = Literal['now', 'later']
 _Rest = tuple[Platform, Any, Any, Any, CallNumbers | None]
 #: The rehearsals and the captures that are open, of all threads.
 _REHEARSALS, _LIVES = GUARD.state.rehearsals, GUARD.state.lives
+
+
+def _answering(plain: Callable[..., Any], options: Options) -> Answering:
+    """What answers calls: most of this package, which is imported where a function is graphed."""
+    from capturekit.functions.answering import Answering
+
+    return Answering(plain, options)
 
 
 class Graphed(AsFunction, Generic[P, R_co]):
@@ -56,7 +66,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         self.__wrapped__: Callable[..., Any] = plain
         self._options = options
         self._newness = Newness(plain, options.limit)
-        self._answering = Answering(plain, options)
+        self._answering = _answering(plain, options)
         self.numbers = NumberArguments()
         self._lock = threading.RLock()
         self._kinds: OrderedDict[Any, Kind] = OrderedDict()

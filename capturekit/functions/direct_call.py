@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capturekit.driver.cuda import Platform
-from capturekit.functions.answering import Answering
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import Kind, apart
 from capturekit.functions.variant import Variant
+
+if TYPE_CHECKING:
+    from capturekit.functions.answering import Answering
 
 #: What a call that needs a closer look is answered with.
 NOT_ANSWERED: Any = object()

@@ -12,7 +12,7 @@ import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from itertools import chain
-from types import CellType
+from types import CellType, CodeType
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,11 @@ from capturekit.model.class_layout import (
     MISSING,
     among,
     attributes_of,
-    dictionary_of_class,
     form_of_class,
     name_of,
 )
 from capturekit.model.kept_values import VIEWS, Kept, contents_of
-from capturekit.model.plain_values import a, exact, is_nan, show
+from capturekit.model.plain_values import a, exact, is_nan, may_change, show
 from capturekit.model.value_changes import ValueDifference, difference
 
 _FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
@@ -54,6 +53,8 @@ class Environment:
     asks_identities = False
     #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
     too_much = False
+    #: CuPy's compiler, if the run came to it: what it did there was not followed.
+    compiler: CodeType | None = None
 
     def __init__(
         self,
@@ -111,17 +112,17 @@ class Environment:
         self._inner_now: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         self._inner_absent: list[tuple[Any, frozenset[str]]] = []
         self._inner_sizes: list[tuple[Any, int]] = []
-        self._library_classes: list[tuple[type, Any, int]] = []
+        self._sizes: list[tuple[str, Any, int]] = []
         #: What ``changed`` looks at besides globals: the methods for which there is anything.
         self._others: list[Callable[[Environment], bool]] = []
 
     def keep_inner(
-        self, found: Iterable[tuple[Any, dict[str, Any], bool]], sizes: Iterable[tuple[type, int]] = ()
+        self, found: Iterable[tuple[Any, dict[str, Any], bool]], sizes: Iterable[tuple[str, Any, int]] = ()
     ) -> None:
         """Compare names of libraries, too: (dictionary of a module or class, its values, whether these are all).
 
-        ``sizes``: classes in which no new name may appear, and the number of their names."""
-        self._library_classes = [(cls, dictionary_of_class(cls), size) for cls, size in sizes]
+        ``sizes``: classes and modules in which no new name may appear, and the number of their names."""
+        self._sizes = list(sizes)
         self._inner = [(values, list(names), list(names.values()), whole) for values, names, whole in found]
         self._lay_inner()
         self._choose()
@@ -144,7 +145,7 @@ class Environment:
             [value for _, found in laid for _, value in found],
         )
         self._inner_sizes = [(values, len(values)) for values, _, _, whole in self._inner if whole]
-        self._inner_sizes += [(values, size) for _, values, size in self._library_classes]
+        self._inner_sizes += [(values, size) for _, values, size in self._sizes]
 
     def _another(self) -> str | None:
         """The first of CuPy's own names that has changed; the guard's wrappers count as what they replace."""
@@ -161,9 +162,9 @@ class Environment:
                 if (None if found is MISSING else found) is not then.get(name):
                     place = values.get('__name__') or values.get('__module__') or 'an object of a library'
                     return f'{name} of {place} is not what it was'
-        for cls, values, size in self._library_classes:
+        for name, values, size in self._sizes:
             if len(values) != size:
-                return f'class {name_of(cls)} has {len(values)} names and had {size} when recorded'
+                return f'{name} has {len(values)} names and had {size} when recorded'
         return None
 
     def arrays(self) -> list[Any]:
@@ -455,9 +456,9 @@ class _Insides:
 
     def add(self, kept: Kept, value: Any) -> bool:
         """Add a container; False if it can't be compared fast."""
-        if kept.kind in ('plain', 'same') or id(value) in self.seen:
-            return True
-        if kept.kind == 'method':
+        if kept.kind == 'plain':
+            return not may_change(value)
+        if kept.kind in ('same', 'method') or id(value) in self.seen:
             return True
         self.seen.add(id(value))
         cls = type(value)
@@ -467,6 +468,8 @@ class _Insides:
         if any(part.kind == 'carried' for part in kept.parts):
             return False
         _, labels, items, data = contents
+        if any(may_change(one) for one in (items if kept.kind == 'set' else labels)):
+            return False
         if among(cls, _DICTS):
             self.sequences.append((value, labels))
             self.sequences.append((value.values(), items))

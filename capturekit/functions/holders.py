@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextvars
 import enum
 import functools
 import itertools
 import operator
-import random
 import threading
 import types
 from collections.abc import Callable, Iterable
-from types import FrameType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,28 +17,29 @@ import numpy as np
 from capturekit.functions.binding import AsFunction
 from capturekit.functions.follow_time import FollowTime
 from capturekit.functions.handed_on import reads_unknown
-from capturekit.functions.hidden_state import FILES, IN_MEMORY, held_by, is_in_state, random_types, state_of, value_in
-from capturekit.functions.library_state import LibraryState
+from capturekit.functions.hidden_parts import HiddenParts
+from capturekit.functions.hidden_state import FILES, IN_MEMORY
 from capturekit.functions.read_paths import Meetings
 from capturekit.functions.readable_state import (
     in_package,
     is_cupys,
     is_in_its_module,
-    is_iterator,
     is_logger,
-    is_visible,
     is_whole,
-    logger_state,
     only_checks_types,
     reaches_far,
 )
 from capturekit.functions.settings import Setting, setting_for
 from capturekit.functions.understood import (
+    BY_POINTER,
+    CONSTANT,
     MAKERS,
     METHODS_BY_NAME,
     OF_ARRAYS,
     OF_DEVICES,
     OF_FUNCTIONS,
+    OF_INSTANCES,
+    OF_PYTHON,
     OPENING,
     OUT_OF_SIGHT,
     SPECIAL,
@@ -50,7 +49,7 @@ from capturekit.functions.understood import (
 from capturekit.functions.watched_value import (
     Holder,
     WatchedValue,
-    functions_in,
+    held_in_closure,
     itself,
     of_this_thread,
     read_attribute,
@@ -77,12 +76,11 @@ _GENERATORS = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorTyp
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
 
-class Holders(LibraryState):
+class Holders(HiddenParts):
     """The objects that a run used. :class:`capturekit.functions.watch.Watch` adds the names that code uses."""
 
     def __init__(self, is_array: IsArray, skip: Callable[[str], bool]) -> None:
-        super().__init__()
-        self._is_array = is_array
+        super().__init__(is_array)
         self._skip = skip
         self._keeper = Keeper(is_array, met=self._meet)
         self._holders: dict[int, Holder] = {}
@@ -101,10 +99,7 @@ class Holders(LibraryState):
         self._entries: dict[tuple[str, int, str], WatchedValue] = {}
         self._unwatchable: list[str] = []
         self._meetings = Meetings()
-        self._states: dict[int, tuple[Any, Kept, str]] = {}
-        self._suspended: dict[int, tuple[FrameType, str]] = {}
         self._kept = 0
-        self._at = ''
         #: The value that is watched under a name of its own, as code calls it.
         self._named: Any = None
         self._far = False
@@ -149,10 +144,6 @@ class Holders(LibraryState):
         self._at, self._meetings.entry = before, outer
         return entry
 
-    def _watch_state(self, name: str, get: Callable[[], Any]) -> None:
-        """Watch what a function returns: a setting of a library."""
-        self._watch('state', get, name, get(), ('', ''), None, get)
-
     def _depends_on(self, name: str | None) -> None:
         """Watch a setting, as it was when the run began."""
         setting = self._settings.pop(name or '', None)
@@ -189,52 +180,11 @@ class Holders(LibraryState):
             self._reached.add(id(value))
             self._know(value)
             if self._skip(value.__code__.co_filename):  # a library's decorator made it, and holds what it decorates
-                self._also += [(part, self._at) for part in functions_in(value)]
+                self._also += [(part, self._at) for part in held_in_closure(value)]
         if value is not self._named and reads_unknown(value):
             self._opaque(f'is or holds {owner_of(value)}.{value.__name__}(), {_UNSEEN}')
         if not self._is_array(value) or not in_package(cls):
             self._pending.append(value)
-
-    def _has_state(self, value: Any, cls: type) -> bool:
-        """Watch state that is not in attributes. True if a value has no other state."""
-        if cls is types.MethodType:
-            self._meet(value.__func__)
-            self._keep_also(value.__self__)
-        elif issubclass(cls, (staticmethod, classmethod)):
-            self._keep_also(value.__func__)
-            self._meet(value.__func__)  # which may be a class
-        elif cls is property:
-            for function in (value.fget, value.fset, value.fdel):
-                if function is not None:
-                    self._meet(function)
-        elif issubclass(cls, _GENERATORS):
-            frame = getattr(value, 'gi_frame', None) or getattr(value, 'cr_frame', None)
-            frame = frame or getattr(value, 'ag_frame', None)
-            if frame is not None:
-                self._suspended.setdefault(id(frame), (frame, self._at))
-        elif issubclass(cls, random.SystemRandom):
-            self._opaque(f'is or holds {a(cls)}, whose draws leave no trace')
-        elif among(cls, FILES) or issubclass(cls, random_types()):
-            if id(value) not in self._states:
-                kept = Keeper(never).keep(state_of(value))
-                self._states[id(value)] = (value, kept, self._at)
-                if not among(cls, FILES):
-                    get = functools.partial(is_in_state, value, kept)
-                    self._watch('draws', value, '', True, (f'{self._at}: its state as it was', ''), None, get)
-            if among(cls, IN_MEMORY):
-                where = f'{self._at}: what it holds', ''
-                self._watch('contents', value, '', held_by(value), where, None, functools.partial(held_by, value))
-        elif is_iterator(cls):
-            self._opaque(f"is or holds {a(cls)}: what is left in it can't be compared")
-        elif cls is contextvars.ContextVar:
-            self._watch_state(f'{self._at}: its value', functools.partial(value_in, value))
-            return True
-        elif is_logger(cls):
-            self._watch_state(f'{self._at}: its levels', functools.partial(logger_state, value))
-            return True
-        elif not self._is_array(value) and not is_visible(value):
-            self._opaque(f"is or holds {a(cls)}, whose whole state can't be seen")
-        return False
 
     def _opaque(self, what: str) -> None:
         """Note why the value that is met can't be compared. It counts if the run can have got it."""
@@ -272,22 +222,22 @@ class Holders(LibraryState):
             layout, kind = layout_of(cls)._replace(dictionary=_MODULE_DICT), 'module'
             self._class(cls)
         elif issubclass(cls, type):
-            if self._is_foreign_class(value):
-                self._of_library(value)
-                return
+            owned = not self._is_foreign_class(value)
             layout, kind = Layout(None, {}), 'class'
+            self._of_library(value)
             self._class(value)
             self._class(cls)
-        elif cls is FunctionType or issubclass(cls, AsFunction):
-            if cls is FunctionType and self._skip(value.__code__.co_filename):
+            if not owned and (in_package(value) or not made_by_class_statement(value)):
                 return
+        elif cls is FunctionType or issubclass(cls, AsFunction):
+            owned = cls is not FunctionType or not self._skip(value.__code__.co_filename)
             layout, kind = layout_of(cls)._replace(slots={}), 'function'
         else:
             layout, kind = layout_of(cls), 'object'
             owned = among(cls, (types.SimpleNamespace, threading.local)) or not self._is_foreign_class(cls)
             if cls is threading.local:
                 layout = Layout(of_this_thread, {})
-            whole = is_whole(cls)
+            whole = is_whole(cls) and not is_logger(cls)
             if owned:
                 self._class(cls)
             else:
@@ -296,6 +246,8 @@ class Holders(LibraryState):
                 return
         slots = {name: layout.read_slot(value, name) for name in layout.slots}
         start = dict(layout.dictionary(value)) if layout.dictionary is not None else {}
+        if not owned and kind in ('module', 'function') and layout.dictionary is not None:
+            self._foreign[id(value)] = f'{kind} {value.__name__}', layout.dictionary(value)
         holder = Holder(value, cls, kind, layout, start, slots, owned, whole, set())
         self._holders[id(value)] = holder
         self._attributes_of(holder, self._attributes, True)
@@ -349,11 +301,13 @@ class Holders(LibraryState):
         found: set[str] = set()
         if holder.kind == 'class' and issubclass(holder.cls, enum.EnumMeta):
             found = {'_member_names_'}
-        if holder.kind == 'class' and self._everything:
+        if holder.kind == 'class' and self._everything and holder.owned:
             found |= {name for base in bases_of(holder.value) for name in _public(base)}
         elif holder.kind == 'object':
             if issubclass(type(holder.cls), enum.EnumMeta):
                 found |= _OF_MEMBERS & holder.start.keys()
+            if holder.owned:
+                found |= OF_INSTANCES & holder.start.keys()
             if holder.whole or (self._everything and holder.owned):
                 found |= holder.start.keys() | holder.slots.keys()
                 if self._everything:
@@ -362,7 +316,7 @@ class Holders(LibraryState):
                 found |= {name for name, value in holder.start.items() if self._is_data(value)}
                 found |= {name for name, value in holder.slots.items() if self._is_data(value)}
         elif holder.kind == 'module' and self._everything and holder.owned:
-            found = {name for name in holder.start if not name.startswith('__')}
+            found = {name for name in holder.start if name not in OF_PYTHON}
         return found
 
     def _attribute_of(self, holder: Holder, name: str) -> None:
@@ -378,7 +332,7 @@ class Holders(LibraryState):
             found = True
         else:
             found = False
-            if holder.layout.dictionary is not None and (holder.owned or holder.whole):
+            if holder.layout.dictionary is not None and (holder.owned or holder.whole or name in self._strings):
                 holder.missing.add(name)
         of_class = holder.kind == 'object' or (holder.kind == 'module' and holder.cls is not ModuleType)
         if of_class and (not found or holder.owned):
@@ -391,6 +345,8 @@ class Holders(LibraryState):
             if among(type(value), FILES) and not (name == 'stdin' and among(type(value), IN_MEMORY)):
                 return
             value = GUARD.installation.original_of(value)
+        if name in BY_POINTER:
+            self._addressed(name, holder.cls)
         where = ('attribute', self._of(holder))
         member = holder.layout.slots.get(name)
         if name not in holder.start and member is not None:
@@ -407,12 +363,16 @@ class Holders(LibraryState):
         kind = 'of CuPy' if holder.kind == 'module' and is_cupys(holder.start.get('__name__')) else 'attribute'
         self._watch(kind, holder.value, name, value, where, dictionary(holder.value), get)
 
+    def _addressed(self, name: str, cls: type) -> None:
+        """Note that NumPy may read memory that an object gives by its address."""
+        self._unwatchable.append(f'{a(cls)} has the attribute {name}: what NumPy reads there is not known')
+
     def _is_data(self, value: Any) -> bool:
         """True for an attribute that a library's code reads from its own object, and that the user may replace."""
         cls = type(value)
         base: Any = tuple if issubclass(cls, tuple) else list if issubclass(cls, list) else None
         parts = [value] if base is None else itertools.islice(base.__iter__(value), _PARTS)
-        return any(
+        return issubclass(cls, _MADE_BY_USERS) or any(
             self._is_array(one) or issubclass(type(one), np.ndarray) or is_cupys(module_of(type(one))) for one in parts
         )
 
@@ -446,6 +406,10 @@ class Holders(LibraryState):
         where = ('attribute', f' of class {name_of(cls)}')
         if self._is_foreign_class(cls):
             self._inside_of(cls, (name,))
+            if plain_key(value) is None and not issubclass(type(value), CONSTANT):
+                self._watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
+        elif name in BY_POINTER:
+            self._addressed(name, cls)
         else:
             self._watch('class attribute', cls, name, value, where, dictionary_of_class(cls))
 
@@ -474,12 +438,14 @@ class Holders(LibraryState):
 
 #: What the standard library reads from a member of an enumeration for ``value`` and ``name``.
 _OF_MEMBERS = frozenset({'_value_', '_name_'})
+#: What the user gives to objects of libraries that call it.
+_MADE_BY_USERS = (FunctionType, types.MethodType, functools.partial)
 #: How many items of a tuple or list are examined.
 _PARTS = 100
 
 
 def _public(cls: type) -> list[str]:
-    return [name for name in dictionary_of_class(cls) if not name.startswith(('__', '_abc_'))]
+    return [name for name in dictionary_of_class(cls) if name not in OF_PYTHON] if made_by_class_statement(cls) else []
 
 
 _BUILTIN = (types.BuiltinFunctionType, types.MethodWrapperType)
@@ -487,8 +453,3 @@ _UNBOUND = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _UNSEEN = 'which code written in C may call: what that reads is not known'
 _METHODS_BY_NAME = frozenset(name.partition('.')[2] for name in METHODS_BY_NAME)
 _READ_ALL = (getattr, setattr, hasattr, delattr, vars, dir)
-
-
-def never(value: object) -> bool:
-    """Return False: no value is an array."""
-    return False

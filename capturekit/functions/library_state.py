@@ -6,6 +6,7 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from capturekit.functions.readable_state import in_package, is_cupys
+from capturekit.functions.understood import OF_PYTHON, SPECIAL
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
     MISSING,
@@ -13,6 +14,7 @@ from capturekit.model.class_layout import (
     dictionary_of_class,
     layout_of,
     made_by_class_statement,
+    name_of,
 )
 
 
@@ -27,10 +29,14 @@ class LibraryState:
         self._complete: set[int] = set()
         #: Python classes of libraries whose objects were met, by id: a special method may be put into one later.
         self._libraries: dict[int, type] = {}
+        #: The dictionaries of modules and functions that were met and are not the user's, by id; and what they are of.
+        self._foreign: dict[int, tuple[str, dict[str, Any]]] = {}
 
-    def sizes(self) -> list[tuple[type, int]]:
-        """These classes, and how many names each has."""
-        return [(cls, len(dictionary_of_class(cls))) for cls in self._libraries.values()]
+    def sizes(self, others: bool) -> list[tuple[str, Any, int]]:
+        """These classes, with their dictionaries and numbers of names. ``others``: and modules and functions."""
+        found = [(f'class {name_of(cls)}', dictionary_of_class(cls)) for cls in self._libraries.values()]
+        found += self._foreign.values() if others else []
+        return [(name, values, len(values)) for name, values in found]
 
     def _of_library(self, cls: type) -> None:
         """Note a class of a library, whose objects the code has."""
@@ -39,6 +45,7 @@ class LibraryState:
         for base in bases_of(cls):
             if made_by_class_statement(base) and not in_package(base) and self._is_foreign_class(base):
                 self._libraries[id(base)] = base
+                self._inside_of(base, SPECIAL & dictionary_of_class(base).keys())
 
     def _is_foreign_class(self, cls: type) -> bool:
         """True for classes that aren't the user's."""
@@ -52,6 +59,14 @@ class LibraryState:
             for name in names:
                 value = GUARD.installation.original_of(members.get(name))
                 known.setdefault(name, None if value is MISSING else value)
+
+    def inside_whole(self, values: Any, start: dict[str, Any]) -> None:
+        """Keep all that the dictionary of a library's module or class had in it at the start."""
+        known = self._inner.setdefault(id(values), (values, {}))[1]
+        for name, value in start.items():
+            original = GUARD.installation.original_of(value)
+            if name not in OF_PYTHON and original is not MISSING:
+                known.setdefault(name, original)
 
     def _inside_cupy(self, frame: FrameType) -> None:
         """Keep the functions, classes and modules that CuPy's own code names."""

@@ -4,19 +4,50 @@ from __future__ import annotations
 
 import copyreg
 import enum
+import functools
+import logging
 import os
+import sys
 from types import FrameType
 from typing import Any
 
-from capturekit.functions.libraries import is_library_frame
+import numpy as np
+
+from capturekit.functions import compiling
+from capturekit.functions.libraries import asked_by_user, is_library_frame
 from capturekit.functions.names_asked import NamesAsked
+from capturekit.functions.settings import REGISTERED, SPECIALS, SYNCHRONIZING
+from capturekit.functions.understood import OF_CALLERS, OF_FILES, OF_LOGGERS, OF_PRINTING, OF_SCIPYS_FILES, OUTSIDE
+from capturekit.functions.watched_value import read_cell
 
 #: Methods of enumerations that find members.
 _BY_VALUE_OR_NAME = frozenset({'__call__', '__getitem__', '__contains__'})
 
 
 class LibraryUses(NamesAsked):
-    """The uses of modules of Python that a run makes."""
+    """The uses of modules of Python that a run makes, and of CuPy's compiler."""
+
+    #: The functions of libraries that were looked up, by module and name.
+    _calls: set[Any]
+
+    def _compiles(self, frame: FrameType) -> bool:
+        """Whether CuPy makes a kernel from here on, until the frame returns: it reads nothing for later runs."""
+        if not compiling.asked_by_kernel(frame) or not self._skip(frame.f_code.co_filename):
+            return False
+        if not self._compiled:
+            self._compiled = True
+            self._watch_state(compiling.FORGOTTEN, compiling.remembers())
+        self._compiling = frame
+        return True
+
+    def _while_compiling(self, frame: FrameType, event: str) -> bool:
+        """Whether to skip what happens: not where somebody's code runs in the place of CuPy's."""
+        if event == 'return' and frame is self._compiling:
+            self._compiling = None
+        elif event == 'call' and not is_library_frame(frame, self._skip):
+            self._compiling = None
+            return False
+        return True
 
     def _doubt(self, frame: FrameType | None, action: str) -> None:
         """Note that something is not understood: what it is, and the user's line."""
@@ -45,6 +76,8 @@ class LibraryUses(NamesAsked):
             self._settle()
         elif module in ('copy', 'dataclasses', 'copyreg'):
             self._global(vars(copyreg), 'dispatch_table', copyreg.dispatch_table, 'copyreg')
+            for table in ('_copy_dispatch', '_deepcopy_dispatch') if module == 'copy' else ():
+                self._global(frame.f_globals, table, frame.f_globals[table], 'copy')
             self._name((), (), True)
             self._settle()
 
@@ -56,3 +89,57 @@ class LibraryUses(NamesAsked):
             for name in ('_value2member_map_', '_member_map_', '_missing_'):
                 self._search_class(cls, name)
             self._settle()
+
+    def _package(self, frame: FrameType, top: str, name: str) -> None:
+        """Note what a function of a package that is understood as a whole reads besides its arguments."""
+        if name == '__ua_function__':  # which one is called may be set anew at any time
+            self._doubt(frame, 'calls a function of SciPy by its backend')
+            return
+        inside = str(frame.f_globals.get('__name__'))
+        if top == 'scipy':
+            self._depends_on(SPECIALS)
+        elif name == '_declare_synchronize':
+            self._depends_on(SYNCHRONIZING)
+        of_files = inside in OF_FILES or inside.startswith(OF_SCIPYS_FILES)
+        if inside in OF_PRINTING and name not in OUTSIDE.get(top, ()):
+            self._watch_state("NumPy's options for printing", np.get_printoptions)  # CuPy's arrays are printed so, too
+        elif top == 'cupy' and name in _OF_ERRORS:
+            self._watch_state("CuPy's handling of errors", sys.modules['cupyx'].geterr)
+        if name not in OUTSIDE.get(top, ()) and not of_files and inside not in OF_PRINTING:
+            return
+        if not asked_by_user(frame.f_back, self._skip):
+            return
+        if name in OUTSIDE.get(top, ()) or inside not in OF_PRINTING:
+            self._doubt(frame, f'calls {top}.{name}')
+
+    def _asked_of_whole(self, frame: FrameType, module: str, name: str) -> None:
+        """Note what the user's code asks a module for that is otherwise skipped as a whole."""
+        if name in OF_LOGGERS:
+            here = frame.f_locals
+            self._meet(here['self'] if 'self' in here else logging.getLogger(here.get('name')))
+            self._settle()
+        elif module == 'linecache' or name in OF_CALLERS:
+            self._doubt(frame, f'calls {module}.{name}')
+        else:
+            self._depends_on(REGISTERED)
+            self._calls.add((module, name))
+
+    def _dispatched(self, dispatch: Any) -> None:
+        """Watch which functions are registered for which types (``functools.singledispatch``)."""
+        for variable, cell in zip(dispatch.__code__.co_freevars, dispatch.__closure__):
+            if variable == 'registry':
+                where = ('the functions registered', f' for {dispatch.__qualname__.partition(".")[0]}')
+                self._watch('variable', cell, '', read_cell(cell), where, None, functools.partial(read_cell, cell))
+        self._settle()
+
+
+#: Functions of ``cupyx`` that tell how errors are treated.
+_OF_ERRORS = frozenset({'geterr', 'seterr'})
+_ABSTRACT = frozenset({'__instancecheck__', '__subclasscheck__'})
+#: What code may ask modules for that are otherwise skipped as a whole.
+ASKED_OF_WHOLE = {
+    **dict.fromkeys(('abc', '_abc', '_py_abc', 'enum', '_weakrefset'), _ABSTRACT),
+    'linecache': frozenset({'getline', 'getlines', 'checkcache', 'updatecache', 'lazycache'}),
+    'traceback': OF_CALLERS,
+    'logging': OF_LOGGERS,
+}

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from capturekit.functions.code_reads import line_number, single_steps
+
 _NAME = 'capturekit: lines that ran'
 _monitoring: Any = getattr(sys, 'monitoring', None)
 _DISABLE = _monitoring.DISABLE if _monitoring is not None else None
@@ -117,3 +119,27 @@ class LinesRun:
     def _call(self, code: CodeType, offset: int, function: Any, argument: Any) -> None:
         if threading.get_ident() == self._thread and self._called is not None and id(code) in self._codes:
             self._called(code, offset, function, argument)
+
+
+def caught_in(codes: list[tuple[CodeType, set[int] | None]]) -> bool:
+    """Whether code may have gone on after an exception. ``codes``: each with its lines that ran; None: any."""
+    swallows = any(not {code.co_name, *code.co_names}.isdisjoint(_SWALLOWING) for code, _ in codes)
+    return any(_may_catch(code, lines, swallows) for code, lines in codes)
+
+
+def _may_catch(code: CodeType, lines: set[int] | None, swallows: bool) -> bool:
+    """``swallows``: whether what a ``with`` calls at its end may stop an exception."""
+    steps = single_steps(code)
+    handles = [line_number(step) for step in steps if step.opname in _HANDLING]
+    if not handles or lines is None:
+        return bool(handles)
+    managed = {line_number(step) for step in steps if step.opname == 'WITH_EXCEPT_START'}
+    return any(line in lines and (swallows or line not in managed) for line in handles)
+
+
+#: Instructions that run after an exception.
+_HANDLING = frozenset({
+    'PUSH_EXC_INFO', 'POP_EXCEPT', 'CHECK_EXC_MATCH', 'CHECK_EG_MATCH', 'JUMP_IF_NOT_EXC_MATCH'
+})  # fmt: skip
+#: Names of what may stop an exception at the end of a ``with``.
+_SWALLOWING = frozenset({'__exit__', 'suppress', 'ExitStack'})

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from types import CodeType
 
 from capturekit.functions.code_reads import nested, single_steps
-from capturekit.functions.settings import DIGITS, LOCALE, WARNINGS
+from capturekit.functions.settings import DIGITS, LOCALE, REGISTERED, WARNINGS
 
+#: Instructions that ask a class whether it is registered as a sequence or a mapping.
+_BY_FLAG = frozenset({'MATCH_SEQUENCE', 'MATCH_MAPPING'})
 _FORMATS = ('FORMAT_', 'CONVERT_VALUE')
 #: Names of what makes texts of numbers, or numbers of texts.
 _TEXTS = frozenset('str repr format int print format_map ascii'.split())
@@ -27,6 +29,8 @@ def settings_of(code: CodeType) -> Iterator[str]:
         kinds = {step.opname for step in single_steps(inner)}
         if 'UNARY_INVERT' in kinds and sys.version_info >= _INVERTED:
             yield WARNINGS
+        if not _BY_FLAG.isdisjoint(kinds):
+            yield REGISTERED
         writes = any(kind.startswith(_FORMATS) for kind in kinds)
         texts = [text for text in inner.co_consts if type(text) is str]
         if writes or not _TEXTS.isdisjoint(inner.co_names) or any('%' in text for text in texts):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import codecs
 import decimal
 import functools
@@ -23,6 +24,8 @@ THREAD = 'the thread that calls'
 CODECS = 'the handlers of errors in encodings'
 DIGITS, DEPTH = 'the limit of digits in the text of a whole number', 'the limit of calls in calls'
 LOCALE = 'the locale'
+REGISTERED = 'the registered subclasses of abstract classes'
+SYNCHRONIZING, SPECIALS = 'whether CuPy may synchronize', "SciPy's handling of errors in special functions"
 ROUTINES = "CuPy's accelerators and compute types"
 #: A complex number depends on the same settings as its parts.
 _PRODUCTS = [np.dtype(name) for name in ('float16', 'float32', 'float64')]
@@ -49,7 +52,8 @@ def routines_now() -> Setting | None:
 def settings_now() -> dict[str, Setting]:
     """All settings, by name, as they are now."""
     handled, codecs_now, filters = sys.exc_info()[1], _handlers(), list(_filters())
-    digits, depth, place = _digits(), sys.getrecursionlimit(), _place()
+    digits, depth, place, registered = _digits(), sys.getrecursionlimit(), _place(), abc.get_cache_token()
+    may_wait, specials = _may_wait(), _specials()
     return {
         DECIMALS: Setting(_decimals, _decimals()),
         ERRORS: _errors(filters),
@@ -59,6 +63,9 @@ def settings_now() -> dict[str, Setting]:
         THREAD: Setting(get_ident, get_ident()),
         DIGITS: Setting(lambda: _digits() == digits, True),
         DEPTH: Setting(lambda: sys.getrecursionlimit() == depth, True),
+        REGISTERED: Setting(lambda: abc.get_cache_token() == registered, True),
+        SYNCHRONIZING: Setting(lambda: _may_wait() == may_wait, True),
+        SPECIALS: Setting(lambda: _specials() == specials, True),
         LOCALE: Setting(lambda: _place() == place, True),
     }
 
@@ -79,6 +86,8 @@ def setting_for(value: Any) -> str | None:
         return DECIMALS
     if top in ('warnings', '_warnings', '_py_warnings'):
         return WARNINGS
+    if origin.startswith('scipy.special') or (cls is np.ufunc and _is_special(value)):
+        return SPECIALS
     return ERRORS if top == 'numpy' else None
 
 
@@ -119,6 +128,22 @@ def _printing() -> Callable[[], Any]:
         return options.format_options.get  # type: ignore[no-any-return]
     printer: Any = sys.modules.get('numpy._core.arrayprint') or sys.modules['numpy.core.arrayprint']
     return lambda: printer._format_options['legacy']
+
+
+def _may_wait() -> bool:
+    """Whether CuPy may wait for the device in this thread (``cupyx.allow_synchronize``)."""
+    detection: Any = sys.modules.get('cupy._core.syncdetect')
+    return True if detection is None else bool(detection._is_allowed())
+
+
+def _specials() -> Any:
+    special: Any = sys.modules.get('scipy.special')
+    return None if special is None else special.geterr()
+
+
+def _is_special(function: Any) -> bool:
+    special = sys.modules.get('scipy.special')
+    return special is not None and vars(special).get(function.__name__) is function
 
 
 #: Of how many digits the text of a whole number may be; Python before 3.10.7 has no limit.

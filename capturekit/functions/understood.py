@@ -47,6 +47,9 @@ OF_CALLERS = _set('extract_stack format_stack print_stack walk_stack')
 #: Functions of ``logging`` that give back a logger, or tell its settings.
 OF_LOGGERS = _set('getLogger isEnabledFor getEffectiveLevel hasHandlers')
 
+#: Modules of SciPy whose functions read files, by the beginning of their names.
+OF_SCIPYS_FILES = ('scipy.io.', 'scipy.datasets.', 'scipy.sparse._matrix_io')
+
 _STATES = _set(
     'memGetInfo used_bytes free_bytes total_bytes n_free_blocks get_limit get_curr_size get_curr_memsize show_info '
     'deviceGetLimit memPoolGetAttribute streamIsCapturing peekAtLastError getLastError getMathMode getPointerMode'
@@ -190,6 +193,19 @@ OUT_OF_SIGHT = _set(
 OF_ARRAYS = _set('ptr owndata base metadata') | {FLAGS}
 #: Attributes of CuPy's classes written in C whose values change without the user's code.
 OF_DEVICES = _set('mem_info')
+
+#: Attributes through which NumPy finds the memory of an object: by its address, so that nobody sees what it reads.
+BY_POINTER = _set('__array_interface__ __array_struct__')
+#: What libraries ask an object itself for, besides its class, without any code naming it.
+OF_INSTANCES = BY_POINTER | _set(
+    '__array__ __array_priority__ __cuda_array_interface__ __cupy_get_ndarray__ __dlpack__ __dlpack_device__'
+)
+#: What Python itself puts into modules and classes as it runs: at a first warning or copy, or to load a module.
+OF_PYTHON = _set(
+    '__warningregistry__ __slotnames__ __annotations__ __annotations_cache__ __annotate__ __annotate_func__ '
+    '__conditional_annotations__ __builtins__ __loader__ __spec__ __cached__ __dict__ __weakref__ _abc_impl '
+    '_abc_registry _abc_cache _abc_negative_cache _abc_negative_cache_version'
+)
 
 #: Names of functions and attributes that may use memory outside of an array's elements: by its address or in a kernel.
 FAR = _set(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from capturekit.driver.cuda import Platform
@@ -11,6 +11,7 @@ from capturekit.functions import aiming
 from capturekit.functions.aiming import Aimer, Target
 from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
+from capturekit.functions.compiling import NoCompiler
 from capturekit.functions.number_arguments import NumberSlots, names_of_positions
 from capturekit.functions.options import Options
 from capturekit.functions.recordable import (
@@ -115,7 +116,7 @@ class VariantRecorder:
                 live.caller = self.caller = Caller(stream)
                 self.caller.filled = [*rehearsal.filled, *host_arrays((args, kwargs))]
                 made = errors.MADE.count
-                with nullcontext() if self.slots is None else self.slots.watched():
+                with nullcontext() if self.slots is None else self.slots.watched(), self._no_compiler():
                     result = given.call(self.fn, args, kwargs, self.places)
                 must_not_refuse(live, made)
                 self._close(live, result)
@@ -131,6 +132,12 @@ class VariantRecorder:
                 self._take_back(live, stream)
                 self.drawn = list(live.drawn)
             raise
+
+    def _no_compiler(self) -> AbstractContextManager[None]:
+        """A block that does not come to CuPy's compiler, if what the first run did there was not followed."""
+        environment = self.variant.environment
+        compiler = None if environment is None else environment.compiler
+        return nullcontext() if compiler is None else NoCompiler(compiler)
 
     def _to_record_anew(self, live: OpenCapture, graph: Graph, leaves: Sequence[Any]) -> VariantRecorder | None:
         """Prepare the graph for calls; what records the variant anew where the graph can't be used as it is."""

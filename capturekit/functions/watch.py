@@ -9,11 +9,9 @@ run began. They are held until the run ends, so that no new object can get the a
 
 from __future__ import annotations
 
-import abc
 import enum
 import functools
 import gc
-import logging
 import os
 import sys
 import types
@@ -26,28 +24,24 @@ import numpy as np
 from capturekit.functions.address_hashes import is_hash_of_a_value
 from capturekit.functions.clock_uses import time_kept
 from capturekit.functions.code_reads import READERS
+from capturekit.functions.compiling import compiler_code
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
+from capturekit.functions.hidden_parts import never
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
-from capturekit.functions.holders import never
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
-from capturekit.functions.library_uses import LibraryUses
+from capturekit.functions.library_uses import ASKED_OF_WHOLE, LibraryUses
 from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
-from capturekit.functions.settings import CODECS, HANDLED, ROUTINES, WARNINGS, routines_now, settings_now
+from capturekit.functions.settings import CODECS, HANDLED, REGISTERED, ROUTINES, WARNINGS, routines_now, settings_now
 from capturekit.functions.understood import (
     ALLOCATORS,
     BY_ADDRESS,
     FOLLOWED,
-    OF_CALLERS,
-    OF_FILES,
-    OF_LOGGERS,
-    OF_PRINTING,
-    OUTSIDE,
     WHOLE,
     owner_of,
     reads,
 )
-from capturekit.functions.watched_value import itself, read_cell
+from capturekit.functions.watched_value import itself
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among, attributes_of, is_dataclass
 from capturekit.model.kept_values import IsArray, Keeper, contents_of
@@ -140,7 +134,7 @@ class Watch(LibraryUses):
     def _begin(self) -> None:
         """Watch what the function holds before it runs."""
         self._time.begin()
-        self._settings = settings_now()
+        self._settings, self._compiler = settings_now(), compiler_code()
         routines = None if self._array is None else routines_now()
         if routines is not None:
             self._watch('state', routines.get, '', routines.value, (ROUTINES, ''), None, routines.get)
@@ -188,6 +182,8 @@ class Watch(LibraryUses):
         try:
             if self._importing is not None:
                 self._while_importing(self._importing, frame, event)
+            elif self._compiling is not None and self._while_compiling(frame, event):
+                return
             elif event == 'call':
                 self._time.begin()
                 self._called(frame)
@@ -230,7 +226,7 @@ class Watch(LibraryUses):
         if what[0] == 'time' and self._timed(frame, function):
             return
         if what == ('_abc', 'get_cache_token'):
-            self._watch_state('the registered subclasses of abstract classes', abc.get_cache_token)
+            self._depends_on(REGISTERED)
         if what in _SETTINGS_OF:
             self._depends_on(_SETTINGS_OF[what])
             self._settle()
@@ -283,7 +279,7 @@ class Watch(LibraryUses):
         if top in WHOLE:
             if module == 'enum':
                 self._enumeration(frame)
-            if name in _ASKED_OF_WHOLE.get(top, ()) and asked_by_user(frame.f_back, self._skip):
+            if name in ASKED_OF_WHOLE.get(top, ()) and asked_by_user(frame.f_back, self._skip):
                 self._asked_of_whole(frame, module, name)
             return
         if not asked_by_user(frame.f_back, self._skip):
@@ -297,47 +293,12 @@ class Watch(LibraryUses):
         else:
             self._followed(frame, module, name)
 
-    def _package(self, frame: FrameType, top: str, name: str) -> None:
-        """Note what a function of a package that is understood as a whole reads besides its arguments."""
-        if name == '__ua_function__':  # which one is called may be set anew at any time
-            self._doubt(frame, 'calls a function of SciPy by its backend')
-            return
-        inside = frame.f_globals.get('__name__')
-        if inside in OF_PRINTING and name not in OUTSIDE.get(top, ()):
-            self._watch_state("NumPy's options for printing", np.get_printoptions)  # CuPy's arrays are printed so, too
-        elif top == 'cupy' and name in _OF_ERRORS:
-            self._watch_state("CuPy's handling of errors", sys.modules['cupyx'].geterr)
-        if name not in OUTSIDE.get(top, ()) and inside not in OF_FILES and inside not in OF_PRINTING:
-            return
-        if not asked_by_user(frame.f_back, self._skip):
-            return
-        if name in OUTSIDE.get(top, ()) or inside not in OF_PRINTING:
-            self._doubt(frame, f'calls {top}.{name}')
-
-    def _asked_of_whole(self, frame: FrameType, module: str, name: str) -> None:
-        """Note what the user's code asks a module for that is otherwise skipped as a whole."""
-        if name in OF_LOGGERS:
-            here = frame.f_locals
-            self._meet(here['self'] if 'self' in here else logging.getLogger(here.get('name')))
-            self._settle()
-        elif module == 'linecache' or name in OF_CALLERS:
-            self._doubt(frame, f'calls {module}.{name}')
-        else:
-            self._watch_state('the registered subclasses of abstract classes', abc.get_cache_token)
-            self._calls.add((module, name))
-
-    def _dispatched(self, dispatch: Any) -> None:
-        """Watch which functions are registered for which types (``functools.singledispatch``)."""
-        for variable, cell in zip(dispatch.__code__.co_freevars, dispatch.__closure__):
-            if variable == 'registry':
-                where = ('the functions registered', f' for {dispatch.__qualname__.partition(".")[0]}')
-                self._watch('variable', cell, '', read_cell(cell), where, None, functools.partial(read_cell, cell))
-        self._settle()
-
     def _called(self, frame: FrameType) -> None:
         code = frame.f_code
         if code is _IMPORT:
             self._importing = frame
+            return
+        if code is self._compiler and self._compiles(frame):
             return
         known = self._codes.get(id(code)) or self._met(frame, code)
         if code.co_flags & 0x2A0 and id(frame) in self._suspended:  # generators and coroutines
@@ -466,14 +427,4 @@ _SETTINGS_OF = {
     ('_warnings', 'warn'): WARNINGS, ('_warnings', 'warn_explicit'): WARNINGS,
 }  # fmt: skip
 _SETTINGS_IN = {'warnings': WARNINGS, '_py_warnings': WARNINGS, 'traceback': HANDLED}
-#: Functions of ``cupyx`` that tell how errors are treated.
-_OF_ERRORS = frozenset({'geterr', 'seterr'})
-_ABSTRACT = frozenset({'__instancecheck__', '__subclasscheck__'})
-#: What code may ask modules for that are otherwise skipped as a whole.
-_ASKED_OF_WHOLE = {
-    **dict.fromkeys(('abc', '_abc', '_py_abc', 'enum', '_weakrefset'), _ABSTRACT),
-    'linecache': frozenset({'getline', 'getlines', 'checkcache', 'updatecache', 'lazycache'}),
-    'traceback': OF_CALLERS,
-    'logging': OF_LOGGERS,
-}
 _PLAIN = (list, tuple, dict, set, frozenset, np.ndarray, slice)

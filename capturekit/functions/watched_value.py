@@ -88,10 +88,10 @@ def read_cell(cell: CellType) -> Any:
         return MISSING
 
 
-def functions_in(function: FunctionType) -> list[FunctionType]:
-    """The functions that the variables of a function's closure hold."""
+def held_in_closure(function: FunctionType) -> list[Any]:
+    """The functions that the variables of a function's closure hold, and containers, in which it may keep answers."""
     inside = [read_cell(cell) for cell in function.__closure__ or ()]
-    return [one for one in inside if type(one) is FunctionType]
+    return [one for one in inside if type(one) in (FunctionType, dict, list, set)]
 
 
 def of_this_thread(local: Any) -> dict[str, Any]:

@@ -7,25 +7,28 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from capturekit.functions.carried_state import CarriedState
-from capturekit.functions.classes_reached import classes_in_modules, classes_of_files
+from capturekit.functions.classes_reached import classes_in_modules, classes_of_files, handed_around
 from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import classes_called, handed_on
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
+from capturekit.functions.lines_run import caught_in
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.sets_made import is_another_name_of_sets, orders_of_sets
 from capturekit.functions.settings import HANDLED
 from capturekit.functions.state_changes import StateChanges
-from capturekit.functions.understood import FAR, SPECIAL
+from capturekit.functions.understood import FAR, OF_PYTHON, SPECIAL
 from capturekit.functions.watched_value import Holder, WatchedValue, itself
 from capturekit.model.class_layout import (
     MISSING,
     among,
     attributes_of,
+    bases_of,
     dictionary_of_class,
     form_of_class,
     is_dataclass,
+    made_by_class_statement,
     name_of,
 )
 from capturekit.model.kept_values import contents_of
@@ -58,8 +61,11 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     )
     environment.own = watch._own
     environment.times = frozenset(watch._times)
+    environment.compiler = watch._compiler if watch._compiled else None
     environment.too_much = isinstance(watch._failure, TooLong) or watch._weak
-    environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()], watch.sizes())
+    if watch._everything:
+        _open_libraries(watch)
+    environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()], _sizes(watch))
     environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
     # If two places hold the same container, a change of it is visible in both.
     environment.asks_identities = bool(watch._identities)
@@ -126,7 +132,8 @@ def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], lis
         if holder.layout.dictionary is not None and holder.missing:
             where = f'attribute {{}}{watch._of(holder)}'
             missing.append((holder.layout.dictionary, holder.value, frozenset(holder.missing), where))
-        if holder.kind != 'object' or holder.cls is not type(holder.value):
+        of_user = holder.kind == 'object' or (holder.kind == 'module' and holder.owned)
+        if not of_user or holder.cls is not type(holder.value):
             continue
         get = holder.layout.dictionary
         if id(holder.value) in watched or holder.missing or holder.owned:
@@ -200,6 +207,26 @@ _TUPLES = (tuple, frozenset)
 _NOT_LOOKED_INTO = (type, types.ModuleType, types.FunctionType)
 
 
+def _sizes(watch: CodeWatch) -> list[tuple[str, Any, int]]:
+    """The classes and modules of libraries in which no new name may appear; modules only if code may ask for such."""
+    codes = [(code, watch._lines.of(code)) for code, foreign in watch._codes.values() if not foreign]
+    return watch.sizes(watch._everything or caught_in(codes))
+
+
+def _open_libraries(watch: CodeWatch) -> None:
+    """Keep all that modules and classes of libraries hold, where code may read any of it."""
+    codes = [code for code, foreign in watch._codes.values() if not foreign]
+    holders = [holder for holder in watch._holders.values() if not holder.owned]
+    modules = {id(holder.value): holder for holder in holders if holder.kind == 'module'}
+    entries = list(watch._entries.values())
+    for module in handed_around(entries, [holder.value for holder in modules.values()], codes):
+        watch.inside_whole(vars(module), modules[id(module)].start)
+    for holder in holders:
+        for base in bases_of(holder.value) if holder.kind == 'class' else ():
+            if made_by_class_statement(base):
+                watch.inside_whole(dictionary_of_class(base), dict(dictionary_of_class(base)))
+
+
 def _no_dictionary(value: object) -> None:
     return None
 
@@ -223,8 +250,8 @@ def _all_names(watch: CodeWatch) -> list[tuple[Any, Any, list[str]]]:
 
 
 def _not_pythons(names: Any) -> list[str]:
-    """The names without those that Python itself adds at a first warning or a first copy."""
-    return [name for name in names if not name.startswith('__')]
+    """The names without those that Python itself adds."""
+    return [name for name in names if name not in OF_PYTHON]
 
 
 def _names_in_module(module: Any) -> list[str]:

@@ -312,7 +312,8 @@ class Fusable(RelaneChanges):
             return None
         report.compared = 'not yet'
         every = joined([*ranges, *(also or ())])
-        return FirstLaunch(sight.platform, self._made, every, sight.blocks, again=also is not None)
+        unseen = self._memory.unseen()
+        return FirstLaunch(sight.platform, self._made, every, sight.blocks, again=also is not None, unseen=unseen)
 
     def _aim(self) -> None:
         if self._fused is None or self._fused.trial is None:

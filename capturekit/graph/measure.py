@@ -22,7 +22,6 @@ two to three microseconds more than its own work. Lanes may begin later than the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from graphlib import TopologicalSorter
 from typing import Any, Literal
 
 import numpy as np
@@ -192,6 +191,8 @@ _Spans = dict[int, tuple[float, float]]
 
 def _before(edges: Iterable[tuple[int, int]], count: int) -> dict[int, set[int]]:
     """The predecessors of each node. The nodes are in topological order."""
+    from graphlib import TopologicalSorter
+
     before: dict[int, set[int]] = {number: set() for number in range(count)}
     for a, b in edges:
         before[b].add(a)

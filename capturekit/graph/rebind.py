@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 from capturekit.analysis.node_view import Node
@@ -289,6 +290,16 @@ class Rebindable(Changeable):
     def set_child(self, node: Node | int, other: Changeable) -> None:
         self._index = None  # the child graph has other addresses
         super().set_child(node, other)
+
+    def _moved_bytes(self) -> int:
+        """Bytes that a launch reads and writes at least: those of nodes whose arrays are known."""
+        found = 0
+        for touched in self._device.graph_accesses(self._made.graph).values():
+            arrays = {(one.address, one.shape, one.strides, one.itemsize): one for one in touched.accesses if one.exact}
+            for one in arrays.values():
+                low, high = one.extent
+                found += min(one.itemsize * prod(one.shape), high - low)
+        return found
 
     def _only_cupys(self) -> bool:
         """True where each kernel is one that CuPy made, so that no address can be missed."""

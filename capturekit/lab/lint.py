@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from capturekit.driver.cuda import current
-from capturekit.functions.answering import BUSY
+from capturekit.functions.busy import BUSY
 from capturekit.guard import GUARD, LintGuard
 from capturekit.guard.entry_points import SEAMS
 from capturekit.model import errors

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
+from capturekit.launch.asked_bytes import AskedBytes
 from capturekit.launch.lane_blocks import UNIT, LaneBlocks, Ticket
 from capturekit.launch.launch_turns import LaunchTurns
 from capturekit.launch.memory_group import Share
@@ -99,6 +100,7 @@ class GraphMemory:
         self.workspaces = Workspaces(self._new_workspace, count_of(cupy, late))
         #: How many of a memory group's workspaces it uses, by device.
         self._shared_workspaces: dict[int, int] = {}
+        self._asked = AskedBytes()
 
     def _use(self, cupy: Any, pool: Any) -> None:
         """Make the pools that blocks come from; or use the caller's."""
@@ -309,16 +311,16 @@ class GraphMemory:
 
         ``malloc_of`` returns a pool's own method, where a wrapper stands in its place.
         """
-        lanes, settled = self._lanes, self.tick
+        lanes, settled, note = self._lanes, self.tick, self._asked.note
         if self.late is not None or not (self.private and self.solo(lane)):
-            return lambda size: lanes.malloc(lane, size)
+            return lambda size: note(lanes.malloc(lane, size), size)
         own = self.pool.malloc if malloc_of is None else malloc_of(self.pool)
 
         def malloc(size: int) -> Any:
             nonlocal settled
             if self.tick != settled:  # another thread may have forked since
                 settled = self.tick if self.solo(lane) else -1
-            return lanes.malloc(lane, size) if settled < 0 else own(size)
+            return note(lanes.malloc(lane, size) if settled < 0 else own(size), size)
 
         return malloc
 
@@ -417,6 +419,10 @@ class GraphMemory:
         finally:
             self._full = False
         return found
+
+    def unseen(self) -> list[tuple[int, int]]:
+        """Bytes of its blocks that no array reaches, in order of address; [] in the user's pool."""
+        return self._asked.behind() if self.private else []
 
     def used_bytes(self) -> int:
         """Bytes that the graph's memory holds on the device."""

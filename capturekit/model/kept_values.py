@@ -174,8 +174,10 @@ def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
         return 'items', [], list(base.__iter__(value)), _MAXLEN(value) if base is deque else None
     if issubclass(cls, dict):
         pairs = items_of_dict(value)
-        factory = by_identity(DEFAULT_FACTORY.__get__(value)) if issubclass(cls, defaultdict) else None
-        return 'dict', [key for key, _ in pairs], [item for _, item in pairs], factory
+        factory = DEFAULT_FACTORY.__get__(value) if issubclass(cls, defaultdict) else None
+        if factory is not None:
+            pairs.append((NotImplemented, factory))  # under a name that no other key is likely to have
+        return 'dict', [key for key, _ in pairs], [item for _, item in pairs], None
     if issubclass(cls, (set, frozenset)):
         kind: Any = set if issubclass(cls, set) else frozenset
         return 'set', [], list(kind.__iter__(value)), None

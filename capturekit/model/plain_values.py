@@ -51,7 +51,7 @@ def plain_key(value: object) -> Hashable | None:
     if type(cls) is not type:
         if issubclass(cls, np.dtype):
             found = exact(one)
-            return None if found is None else (np.dtype, value, found)
+            return None if found is None else (np.dtype, _form_of(one) if _has_parts(one) else value, found)
         return (enum.Enum, id(value)) if issubclass(type(cls), enum.EnumMeta) else None
     if cls in BY_EQUALITY:
         return (cls, value)
@@ -65,6 +65,26 @@ def plain_key(value: object) -> Hashable | None:
         keys = (plain_key(one.start), plain_key(one.stop), plain_key(one.step))
         return None if None in keys else (slice, *keys)
     return _scalar_key(value) if issubclass(cls, np.generic) and cls is not np.void else None
+
+
+def may_change(value: object) -> bool:
+    """Whether a plain value can become another one in place: fields get other names, attributes other values."""
+    cls = type(value)
+    if type(cls) is not type and issubclass(cls, np.dtype):
+        return _has_parts(value)
+    return issubclass(cls, (fractions.Fraction, uuid.UUID, pathlib.PurePath))
+
+
+def _has_parts(dtype: Any) -> bool:
+    return dtype.names is not None or dtype.subdtype is not None
+
+
+def _form_of(dtype: Any) -> Hashable:
+    """A dtype with fields, or of arrays, as it is now."""
+    if dtype.subdtype is not None:
+        return dtype.type, dtype.shape, plain_key(dtype.base)
+    fields = [(name, *dtype.fields[name][1:], plain_key(dtype.fields[name][0])) for name in dtype.names]
+    return dtype.type, dtype.itemsize, *fields
 
 
 def is_nan(value: object) -> bool:

@@ -34,7 +34,6 @@ from capturekit.model.plain_values import (
     HeldSet,
     attribute_text,
     by_identity,
-    exact,
     index_text,
     is_nan,
     plain_key,
@@ -219,14 +218,14 @@ class _Taking:
             if value.dtype != object:
                 raise _Indescribable('is a structured numpy array with objects in it')
             return (_ARRAY, value.shape, *self._nodes('.flat[{}]'.format, enumerate(value.ravel().tolist())))
-        kind, flags = exact(value.dtype), value.flags
+        kind, flags = plain_key(value.dtype), value.flags
         if kind is None:
             raise _Indescribable('is a numpy array whose dtype has metadata')
         if not flags.aligned:
             raise _Indescribable('is a numpy array that is not aligned')
         copy = value.copy(order='K')
         copy.flags.writeable = flags.writeable
-        return HeldArray((value.dtype, kind, value.shape, value.strides, flags.writeable, value.tobytes()), copy)
+        return HeldArray((kind, value.shape, value.strides, flags.writeable, value.tobytes()), copy)
 
     def _instance(self, value: Any, cls: type) -> Any:
         solid = solid_base(cls)

@@ -59,6 +59,15 @@ def _module(choices: Choices, frame: Frame, value: Value) -> Root:
     return Root(value, inside, f'side.{name}', (f'side.{name} = {{n}}', f"setattr(side, '{name}', {{n}})"))
 
 
+def _library(choices: Choices, frame: Frame, value: Value) -> Root:
+    """In a module of Python, which does not have this name unless the program gives it."""
+    name = choices.name('n')
+    frame.before.append(f'math.{name} = {value.source()}')
+    where = f'math.{name}'
+    ways = [where, where, f"getattr(math, '{name}', 1.5)", f"vars(math).get('{name}', 2.5)"]
+    return Root(value, choices.pick(ways), where, (f'{where} = {{n}}', f'del {where}'))
+
+
 def _closure(choices: Choices, frame: Frame, value: Value) -> Root:
     name = choices.name('c')
     frame.before.append(f'_{name} = {value.source()}')
@@ -141,7 +150,7 @@ def _helper(choices: Choices, frame: Frame, value: Value) -> Root:
                                     else f'{name} = lambda: {{n}}', *extra))  # fmt: skip
 
 
-PLACES = (_global, _global, _module, _closure, _default, _keyword, _argument, _argument, _helper)
+PLACES = (_global, _global, _module, _library, _closure, _default, _keyword, _argument, _argument, _helper)
 #: Those that a method has besides.
 OF_METHODS = (_attribute, _attribute, _class_attribute)
 

@@ -10,7 +10,7 @@ from tests.agreement.choices import Choices
 #: What every program begins with: modules, and the classes that values are made of.
 PRELUDE = """
 import array, collections, configparser, contextvars, dataclasses, enum, functools, itertools, logging, math, operator
-import os, queue, random, sys, threading, types, typing, warnings, weakref
+import os, queue, random, sys, threading, types, typing, uuid, warnings, weakref
 import numpy as np
 import cupy as cp
 import cupyx
@@ -104,6 +104,10 @@ def logged(fn):
 def maker(value): return lambda: value
 def defaulted(value): return lambda given=value: given
 def keyword(value): return lambda *, given=value: given
+def taken(table):
+    value = table['new']
+    del table['new']
+    return value
 SCALE, TWO = 1.0, 2.0
 KEPT, HOLDER, BASED = {}, Plain(2.0), Child(1.5)
 """
@@ -176,6 +180,8 @@ KINDS: tuple[Kind, ...] = (
     Kind('collections.deque([{v}, TWO])', _PLACE[:5], '{o}[0]', ('{o}[0] = {n}', '{o}.appendleft({n})', '{o}.rotate(1)')),
     Kind('collections.OrderedDict(first={v}, n=2.0)', _ITEM, "{o}['first']", (*_SET_ITEM, "{o}.move_to_end('first')")),
     Kind('collections.defaultdict(float, first={v})', _ITEM[:5], "{o}['first']", _SET_ITEM, 2),
+    Kind('collections.defaultdict(functools.partial(same, {v}))', ('taken({o})', '{o}.default_factory()'),
+         '{o}.default_factory.args[0]', ('{o}.default_factory = maker({n})',)),
     Kind('collections.UserDict(first={v})', _ITEM[:4], "{o}['first']", (*_SET_ITEM, "{o}.data['first'] = {n}"), 3),
     Kind('collections.ChainMap(dict(), dict(first={v}))', _ITEM[:4], "{o}['first']",
          ("{o}['first'] = {n}", "{o}.maps[1]['first'] = {n}"), 3, True),
@@ -199,7 +205,7 @@ _WEIGHTED = tuple(kind for kind in KINDS for _ in range(kind.weight))
 _USUAL = tuple(kind for kind in _WEIGHTED if not kind.odd)
 
 #: Values that hold no other: source with ``{a}`` and ``{b}`` for numbers, reads that give a number, changes. The first
-#: 15 are such that functions which read them are recorded.
+#: 17 are such that functions which read them are recorded.
 LEAVES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ('{{1.0, {b} or 7.0}}', ('max({o})', 'sum({o})', 'len({o})', 'list({o})[0]'), ('{o}.add({n})', '{o}.clear(); {o}.add({n})')),
     ('frozenset((1.0, {b} or 7.0))', ('max({o})', 'list({o})[0]'), ()),
@@ -217,6 +223,9 @@ LEAVES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ('slice(0, 2)', ('{o}.stop',), ()),
     ("operator.attrgetter('first')", ('{o}(HOLDER)',), ('HOLDER.first = {n}',)),
     ("operator.methodcaller('other')", ('{o}(BASED)',), ('BASED.second = {n}', 'Base.other = lambda s: 1.5')),
+    ("np.dtype([('a', 'f8'), ('b', 'f4')])", ('len({o}.names[0])', "(2.0 if 'a' in {o}.names else 3.0)"),
+     ("{o}.names = ('abc', 'b')",)),
+    ('uuid.UUID(int=2)', ('{o}.int',), ("object.__setattr__({o}, 'int', 3)",)),
     ('memoryview(bytearray([1, 2]))', ('{o}[0]',), ('{o}[0] = 5',)),
     ("logging.getLogger('program.' + NAME)", ('(1.0 + {o}.isEnabledFor(20))',), ('{o}.setLevel(10)',)),
     ('queue.Queue()', ('(1.0 + {o}.qsize())',), ('{o}.put(1)',)),
@@ -226,7 +235,7 @@ LEAVES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 )  # fmt: skip
 
 
-_UNDERSTOOD = 15
+_UNDERSTOOD = 17
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ class Nodes:
     def __init__(self, *slots: Slot) -> None:
         self.slots, self.extents, self.relaxed = slots, list[Any](), 0
         vars(self).update(_made=object(), _index=object(), _fused=None)
+        self.moves = 0
 
     def _movable(self, extents: list[tuple[int, int, bool]]) -> list[list[Any]]:
         self.extents = extents
@@ -61,6 +62,9 @@ class Nodes:
             ]
             for low, high, _alone in extents
         ]
+
+    def _moved_bytes(self) -> int:
+        return self.moves
 
     def _runners(self, slots: list[Slot]) -> list[Any]:
         return [slot.run for slot in slots]
@@ -180,6 +184,19 @@ def test_what_is_copied_sooner_is_too_dear(count: int, argument: int, result: in
         Target('result', 0, Array(64 * MB, result), aiming.RESULT),
     ]
     nodes: Any = Nodes(*[Slot(a=MB, b=64 * MB) for _ in range(count)])
+    platform: Any = SimpleNamespace(simulated=True)
+    assert [one.kind for one in Aimer(nodes, targets).too_dear(platform)] == dear
+
+
+@pytest.mark.parametrize(('us', 'dear'), [(31, ['argument', 'result']), (37, [])])
+def test_nothing_is_too_dear_where_the_device_is_the_bound(us: int, dear: list[str]) -> None:
+    """A call and three nodes take the host 36 us; bytes in the cache go twice as fast."""
+    targets = [
+        Target('argument', 0, Array(MB, 2 * MB), aiming.ARGUMENT),
+        Target('result', 0, Array(64 * MB, 4 * MB), aiming.RESULT),
+    ]
+    nodes: Any = Nodes(*[Slot(a=MB, b=64 * MB) for _ in range(3)])
+    nodes.moves = int(us * 1e-6 * 4e12 * 2)
     platform: Any = SimpleNamespace(simulated=True)
     assert [one.kind for one in Aimer(nodes, targets).too_dear(platform)] == dear
 

@@ -1,0 +1,88 @@
+"""CuPy's compiler, which a run comes to where it uses a kernel for the first time: its code is not followed.
+
+CuPy remembers each kernel that it has made by all that the kernel depends on (``cupy.memoize``), until
+``cupy.clear_memo()``. So the first run goes through the compiler, or through CuPy's files of compiled kernels, and a
+later one does not: whatever somebody puts into the compiler in between, an eager run uses the kernel that there is.
+Two things have to hold for that, and both are looked at. CuPy has forgotten nothing since, which is compared at each
+call. And the run that is recorded, the second, does not come to the compiler again, as one would that calls it
+directly: otherwise the function stays eager.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType, FunctionType, TracebackType
+from typing import Any
+
+from capturekit.model import errors
+from capturekit.model.source_line import here
+
+FORGOTTEN = 'whether CuPy remembers the kernels that it has made'
+#: These compile at each run, with nothing that remembers.
+_EACH_TIME = 'cupyx.jit'
+_marks: dict[int, tuple[Any, Callable[[], object]]] = {}
+
+
+def compiler_code() -> CodeType | None:
+    """The code of the function through which CuPy makes kernels; None if CuPy has no such function of its own."""
+    module = sys.modules.get('cupy.cuda.compiler')
+    found = None if module is None else vars(module).get('_compile_module_with_cache')
+    if type(found) is FunctionType and found.__globals__ is vars(module):
+        return found.__code__
+    return None
+
+
+def asked_by_kernel(frame: FrameType) -> bool:
+    """Whether the compiler is entered by what remembers its kernels."""
+    outer = frame.f_back
+    return outer is None or not str(outer.f_globals.get('__name__')).startswith(_EACH_TIME)
+
+
+def remembers() -> Callable[[], bool]:
+    """A function that returns True until CuPy forgets what it remembers now."""
+    cupy: Any = sys.modules['cupy']
+    known = _marks.get(id(cupy))
+    if known is None or known[0] is not cupy:
+        known = _marks[id(cupy)] = cupy, cupy.memoize()(_new_mark)
+    mark = known[1]
+    before = mark()
+    return lambda: mark() is before
+
+
+def _new_mark() -> object:
+    return object()
+
+
+class NoCompiler:
+    """A block that does not come to the compiler. If it does, the end of the block raises UnsupportedCallError."""
+
+    def __init__(self, code: CodeType | None) -> None:
+        self._code = code
+        self._met = False
+        self._previous: Any = None
+
+    def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
+        if event == 'call' and frame.f_code is self._code:
+            self._met = True
+        if callable(self._previous):
+            self._previous(frame, event, argument)
+
+    def __enter__(self) -> None:
+        self._previous = sys.getprofile()
+        self._callback = self._profile
+        sys.setprofile(self._callback)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        lost = sys.getprofile() is not self._callback
+        if not lost:
+            sys.setprofile(self._previous if callable(self._previous) else None)
+            if hasattr(self._previous, 'enable'):
+                self._previous.enable()  # cProfile before Python 3.12 is not a function and can't be set as one
+        if kind is None and (self._met or lost):
+            raise errors.UnsupportedCallError(
+                "CuPy's compiler",
+                location=here(),
+                rule='The function sets a profile function, or compiles again at each call what CuPy forgets.',
+                remedy='Make kernels once, outside of the function.',
+            )
