@@ -58,6 +58,8 @@ _DIFFERENT = (
 )
 #: After so many runs in a row that could not be recorded for the same reason, a kind of call stays eager.
 HOPE = 3
+#: Why some runs in between are not followed.
+TOO_DEAR = 'following its runs takes much longer than they do, and nothing has come back yet: only some are followed'
 #: Up to so many host reads, the device checks them. With more, the host does: many conditional nodes cost more.
 CHAIN = 16
 #: Up to so many calls of the host between graphs, recording in pieces is likely to be worth it.
@@ -214,7 +216,7 @@ class Answering:
 
     def _launched(self, given: Given, variant: Variant) -> None:
         given.kind.misses = given.kind.strange = given.kind.repeated = 0
-        given.kind.followed = 0.0
+        given.kind.cost.launched()
         if self._options.later and variant.plan is not None:
             call = Call(variant, variant.plan.launches, given.platform.cupy.cuda.get_current_stream())
             self.last.call = call
@@ -266,6 +268,12 @@ class Answering:
         kind = given.kind
         if kind.variants and kind.variants[0].state == 'eager' and drawn is not None:
             return self._again(given, drawn)
+        begun = time.thread_time()
+        if not self._options.pure and not kind.cost.is_due():
+            kind.why_eager = TOO_DEAR
+            result = self._again(given, drawn or [])
+            kind.cost.ran(time.thread_time() - begun)
+            return result
         args = (given.args, given.kwargs)
         before = snapshot(() if self._options.pure else args, given.is_array, opaque)
         fitted = fitting_now(kind, given.platform.cupy.cuda.get_current_stream().ptr)
@@ -279,7 +287,7 @@ class Answering:
         finally:
             GARBAGE.release()
             BUSY.depth -= 1
-        kind.followed += watch.seconds if watch else 0.0
+        kind.cost.add(0.0 if watch is None else watch.seconds, time.thread_time() - begun)
         environment = watch.environment if watch else None
         reason = lazy(self._fn)
         if environment is not None:
@@ -335,7 +343,7 @@ class Answering:
     @staticmethod
     def _costs_too_much(kind: Kind, reason: str) -> bool:
         """Whether following runs of this kind has taken too long, or has ended for the same reason too often."""
-        return kind.repeats(reason) >= HOPE or (kind.strange >= HOPE and kind.followed > HOPE * LONGEST)
+        return kind.repeats(reason) >= HOPE or (kind.strange >= HOPE and kind.cost.followed > HOPE * LONGEST)
 
     @staticmethod
     def _variant(given: Given, environment: Environment | None, rehearsal: Rehearsal, reason: str) -> Variant:

@@ -82,7 +82,7 @@ def _checked(kind: Kind, variant: Variant, answering: Answering, platform: Platf
             raise
         else:
             kind.misses = kind.strange = kind.repeated = 0
-            kind.followed = 0.0
+            kind.cost.launched()
             return result
         return answering.stopped(Given(platform, kind, args, kwargs, leaves, form), variant, failed)
 

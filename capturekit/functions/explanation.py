@@ -29,6 +29,7 @@ _REMEDIES = (
     ('an argument is a part', 'Pass the whole array, or a copy of the part.'),
     ('the host read', 'Return the array, and read it outside; or decide with cp.where.'),
     ('what it depends on', 'Pass what changes as an array.'),
+    ('following its runs', 'Pass what changes as an array; or graph a smaller part of the function.'),
 )
 
 

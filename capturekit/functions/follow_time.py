@@ -1,4 +1,4 @@
-"""The time that following one run takes, apart from the run itself, and its limit.
+"""The time that following runs takes, apart from the runs themselves, and its limits: of one run, and of many.
 
 The time is that of the processor, so that a busy machine leaves no more functions eager than an idle one. What grows
 with the process instead of with the function is left out: a collection, and one look at all objects.
@@ -10,6 +10,11 @@ import time
 
 #: How many seconds following one run may take in all.
 LONGEST = 1.0
+#: What following runs of a kind of call may take before it is asked whether that is dear: seconds in all, and how
+#: many times as long as a run that is not followed.
+CHEAP, DEAR = 0.25, 8
+#: So many runs are followed whatever it takes: the first one may have filled a cache.
+_ANYWAY = 2
 
 
 class TooLong(Exception):
@@ -49,3 +54,49 @@ class FollowTime:
         """Raise TooLong, within a step, if all steps together have taken longer than they may."""
         if self.spent + time.thread_time() - self._since > LONGEST:
             raise TooLong
+
+
+class FollowCost:
+    """What following runs of one kind of call has cost since its last launch, and whether the next one is followed.
+
+    Once that is a quarter of a second, for two runs or more, one run is not followed, to see what it takes. If
+    following is dear, then the second run from there on is followed, the fourth after it, the eighth after that, and
+    so on. So values that come back are still found, and calls come to cost what eager ones do.
+    """
+
+    def __init__(self) -> None:
+        self.launched()
+
+    def launched(self) -> None:
+        """Note a launch: following has been worth it."""
+        #: The seconds that following took, apart from the runs; and the number and the seconds of these calls.
+        self.followed = 0.0
+        self._calls, self._whole = 0, 0.0
+        #: The least seconds of a run that was not followed; None before the first.
+        self._plain: float | None = None
+        self._left = self._pause = 1
+
+    def add(self, followed: float, whole: float) -> None:
+        """Note a call whose run was followed: what that took, and the whole call."""
+        self.followed += followed
+        self._calls += 1
+        self._whole += whole
+
+    def ran(self, seconds: float) -> None:
+        """Note a run that was not followed."""
+        self._plain = seconds if self._plain is None else min(self._plain, seconds)
+
+    def is_due(self) -> bool:
+        """Whether the next run is to be followed."""
+        if self._whole < CHEAP or self._calls < _ANYWAY:
+            return True
+        if self._plain is None:
+            return False
+        if self._whole < DEAR * self._plain * self._calls:
+            return True
+        self._left -= 1
+        if self._left >= 0:
+            return False
+        self._pause *= 2
+        self._left = self._pause - 1
+        return True

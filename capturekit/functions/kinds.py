@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
+from capturekit.functions.follow_time import FollowCost
 from capturekit.functions.usual_call import UsualCall
 from capturekit.functions.variant import Variant
 from capturekit.launch.graph_memory import extent
@@ -34,8 +35,8 @@ class Kind:
         self.calls = 0
         #: How many calls in a row no launch could answer: because a check failed, and because no variant fitted.
         self.misses = self.strange = 0
-        #: The seconds spent on following runs since the last launch; the last run's reason, and how often it came.
-        self.followed = 0.0
+        #: What following runs has cost since the last launch; the last run's reason, and how often it came.
+        self.cost = FollowCost()
         self.reason = ''
         self.repeated = 0
         #: Whether the last watched run changed something; and how many such runs were forgiven (tried again).

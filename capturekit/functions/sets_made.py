@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from capturekit.functions.address_hashes import hashed_by_address
 from capturekit.functions.code_reads import line_number, nested, single_steps
 from capturekit.functions.handed_on import call_of
+from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import MISSING, among, name_of
 
 _SETS = frozenset({'set', 'frozenset'})
@@ -60,6 +61,11 @@ def sets_made(code: CodeType) -> list[SetMade]:
         if end is None or not _is_used_well(steps, number, end, every):
             found.append(_known_later(code, steps, number, end))
     return found
+
+
+def is_another_name_of_sets(entry: WatchedValue) -> bool:
+    """Whether a watched value is the class of sets under a name that code does not show as such."""
+    return any(entry.value is one for one in (set, frozenset)) and entry.key not in _SETS
 
 
 def orders_of_sets(codes: Iterable[tuple[CodeType, set[int] | None]], seen: SetsSeen, makes: set[str]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from capturekit.functions.handed_on import classes_called, handed_on
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
 from capturekit.functions.lines_run import caught_in
 from capturekit.functions.read_paths import ReadPaths
-from capturekit.functions.sets_made import orders_of_sets
+from capturekit.functions.sets_made import is_another_name_of_sets, orders_of_sets
 from capturekit.functions.settings import HANDLED
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.understood import FAR, OF_PYTHON, SPECIAL
@@ -113,6 +113,10 @@ def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
         if count > 0:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
     yield from orders_of_sets([(code, watch._lines.of(code)) for code in codes], watch._sets, watch._by_address)
+    for entry in entries if watch._by_address else ():
+        if is_another_name_of_sets(entry):
+            cls = min(watch._by_address)
+            yield f'{entry.where()} makes sets, whose order is that of the addresses of its {cls} objects'
     if watch._everything:
         yield from classes_in_modules(entries, others, codes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from typing import Any
 
@@ -86,3 +87,92 @@ def test_a_large_process_leaves_no_function_eager(sim: Any, monkeypatch: pytest.
     for _ in range(4):
         assert fn(sim.ones(2)).get().tolist() == [7.0, 7.0]
     assert [variant.state for variant in fn.variants] == ['recorded']
+
+
+def paid(cost: follow_time.FollowCost, calls: int, whole: float, plain: float) -> str:
+    """Which calls are followed (F) if none of them comes back."""
+    found = ''
+    for _ in range(calls):
+        due = cost.is_due()
+        found += 'F' if due else '.'
+        if due:
+            cost.add(whole / 2, whole)
+        else:
+            cost.ran(plain)
+    return found
+
+
+def test_dear_runs_are_followed_ever_less_often() -> None:
+    cost = follow_time.FollowCost()
+    assert paid(cost, 32, whole=0.2, plain=0.01) == 'FF..F.F...F.......F.............'
+    cost.launched()
+    assert paid(cost, 6, whole=0.2, plain=0.01) == 'FF..F.'
+
+
+def test_runs_that_are_not_dear_are_all_followed() -> None:
+    assert paid(follow_time.FollowCost(), 12, whole=0.2, plain=0.1) == 'FF.FFFFFFFFF'
+    assert paid(follow_time.FollowCost(), 12, whole=0.001, plain=0.00001) == 'F' * 12
+    assert paid(follow_time.FollowCost(), 3, whole=5.0, plain=0.1) == 'FF.'
+
+
+class Box:
+    def __init__(self) -> None:
+        self.scale = 0.0
+
+
+@pytest.fixture
+def dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Following anything is dear."""
+    monkeypatch.setattr(follow_time, 'CHEAP', 0.0)
+    monkeypatch.setattr(follow_time, 'DEAR', 0.0)
+
+
+@pytest.mark.usefixtures('dear')
+def test_values_that_come_back_are_still_recorded(cp: Any) -> None:
+    box = Box()
+    fn = ck.graphed(lambda x: x * box.scale)
+    for number in range(60):
+        box.scale = float(number if number < 20 else number % 2)
+        assert fn(cp.ones(2)).get().tolist() == [box.scale] * 2
+    assert sum(variant.launches for variant in fn.variants) >= 10
+
+
+@pytest.mark.usefixtures('dear')
+def test_a_call_that_is_not_followed_does_what_it_does(cp: Any) -> None:
+    """Random numbers, changes in place, exceptions and results that a check has stopped half way."""
+    seen: list[float] = []
+
+    def step(x: Any, y: Any) -> Any:
+        y += 1
+        first = float(x[0])
+        seen.append(first)
+        if first == 7.0:
+            raise ValueError('seven')
+        return y * first + cp.random.random_sample(2)
+
+    def story(fn: Any) -> list[Any]:
+        cp.random.seed(5)
+        seen.clear()
+        found: list[Any] = []
+        y = cp.zeros(2)
+        for number in range(14):
+            try:
+                found.append(fn(cp.full(2, float(number)), y).get().tolist())
+            except ValueError as error:
+                found.append(str(error))
+            found.append((y.get().tolist(), list(seen)))
+        return found
+
+    assert story(ck.graphed(step)) == story(step)
+
+
+@pytest.mark.usefixtures('dear')
+def test_it_is_said_that_runs_are_not_followed(cp: Any) -> None:
+    box = Box()
+    fn = ck.graphed(lambda x: x * box.scale)
+    for number in range(6):
+        box.scale = float(number)
+        fn(cp.ones(2))
+    told = io.StringIO()
+    fn.explain(told)
+    assert 'takes much longer than they do' in told.getvalue()
