@@ -40,6 +40,7 @@ def _fitting(kind: Kind, variant: Variant, quick: Callable[..., Any]) -> Direct:
     lock, variants, reach = kind.lock, kind.variants, kind.reach
     outside, far = variant.outside, variant.far
     alone, count = len(reach) == 1 and not outside, len(kind.variants)
+    fits = None if variant.stream_order is None else variant.stream_order.fits
     assert graph is not None
     plain = quick is variant.quick
 
@@ -48,7 +49,7 @@ def _fitting(kind: Kind, variant: Variant, quick: Callable[..., Any]) -> Direct:
         with lock:
             if len(variants) != count or variants[0] is not variant or variant.run is not run:
                 return NOT_ANSWERED
-            if graph._made is None or changed() is not None:
+            if graph._made is None or changed() is not None or (fits is not None and not fits()):
                 return NOT_ANSWERED
             if not alone and not apart(pointers, reach, outside):
                 return NOT_ANSWERED
@@ -67,7 +68,8 @@ def _checked(kind: Kind, variant: Variant, answering: Answering, platform: Platf
     """The launch of a variant whose host reads are checked; None where more is to be done than to launch and wait."""
     run, usual = variant.run, kind.usual
     simple = variant.plan is not None and variant.state == 'recorded' and variant.carried is None
-    ordered = any(one.stream_order is not None for one in kind.variants)
+    orders = [one.stream_order for one in kind.variants if one.stream_order is not None]
+    ordered = not all(order.only_compares for order in orders)
     if run is None or usual is None or not simple or ordered or not all(low < high for low, high in kind.reach):
         return None
     form = usual.form

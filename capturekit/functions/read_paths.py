@@ -233,7 +233,7 @@ class ReadPaths:
         if name not in self._loads.attributes:
             return False
         if entry.kind == 'class attribute':
-            return True
+            return id(entry.holder) in self._classes
         if id(entry.holder) not in self._used:
             return False
         used = self._used[id(entry.holder)]

@@ -33,6 +33,12 @@ class StreamOrder:
         tied = caller.named or caller.implicit or bool(caller.conditions)
         return bool(caller.outside or caller.waits or caller.everywhere or tied)
 
+    @property
+    def only_compares(self) -> bool:
+        """Whether a launch needs no order: only what the function reads of CuPy has to be the same."""
+        caller = self._caller
+        return not (self._streams or self._waits or caller.named or caller.implicit)
+
     def _event(self, device: int) -> Any:
         with GUARD.on(device, self._platform):
             return self._platform.cupy.cuda.Event(disable_timing=True)

@@ -12,13 +12,14 @@ from capturekit.model.plain_values import Held
 _EQUAL = frozenset({bool, int, str, bytes})
 #: The type is not written as one: mypy would take it for that of the argument.
 _Row = tuple[Any, Any, Any, Any, bool]
-#: Containers that may hold nothing but arrays.
-_BOXES = frozenset({list, tuple})
+#: Containers that may hold nothing but arrays: dicts by names.
+_BOXES = frozenset({list, tuple, dict})
+_NAMES = frozenset({str})
 
 
 class UsualCall:
-    """The arguments of a kind of call, if each is an array, a list or tuple of arrays, a number, a text, None, or
-    compared by identity.
+    """The arguments of a kind of call, if each is an array, a list, tuple or dict of arrays, a number, a text, None,
+    or compared by identity.
 
     ``form`` and ``key`` are those of the kind. All other arguments, and arrays that are there twice, need a closer
     look: :func:`capturekit.model.pytree.take_apart`. ``reaches`` says of the ids of containers whether a recording
@@ -42,8 +43,8 @@ class UsualCall:
         self._boxes = any(row[0] in _BOXES for row in rows)
         self._names = names
         self._count = len(rows) - len(names)
-        #: For each argument its type; then of arrays dtype, shape and strides, of containers None and the rows of what
-        #: they hold, of others None, the value, and whether an equal one is the same.
+        #: For each argument its type; then of arrays dtype, shape and strides; of containers None, the rows of what they
+        #: hold, and the names of a dict; of others None, the value, None, and whether an equal one is the same.
         self._rows = rows
         self._device_now = cupy.cuda.get_device_id
         self._device = self._device_now()
@@ -65,6 +66,10 @@ class UsualCall:
                     return None
                 leaves.append(value)
             elif cls in _BOXES:
+                if cls is dict:
+                    if tuple(value) != strides or {*map(type, value)} != _NAMES:
+                        return None
+                    value = value.values()
                 if not _holds(value, known, leaves):
                     return None
             elif value is not known and not (by_equality and value == known):
@@ -108,7 +113,7 @@ def usual_call(
     """
     given = (*args, *kwargs.values())
     nodes = range(len(given)) if isinstance(form, int) else _nodes(form)
-    inside = [one for value in given for one in (value if type(value) in _BOXES else (value,))]
+    inside = [one for value in given for one in _held(value)]
     arrays = [id(one) for one in inside if type(one) is cupy.ndarray]
     if nodes is None or len(nodes) != len(given) or len({*arrays}) != len(arrays):
         return None
@@ -117,8 +122,11 @@ def usual_call(
         cls = type(value)
         if cls is cupy.ndarray:
             rows.append(_row(value))
-        elif cls in _BOXES and value and all(type(one) is cupy.ndarray for one in value):
-            rows.append((cls, None, tuple([_row(one) for one in value]), None, False))
+        elif cls in _BOXES and value and all(type(one) is cupy.ndarray for one in _held(value)):
+            names = tuple(value) if cls is dict else None
+            if names is not None and {*map(type, names)} != _NAMES:
+                return None
+            rows.append((cls, None, tuple([_row(one) for one in _held(value)]), names, False))
         elif cls in _EQUAL or cls is float or value is None:
             rows.append((cls, None, value, None, cls in _EQUAL or (cls is float and bool(value))))
         elif type(node) is Held and node.key == id(value) and not is_dataclass(cls):
@@ -126,6 +134,13 @@ def usual_call(
         else:
             return None
     return UsualCall(cupy, tuple(kwargs), rows, form, key, reaches)
+
+
+def _held(value: Any) -> Any:
+    """What a container holds; another value itself."""
+    if type(value) is dict:
+        return value.values()
+    return value if type(value) in _BOXES else (value,)
 
 
 def _row(array: Any) -> _Row:

@@ -57,6 +57,15 @@ def step(x):
         return digest.digest()
     return cp.multiply(x, 2)
 """,
+    'a class of which nothing is made has that name': """
+class Other:
+    multiply = lib.multiply
+
+def step(x):
+    if isinstance(x, Other):
+        return x.multiply
+    return cp.multiply(x, 2)
+""",
     'its name is asked of something else': """
 class Scale:
     multiply = 2
@@ -151,6 +160,23 @@ def step(x):
         return x
     elif isinstance(x, cp.ndarray):
         found = lib.multiply.digest()
+""",
+    'an object of a class has it': """
+class Other:
+    multiply = lib.multiply
+
+def step(x):
+    found = Other().multiply.digest()
+""",
+    'an object that was there has it by its class': """
+class Other:
+    multiply = lib.multiply
+
+others = [Other()]
+
+def step(x):
+    for other in others:
+        found = other.multiply.digest()
 """,
     'the user has an isinstance of his own': """
 def isinstance(x, one):

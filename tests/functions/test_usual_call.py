@@ -205,6 +205,49 @@ def test_lists_of_arrays_are_told_apart_at_each_call(cp: Any) -> None:
     assert launches(fn)
 
 
+class Text(str):
+    """A text that is equal to another one and of another class."""
+
+
+def test_dicts_of_arrays_have_a_quick_look(cp: Any) -> None:
+    a, b, c = cp.ones(3), cp.zeros(3), cp.ones((2, 2), 'f4')
+    assert fits(cp, ({'a': a, 'b': b}, c), ({'a': b, 'b': a}, c)) == [b, a, c]
+    others = [{'b': b, 'a': a}, {'a': a}, {'a': a, 'c': b}, {'a': a, 'b': b, 'c': c}, {'a': a, 'b': a},
+              {'a': a, 'b': 1}, {Text('a'): a, 'b': b}, [a, b], {'a': a, 'b': cp.ones(4)}]  # fmt: skip
+    for other in others:
+        assert fits(cp, ({'a': a, 'b': b}, c), (other, c)) is None
+    assert fits(cp, ({1: a}, c), ({1: a}, c)) is None and fits(cp, ({Text('a'): a}, c), ({Text('a'): a}, c)) is None
+
+
+def test_dicts_of_arrays_are_told_apart_at_each_call(cp: Any) -> None:
+    def fn(given: dict[str, Any]) -> Any:
+        total = sum(value * 10.0**number for number, value in enumerate(given.values()))
+        given['last'] = total
+        return total, list(given)
+
+    a, b = cp.ones(3), cp.zeros(3)
+    graphed = ck.graphed(fn)
+    for one in [{'a': a, 'b': b}] * 4 + [{'b': b, 'a': a}, {'a': b, 'b': a}, {'a': a}, {'a': a, 'b': a}] * 3:
+        wanted, found = dict(one), dict(one)
+        total, names = fn(wanted)
+        result, listed = graphed(found)
+        assert values(result) == values(total) and listed == names
+        assert list(found) == list(wanted) and values(found['last']) == values(wanted['last'])
+
+
+def test_draws_from_the_global_state_are_answered_at_once(cp: Any) -> None:
+    def noisy(given: dict[str, Any]) -> Any:
+        return given['x'] + cp.random.random(3)
+
+    fn, given = ck.graphed(noisy), {'x': cp.zeros(3)}
+    found = {tuple(values(fn(given))) for _ in range(6)}
+    assert len(found) == 6 and launches(fn) >= 4
+    cp.random.seed(4)
+    first = values(fn(given))
+    cp.random.set_random_state(cp.random.RandomState(4))
+    assert values(fn(given)) == first
+
+
 def test_a_call_on_another_device_does_not_fit(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     device = [0]
     monkeypatch.setattr(sim.cuda, 'get_device_id', lambda: device[0])
