@@ -43,7 +43,7 @@ class UsualCall:
         self._boxes = any(row[0] in _BOXES for row in rows)
         self._names = names
         self._count = len(rows) - len(names)
-        #: For each argument its type; then of arrays dtype, shape and strides; of containers None, the rows of what they
+        #: For each argument its type; of arrays dtype, shape and strides; of containers None, the rows of what they
         #: hold, and the names of a dict; of others None, the value, None, and whether an equal one is the same.
         self._rows = rows
         self._device_now = cupy.cuda.get_device_id
