@@ -23,10 +23,11 @@ class AskedBytes:
         return pointer
 
     def behind(self) -> list[tuple[int, int]]:
-        """The ends of blocks that lie behind what was asked for, in order of address.
+        """The ends of blocks in use that lie behind what was asked for, in order of address.
 
         No array that was made in such a block reaches so far, so that nobody can read them. Of blocks that share
-        addresses, the one that was handed out last counts: an earlier one was dropped before.
+        addresses, the one that was handed out last counts: an earlier one was dropped before. For memory that is free
+        the answer means nothing.
         """
         found: list[tuple[int, int]] = []
         later: list[tuple[int, int]] = []  # disjoint, in order

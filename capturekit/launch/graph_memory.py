@@ -312,7 +312,9 @@ class GraphMemory:
         ``malloc_of`` returns a pool's own method, where a wrapper stands in its place.
         """
         lanes, note = self._lanes, self._asked.note
-        if self.late is not None or not self.private:
+        if not self.private:
+            return lambda size: lanes.malloc(lane, size)
+        if self.late is not None:
             return lambda size: note(lanes.malloc(lane, size), size)
         own = self.pool.malloc if malloc_of is None else malloc_of(self.pool)
         settled, alone = self.tick, self.solo(lane)
