@@ -48,11 +48,15 @@ def on_lanes(order: Order, took: Sequence[float], lanes: int) -> list[tuple[int,
     return [pair for row in _Walk(order, took, wanted, where, lanes).rows for pair in pairwise(row)]
 
 
-def behind_one(order: Order, took: Sequence[float]) -> list[tuple[int, int]]:
-    """Pairs that let all beginnings but one come after this one, the shortest: a launch begins with a single node."""
-    first = [node for node in order.sequence if not order.before_each[node]]
+def behind_one(order: Order, took: Sequence[float], pairs: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
+    """Pairs that let all beginnings but one come after this one, the shortest: a launch begins with a single node.
+
+    ``pairs``: those of lanes, which stay.
+    """
+    later = {b for _a, b in pairs}
+    first = [node for node in order.sequence if not order.before_each[node] and node not in later]
     shortest = min(first, key=lambda node: took[node], default=-1)
-    return [(shortest, node) for node in first if node != shortest]
+    return [*pairs, *((shortest, node) for node in first if node != shortest)]
 
 
 def _branches(order: Order, took: Sequence[float]) -> list[list[int]]:

@@ -32,7 +32,7 @@ class Wiring:
         nodes: its nodes, in the order of recording.
         took: the time of each in microseconds, if the graph was measured; else 1 for each.
         recorded, needed: the edges, as pairs of places in ``nodes``.
-        laid: those that the graph has, where lanes were chosen for its nodes; else ().
+        laid: those that the graph has, where times have chosen others than those of the data alone; else ().
     """
 
     nodes: tuple[Node, ...]
@@ -77,7 +77,7 @@ class Wiring:
     @property
     def orders(self) -> list[tuple[str, Order]]:
         """The orders that are drawn, by name."""
-        laid = [('on the lanes that were chosen', self.on_lanes)] if self.laid else []
+        laid = [('as chosen by times', self.on_lanes)] if self.laid else []
         return [('as recorded', self.before), ('as the data needs it', self.after), *laid]
 
     def panels(self) -> Iterator[Panel]:
@@ -211,7 +211,7 @@ class Relaned(Shown):
         return '' if not self.graphs or not self.graphs[0].nodes else '\n'.join(_by_hand(self.graphs[0]))
 
     def svg(self) -> str:
-        """The order as recorded, that which the data needs, and that of chosen lanes, as an SVG document: one below
+        """The order as recorded, that which the data needs, and that which times chose, as an SVG document: one below
         the other on one axis of time, where each node runs if it starts as soon as its edges allow.
 
         Bodies of conditional nodes are left out, and so are later parts of a graph that is launched in several.
@@ -268,7 +268,7 @@ class Relaned(Shown):
     @property
     def _edges_now(self) -> str:
         laid = [one.laid for one in self.graphs if one.laid]
-        return f'{counted(sum(map(len, laid)), "edge")} now, on lanes' if laid else 'these edges now'
+        return f'{counted(sum(map(len, laid)), "edge")} now, chosen by times' if laid else 'these edges now'
 
     def _about(self, one: Wiring, name: str) -> Iterator[str]:
         if not one.loosened:

@@ -288,6 +288,7 @@ def graphed(
     check: bool | int = False,
     fuse: bool = False,
     lanes: Literal['auto'] | None = None,
+    memory_limit: int | None = None,
     memory: MemoryGroup | None = None,
 ) -> Graphed[P, R_co]: ...
 
@@ -305,6 +306,7 @@ def graphed(
     check: bool | int = False,
     fuse: bool = False,
     lanes: Literal['auto'] | None = None,
+    memory_limit: int | None = None,
     memory: MemoryGroup | None = None,
 ) -> Callable[[Callable[P, R_co]], Graphed[P, R_co]]: ...
 
@@ -321,6 +323,7 @@ def graphed(
     check: bool | int = False,
     fuse: bool = False,
     lanes: Literal['auto'] | None = None,
+    memory_limit: int | None = None,
     memory: MemoryGroup | None = None,
 ) -> Any:
     """Make a function of CuPy code launch a recorded graph of itself: ``@ck.graphed``.
@@ -361,6 +364,8 @@ def graphed(
             logger ``capturekit`` says so, as a warning. ``variant.relaned`` is the report, and :meth:`explain` has its
             outcome. Large arguments are copied like others. Variants that are launched in several parts (host reads
             that are checked, calls by the host, random numbers of the host) keep their order.
+        memory_limit: with ``lanes='auto'``, bytes for the temporaries of each variant and for the workspaces of cuBLAS,
+            as in :func:`capture`. Less memory lets less work run at once.
         memory: a :class:`MemoryGroup` of graphs that share memory. None: the function's own variants share theirs. It
             can't be combined with ``pool``, with which nothing is shared.
 
@@ -373,7 +378,7 @@ def graphed(
     """
     asked: dict[str, Any] = {
         'strict': strict, 'checks': checks, 'pieces': pieces, 'limit': limit, 'pool': pool, 'pure': pure,
-        'check': check, 'fuse': fuse, 'lanes': lanes, 'memory': memory,
+        'check': check, 'fuse': fuse, 'lanes': lanes, 'memory_limit': memory_limit, 'memory': memory,
     }  # fmt: skip
     if fn is None:
         return functools.partial(graphed, **asked)

@@ -6,6 +6,7 @@ import os
 from typing import Any, NamedTuple
 
 from capturekit.launch.memory_group import MemoryGroup
+from capturekit.recorder.arguments import check_lanes
 
 
 class Options(NamedTuple):
@@ -20,6 +21,7 @@ class Options(NamedTuple):
     check: int = 0
     fuse: bool = False
     lanes: str | None = None
+    memory_limit: int | None = None
     memory: MemoryGroup | None = None
 
     @property
@@ -39,8 +41,7 @@ def options_of(given: dict[str, Any]) -> Options:
         raise TypeError(f'pure must be True or False, got {found.pure!r}')
     if not isinstance(found.fuse, bool):
         raise TypeError(f'fuse must be True or False, got {found.fuse!r}')
-    if found.lanes not in (None, 'auto'):
-        raise ValueError(f"lanes is 'auto' or None, got {found.lanes!r}")
+    check_lanes(found.lanes, found.memory_limit, None, None)
     if isinstance(found.limit, bool) or not isinstance(found.limit, int):
         raise TypeError(f'limit must be a whole number, got {found.limit!r}')
     if found.limit < 1:

@@ -99,7 +99,7 @@ class VariantRecorder:
         leaves = given.leaves
         if given.numbers is not None:
             self._must_follow_numbers()
-        late = 0 if self.relanes else None
+        late = (self.options.memory_limit or 0) if self.relanes else None
         group = self.options.memory if self.shares else None
         capture = Capture(
             None, False, Mode.RELAXED, self.options.pool, rehearsal, reuse_late=late, group=group, temporaries=True

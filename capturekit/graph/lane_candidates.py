@@ -27,6 +27,8 @@ from capturekit.model.errors import CudaCallError
 
 #: The numbers of lanes that are tried, as far as the data lets so many nodes run at once.
 _LANES = (8, 16, 4, 32, 2)
+#: So many lanes, or more, begin behind the first node of one of them: a launch that begins with many nodes costs more.
+_MANY = 8
 #: No more are made once all that was made has taken so many seconds.
 _SECONDS = 10.0
 #: How often the graph is launched to measure its nodes, after one launch that does not count.
@@ -154,7 +156,8 @@ class TimedOrders(Relanable):
             yield BEHIND_ONE, [one]
         for count in wanted:
             if perf_counter() - began < _SECONDS:
-                yield count, [on_lanes(order, took, count)]
+                pairs = on_lanes(order, took, count)
+                yield count, [behind_one(order, took, pairs) if count >= _MANY else pairs]
 
     def _as_launched(self, level: Level, recorded: ExecutableGraph, took: Sequence[float]) -> list[float]:
         """The times of the nodes, as they are where no event stands between them."""

@@ -78,10 +78,11 @@ class Relanable(Declarable):
 
         The graph stays as it was recorded, and ``kept`` has the reason, where its data needs the whole order, where
         CUDA refuses, where :meth:`races` would find something new, and where the graph is too large (more than 32,768
-        nodes). The first launch runs the graph with the old edges as well, compares all that both wrote, byte by
-        byte, and waits for this; where they differ, the graph gets its old edges again, with a RuntimeWarning.
-        ``compared`` tells the outcome, or why a launch can not be compared: host functions, checks of host reads and
-        conditional nodes would act twice. Copies of what the graph writes take memory for that one launch.
+        nodes). The first launch runs the graph with the old edges as well, compares all that both wrote, byte by byte
+        (sums of CUB's scans, which differ from launch to launch, as numbers), and waits for this; where they differ,
+        the graph gets its old edges again, with a RuntimeWarning. ``compared`` tells the outcome, or why a launch can
+        not be compared: host functions, checks of host reads and conditional nodes would act twice. Copies of what the
+        graph writes take memory for that one launch.
 
         Nodes keep their numbers, and ``graphExec`` is another one afterwards. Changes of nodes, :meth:`rebind` and
         :meth:`update` compute the order again, from the edges as recorded.
@@ -89,13 +90,14 @@ class Relanable(Declarable):
         Args:
             report: True: only tell what would be done.
             rounds: how often each order is timed, in turn, after one round that does not count; 0: not at all. The
-                orders are the recorded one, the needed one, and the nodes laid on 2, 4, 8 and 16 lanes, as far as the
-                data lets so many run at once. Each time a graph is launched four times in a row, and its memory is put
-                back from a copy before that and at the end, so fill its inputs first. The graph keeps the fastest of
-                the orders of which three quarters of the times are shorter than three quarters of the recorded
-                one's; where there is none, the recorded one, and ``kept`` tells why. ``times`` has the figures. A
-                graph that can not be launched twice with the same effect is not timed, and ``untimed`` tells why. On
-                the simulated device times come from a model.
+                orders are the recorded one, the needed one, this behind one node, and the nodes laid on 2, 4, 8, 16 and
+                32 lanes, as far as the data lets so many run at once and all this is made in some ten seconds. Each
+                time a graph is launched in a row, 4 times to 25 times, and its memory is put back from a copy before
+                that and at the end, so fill its inputs first. The graph keeps the fastest of the orders of which three
+                quarters of the times are shorter than three quarters of the recorded one's; where there is none, the
+                recorded one, and ``kept`` tells why. ``times`` has the figures. A graph that can not be launched twice
+                with the same effect is not timed, and ``untimed`` tells why. On the simulated device times come from a
+                model.
 
         Raises:
             TypeError, ValueError: ``report`` is not a bool, ``rounds`` not a whole number of 0 or more; or both are

@@ -296,6 +296,11 @@ class GraphMemory:
         """Address and bytes of the workspace for cuBLAS on a stream of the capture."""
         return self.workspaces.next(stream)
 
+    @property
+    def besides(self) -> int:
+        """Bytes of workspaces, which count in ``late`` with the blocks."""
+        return self.workspaces.taken
+
     def _new_workspace(self, size: int) -> Any:
         if self.share is None:
             return self.grow(size)

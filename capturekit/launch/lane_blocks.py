@@ -26,6 +26,10 @@ class BlockSource(Protocol):
     unowned: Any
     pointer: Any
 
+    @property
+    def besides(self) -> int:
+        """Bytes of those in ``late`` that are taken by something else than blocks."""
+
     def new_block(self, size: int) -> Any:
         """Take a new piece of memory of so many bytes."""
 
@@ -89,7 +93,9 @@ class LaneBlocks:
         with self:
             self._live += rounded
             self._peak = max(self._peak, self._live)
-            room = -1 if memory.late is None else memory.late or max(_TIMES * self._peak, LEAST)
+            room = -1 if memory.late is None else max(_TIMES * self._peak, LEAST)
+            if memory.late:
+                room = memory.late - memory.besides
             block = self._take(lane, rounded) if self._total + rounded > room else None
             if block is None:
                 block = Block(memory.new_block(rounded), rounded)

@@ -15,11 +15,11 @@ _MOST, _PART = 32, 32
 def count_of(cupy: Any, late: int | None) -> int:
     """How many workspaces a lane uses in turn: one, unless memory is to be used again ``late`` (0 or a limit in bytes).
 
-    Two calls of cuBLAS that share one come one after the other.
+    Two calls of cuBLAS that share one come one after the other. Of a limit half is left for what the block allocates.
     """
     if late is None:
         return 1
-    most = late or int(cupy.cuda.runtime.memGetInfo()[1]) // _PART
+    most = late // 2 if late else int(cupy.cuda.runtime.memGetInfo()[1]) // _PART
     return max(1, min(_MOST, most // WORKSPACE_BYTES))
 
 
@@ -39,6 +39,11 @@ class Workspaces:
         else:  # the one that was used first has waited longest
             several.append(several.pop(0))
         return int(several[-1].ptr), self.nbytes
+
+    @property
+    def taken(self) -> int:
+        """Bytes of all of them."""
+        return self.nbytes * sum(map(len, self._of.values()))
 
     def clear(self) -> None:
         self._of.clear()

@@ -92,6 +92,7 @@ def test_a_branch_does_not_wait_for_the_middle_of_another() -> None:
 
 def test_one_beginning_is_the_shortest() -> None:
     assert behind_one(Order(5, [(0, 1), (2, 1)]), [3.0, 1.0, 2.0, 2.5, 9.0]) == [(2, 0), (2, 3), (2, 4)]
+    assert behind_one(Order(4, [(0, 1)]), [2.0, 1.0, 1.0, 1.0], [(0, 1), (2, 3)]) == [(0, 1), (2, 3), (2, 0)]
     assert behind_one(Order(3, [(0, 1), (1, 2)]), [1.0] * 3) == [] == behind_one(Order(0, []), [])
 
 

@@ -47,6 +47,30 @@ def test_independent_work_of_a_function_has_no_order(cp: Any) -> None:
     assert f'first launch: {SAME}' in explained(fn) and 'order of the nodes' not in explained(plain)
 
 
+def test_less_memory_lets_less_run_at_once(cp: Any) -> None:
+    x, found = cp.arange(512.0), []
+    for limit in (None, x.nbytes):
+        fn = ck.graphed(lambda x: sum(branches(cp, x), x), lanes='auto', memory_limit=limit)
+        for _ in range(3):
+            np.testing.assert_allclose(values(fn(x)), values(sum(branches(cp, x), x)))
+        (variant,) = fn.variants
+        assert variant.relaned is not None
+        found.append(len(variant.relaned.loosened))
+        fn.clear()
+    assert found[0] > found[1]
+
+
+def test_wrong_limits(cp: Any) -> None:
+    for error, options, text in (
+        (TypeError, {'lanes': 'auto', 'memory_limit': '1 GB'}, "memory_limit is a number of bytes, got '1 GB'"),
+        (ValueError, {'lanes': 'auto', 'memory_limit': 0}, 'memory_limit must be 1 or more, got 0'),
+        (ValueError, {'memory_limit': 512}, "memory_limit= goes with lanes='auto' only"),
+        (ValueError, {'lanes': 2}, "lanes is 'auto' or None, got 2"),
+    ):
+        with pytest.raises(error, match=text):
+            ck.graphed(lambda x: x, **options)  # type: ignore[call-overload]
+
+
 @settings(quiet, max_examples=examples(60))
 @given(program=st.lists(steps, min_size=1, max_size=10), fuse=st.booleans())
 def test_ordinary_functions_give_the_same_bits(cp: Any, program: list[tuple[str, int, int]], fuse: bool) -> None:

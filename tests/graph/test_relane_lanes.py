@@ -52,7 +52,7 @@ def test_the_lanes_that_are_faster_are_kept(cp: Any, fastest: Any) -> None:
     assert report and report.times.best == 2
     assert rows(graph) == 2 and len(graph.edges) == 6
     assert {(0, 1), (2, 3), (4, 5), (6, 7)} <= closure(8, set(graph.edges)), 'what the data needs'
-    assert 'the graph has 6 edges now, on lanes' in str(report) and 'on the lanes that were chosen' in str(report)
+    assert 'the graph has 6 edges now, chosen by times' in str(report) and '  as chosen by times' in str(report)
     assert report.edges == (7, 4)
     assert report.python.startswith('with cap.fork(2) as (lane1, lane2):')
     for launch in (1, 2):
@@ -186,7 +186,7 @@ def test_the_picture_has_every_order(cp: Any, fastest: Any) -> None:
     assert [one for one in text if one and 'at most at once' in one] == [
         'as recorded: 1 at most at once',
         'as the data needs it: 4 at most at once',
-        'on the lanes that were chosen: 2 at most at once',
+        'as chosen by times: 2 at most at once',
     ]
     assert picture.count('<g><title>') == 24
 

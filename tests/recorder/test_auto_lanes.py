@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.launch import lane_blocks
+from capturekit.launch.workspaces import Workspaces
 from tests.examples import examples
 from tests.graph.test_relane import SAME, run, steps
 from tests.recorder.test_conditional import flag, values
@@ -51,6 +52,19 @@ def test_with_less_room_more_is_ordered(cp: Any) -> None:
         cap.graph.close()
     assert found[0][0] > found[1][0] > found[2][0]
     assert found[0][1] < found[2][1]
+
+
+def test_workspaces_count_in_the_limit(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they have taken is not there for temporaries."""
+    x, found = cp.arange(SIZE, dtype='f8'), []
+    for besides in (0, 24):
+        monkeypatch.setattr(Workspaces, 'taken', besides * x.nbytes)
+        cap, outs = branches(cp, x, lanes='auto', memory_limit=32 * x.nbytes)
+        cap.graph.launch()
+        np.testing.assert_allclose([out.get() for out in outs], [np.frombuffer(one) for one in wanted()])
+        found.append(cap.relaned.edges[1])
+        cap.graph.close()
+    assert found[0] < found[1]
 
 
 def test_by_itself_memory_comes_to_twice_what_is_needed_at_once(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
