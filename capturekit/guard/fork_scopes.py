@@ -32,41 +32,42 @@ class ForkScopes:
         self.allocators = allocators
         self.lanes = lanes
 
-    def capture_of(self, parent: Any, streams: Iterable[Any] = ()) -> OpenCapture | None:
+    def capture_of(self, parent: int, lanes: Iterable[int] = ()) -> OpenCapture | None:
         """The capture in which lanes can be forked from a stream, or joined into it; None if each call may be special.
 
-        It is this thread's, the stream is one of its lanes on the current device, and so are ``streams``.
+        It is this thread's, the stream is one of its lanes on the current device, and so are ``lanes``. Streams are
+        given by their handles.
         """
         state = self.state
         mine, known = state.mine(), state.ledger.lanes
-        lane = known.get(parent.ptr)
+        lane = known.get(parent)
         if mine is None or lane is None or lane.capture is not mine.capture or mine.memory is None:
             return None
         if mine.caller is not None or mine.outside.held or state.inside.substitute is not None:
             return None
         if not mine.capture.origin.device == lane.device == state.current_device():
             return None
-        for stream in streams:
-            one = known.get(stream.ptr)
+        for ptr in lanes:
+            one = known.get(ptr)
             if one is None or one.capture is not lane.capture or one.device != lane.device:
                 return None
         return mine
 
-    def fork(self, live: OpenCapture, parent: Any, streams: Iterable[Any]) -> None:
+    def fork(self, live: OpenCapture, parent: int, streams: Iterable[Any]) -> None:
         """Let non-blocking streams of the current device wait for a lane. They become lanes, or are lanes already."""
         with self.state.lock:
-            at, lane = here(), self.state.ledger.lanes[parent.ptr]
+            at, lane = here(), self.state.ledger.lanes[parent]
             event = self._recorded(live, lane, at)
             for number, stream in enumerate(streams):
                 self._wait(live, stream, stream.ptr, event, lane, at, first=not number)
             # the allocator of the current lane notices by itself that lanes were forked
 
-    def join(self, live: OpenCapture, parent: Any, streams: Iterable[Any]) -> None:
-        """Let a lane wait for others."""
+    def join(self, live: OpenCapture, parent: Any, into: int, lanes: Iterable[int]) -> None:
+        """Let a lane wait for others, given by their handles; ``into`` is that of its stream, ``parent``."""
         with self.state.lock:
-            at, into, known = here(), parent.ptr, self.state.ledger.lanes
-            for number, stream in enumerate(streams):
-                lane = known[stream.ptr]
+            at, known = here(), self.state.ledger.lanes
+            for number, ptr in enumerate(lanes):
+                lane = known[ptr]
                 self._wait(live, parent, into, self._recorded(live, lane, at), lane, at, first=not number)
             self.allocators.refresh(known[into])
 

@@ -75,11 +75,11 @@ class StreamSwitches:
 
     # -- the lanes of a scope: capturekit makes these calls itself, so nothing is asked twice about them --------------
 
-    def enter_lane(self, stream: Any, device: Any) -> bool:
+    def enter_lane(self, stream: Any, ptr: int, device: Any) -> bool:
         """Make a lane of a scope current; False, and nothing is done, where that may be special."""
         state, made = self.state, self.state.installation.originals
         with state.lock:
-            found = self._between_lanes(stream.ptr)
+            found = self._between_lanes(ptr)
             if found is None:
                 return False
             live, before, lane, ends = found
@@ -93,11 +93,11 @@ class StreamSwitches:
             self._moved(live, before, lane, ends)
         return True
 
-    def leave_lane(self, stream: Any, device: Any, *exc: Any) -> bool:
+    def leave_lane(self, stream: Any, ptr: int, device: Any, *exc: Any) -> bool:
         """Leave a lane of a scope, and its device; False, and nothing is done, where that may be special."""
         state, made = self.state, self.state.installation.originals
         with state.lock:
-            found = self._between_lanes(stream.ptr)
+            found = self._between_lanes(ptr)
             if found is None:
                 return False
             live, before, _lane, ends = found

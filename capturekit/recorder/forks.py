@@ -42,9 +42,11 @@ class LaneStreams:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
-    def take(self, platform: Platform, priority: int | None, live: OpenCapture | None, parent: Any, device: int) -> Any:
-        """A stream for a lane: one that the open capture has joined already, else a free one, else a new one."""
-        handle = int(parent.ptr)
+    def take(self, platform: Platform, priority: int | None, live: OpenCapture | None, handle: int, device: int) -> Any:
+        """A stream for a lane: one that the open capture has joined already, else a free one, else a new one.
+
+        ``handle``: that of the stream which is forked.
+        """
         source = (handle, threading.get_ident() if handle == PER_THREAD_HANDLE else 0)  # another one in each thread
         key = (device, priority, None if live is not None else source)
         with self._lock:
@@ -97,14 +99,11 @@ class LaneScope:
         self.stream = stream
         self.number = number
         self.device = int(device)
+        #: The stream's handle.
+        self.ptr = int(stream.ptr)
         self._device = device
         #: For each time that it was entered and not left: whether its device was current already.
         self._stays: list[bool] = []
-
-    @property
-    def ptr(self) -> int:
-        """The stream's handle."""
-        return int(self.stream.ptr)
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return (0, self.ptr)
@@ -130,7 +129,7 @@ class LaneScope:
         return bool(self.stream.done)
 
     def __enter__(self) -> LaneScope:
-        if GUARD.lives and GUARD.streams.enter_lane(self.stream, self._device):
+        if GUARD.lives and GUARD.streams.enter_lane(self.stream, self.ptr, self._device):
             self._stays.append(True)
             return self
         self._stays.append(self._no_switch())
@@ -155,7 +154,7 @@ class LaneScope:
             getattr(self._device, name)(*exc)
 
     def __exit__(self, *exc: Any) -> None:
-        if self._stays[-1] and GUARD.lives and GUARD.streams.leave_lane(self.stream, self._device, *exc):
+        if self._stays[-1] and GUARD.lives and GUARD.streams.leave_lane(self.stream, self.ptr, self._device, *exc):
             self._stays.pop()
             return
         try:
@@ -210,21 +209,22 @@ class Fork:
         if self._check is not None:
             self._check('fork()')
         self._parent = parent = platform.cupy.cuda.get_current_stream()
-        lane = GUARD.ledger.lanes.get(parent.ptr) if GUARD.lives else None
+        handle = int(parent.ptr)
+        lane = GUARD.ledger.lanes.get(handle) if GUARD.lives else None
         self._live = None if lane is None else GUARD.lives.get(lane.capture)
         streams: list[Any] = []
         devices = self._places(platform)
         try:
-            at_once = None if lane is None else GUARD.scopes.capture_of(parent)
+            at_once = None if lane is None else GUARD.scopes.capture_of(handle)
             if at_once is not None and {*devices} != {at_once.capture.origin.device}:
                 at_once = None
             event = None if at_once is not None else parent.record()
             for priority, device in zip(self._priorities, devices):
-                streams.append(LANE_STREAMS.take(platform, priority, self._live, parent, device))
+                streams.append(LANE_STREAMS.take(platform, priority, self._live, handle, device))
                 if event is not None:
                     streams[-1].wait_event(event)
             if at_once is not None:
-                GUARD.scopes.fork(at_once, parent, streams)
+                GUARD.scopes.fork(at_once, handle, streams)
         except BaseException:
             self._give(streams)
             raise
@@ -259,17 +259,18 @@ class Fork:
         assert self._lanes is not None
         try:
             if error is None:
-                self._join_all([lane.stream for lane in self._lanes])
+                self._join_all()
             else:
                 self._join_anyway(error)
         finally:
             self._give([lane.stream for lane in self._lanes])
 
-    def _join_all(self, streams: list[Any]) -> None:
+    def _join_all(self) -> None:
         assert self._lanes is not None
-        live = GUARD.scopes.capture_of(self._parent, streams)
+        into, lanes = int(self._parent.ptr), [lane.ptr for lane in self._lanes]
+        live = GUARD.scopes.capture_of(into, lanes)
         if live is not None:
-            GUARD.scopes.join(live, self._parent, streams)
+            GUARD.scopes.join(live, self._parent, into, lanes)
             return
         for lane in self._lanes:
             self._join(lane)

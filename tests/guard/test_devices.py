@@ -46,6 +46,20 @@ def test_a_lane_on_each_device(cp: Any) -> None:
     cap.graph.close()
 
 
+def test_leaving_a_lane_brings_its_device_back(cp: Any) -> None:
+    """Whatever device its body has made current."""
+    x = arrays(cp)[0]
+    with ck.capture() as cap, cap.fork(2) as (left, right):
+        with left:
+            y = x * 2
+            cp.cuda.Device(1).use()
+        assert cp.cuda.Device().id == 0 and cp.cuda.get_current_stream().ptr == cap.stream.ptr
+        with right:
+            z = x + 1
+    cap.graph.launch()
+    assert np.array_equal(value(cp, y), of(cp, 0) * 2) and np.array_equal(value(cp, z), of(cp, 0) + 1)
+
+
 def test_devices_may_be_named_twice_and_in_any_order(cp: Any) -> None:
     xs = arrays(cp)
     found = []

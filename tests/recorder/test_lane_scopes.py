@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 import pytest
 
 import capturekit as ck
+from capturekit.driver.cuda import current
+from capturekit.guard import GUARD
 
 
 def test_lanes_are_ordered_by_events_of_theirs(cp: Any) -> None:
@@ -63,3 +66,53 @@ def test_eager_lanes_wait_and_answer(cp: Any) -> None:
         right.synchronize()
         assert right.done and left.done
     assert np.array_equal(y.get(), np.arange(4.0) * 2 + 1)
+
+
+def test_a_switch_of_lanes_asks_the_driver_once(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    device, asked = current().device, []
+    with ck.capture(lines=False) as cap, cap.fork(2) as (left, _right):
+        for name in ('capture_info', 'stream_status'):  # the first of these asks the second on this device
+            ask = getattr(device, name)
+            monkeypatch.setattr(device, name, lambda s, ask=ask, name=name: asked.append((name, s)) or ask(s))
+        with left:
+            entered = len(asked)
+        assert entered == 2 and asked == [
+            (name, stream) for stream in (cap.stream.ptr, left.ptr) for name in ('capture_info', 'stream_status')
+        ]
+    switches = [step.lane for step in cap.recording.steps if step.kind == 'switch']
+    assert switches == [1, 0]
+
+
+def test_the_parents_allocator_notices_the_fork(cp: Any) -> None:
+    """What a lane reads must not go to the stream that it was forked from, although that stays current."""
+    x = cp.arange(4.0)
+    with ck.capture() as cap:
+        before = x + 1
+        address = before.data.ptr
+        with cap.fork(1) as (side,):
+            with side:
+                y = before * 2
+            with cap.fork(1):
+                del before
+                z = x + 5
+                assert z.data.ptr != address
+    cap.graph.launch()
+    assert np.array_equal(y.get(), (np.arange(4.0) + 1) * 2) and np.array_equal(z.get(), np.arange(4.0) + 5)
+
+
+@pytest.mark.parametrize('lines', [True, False])
+def test_a_lost_capture_is_told_when_a_lane_is_entered(sim: Any, lines: bool) -> None:
+    with pytest.raises(ck.InvalidatedError), ck.capture(lines=lines) as cap, cap.fork(2) as (left, right):
+        with left, GUARD.inside, contextlib.suppress(sim.cuda.runtime.CUDARuntimeError):
+            left.stream.synchronize()
+        with right:
+            pytest.fail('a lane of a lost capture was entered')
+
+
+@pytest.mark.parametrize('lines', [True, False])
+def test_a_lost_capture_is_told_when_lanes_are_forked(sim: Any, lines: bool) -> None:
+    with pytest.raises(ck.InvalidatedError), ck.capture(lines=lines) as cap:
+        with GUARD.inside, contextlib.suppress(sim.cuda.runtime.CUDARuntimeError):
+            cap.stream.synchronize()
+        with cap.fork(2):
+            pytest.fail('a lost capture was forked')
