@@ -21,6 +21,7 @@ from capturekit.model.class_layout import among, name_of
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 _OF_OBJECTS = frozenset({'type', '__class__'})
 _ATTRIBUTE = ('LOAD_ATTR', 'LOAD_METHOD')
+_STORES = ('STORE_FAST', 'STORE_DEREF', 'STORE_NAME')
 _LOADS = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FAST', 'LOAD_DEREF', *_ATTRIBUTE)
 
 
@@ -56,7 +57,10 @@ def handed_around(
             named.setdefault(id(entry.kept.value), set()).add(entry.key.rpartition('.')[2])
     for module in modules:
         names = named.get(id(module))
-        if names is None or any(_escapes(code, imported | names) for code in every):
+        known = imported | (names or set())
+        while new := {name for code in every for name in _stored(code, known)} - known:
+            known |= new
+        if names is None or any(_escapes(code, known) for code in every):
             yield module
 
 
@@ -82,13 +86,21 @@ def _imported(code: CodeType) -> Iterator[str]:
             yield following.argval
 
 
+def _stored(code: CodeType, names: set[str]) -> Iterator[str]:
+    """The variables in which code puts what has one of these names."""
+    for step, following in itertools.pairwise(single_steps(code)):
+        if step.opname.startswith(_LOADS) and step.argval in names and following.opname in _STORES:
+            yield following.argval
+
+
 def _escapes(code: CodeType, names: set[str]) -> bool:
-    """Whether code loads what has one of these names, and does not take a named attribute of it at once."""
+    """Whether code loads what has one of these names, without taking a named attribute of it, or storing it."""
     steps = single_steps(code)
     return any(
         step.argval in names
         and step.opname.startswith(_LOADS)
         and not (following.opname.startswith(_ATTRIBUTE) and following.argval != '__dict__')
+        and following.opname not in _STORES
         for step, following in zip(steps, [*steps[1:], steps[-1]])
         if type(step.argval) is str
     )

@@ -178,8 +178,9 @@ class CodeWatch(ObjectUses):
     def _inside_library(self, frame: FrameType) -> None:
         super()._inside_library(frame)
         code = frame.f_code
+        asked = asked_by_user(frame.f_back, self._skip)
         for function in (frame.f_globals.get(code.co_name), *self._methods(code, frame.f_locals)):
-            if type(function) is FunctionType and function.__code__ is code:
+            if asked and type(function) is FunctionType and function.__code__ is code:
                 self._parts_of(function)
 
     def _builtin(self, own: dict[str, Any], name: str) -> None:

@@ -17,7 +17,15 @@ from capturekit.functions import compiling
 from capturekit.functions.libraries import asked_by_user, is_library_frame
 from capturekit.functions.names_asked import NamesAsked
 from capturekit.functions.settings import REGISTERED, SPECIALS, SYNCHRONIZING
-from capturekit.functions.understood import OF_CALLERS, OF_FILES, OF_LOGGERS, OF_PRINTING, OF_SCIPYS_FILES, OUTSIDE
+from capturekit.functions.understood import (
+    OF_CALLERS,
+    OF_FILES,
+    OF_LOGGERS,
+    OF_LOGGING,
+    OF_PRINTING,
+    OF_SCIPYS_FILES,
+    OUTSIDE,
+)
 from capturekit.functions.watched_value import read_cell
 
 #: Methods of enumerations that find members.
@@ -118,7 +126,7 @@ class LibraryUses(NamesAsked):
             here = frame.f_locals
             self._meet(here['self'] if 'self' in here else logging.getLogger(here.get('name')))
             self._settle()
-        elif module == 'linecache' or name in OF_CALLERS:
+        elif module == 'linecache' or name in OF_CALLERS or name in OF_LOGGING:
             self._doubt(frame, f'calls {module}.{name}')
         else:
             self._depends_on(REGISTERED)
@@ -141,5 +149,5 @@ ASKED_OF_WHOLE = {
     **dict.fromkeys(('abc', '_abc', '_py_abc', 'enum', '_weakrefset'), _ABSTRACT),
     'linecache': frozenset({'getline', 'getlines', 'checkcache', 'updatecache', 'lazycache'}),
     'traceback': OF_CALLERS,
-    'logging': OF_LOGGERS,
+    'logging': OF_LOGGERS | OF_LOGGING,
 }

@@ -120,11 +120,11 @@ def is_logger(cls: type) -> bool:
 
 
 def logger_state(value: Any) -> tuple[Any, ...]:
-    """The settings of a logger that decide which messages it passes on."""
+    """The settings of a logger that decide which messages it passes on, and whether anybody gets them."""
     found: list[Any] = []
     at = value
     while at is not None:
-        found += [at.level, at.disabled, at.propagate, at.name]
+        found += [at.level, at.disabled, at.propagate, at.name, bool(at.handlers)]
         at = at.parent
     return (*found, value.manager.disable)
 

@@ -46,6 +46,11 @@ OF_PRINTING = _set('numpy._core.arrayprint numpy.core.arrayprint')
 OF_CALLERS = _set('extract_stack format_stack print_stack walk_stack')
 #: Functions of ``logging`` that give back a logger, or tell its settings.
 OF_LOGGERS = _set('getLogger isEnabledFor getEffectiveLevel hasHandlers')
+#: Functions of ``logging`` that tell what was registered there.
+OF_LOGGING = _set(
+    'getLevelName getLevelNamesMapping getLoggerClass getLogRecordFactory getHandlerByName getHandlerNames getChildren '
+    'findCaller makeRecord format formatTime formatMessage'
+)
 
 #: Modules of SciPy whose functions read files, by the beginning of their names.
 OF_SCIPYS_FILES = ('scipy.io.', 'scipy.datasets.', 'scipy.sparse._matrix_io')

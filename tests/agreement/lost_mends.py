@@ -13,6 +13,7 @@ from capturekit.functions import (
     answering,
     binding,
     code_watch,
+    hidden_parts,
     holders,
     stream_order,
     variant,
@@ -102,7 +103,7 @@ def _visible(*classes: str) -> Patch:
     def made(original: Any) -> Any:
         return lambda value: type(value).__name__ in classes or original(value)
 
-    return _replaced(holders, 'is_visible', made)
+    return _replaced(hidden_parts, 'is_visible', made)
 
 
 def _no_contents(original: Any) -> Any:
