@@ -189,12 +189,8 @@ def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
         if whole.dtype.hasobject:
             items = whole.ravel().tolist()
             return 'items', [], [*items, *more], (whole.dtype, whole.shape, kind)
-        return (
-            'items',
-            [],
-            more,
-            (whole.dtype, whole.shape, whole.tobytes(), whole.strides, _flags(whole), kind),
-        )
+        form = whole.dtype, whole.shape, whole.tobytes(), whole.strides, _flags(whole), kind
+        return 'items', [], more, form
     if cls is bytearray:
         return 'items', [], [], bytes(value)
     if cls is array.array:
