@@ -53,7 +53,8 @@ def handed_on(
     values = [*(entry.kept.value for entry in entries), *others]
     methods = dict(_methods(values, named | by_name | given, bool(named & _WHOLE)))
     unshown = by_name | (methods.keys() - named)  # no instruction shows these names
-    for found, loads, anyhow in ((watched, _LOADS, by_name | (asked - named)), (methods, _OF_OBJECTS, unshown)):
+    got = by_name | (asked - named) if 'getattr' in named else by_name
+    for found, loads, anyhow in ((watched, _LOADS, got), (methods, _OF_OBJECTS, unshown)):
         for name, function in found.items():
             where = next((code for code in every if name in _names(code) and _hands_on(code, name, loads)), None)
             if where is not None or name in anyhow:
