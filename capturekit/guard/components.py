@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import signature
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from capturekit.guard.allocators import Allocators
 from capturekit.guard.arrays import Arrays
@@ -48,7 +48,10 @@ from capturekit.guard.verdicts import Verdicts
 
 @dataclass(eq=False)
 class Components:
-    """The components by their names: each verb in the table of entry points is a method of one of them."""
+    """The components by their names: each verb in the table of entry points is a method of one of them.
+
+    Each is made from those above it.
+    """
 
     state: State
     #: Decides on calls: refuses them, makes them wait, or makes them.
@@ -117,42 +120,12 @@ class Components:
     manual: ManualCaptures
 
 
-_KINDS: dict[str, Callable[..., Any]] = {
-    'verdicts': Verdicts,
-    'captures': Captures,
-    'lanes': Lanes,
-    'uploads': Uploads,
-    'compiled': CompiledUploads,
-    'allocators': Allocators,
-    'callers': CallerStreams,
-    'joins': Joins,
-    'parts': Parts,
-    'bodies': Bodies,
-    'outside': OutsideStreams,
-    'placeholders': Placeholders,
-    'streams': StreamSwitches,
-    'devices': DeviceSwitches,
-    'by_hand': ByHand,
-    'work': StreamWork,
-    'properties': StreamProperties,
-    'copies': Copies,
-    'launches': GraphLaunches,
-    'collectives': Collectives,
-    'scopes': ForkScopes,
-    'events': Events,
-    'waits': HostWaits,
-    'exchange': Exchange,
-    'arrays': Arrays,
-    'draws': RandomDraws,
-    'libraries': LibraryAccess,
-    'host_calls': HostCalls,
-    'known': LibraryCalls,
-    'plans': LibraryPlans,
-    'effects': Effects,
-    'manual': ManualCaptures,
+#: How each component is made, and from which others: those that its class takes, which stand above it.
+MADE_OF: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    name: (kind, tuple(signature(kind).parameters))
+    for name, kind in get_type_hints(Components).items()
+    if kind is not State
 }
-#: How each component is made, and from which others: those that its class takes, which stand above it in this table.
-MADE_OF = {name: (kind, tuple(signature(kind).parameters)) for name, kind in _KINDS.items()}
 
 _Table = TypeVar('_Table', bound=Components)
 
