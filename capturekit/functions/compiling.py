@@ -4,8 +4,8 @@ CuPy remembers each kernel that it has made by all that the kernel depends on (`
 ``cupy.clear_memo()``. So the first run goes through the compiler, or through CuPy's files of compiled kernels, and a
 later one does not: whatever somebody puts into the compiler in between, an eager run uses the kernel that there is.
 Two things have to hold for that, and both are looked at. CuPy has forgotten nothing since, which is compared at each
-call. And the run that is recorded, the second, does not come to the compiler again, as one would that calls it
-directly: otherwise the function stays eager.
+call. And the run that is recorded does not come to the compiler again, as one would that calls it directly. It may do
+so a few times, for a kernel that only this run uses; then the function stays eager.
 """
 
 from __future__ import annotations
@@ -54,8 +54,12 @@ def _new_mark() -> object:
     return object()
 
 
+class Compiled(errors.UnsupportedCallError):
+    """A run that was recorded has come to the compiler."""
+
+
 class NoCompiler:
-    """A block that does not come to the compiler. If it does, the end of the block raises UnsupportedCallError."""
+    """A block that does not come to the compiler. If it does, the end of the block raises :class:`Compiled`."""
 
     def __init__(self, code: CodeType | None) -> None:
         self._code = code
@@ -80,7 +84,7 @@ class NoCompiler:
             if hasattr(self._previous, 'enable'):
                 self._previous.enable()  # cProfile before Python 3.12 is not a function and can't be set as one
         if kind is None and (self._met or lost):
-            raise errors.UnsupportedCallError(
+            raise Compiled(
                 "CuPy's compiler",
                 location=here(),
                 rule='The function sets a profile function, or compiles again at each call what CuPy forgets.',

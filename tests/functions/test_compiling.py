@@ -100,6 +100,20 @@ def test_who_compiles_at_each_call_stays_eager(sim: Any, compiler: Any, by: str)
     assert states(fn) == {'eager'}
 
 
+def test_a_kernel_of_the_recording_alone_is_made_once(sim: Any, compiler: Any) -> None:
+    kernel = kernel_of(sim, compiler)
+
+    def work(x: Any) -> Any:
+        kernel('recorded' if sim.cuda.get_current_stream().is_capturing() else 'eager')
+        return x * 2
+
+    fn = ck.graphed(work)
+    for n in range(6):
+        assert fn(sim.full(4, float(n))).get().tolist() == [2.0 * n] * 4
+    (variant,) = fn.variants
+    assert variant.state == 'recorded' and variant.launches == 4
+
+
 def test_code_in_the_place_of_the_compilers_is_followed(sim: Any, compiler: Any) -> None:
     kernel, options = kernel_of(sim, compiler), ['-O3']
     compiler._preprocess = lambda source: source + options[0]
