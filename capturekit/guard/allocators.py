@@ -63,7 +63,7 @@ class Allocators:
         if live.memory is None:
             return None
         malloc_of = self.state.installation.originals['cupy.cuda.memory.MemoryPool.malloc'].__get__
-        wanted = live.memory.allocator(lane, malloc_of if live.memory.private else None)
+        wanted = self.compiled.seen(live.memory.allocator(lane, malloc_of if live.memory.private else None))
         if live.caller is not None:
             wanted = self._noting_stream(live.caller, lane.stream, wanted)
         ours = self._followed(live, lane.device, wanted) if live.devices.before else Ours(wanted)
@@ -113,21 +113,6 @@ class Allocators:
         self.foreign.discard(me)
         if me in self.kept:
             self.state.installation.originals['cupy.cuda.memory._set_thread_local_allocator'](self.kept.pop(me))
-
-    def array_new(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Make an array by its shape: the next thing that happens to it may be a copy from the host."""
-        current = self.state.platform.cupy.cuda.memory._get_thread_local_allocator
-        allocator = current()
-        if not isinstance(allocator, Ours):
-            return original(*args, **kwargs)
-        set_allocator = self.state.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
-        seen = Ours(self.compiled.seen(allocator))
-        set_allocator(seen)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            if current() is seen:  # else another one was put in place meanwhile
-                set_allocator(allocator)
 
     def allocator_set(self, original: Callable[..., Any], allocator: Any) -> Any:
         """Hold what a user's allocator hands out inside a capture (``using_allocator``), because the graph uses it."""

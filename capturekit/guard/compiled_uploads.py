@@ -32,6 +32,8 @@ _ADDRESSES, _LOOKED_AT = (1 << 32, 1 << 48), 16
 class _Thread(threading.local):
     """The last new array of a thread, and the event that compiled code records after a copy."""
 
+    #: Whether an array is being made by its shape.
+    making = False
     #: Its address, and the instruction of the user's code that was running.
     new: tuple[int, tuple[int, int]] | None = None
     #: The instruction whose copy has been made, the stream that it was meant for, and an event that has happened.
@@ -51,18 +53,29 @@ class CompiledUploads:
         self._pointers: tuple[Any, Any] = (None, None)
 
     def seen(self, allocator: Callable[[int], Any]) -> Callable[[int], Any]:
-        """The same for an array that is made by its shape: its pointer takes copies from the host to :meth:`upload`."""
+        """The same allocator; pointers of arrays made by their shape take copies from the host to :meth:`upload`."""
         base = self.state.platform.cupy.cuda.MemoryPointer
         if self._pointers[0] is not base:
             self._pointers = base, _pointers_of(base, self)
         pointer_class, thread = self._pointers[1], self._thread
 
         def malloc(size: int) -> Any:
+            if not thread.making:
+                return allocator(size)
             pointer = pointer_class(allocator(size).mem, 0)
             thread.new = int(pointer.ptr), _instruction()
             return pointer
 
         return malloc
+
+    def array_new(self, original: Callable[..., Any], cls: Any, *args: Any, **kwargs: Any) -> Any:
+        """Make an array by its shape: the next thing that happens to it may be a copy from the host."""
+        thread = self._thread
+        thread.making = True
+        try:
+            return original(cls, *args, **kwargs)
+        finally:
+            thread.making = False
 
     def upload(self, pointer: Any, host: Any, size: int, stream: Any) -> bool:
         """Take over a copy that compiled code makes into a new array. False for any other copy."""

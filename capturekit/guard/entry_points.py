@@ -162,7 +162,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry('cupy.cuda.device.Device', '__exit__', 'devices.device_exit', 'sealed'),
     Entry('cupy.cuda.device.Device', 'use', 'devices.device_use', 'sealed'),
     Entry('cupy._core.syncdetect', '_declare_synchronize', 'waits.declared_synchronize', 'function'),
-    Entry('cupy.ndarray', '__new__', 'allocators.array_new', 'maker'),
+    Entry('cupy.ndarray', '__new__', 'compiled.array_new', 'maker'),
     Entry('cupy.ndarray', 'get', 'effects.array_get'),
     Entry('cupy.ndarray', 'set', 'arrays.array_set'),
     Entry('cupy.ndarray', '__getitem__', 'arrays.array_getitem'),

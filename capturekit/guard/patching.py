@@ -202,11 +202,10 @@ def _maker(original: Any, verb: Callable[..., Any], inside: Any) -> staticmethod
     """
     new: Any = getattr(original, '__func__', original)
 
-    def __new__(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get('_no_init') or inside.depth or inside.calls_only:
-            return new(*args, **kwargs)
-        kwargs.pop('_no_init', None)
-        return verb(new, *args, **kwargs)
+    def __new__(cls: Any, *args: Any, _no_init: bool = False, **kwargs: Any) -> Any:
+        if _no_init or inside.depth or inside.calls_only:
+            return new(cls, *args, _no_init=_no_init, **kwargs)
+        return verb(new, cls, *args, **kwargs)
 
     return staticmethod(__new__)
 
