@@ -206,6 +206,10 @@ def _all_arrays(cupy: Any) -> Any:
     return lambda value: isinstance(value, cupy.ndarray)
 
 
+def _without_underscores(original: Any) -> Any:
+    return lambda names: [name for name in original(names) if not name.startswith('__')]
+
+
 _SHAPES = (_without(forms=None), _gives(Keeper, 'arrays_and_forms', ()))
 
 LOST: tuple[LostMend, ...] = (
@@ -236,7 +240,8 @@ LOST: tuple[LostMend, ...] = (
     LostMend('20 bases of arrays', 9873, r'\.base is|owndata', (_gives(watch.Watch, '_of_arrays'),)),
     LostMend('21 masks that do not fit', 56, r'y\[y\.ravel|ones\(5, bool\)', (_replaced(Arrays, '_whole_mask', _any_mask),)),
     LostMend('22 keys that collide', 27940, r'A_a\d+ = range', (_replaced(pytree, 'plain_key', _ranges_by_equality),)),
-    LostMend('23 special methods', 1910, r'Held\(|Grown\(', (lambda: mock.patch.object(holders, 'SPECIAL', frozenset()),)),
+    LostMend('23 special methods', 27, r'Held\(|Grown\(', (lambda: mock.patch.object(holders, 'SPECIAL', frozenset()),
+             _replaced(holders, '_public', _without_underscores), _replaced(written, '_not_pythons', _without_underscores))),
     LostMend('24 memory of the host', 5286, r'out=HOST', (_gives(Effects, '_fills'), _gives(written, '_written'))),
     LostMend('25 events that are returned', 259, r'return y, (e|cp)', (
         lambda: mock.patch.object(answering, 'only_arrays', _all_arrays),
