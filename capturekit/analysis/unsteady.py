@@ -63,19 +63,21 @@ def unsteady(definitions: Definitions, g: int, handles: Sequence[int], blocks: M
     names = {info.handle: info.name for info in definitions.infos(g)}
     memory = memory_of(definitions, g, blocks, by_word=True)
     found: list[Unsteady] = []
+    calls: set[int] = set()
     for handle in handles:
         touched = memory[handle]
         if touched is None:
             continue
-        shown = _shown(definitions, handle) if handle in sources else {}
         follows = any(_reads(touched, piece) for piece in found)
         if handle not in sources and not follows:
             found = [piece for piece in found if not _replaced(touched, piece)]
             continue
         if len(found) > _MOST or any(part in names[handle] for part in _PAIRS):
             return []
-        found += [_piece(one, handle in sources, shown) for one in touched if one.writes]
-    others = [one.extent for handle in handles if handle not in sources for one in memory[handle] or ()]
+        shown = _shown(definitions, handle)
+        calls |= {handle} if shown is not None else set()
+        found += [_piece(one, shown) for one in touched if one.writes]
+    others = [one.extent for handle in handles if handle not in calls for one in memory[handle] or ()]
     found = [piece for piece in found if piece.size or not any(a < piece.high and piece.low < b for a, b in others)]
     return sorted(set(found), key=lambda one: (one.low, one.high, one.size))
 
@@ -90,14 +92,17 @@ def _adds(definitions: Definitions, handle: int) -> bool:
     return said is not None and said.call.endswith(_CALLS)
 
 
-def _shown(definitions: Definitions, handle: int) -> Mapping[tuple[int, int], int]:
-    """The arrays of a call, and the bytes of their elements."""
-    return {one.extent: one.itemsize for one in definitions.declared[handle].accesses}
+def _shown(definitions: Definitions, handle: int) -> Mapping[tuple[int, int], int] | None:
+    """The arrays of a library's call, and the bytes of their elements; None for a node that no such call has recorded.
+
+    All else that the call writes is memory of its own, with partial sums.
+    """
+    said = definitions.declared.get(handle)
+    return {one.extent: one.itemsize for one in said.accesses} if said is not None and said.call else None
 
 
-def _piece(access: Access, source: bool, shown: Mapping[tuple[int, int], int]) -> Unsteady:
-    size = shown.get(access.extent, 0) if source else access.itemsize
-    return Unsteady(*access.extent, size)
+def _piece(access: Access, shown: Mapping[tuple[int, int], int] | None) -> Unsteady:
+    return Unsteady(*access.extent, access.itemsize if shown is None else shown.get(access.extent, 0))
 
 
 def _reads(touched: Memory, piece: Unsteady) -> bool:

@@ -26,11 +26,11 @@ from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
 
 #: The numbers of lanes that are tried, as far as the data lets so many nodes run at once.
-_LANES = (8, 16, 4, 32, 2)
+_LANES = (16, 8, 32, 4, 2)
 #: So many lanes, or more, begin behind the first node of one of them: a launch that begins with many nodes costs more.
 _MANY = 8
 #: No more are made once all that was made has taken so many seconds.
-_SECONDS = 10.0
+_SECONDS = 5.0
 #: How often the graph is launched to measure its nodes, after one launch that does not count.
 _MEASURED = 3
 

@@ -19,15 +19,22 @@ from capturekit.launch.declared import Declared
 from capturekit.launch.graph_memory import extent
 
 
-def found_in(cp: Any, work: Any, call: str) -> tuple[list[Unsteady], bool]:
-    """What is unsteady in a graph whose first node is taken for such a call, which ``work(x)`` records and returns."""
+def found_in(cp: Any, work: Any, call: str, second: Any = None) -> tuple[list[Unsteady], bool]:
+    """What is unsteady in a graph whose first node is taken for such a call, which ``work(x)`` records and returns.
+
+    ``second``: the only array that the call of the second node shows.
+    """
     x = cp.arange(8.0)
     with ck.capture() as cap:
         first = work(x)
     device, g = current().device, cap.graph.graph
     handles = device.graph_nodes(g)
     said = Declared(True, True, (of_array(first, writes=True),), (extent(first),), call)
-    definitions = Definitions(device, {handles[0]: said})
+    saying = {handles[0]: said}
+    if second is not None:
+        shown = (of_array(second, writes=True),)
+        saying[handles[1]] = Declared(True, True, shown, (extent(second),), 'cupy.cuda.cub.cub_reduction()')
+    definitions = Definitions(device, saying)
     memory: Any = SimpleNamespace(held=list, chunks=list, holds=lambda _address: False, private=True)
     return unsteady(definitions, g, handles, MemoryBlocks(memory, cp.ndarray, {})), adds_loosely(definitions)
 
@@ -48,6 +55,27 @@ def test_it_is_the_sum_and_what_reads_it(cp: Any) -> None:
     found, adds = found_in(cp, work, SCAN)
     assert adds and found == sorted((Unsteady(*extent(one), 8) for one in (a, b, d)), key=lambda one: one.low)
     assert found_in(cp, work, 'cupy.cuda.cub.cub_reduction()') == ([], False)
+
+
+def test_partial_sums_of_a_call_are_nobody_elses(cp: Any) -> None:
+    """A reduction of the sums writes memory that its call does not show: that may differ, if no other node uses it."""
+    a, b, c = (cp.zeros(8) for _ in range(3))
+
+    def work(x: Any) -> Any:
+        cp.add(x, 1, out=a)
+        cp.sin(a, out=b)
+        return a
+
+    def and_reads(x: Any) -> Any:
+        work(x)
+        cp.cos(b, out=c)
+        return a
+
+    assert set(found_in(cp, work, SCAN, second=c)[0]) == {Unsteady(*extent(a), 8), Unsteady(*extent(b), 0)}
+    assert set(found_in(cp, and_reads, SCAN, second=cp.zeros(8))[0]) == {
+        Unsteady(*extent(a), 8),
+        Unsteady(*extent(c), 8),
+    }
 
 
 def test_what_is_written_over_is_steady_again(cp: Any) -> None:
