@@ -56,7 +56,7 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     )
     environment.own = watch._own
     environment.times = frozenset(watch._times)
-    environment.compiler = watch._compiler if watch._compiled else None
+    environment.compiler = watch._compiler, frozenset(watch._compiled)
     environment.too_much = isinstance(watch._failure, TooLong) or watch._weak
     environment.keep_inner([(*one, key in watch._complete) for key, one in watch._inner.items()], watch.sizes())
     environment.far = watch._far or watch._everything or not FAR.isdisjoint(watch._attributes)
