@@ -24,7 +24,6 @@ from capturekit.functions.binding import lazy
 from capturekit.functions.busy import BUSY
 from capturekit.functions.call_turns import TURNS
 from capturekit.functions.checked_launch import Beside
-from capturekit.functions.compiling import Compiled
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import LONGEST
 from capturekit.functions.given_call import Given
@@ -374,7 +373,7 @@ class Answering:
     def _record_here(self, given: Given, variant: Variant) -> Any:
         """Record, and answer this call by the recording. A call that can't be recorded is eager from now on."""
         drawn: list[Feed] = []
-        reason, failed, later = '', None, False
+        reason, failed = '', None
         for gates in ('device', 'host') if len(variant.assumptions) <= CHAIN else ('host',):
             recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
             BUSY.depth += 1
@@ -390,8 +389,6 @@ class Answering:
                 break
             except CaptureError as error:
                 reason = error.in_one_line().rstrip('.')
-                variant.compilations += isinstance(error, Compiled)
-                later = isinstance(error, Compiled) and variant.compilations < HOPE
                 break
             except Exception as error:
                 reason = f'{type(error).__name__}: {error}'
@@ -404,8 +401,6 @@ class Answering:
             return self._take_over(given, variant, failed, drawn)
         if variant.untried:
             return self._launch(given, variant)
-        if later:  # the kernel is there now: the next call is recorded
-            return self._again(given, drawn)
         return self._not_recorded(given, variant, reason, drawn)
 
     def _not_recorded(self, given: Given, variant: Variant, reason: str, drawn: list[Feed]) -> Any:

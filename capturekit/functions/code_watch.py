@@ -35,15 +35,16 @@ _ASKING = frozenset({'is_', 'is_not'})
 class CodeWatch(ObjectUses):
     """The objects that a run used, and the code that ran."""
 
-    #: The code of CuPy's compiler, its frame while it makes a kernel, and whether it has made one.
+    #: The code of CuPy's compiler, and its frame while it makes a kernel.
     _compiler: CodeType | None = None
     _compiling: FrameType | None = None
-    _compiled = False
 
     def __init__(self, is_array: IsArray, skip: Callable[[str], bool], array: type | None = None) -> None:
         super().__init__(is_array, skip)
         self._array = array
         self._failure: BaseException | None = None
+        #: The sources of kernels that CuPy's compiler has made.
+        self._compiled: set[Any] = set()
         self._before = Before(self._time)
         self._randomness: dict[str, Kept] = {}
         self._resumed: str | None = None

@@ -4,8 +4,9 @@ CuPy remembers each kernel that it has made by all that the kernel depends on (`
 ``cupy.clear_memo()``. So the first run goes through the compiler, or through CuPy's files of compiled kernels, and a
 later one does not: whatever somebody puts into the compiler in between, an eager run uses the kernel that there is.
 Two things have to hold for that, and both are looked at. CuPy has forgotten nothing since, which is compared at each
-call. And the run that is recorded does not come to the compiler again, as one would that calls it directly. It may do
-so a few times, for a kernel that only this run uses; then the function stays eager.
+call. And the run that is recorded, the second, does not have the same sources compiled again, as one would that calls
+the compiler directly: otherwise the function stays eager. Other kernels may be new to it, since it is recorded with
+arguments in the graph's memory.
 """
 
 from __future__ import annotations
@@ -39,6 +40,11 @@ def asked_by_kernel(frame: FrameType) -> bool:
     return outer is None or not str(outer.f_globals.get('__name__')).startswith(_EACH_TIME)
 
 
+def source_of(frame: FrameType) -> Any:
+    """The source that the compiler is given."""
+    return frame.f_locals.get('source')
+
+
 def remembers() -> Callable[[], bool]:
     """A function that returns True until CuPy forgets what it remembers now."""
     cupy: Any = sys.modules['cupy']
@@ -54,20 +60,17 @@ def _new_mark() -> object:
     return object()
 
 
-class Compiled(errors.UnsupportedCallError):
-    """A run that was recorded has come to the compiler."""
-
-
 class NoCompiler:
-    """A block that does not come to the compiler. If it does, the end of the block raises :class:`Compiled`."""
+    """A block that does not compile these sources again. If it does, its end raises UnsupportedCallError."""
 
-    def __init__(self, code: CodeType | None) -> None:
+    def __init__(self, code: CodeType | None, sources: frozenset[Any]) -> None:
         self._code = code
+        self._sources = sources
         self._met = False
         self._previous: Any = None
 
     def _profile(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event == 'call' and frame.f_code is self._code:
+        if event == 'call' and frame.f_code is self._code and source_of(frame) in self._sources:
             self._met = True
         if callable(self._previous):
             self._previous(frame, event, argument)
@@ -84,7 +87,7 @@ class NoCompiler:
             if hasattr(self._previous, 'enable'):
                 self._previous.enable()  # cProfile before Python 3.12 is not a function and can't be set as one
         if kind is None and (self._met or lost):
-            raise Compiled(
+            raise errors.UnsupportedCallError(
                 "CuPy's compiler",
                 location=here(),
                 rule='The function sets a profile function, or compiles again at each call what CuPy forgets.',

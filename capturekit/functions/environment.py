@@ -53,8 +53,8 @@ class Environment:
     asks_identities = False
     #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
     too_much = False
-    #: CuPy's compiler, if the run came to it: what it did there was not followed.
-    compiler: CodeType | None = None
+    #: CuPy's compiler, and the sources that the run had it make kernels of: what it did there was not followed.
+    compiler: tuple[CodeType | None, frozenset[Any]] = None, frozenset()
 
     def __init__(
         self,

@@ -43,8 +43,8 @@ class LibraryUses(NamesAsked):
         if not compiling.asked_by_kernel(frame) or not self._skip(frame.f_code.co_filename):
             return False
         if not self._compiled:
-            self._compiled = True
             self._watch_state(compiling.FORGOTTEN, compiling.remembers())
+        self._compiled.add(compiling.source_of(frame))
         self._compiling = frame
         return True
 

@@ -83,8 +83,6 @@ class Variant:
         #: The number arguments that the graph reads; and how many launches are still to be compared because of them.
         self.slots: NumberSlots | None = None
         self.untried = 0
-        #: How many recordings came to CuPy's compiler.
-        self.compilations = 0
         #: Calls that returned before their checks were done.
         self.unsettled: weakref.WeakSet[Any] = weakref.WeakSet()
 

@@ -61,7 +61,7 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     )
     environment.own = watch._own
     environment.times = frozenset(watch._times)
-    environment.compiler = watch._compiler if watch._compiled else None
+    environment.compiler = watch._compiler, frozenset(watch._compiled)
     environment.too_much = isinstance(watch._failure, TooLong) or watch._weak
     if watch._everything:
         _open_libraries(watch)

@@ -178,10 +178,11 @@ def test_a_profiler_goes_on_around_a_recording(compiler: Any) -> None:
     sys.setprofile(lambda frame, event, _argument: seen.append(frame.f_code.co_name) if event == 'call' else None)
     mine = sys.getprofile()
     try:
-        with NoCompiler(compiler_code()):
+        with NoCompiler(compiler_code(), frozenset('a')):
             compiler._preprocess('a')
+            compiler._compile_module_with_cache('b', str)
         assert sys.getprofile() is mine
-        with pytest.raises(UnsupportedCallError, match='compiles again'), NoCompiler(compiler_code()):
+        with pytest.raises(UnsupportedCallError, match='compiles again'), NoCompiler(compiler_code(), frozenset('a')):
             compiler._compile_module_with_cache('a', str)
     finally:
         sys.setprofile(None)
