@@ -12,6 +12,8 @@ ROUNDS = 15
 #: One timing takes at least this long, in seconds: calls are repeated until it does.
 LEAST = 4e-3
 MOST_CALLS = 2_000
+#: Calls before the first timing: importing the other libraries may have changed what a recording depends on.
+WARM = 4
 #: Further ratios: this way against that one.
 AGAINST = (
     ('graph', 'torch graph'),
@@ -96,7 +98,7 @@ def batched(cp: Any, way: Way) -> Callable[[], float]:
         return now() - start
 
     count = 1
-    run(count)
+    run(WARM)
     while run(count) < LEAST and count < MOST_CALLS:
         count *= 2
     return lambda: run(count) / count
