@@ -35,7 +35,7 @@ _ASKING = frozenset({'is_', 'is_not'})
 class CodeWatch(ObjectUses):
     """The objects that a run used, and the code that ran."""
 
-    #: The code of CuPy's compiler, and its frame while it makes a kernel.
+    #: The code of CuPy's compiler, and its frame while it makes a kernel; ``_compiled`` has the sources of kernels.
     _compiler: CodeType | None = None
     _compiling: FrameType | None = None
 
@@ -43,7 +43,6 @@ class CodeWatch(ObjectUses):
         super().__init__(is_array, skip)
         self._array = array
         self._failure: BaseException | None = None
-        #: The sources of kernels that CuPy's compiler has made.
         self._compiled: set[Any] = set()
         self._before = Before(self._time)
         self._randomness: dict[str, Kept] = {}
