@@ -173,10 +173,7 @@ def contents_of(value: Any) -> tuple[str, list[Any], list[Any], Any] | None:
         base: Any = list if issubclass(cls, list) else tuple if issubclass(cls, tuple) else deque
         return 'items', [], list(base.__iter__(value)), _MAXLEN(value) if base is deque else None
     if issubclass(cls, dict):
-        pairs = items_of_dict(value)
-        factory = DEFAULT_FACTORY.__get__(value) if issubclass(cls, defaultdict) else None
-        if factory is not None:
-            pairs.append((NotImplemented, factory))  # under a name that no other key is likely to have
+        pairs = items_of_dict(value) + _factory_of(value)
         return 'dict', [key for key, _ in pairs], [item for _, item in pairs], None
     if issubclass(cls, (set, frozenset)):
         kind: Any = set if issubclass(cls, set) else frozenset
@@ -232,6 +229,12 @@ def _contents_behind(value: Any) -> tuple[str, list[Any], list[Any], Any] | None
             kind = value.format, value.shape, value.strides, value.readonly
             return 'items', [], [value.obj], (*kind, value.tobytes())
     return None
+
+
+def _factory_of(value: Any) -> list[tuple[Any, Any]]:
+    """What makes the missing values of a dict, under a name that no other key is likely to have."""
+    factory = DEFAULT_FACTORY.__get__(value) if issubclass(type(value), defaultdict) else None
+    return [] if factory is None else [(NotImplemented, factory)]
 
 
 def _flags(array: Any) -> tuple[bool, bool]:

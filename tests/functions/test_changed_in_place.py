@@ -327,15 +327,3 @@ def test_scipys_handling_of_errors_is_compared(cp: Any) -> None:
     with special.errstate(all='raise'):
         graphed(cp.ones(1))
     assert len(graphed.variants) == 2
-
-
-def test_a_plain_function_compares_no_more(sim: Any) -> None:
-    def fn(x: Any) -> Any:
-        return sim.sqrt(x) * 2
-
-    graphed = ck.graphed(fn)
-    with contextlib.redirect_stdout(None):
-        for _ in range(3):
-            graphed(sim.ones(2))
-    environment: Any = graphed.variants[0].environment
-    assert not environment._sizes
