@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from capturekit.functions import follow_time
 from capturekit.guard import GUARD
 from capturekit.model.cleanup import GARBAGE
 from capturekit.simulated import SimulatedDevice, install, uninstall
@@ -32,6 +33,9 @@ settings.register_profile('quick', max_examples=QUICK, derandomize=True)
 settings.register_profile('ci', max_examples=100, derandomize=True)
 settings.register_profile('search', max_examples=400)
 settings.load_profile(os.environ.get('HYPOTHESIS_PROFILE', 'quick'))
+
+# Which runs are followed would else depend on how fast the machine is: tests/functions/test_follow_time.py tries it.
+follow_time.CHEAP = float('inf')
 
 
 def cupy_modules() -> dict[str, ModuleType]:

@@ -1,4 +1,4 @@
-"""Classes written in C that code reaches without naming them: as the class of an object, or out of a module.
+"""What code reaches without naming it: classes written in C, as the class of an object, and all that a module has.
 
 Python tells nobody when such a class is called. :func:`capturekit.functions.handed_on.classes_called` finds those that
 code names. Here are the others: ``type(file)``, ``vars(module)[name]`` and ``getattr(module, name)``.
@@ -6,22 +6,30 @@ code names. Here are the others: ``type(file)``, ``vars(module)[name]`` and ``ge
 
 from __future__ import annotations
 
+import array
 import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator
-from types import CodeType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from capturekit.functions.code_reads import nested, single_steps
 from capturekit.functions.handed_on import reads_unknown
 from capturekit.functions.hidden_state import FILES
-from capturekit.functions.understood import PACKAGES, makes_unknown
+from capturekit.functions.readable_state import in_package, is_pythons, is_visible
+from capturekit.functions.understood import CONSTANT, PACKAGES, makes_unknown, module_of
 from capturekit.functions.watched_value import WatchedValue
-from capturekit.model.class_layout import among, name_of
+from capturekit.model.class_layout import among, attributes_of, made_by_class_statement, name_of
+from capturekit.model.kept_values import contents_of
+from capturekit.model.plain_values import may_change, plain_key
 
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 _OF_OBJECTS = frozenset({'type', '__class__'})
 _ATTRIBUTE = ('LOAD_ATTR', 'LOAD_METHOD')
 _STORES = ('STORE_FAST', 'STORE_DEREF', 'STORE_NAME')
+#: Containers that change in place; and those of NumPy and SciPy that nobody changes.
+_IN_PLACE = (list, dict, set, bytearray, deque, array.array)
+_NUMPYS = frozenset({'sctypeDict', 'typecodes', 'submodules'})
 _LOADS = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FAST', 'LOAD_DEREF', *_ATTRIBUTE)
 
 
@@ -65,11 +73,39 @@ def handed_around(
 
 
 def _unknown_in(module: Any) -> str:
-    """A class in a module whose objects may read anything, or such a function written in C; '' if there is none."""
-    if type(module) is not ModuleType or module.__name__.partition('.')[0] in PACKAGES:
+    """What a module has that reads anything, or that changes in place; '' if there is nothing of that kind.
+
+    The modules of CuPy, NumPy and SciPy are understood, but for what somebody has put into them.
+    """
+    if type(module) is not ModuleType:
         return ''
-    inside = _MODULE_DICT(module).values()
-    return next((found for one in inside if (found := _unknown(one))), '')
+    understood = module.__name__.partition('.')[0] in PACKAGES
+    for name, value in _MODULE_DICT(module).items():
+        if name.startswith('__') or (understood and (name.startswith('_') or name in _NUMPYS)):
+            continue
+        found = '' if understood else _unknown(value)
+        if found or _changes_in_place(value, understood):
+            return found or f'{name}, which may change in place,'
+    return ''
+
+
+def _changes_in_place(value: Any, understood: bool) -> bool:
+    """Whether a value in a module has a state that its identity does not show.
+
+    ``understood``: the module's own objects have none that counts.
+    """
+    cls = type(value)
+    if issubclass(cls, _IN_PLACE) or name_of(cls) == 'ndarray' or may_change(value):
+        return True
+    if issubclass(cls, (tuple, frozenset)):
+        return any(_changes_in_place(one, understood) for one in value)
+    if plain_key(value) is not None or issubclass(cls, (type, ModuleType, FunctionType)):
+        return False
+    if understood:
+        return made_by_class_statement(cls) and not in_package(cls) and not is_pythons(module_of(cls))
+    if contents_of(value) is not None or not is_visible(value):
+        return True
+    return not issubclass(cls, CONSTANT) and bool(attributes_of(value))
 
 
 def _unknown(value: Any) -> str:

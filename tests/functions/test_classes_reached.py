@@ -6,10 +6,12 @@ import io
 import math
 import os
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import capturekit as ck
@@ -72,6 +74,41 @@ def test_a_file_that_such_a_class_reads(cp: Any, tmp_path: Path, name: str) -> N
             assert fn(cp.ones(2)).get().tolist() == [float(number)] * 2
     OPENED.clear()
     assert not any(variant.launches for variant in fn.variants)
+
+
+class Rate:
+    def __init__(self) -> None:
+        self.value = 2.0
+
+
+def grow(rates: list[float]) -> None:
+    rates[0] = 3.0
+
+
+#: What somebody puts into a module of Python or NumPy, how it changes in place, and how a function reads it.
+IN_PLACE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], float]]] = {
+    'a list': (lambda: [2.0], grow, lambda held: held[0]),
+    'a list in a tuple': (lambda: ([2.0],), lambda held: grow(held[0]), lambda held: held[0][0]),
+    'a dict': (lambda: {'a': 2.0}, lambda held: held.update(a=3.0), lambda held: held['a']),
+    'an object': (Rate, lambda held: setattr(held, 'value', 3.0), lambda held: held.value),
+    'an identifier': (
+        lambda: uuid.UUID(int=2), lambda held: object.__setattr__(held, 'int', 3), lambda held: float(held.int)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize('module', [math, np])
+@pytest.mark.parametrize('name', IN_PLACE)
+def test_what_a_module_holds_changes_in_place(cp: Any, name: str, module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, change, read = IN_PLACE[name]
+    monkeypatch.setattr(module, 'put_there', make(), raising=False)
+    fn = ck.graphed(lambda x: x * read(vars(module).get('put_there', None)))
+    found = []
+    for number in range(6):
+        if number == 3:
+            change(module.put_there)
+        found.append(float(fn(cp.ones(2))[0]))
+    assert found == [2.0] * 3 + [3.0] * 3
 
 
 def test_modules_of_which_code_takes_attributes_by_name(cp: Any) -> None:
