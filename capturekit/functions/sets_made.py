@@ -33,6 +33,8 @@ _KNOWN_FUNCTIONS = frozenset('len sorted list tuple min max sum any all iter enu
 #: Containers whose members an iterator over them gives, and texts.
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()))
 _PLAIN = (str, bytes, range)
+#: The operators of sets in Python 3.10.
+_OPERATORS = ('BINARY_AND', 'BINARY_OR', 'BINARY_SUBTRACT', 'BINARY_XOR')
 _Steps = list[dis.Instruction]
 
 
@@ -55,6 +57,8 @@ def sets_made(code: CodeType) -> list[SetMade]:
         end: int | None = number
         if step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and step.argval in _SETS:
             end = call_of(steps, number, True)
+        elif _is_of_views(steps, step):
+            end = None
         elif step.opname != 'BUILD_SET' or _has_constants(steps, number):
             continue
         every = [_without_cells(one) for one in nested(code)]
@@ -163,6 +167,13 @@ def _makes_functions(code: CodeType) -> bool:
     """Whether functions are written in code, each of which is hashed by its address."""
     inner = (one for one in code.co_consts if type(one) is CodeType)
     return any(one.co_name == '<lambda>' or not one.co_name.startswith('<') for one in inner)
+
+
+def _is_of_views(steps: _Steps, step: dis.Instruction) -> bool:
+    """Whether an instruction may make a set of the keys or the items of dicts."""
+    if step.opname not in _OPERATORS and (step.opname != 'BINARY_OP' or step.argrepr.strip('=') not in set('&|-^')):
+        return False
+    return any(one.argval in ('keys', 'items') and line_number(one) == line_number(step) for one in steps)
 
 
 def _known_later(code: CodeType, steps: _Steps, number: int, end: int | None) -> SetMade:

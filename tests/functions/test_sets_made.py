@@ -140,7 +140,24 @@ def of_a_map(x: Any) -> Any:
     return x * rates_of(frozenset(map(Part, (2.0, 3.0))))
 
 
-HINDER = [in_a_variable, in_a_loop, taken_from, in_tuples, of_frozen, of_a_list, in_one_line, handed_on, of_a_map]
+def of_views(x: Any) -> Any:
+    one = {Part(2.0): 1, Part(3.0): 2}
+    parts = one.keys() | dict(one).keys()
+    return x * rates_of(parts)
+
+
+HINDER = [
+    of_views,
+    in_a_variable,
+    in_a_loop,
+    taken_from,
+    in_tuples,
+    of_frozen,
+    of_a_list,
+    in_one_line,
+    handed_on,
+    of_a_map,
+]
 
 
 @pytest.mark.parametrize('fn', HINDER)
