@@ -20,12 +20,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from capturekit.functions import follow_time
 from capturekit.functions.binding import lazy
 from capturekit.functions.busy import BUSY
 from capturekit.functions.call_turns import TURNS
 from capturekit.functions.checked_launch import Beside
 from capturekit.functions.environment import Environment
-from capturekit.functions.follow_time import LONGEST
 from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import Kind, fits_here, fitting, fitting_now, same_way, to_front
 from capturekit.functions.number_arguments import Unfit
@@ -343,7 +343,9 @@ class Answering:
     @staticmethod
     def _costs_too_much(kind: Kind, reason: str) -> bool:
         """Whether following runs of this kind has taken too long, or has ended for the same reason too often."""
-        return kind.repeats(reason) >= HOPE or (kind.strange >= HOPE and kind.cost.followed > HOPE * LONGEST)
+        return kind.repeats(reason) >= HOPE or (
+            kind.strange >= HOPE and kind.cost.followed > HOPE * follow_time.LONGEST
+        )
 
     @staticmethod
     def _variant(given: Given, environment: Environment | None, rehearsal: Rehearsal, reason: str) -> Variant:

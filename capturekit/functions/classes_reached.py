@@ -42,12 +42,15 @@ def classes_of_files(values: Iterable[Any], codes: list[CodeType]) -> Iterator[s
             yield f'the function may make a {name_of(type(value))} by the class of one: what it reads is not known'
 
 
-def classes_in_modules(entries: list[WatchedValue], values: Iterable[Any], codes: list[CodeType]) -> Iterator[str]:
+def taken_from_modules(
+    entries: list[WatchedValue], values: Iterable[Any], codes: list[CodeType], owned: set[int]
+) -> Iterator[str]:
     """Say which module with such classes or functions the code does anything with but take attributes by their names.
 
     It is asked only where code reads attributes by names that are not in it. ``values``: the objects that it met.
+    ``owned``: the user's modules, all of whose values are watched, by id.
     """
-    unknown = {id(value): found for value in values if (found := _unknown_in(value))}
+    unknown = {id(value): found for value in values if (found := _unknown_in(value, id(value) in owned))}
     for module in handed_around(entries, [value for value in values if id(value) in unknown], codes):
         what = f'{unknown[id(module)]} out of module {module.__name__}'
         yield f'the function may take {what}: what that reads is not known'
@@ -68,11 +71,11 @@ def handed_around(
         known = imported | (names or set())
         while new := {name for code in every for name in _stored(code, known)} - known:
             known |= new
-        if names is None or any(_escapes(code, known) for code in every):
+        if names is None or any(_escapes(code, known, module) for code in every):
             yield module
 
 
-def _unknown_in(module: Any) -> str:
+def _unknown_in(module: Any, owned: bool) -> str:
     """What a module has that reads anything, or that changes in place; '' if there is nothing of that kind.
 
     The modules of CuPy, NumPy and SciPy are understood, but for what somebody has put into them.
@@ -84,7 +87,7 @@ def _unknown_in(module: Any) -> str:
         if name.startswith('__') or (understood and (name.startswith('_') or name in _NUMPYS)):
             continue
         found = '' if understood else _unknown(value)
-        if found or _changes_in_place(value, understood):
+        if found or (not owned and _changes_in_place(value, understood)):
             return found or f'{name}, which may change in place,'
     return ''
 
@@ -129,14 +132,16 @@ def _stored(code: CodeType, names: set[str]) -> Iterator[str]:
             yield following.argval
 
 
-def _escapes(code: CodeType, names: set[str]) -> bool:
-    """Whether code loads what has one of these names, without taking a named attribute of it, or storing it."""
+def _escapes(code: CodeType, names: set[str], module: ModuleType) -> bool:
+    """Whether code loads a module that has one of these names, and neither stores it nor takes a named attribute."""
     steps = single_steps(code)
-    return any(
-        step.argval in names
-        and step.opname.startswith(_LOADS)
-        and not (following.opname.startswith(_ATTRIBUTE) and following.argval != '__dict__')
-        and following.opname not in _STORES
-        for step, following in zip(steps, [*steps[1:], steps[-1]])
-        if type(step.argval) is str
-    )
+    for number, step in enumerate(steps[:-1]):
+        if type(step.argval) is not str or step.argval not in names or not step.opname.startswith(_LOADS):
+            continue
+        following, before = steps[number + 1], steps[number - 1] if number else step
+        if following.opname in _STORES or (following.opname.startswith(_ATTRIBUTE) and following.argval != '__dict__'):
+            continue
+        its_own = step.opname.startswith(_ATTRIBUTE) and before.argval in names and before.opname.startswith(_LOADS)
+        if not its_own or type(_MODULE_DICT(module).get(step.argval)) is ModuleType:  # copy.copy is no module
+            return True
+    return False

@@ -102,14 +102,16 @@ def paid(cost: follow_time.FollowCost, calls: int, whole: float, plain: float) -
     return found
 
 
-def test_dear_runs_are_followed_ever_less_often() -> None:
+def test_dear_runs_are_followed_ever_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow_time, 'CHEAP', 0.25)
     cost = follow_time.FollowCost()
     assert paid(cost, 32, whole=0.2, plain=0.01) == 'FF..F.F...F.......F.............'
     cost.launched()
     assert paid(cost, 6, whole=0.2, plain=0.01) == 'FF..F.'
 
 
-def test_runs_that_are_not_dear_are_all_followed() -> None:
+def test_runs_that_are_not_dear_are_all_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow_time, 'CHEAP', 0.25)
     assert paid(follow_time.FollowCost(), 12, whole=0.2, plain=0.1) == 'FF.FFFFFFFFF'
     assert paid(follow_time.FollowCost(), 12, whole=0.001, plain=0.00001) == 'F' * 12
     assert paid(follow_time.FollowCost(), 3, whole=5.0, plain=0.1) == 'FF.'
