@@ -36,6 +36,7 @@ def went_on(cp: Any, s: Any, x: Any) -> None:
         y = x * 2
         graph = s.end_capture()
     assert cp.cuda.get_current_stream() == cp.cuda.Stream.null
+    cp.cuda.Stream.null.synchronize()  # it made x, and s does not wait for it
     graph.launch(s)
     s.synchronize()
     np.testing.assert_array_equal(y.get(), x.get() * 2)
