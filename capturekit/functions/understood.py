@@ -177,7 +177,8 @@ FOLLOWED: dict[str, frozenset[str]] = {
     'weakref': _set('__getitem__ __setitem__'),
     'argparse': _set('__contains__ __eq__'),
     'threading': _set('RLock Lock is_set isSet __enter__ __exit__'),
-    'importlib._bootstrap': _set('_handle_fromlist parent'),
+    # A module that lacks a name asks where its file lies, for the text of the AttributeError (from Python 3.13 on).
+    'importlib._bootstrap': _set('_handle_fromlist parent has_location'),
     'configparser': frozenset(),
 }  # fmt: skip
 #: Modules that use the addresses of objects, but only to tell one object from another.
