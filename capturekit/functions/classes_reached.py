@@ -87,12 +87,12 @@ def _unknown_in(module: Any, owned: bool) -> str:
         if name.startswith('__') or (understood and (name.startswith('_') or name in _NUMPYS)):
             continue
         found = '' if understood else _unknown(value)
-        if found or (not owned and _changes_in_place(value, understood)):
+        if found or (not owned and changes_in_place(value, understood)):
             return found or f'{name}, which may change in place,'
     return ''
 
 
-def _changes_in_place(value: Any, understood: bool) -> bool:
+def changes_in_place(value: Any, understood: bool) -> bool:
     """Whether a value in a module has a state that its identity does not show.
 
     ``understood``: the module's own objects have none that counts.
@@ -101,7 +101,7 @@ def _changes_in_place(value: Any, understood: bool) -> bool:
     if issubclass(cls, _IN_PLACE) or name_of(cls) == 'ndarray' or may_change(value):
         return True
     if issubclass(cls, (tuple, frozenset)):
-        return any(_changes_in_place(one, understood) for one in value)
+        return any(changes_in_place(one, understood) for one in value)
     if plain_key(value) is not None or issubclass(cls, (type, ModuleType, FunctionType)):
         return False
     if understood:
@@ -109,6 +109,12 @@ def _changes_in_place(value: Any, understood: bool) -> bool:
     if contents_of(value) is not None or not is_visible(value):
         return True
     return not issubclass(cls, CONSTANT) and bool(attributes_of(value))
+
+
+def is_compiled(module: ModuleType) -> bool:
+    """Whether a module is written in C and has functions and constants alone: all else in it was put there."""
+    file = _MODULE_DICT(module).get('__file__')
+    return module.__name__ not in ('sys', 'builtins') and not (type(file) is str and file.endswith('.py'))
 
 
 def _unknown(value: Any) -> str:

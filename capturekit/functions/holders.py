@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.binding import AsFunction
+from capturekit.functions.classes_reached import changes_in_place, is_compiled
 from capturekit.functions.follow_time import FollowTime
 from capturekit.functions.handed_on import reads_unknown
 from capturekit.functions.hidden_parts import HiddenParts
@@ -317,6 +318,10 @@ class Holders(HiddenParts):
                 found |= {name for name, value in holder.slots.items() if self._is_data(value)}
         elif holder.kind == 'module' and self._everything and holder.owned:
             found = {name for name in holder.start if name not in OF_PYTHON}
+        elif holder.kind == 'module' and self._everything and is_compiled(holder.value):
+            found = {
+                name for name, value in holder.start.items() if name[:2] != '__' and changes_in_place(value, False)
+            }
         return found
 
     def _attribute_of(self, holder: Holder, name: str) -> None:

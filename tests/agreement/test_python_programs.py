@@ -48,12 +48,11 @@ def test_a_program_gives_the_same_plainly_and_graphed(machine: Machine, one: Pro
     assert not found.difference, f'{one}\n{found.difference}'
 
 
-def test_two_of_five_calls_are_launched() -> None:
-    """Many of the programs do what has to keep them eager."""
+def test_half_of_the_calls_are_launched() -> None:
     tally = try_many(0, examples(120), seed=5)
     assert tally.different == []
     assert tally.raced * 10 < tally.tried
-    assert tally.launched * 100 > 40 * tally.calls
+    assert tally.launched * 100 > 45 * tally.calls
 
 
 def test_a_wrong_answer_is_seen(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
