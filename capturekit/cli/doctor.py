@@ -374,9 +374,9 @@ def _of_names(facts: Facts) -> Iterator[Diagnosis]:
         yield Diagnosis('names', names['error'], 'bad')
         return
     there = names['entries'] - len(names['missing']) - len(names['optional'])
-    yield Diagnosis('names', f'{there} of the {names["entries"]} that the guard listens to are in this CuPy')
+    yield Diagnosis('names', f'{there} of the {names["entries"]} names of CuPy that capturekit wraps are there')
     if names['optional']:
-        yield Diagnosis('names', f'not here, and not needed: {_reasons(names["optional"])}', 'note')
+        yield Diagnosis('names', f'missing, and not needed: {_reasons(names["optional"])}', 'note')
     if names['missing']:
         yield Diagnosis('names', f'{len(names["missing"])} are missing: {_reasons(names["missing"])}', 'bad')
 
@@ -430,7 +430,7 @@ def _reasons(found: dict[str, str]) -> str:
     """Names with their reasons; those with one reason together."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in found.items():
-        by_reason.setdefault(re.sub(r' has no \w+$', ' has them not', reason), []).append(name.rpartition('.')[2])
+        by_reason.setdefault(re.sub(r' has no \w+$', ' does not have them', reason), []).append(name.rpartition('.')[2])
     return '; '.join(f'{", ".join(names)} ({reason})' for reason, names in by_reason.items())
 
 

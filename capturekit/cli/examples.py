@@ -46,16 +46,16 @@ class Kind:
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind('adapted', 'A call that a strict capture refuses got the meaning that it has in a graph.'),
+        Kind('adapted', 'A call that a strict capture refuses was replaced by its equivalent in a graph.'),
         Kind('assumed', 'A host read was answered with what the rehearsal read there; every launch compares.'),
         Kind('constant', 'Values of the host were uploaded once, while recording: they are the same at every launch.'),
-        Kind('cut', 'The graph goes on in another part: a value is checked in between, or the host acts.'),
+        Kind('cut', 'The graph is split in two parts here: a value is checked in between, or the host acts.'),
         Kind('decision', 'A conditional node: the device decides at each launch whether a body runs, or how often.'),
-        Kind('drawn', 'Numbers of a generator that counts on the host: it draws new ones before each launch.'),
+        Kind('drawn', 'Random numbers that the host draws: a launch begins with new ones.'),
         Kind('embedded', 'Another graph stands here as one node.'),
         Kind('outside-handle', 'Work was given to a stream outside of the capture by its handle: it runs at once, and '
              'no launch repeats it.'),
-        Kind('seam', 'A call that no capture can hold: it ends one graph, is made by the host at every launch, and '
+        Kind('seam', 'A call that no capture can hold: one graph ends, the host makes the call at every launch, and '
              'another graph goes on.'),
     )
 }  # fmt: skip
@@ -71,12 +71,12 @@ def program(code: str) -> str:
 
 #: What CUDA means by its codes.
 MEANINGS: dict[Code, str] = {
-    Code.cudaErrorInvalidValue: 'An argument of the call can not be what it is; in a capture it often is an event or '
-    'a pointer that stands for nothing there.',
-    Code.cudaErrorIllegalState: 'The call does not fit the state of its stream: it is being captured already, or not '
-    'at all.',
+    Code.cudaErrorInvalidValue: 'An argument of the call is not valid; in a capture it often is an event or a pointer '
+    'that stands for nothing there.',
+    Code.cudaErrorIllegalState: 'The call does not fit the state of its stream, which is being captured already, or '
+    'is not being captured.',
     Code.cudaErrorStreamCaptureUnsupported: 'The call can not be made while a stream is being captured: it would have '
-    "to wait for the work or to ask about it, it can not be put into a graph, or the capture's mode keeps it away.",
+    "to wait for the work or to ask about it, it can not be put into a graph, or the capture's mode forbids it.",
     Code.cudaErrorStreamCaptureInvalidated: 'An earlier call has lost the capture. CUDA says so to each later one, and '
     'at the end, but not which call it was.',
     Code.cudaErrorStreamCaptureMerge: 'The call would make one capture out of two.',

@@ -133,7 +133,7 @@ def says(answer: Answer) -> str:
             Effect.ESCAPES: 'no error: runs at once and is missing from the graph',
         }.get(answer.effect, answer.effect.value)
     status = status_after(answer).name.capitalize()
-    return f'{_code(answer.code)}, status then {status}, ending says {_code(end_after(answer))}'
+    return f'{_code(answer.code)}; the status is then {status}, ending gives {_code(end_after(answer))}'
 
 
 def _code(code: Code) -> str:
@@ -237,7 +237,7 @@ def _of_code(code: Code) -> Iterator[str]:
     taught = lesson(code)
     yield f'{code.value}  {code.name}\n{_text(MEANINGS[code])}\n{_text(taught.met)}'
     rules = _rules_of(code)
-    yield 'CUDA answers so to' if rules else 'CUDA answers so to\n  no call of the table'
+    yield 'CUDA gives this code to' if rules else 'CUDA gives this code to\n  no call in the table'
     for rule in rules:
         yield f'  rule {rule.name}, capturekit raises {rule.error.__name__}\n{_answers(rule, code)}'
     shown: list[type[RuntimeError]] = [rule.error for rule in rules if lesson(rule) is taught]
@@ -255,7 +255,7 @@ def _of_rule(rule: Rule) -> Iterator[str]:
     if mine:
         yield f'CUDA answers\n{_answers(rule)}'
     else:
-        yield f'CUDA answers\n{_text("No row of the table: this is judged by what the host would see.")}'
+        yield f'CUDA answers\n{_text("The table has no row for it: it is refused for what the host would see.")}'
     yield from _examples(taught, [rule.error])
     yield f'Instead\n{_text(rule.remedy)}'
     codes = {int(answer.code) for case in mine for answer in case.pattern.answers if answer.refused}

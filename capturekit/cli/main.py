@@ -282,7 +282,7 @@ def _kept(save: str | None, report: str | None) -> Iterator[None]:
                 f.write(to_html(shown))
             _say(f'report of a {shown.outcome} capture written to {report}')
         elif report is not None:
-            _say('no capture ended, so there is nothing to report')
+            _say('no report was written, because no capture has ended (one begun by hand ends at its end_capture)')
 
 
 def _run(program: _Program, simulate: bool, seed: int, devices: int, way: _Way) -> int:

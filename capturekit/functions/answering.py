@@ -59,7 +59,7 @@ _DIFFERENT = (
 #: After so many runs in a row that could not be recorded for the same reason, a kind of call stays eager.
 HOPE = 3
 #: Why some runs in between are not followed.
-TOO_DEAR = 'following its runs takes much longer than they do, and nothing has come back yet: only some are followed'
+TOO_DEAR = 'watching its runs takes much longer than they do, and none could be launched so far: only some are watched'
 #: Up to so many host reads, the device checks them. With more, the host does: many conditional nodes cost more.
 CHAIN = 16
 #: Up to so many calls of the host between graphs, recording in pieces is likely to be worth it.

@@ -29,7 +29,7 @@ _REMEDIES = (
     ('an argument is a part', 'Pass the whole array, or a copy of the part.'),
     ('the host read', 'Return the array, and read it outside; or decide with cp.where.'),
     ('what it depends on', 'Pass what changes as an array.'),
-    ('following its runs', 'Pass what changes as an array; or graph a smaller part of the function.'),
+    ('watching its runs', 'Pass what changes as an array; or graph a smaller part of the function.'),
 )
 
 
@@ -119,7 +119,7 @@ def _last(entry: tuple[str, bool]) -> tuple[bool, bool, str]:
 
 def _remedy(reason: str) -> str:
     found = next((words for start, words in _REMEDIES if reason.startswith(start)), '')
-    return found or 'remove what the sentence before names, or move that line out of the function.'
+    return found or 'move that line out of the function.'
 
 
 def _of(variant: Variant) -> list[Said]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, Union
 
+from capturekit.functions.number_arguments import Mark
 from capturekit.model.counted import counted
 from capturekit.model.plain_values import Held
 
@@ -47,11 +48,11 @@ def _words(part: Any, arrays: Sequence[str], values: bool) -> str:
     if cls is type(None):
         return 'None'
     if isinstance(part, Held):
-        return repr(part)[1:-1]
+        return repr(part.value if type(part.value) is Mark else part)[1:-1]
     if not isinstance(cls, type):
         return 'an object'
     if cls in (int, float, complex, bool, str, bytes) and len(part) == 2:
-        text = repr(part[1]) if values else f'another {cls.__name__} each'
+        text = repr(part[1]) if values else f'a different {cls.__name__} in each'
         return text if len(text) <= _LONG else text[: _LONG - 3] + '...'
     return cls.__name__
 

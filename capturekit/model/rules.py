@@ -314,7 +314,7 @@ RULES: dict[str, Rule] = _rules(
     Rule(
         'device-sync',
         errors.SynchronizationError,
-        'The device holds a stream that is being captured, so it has no end of work to wait for',
+        'A stream of the device is being captured: its work does not run, so nothing can wait for the whole device',
         'Move the call out of the `with ck.capture()` block; inside, order lanes with `cap.join(stream)`.',
         FromElsewhere.WAITS,
         'Synchronise one stream instead of the device, or close the capture first.',
@@ -322,7 +322,7 @@ RULES: dict[str, Rule] = _rules(
     Rule(
         'unsafe-in-mode',
         errors.UnsupportedCallError,
-        'This call may wait for the device, and the mode of this capture keeps such calls away',
+        'This call may wait for the device, and the mode of this capture forbids such calls',
         "Open the capture with mode='relaxed' (the default), or make the call before it.",
         FromElsewhere.RELAXED,
     ),
@@ -336,8 +336,8 @@ RULES: dict[str, Rule] = _rules(
     Rule(
         'legacy-stream',
         errors.LegacyStreamError,
-        'The legacy default stream can not be captured: beside a blocking stream in a capture its use loses the '
-        'capture, beside non-blocking ones the work runs at once and is missing from the graph',
+        'The legacy default stream can not be captured: its work runs at once and is missing from the graph, and if a '
+        'captured stream is blocking, its use loses the capture',
         'Use a stream of the capture: leave `Stream.null` out, the capture has made its own stream current.',
         FromElsewhere.WAITS,
     ),
@@ -430,7 +430,7 @@ RULES: dict[str, Rule] = _rules(
         'invalidated',
         errors.InvalidatedError,
         'The capture was lost before this call',
-        'Find the call that lost it above this line; end the capture and begin anew.',
+        'End the capture and begin anew; the call that lost it is above this line.',
     ),
     Rule(
         'unjoined',

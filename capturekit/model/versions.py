@@ -83,9 +83,9 @@ FEATURES = (
         'Opening it raises a `GeneratorError`, because capturekit could not notice a `yield` inside the block.',
     ),
     Feature(
-        'Lines are followed while a debugger or a coverage tool runs.',
+        'Each node has its line, also while a debugger or a coverage tool runs.',
         (3, 12),
-        'If such a tool uses `sys.settrace`, only the lines of calls are known.',
+        'Beside a tool that uses `sys.settrace`, only calls that capturekit wraps have a line.',
     ),
     Feature(
         'Python prints the notes that capturekit adds to exceptions of yours.',
@@ -93,9 +93,9 @@ FEATURES = (
         'They are in `__notes__`, and `capturekit run` prints them.',
     ),
     Feature(
-        'A method that `dataclasses` wrote is never named as your line.',
+        'A line of a method that `dataclasses` made is never given as yours.',
         (3, 11),
-        'It may be named, as a line of `<string>`.',
+        'It may be given, as a line of `<string>`.',
     ),
 )
 

@@ -175,7 +175,7 @@ def test_what_the_table_says_is_what_is_said(monkeypatch: pytest.MonkeyPatch) ->
     try:
         said = explain.explain('isolation')
         assert 'relaxed: allowed' in said
-        assert 'global, thread_local: 900 cudaErrorStreamCaptureUnsupported, status then Invalidated' in said
+        assert 'global, thread_local: 900 cudaErrorStreamCaptureUnsupported; the status is then Invalidated' in said
         assert '905' not in said
         assert 'waitEvent(origin, uncaptured recorded)' in explain.explain('900')
     finally:
@@ -189,9 +189,9 @@ def test_what_depends_on_the_past_is_the_ledgers() -> None:
     assert past['unjoined'] == {'endCapture'}
     assert {'work', 'eventRecord', 'waitEvent', 'endCapture'} <= past['invalidated']
     said = ' '.join(explain.explain('904').split())
-    assert 'every mode: 904 cudaErrorStreamCaptureUnjoined, status then None, ending says 401' in said
+    assert 'every mode: 904 cudaErrorStreamCaptureUnjoined; the status is then None, ending gives 401' in said
     said = ' '.join(explain.explain('invalidated').split())
-    assert '901 cudaErrorStreamCaptureInvalidated, status then Invalidated, ending says 901' in said
+    assert '901 cudaErrorStreamCaptureInvalidated; the status is then Invalidated, ending gives 901' in said
 
 
 @pytest.mark.parametrize(

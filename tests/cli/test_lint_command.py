@@ -94,8 +94,7 @@ def test_all_in_a_capture_is_told_up_to_what_ends_it(tmp_path: Path) -> None:
     ]
     assert ran.stdout.endswith(
         '4 found: a strict capture refuses 3, one with strict=False 0\n'
-        f'not everything was looked at: script.py ended at EscapedWorkError at script.py:{BODY + 9}; '
-        'until then at 1 capture\n'
+        f'looked at 1 capture, and not at everything: script.py ended at EscapedWorkError at script.py:{BODY + 9}\n'
     )
     assert ran.stdout.count('Fork it first: ') == 1 and 'Traceback' not in ran.stderr
     assert 'not reached' not in ran.stdout

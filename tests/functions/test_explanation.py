@@ -40,7 +40,7 @@ def test_kinds_of_which_the_same_is_said_have_one_entry(sim: Any) -> None:
         for _ in range(3 if word == 'c' else 1):
             fn(sim.ones(3), word)
     told = [line for line in explained(fn) if line.startswith('  kind')]
-    assert told == ['  kinds 1, 2, 4: float64[3], another str each', "  kind 3: float64[3], 'c'"]
+    assert told == ['  kinds 1, 2, 4: float64[3], a different str in each', "  kind 3: float64[3], 'c'"]
 
 
 def test_what_is_compared_is_listed_once(sim: Any) -> None:

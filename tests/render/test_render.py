@@ -394,8 +394,8 @@ def test_view_prints(capsys: pytest.CaptureFixture[str]) -> None:
         ('{', 'this is not a capturekit recording: it is not JSON'),
         ('[1]', 'this is not a capturekit recording: it has no version'),
         ('{"version": 99}', 'recording version 99; this capturekit reads version 1'),
-        ('{"version": 1, "lanes": [{"oops": 1}]}', 'this is not a capturekit recording: '),
-        ('{"version": 1, "lanes": 5}', 'this is not a capturekit recording: '),
+        ('{"version": 1, "lanes": [{"oops": 1}]}', 'this is not a whole capturekit recording'),
+        ('{"version": 1, "lanes": 5}', 'this is not a whole capturekit recording'),
         ('{"version": 1, "lanes": [{"number": "a", "stream": null}]}', 'this is not a capturekit recording: '),
         ('{"version": 1, "nodes": "many"}', 'this is not a capturekit recording: '),
         ('{"version": 1, "graph": [{"kind": 1, "name": 2, "detail": 3}]}', 'this is not a capturekit recording: '),
@@ -409,7 +409,7 @@ def test_view_says_what_is_no_recording(
     path.write_text(content)
     assert view(path) == 2
     error = capsys.readouterr().err
-    assert error.startswith('capturekit: ') and str(said) in error and str(path) in error
+    assert error.startswith('capturekit: ') and str(said) in error and error.count(str(path)) == 1
     assert error.count('\n') == 1
 
 

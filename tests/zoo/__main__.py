@@ -63,7 +63,7 @@ def told(case: Case, cp: Any) -> str:
         return f'`{type(outcome.error).__name__}`: {outcome.error.remedy}'
     if outcome.error is not None:
         return f'`{type(outcome.error).__name__}`: {noted(outcome) or outcome.message}'
-    return f'a {case.says}: {outcome.message}' if case.says else 'nothing: each call is right by itself'
+    return f'a {case.says}: {outcome.message}' if case.says else 'nothing, because each call by itself is allowed'
 
 
 def noted(outcome: Outcome) -> str:

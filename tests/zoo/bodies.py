@@ -72,7 +72,7 @@ def _(cp: Any, x: Any) -> Any:
 @case('https://github.com/vllm-project/vllm/issues/12438', RuntimeError, 'Move that call out of the block',
       lambda x: x * 2 + 1, goes_on=False)  # fmt: skip
 def told_too_late(cp: Any, x: Any) -> Any:
-    """The same, and the next operation fails with CUDA's 901, "due to a previous error". Which, is on its note."""
+    """The same, and the next operation fails with CUDA's 901, "due to a previous error". A note on it says which."""
     from capturekit.driver.cuda import current
 
     with ck.capture() as cap:

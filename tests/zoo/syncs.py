@@ -155,7 +155,7 @@ def runtime_synchronize(cp: Any, x: Any) -> Any:
 
 @case('https://github.com/pytorch/pytorch/pull/104487', ck.SynchronizationError, "mode='relaxed'", lambda x: x * 7)
 def event_of_before(cp: Any, x: Any) -> Any:
-    """Asks for work of before the capture, whose mode keeps such calls away."""
+    """Asks for work of before the capture, whose mode forbids such calls."""
     loader = cp.cuda.Stream(non_blocking=True)
     loaded = loader.record()
     with ck.capture(mode='global') as cap:
@@ -204,7 +204,7 @@ def free_own_pool(cp: Any, x: Any) -> Any:
 
 @case('https://github.com/NVIDIA/warp/issues/1410', ck.UnsupportedCallError, "mode='relaxed'", lambda x: x * 3)
 def pinned_memory(cp: Any, x: Any) -> Any:
-    """Makes a pinned buffer in a capture that keeps such calls away."""
+    """Makes a pinned buffer in a capture that forbids such calls."""
     staging = cp.cuda.alloc_pinned_memory(x.nbytes)  # + <-- instead: before the block
     with ck.capture(mode='thread_local') as cap:
         y = x * 3

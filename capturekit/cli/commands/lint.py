@@ -23,18 +23,19 @@ from capturekit.lab.lint import Linting, Report, known_rules
 from capturekit.model.source_line import raised_at
 
 _DESCRIPTION = """\
-Run a script, or a function without arguments, once, and list all that a capture would refuse, silently leave out, or
-record otherwise than it reads: each with its line and what strict=False makes of it, and for each rule what to write
-instead. Of a script it judges what is in captures (`with ck.capture()`, begin_capture and end_capture), in functions
-under @ck.graphed, in functions marked capture_safe (@pytest.mark.capture_safe), and in those that --function names;
-whatever else the script does is its own affair. Of module:function it judges the whole function.
+Run a script, or a function without arguments, once, and list what a capture would refuse, silently leave out, or make
+a constant: each with its line and what strict=False makes of it, and for each rule what to write instead. In a script,
+lint checks what is in captures (`with ck.capture()`, begin_capture and end_capture), functions under @ck.graphed,
+functions marked capture_safe (@pytest.mark.capture_safe), and those that --function names; it checks nothing else in
+it. With module:function it checks the whole function. A capture ends at the first call that strict=False refuses as
+well, or at work that escapes: repair that, and run lint again.
 """
 _EPILOG = """\
 A line that ends in `# capturekit: ignore[host-read]` is left out for that rule, `# capturekit: ignore` for all.
 
 exit status: 0 a strict capture (with --no-strict: one with strict=False) would refuse nothing; 1 there is something, or
 the code failed; 2 nothing was looked at, or there is nothing to run; 130 interrupted. Without a GPU the simulated
-device is used; one line on standard error says which of the two it was. Options go before the target; what follows a
+device is used; one line on standard error says which one it is. Options go before the target; what follows a
 script is its own. With json and github standard output is the report alone; what the code prints goes to standard
 error.
 
@@ -60,7 +61,7 @@ def add(commands: Any) -> None:
     parser.add_argument('--seed', type=int, default=0, metavar='N', help="the simulated device's seed (default 0)")
     parser.add_argument('--no-strict', action='store_true', help='count only what strict=False would refuse')
     parser.add_argument(
-        '--function', action='append', default=[], metavar='NAME', help='judge this function of the script as well'
+        '--function', action='append', default=[], metavar='NAME', help='check this function of the script as well'
     )
     parser.add_argument(
         '--select', type=_rules, metavar='RULES', help='report only these rules, with commas between them'
@@ -126,7 +127,7 @@ def _lint_file(given: argparse.Namespace) -> int:
     never = [name for name in names if name not in judged.functions] if run.ended else []
     nothing = (
         f'nothing was looked at: {os.path.basename(file)} records nothing in a capture, and calls no graphed function '
-        f'and none that is marked {MARK}; --function NAME judges a function'
+        f'and none that is marked {MARK}; --function NAME checks a function'
     )
     return _told(given, judged.report, run, judged.looked, never, nothing)
 
@@ -250,8 +251,8 @@ def _told(
     report.ignored += len(report.findings) - len(kept)
     report.findings[:] = sorted(kept, key=lambda f: ('', 0) if f.at is None else (f.at.file, f.at.line))
     if not run.ended:
-        sentence = f'not everything was looked at: {os.path.basename(given.target)} {run.how}; '
-        sentence += f'until then at {looked}' if looked else 'nothing was looked at until then'
+        sentence = f'looked at {looked}, and not at everything: ' if looked else 'nothing was looked at to its end: '
+        sentence += f'{os.path.basename(given.target)} {run.how}'
     elif not looked:
         sentence = nothing
     else:

@@ -100,7 +100,7 @@ def read(path: str) -> Recording:
     except UnicodeDecodeError:
         raise ValueError(f'{name}: this is not a capturekit recording: it is not text') from None
     except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
-        text = str(error)
+        text = str(error).removeprefix(f'{name}: ')
         unsaid = '' if text.startswith(('this is not', 'recording version')) else 'this is not a capturekit recording: '
         raise ValueError(f'{name}: {unsaid}{text}') from None
     return recording
