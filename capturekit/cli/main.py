@@ -35,7 +35,7 @@ from capturekit.model.counted import counted
 from capturekit.model.recording import Recording
 
 #: Modules of capturekit.cli.commands, in the order in which --help names them: each has ``add(commands)``.
-COMMANDS: tuple[str, ...] = ('rules', 'explain', 'doctor', 'view', 'lint')
+COMMANDS: tuple[str, ...] = ('lint', 'explain', 'rules', 'doctor', 'view')
 
 #: The file's name of code that was given with -c.
 _STRING = '<string>'
@@ -49,18 +49,21 @@ examples:
 _RUN_DESCRIPTION = """\
 Run a script as `python script.py` would, and watch over every capture in it: those of capturekit and those that the
 script begins and ends by itself with CuPy's begin_capture and end_capture. A call that would lose the capture, or
-leave work out of it, is refused before CUDA sees it: the message says what and where, CUDA's rule, and what to write
-instead; the exit status is 1. With --observe no call is refused: the script runs as it does without capturekit, and
-at the end standard error lists what would have been refused. What has lost a capture comes first.
+leave work out of it, is refused before CUDA sees it. The message says what was called and where, why CUDA can not do
+it, and what to write instead; the exit status is 1.
+
+With --observe no call is refused: the script runs as it does without capturekit, and at the end standard error lists
+what would have been refused. What has lost a capture comes first.
 
 With --watch every call to CUDA is watched, whoever makes it: PyTorch, Numba, Warp, cuda.core, a C++ library. Every
 capture of the process is followed, torch.cuda.graph too, and at the end standard error lists the first call that lost
-a capture, with its line and library, work that went past one, and lanes that were never joined. It needs CUPTI
-(pip install nvidia-cuda-cupti, which PyTorch brings) and no other profiler in the process.
+a capture, with its line and library, work that escaped, and lanes that were never joined. Calls of CuPy are refused
+all the same, unless --observe is given. It needs CUPTI (pip install nvidia-cuda-cupti, which PyTorch brings) and no
+other profiler in the process.
 """
 RUN_EPILOG = """\
 Without a GPU, `import cupy` in the script finds a stand-in that computes with NumPy and answers as CUDA does. One line
-on standard error says which of the two it was. Options go before the script; what follows it is the script's own.
+on standard error says which one is used. Options go before the script; what follows it is the script's own.
 
 examples:
   python -m capturekit run samples/fork_join.py
@@ -120,7 +123,7 @@ def command_parser() -> argparse.ArgumentParser:
 def _add_run(commands: Any) -> None:
     run = commands.add_parser(
         'run',
-        help='run a script with the guard in force, on the GPU or the simulated device',
+        help='run a script, and refuse what would break its captures',
         description=_RUN_DESCRIPTION,
         epilog=RUN_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -90,7 +90,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     @property
     def last(self) -> Call | None:
-        """The last call of this thread that was launched with ``checks='later'``."""
+        """The last call of this thread, with ``checks='later'``; None if it ran eagerly."""
         return self._answering.last.call
 
     def clear(self) -> None:
@@ -336,13 +336,15 @@ def graphed(
     another value, that call runs eagerly. What can't be recorded runs eagerly, and the logger ``capturekit`` says once
     why, as a warning. Each launch repeats the changes of Python state that the function makes: arrays, numbers and
     texts put in attributes, globals, variables of closures and items of containers; counters; lists that are appended
-    to. A launch does not print or write files.
+    to. A launch does not print: only eager runs and recordings do.
 
     Args:
         fn: the function; methods work.
-        strict: True: a call that can't be recorded raises UnsupportedCallError instead of running eagerly.
+        strict: True: a call whose recording fails raises UnsupportedCallError instead of running eagerly. A function
+            that stays eager for what it reads or changes besides arrays raises nothing: see :meth:`explain`.
         checks: 'now' waits for the checks of host reads before returning (functions without host reads never wait);
-            'later' returns at once, and ``fn.last.holds()`` says afterwards whether the result is right.
+            'later' returns at once. ``fn.last`` is then None after an eager call; after a launch, ``fn.last.holds()``
+            says whether the result is right.
         pieces: whether calls that no capture can hold (svd, eigh ...) are made by the host between graphs.
         limit: how many kinds of calls, and variants of each, are kept; the least recently used are dropped first.
         pool: a ``cupy.cuda.MemoryPool`` that the graphs' memory is taken from, instead of one for each graph. A graph

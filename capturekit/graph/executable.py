@@ -250,8 +250,8 @@ class Graph(InTurn, Measurable):
     def constants(self) -> list[dict[str, Any]]:
         """List the values that came from the host and are the same at every launch.
 
-        Uploaded arrays with ``'kind': 'upload'``, ``'at'`` (file, line, function) and ``'nbytes'``; scalar arguments of
-        CuPy's kernels with ``'kind': 'scalar'``, ``'kernel'``, ``'argument'``, ``'dtype'`` and ``'value'``. Reading the
+        Uploaded arrays have ``'kind': 'upload'``, ``'at'`` (file, line, function) and ``'nbytes'``. On a GPU, scalars of
+        CuPy's kernels have ``'kind': 'scalar'``, ``'kernel'``, ``'argument'``, ``'dtype'`` and ``'value'``. Reading the
         nodes takes some microseconds for each. Raises ClosedError on a closed graph.
         """
         with self._lock:

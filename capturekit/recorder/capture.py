@@ -432,9 +432,9 @@ def capture(
             temporaries too, stays taken while the graph lives: graphs of one pool share no memory.
         rehearsal: what :func:`rehearse` returned for the same code. Host reads get the values that they had in the
             rehearsal, and each value is checked on the device at every launch.
-        lines: whether to follow which line makes which nodes (``cap.recording.spans``). This adds some tenths of a
-            recorded operation's time. Before Python 3.12 it uses ``sys.settrace``, which keeps the values of the
-            variables of the surrounding functions until the next line or the block's end.
+        lines: whether to note which line makes which nodes (``cap.recording.spans``). Recording then takes some tenths
+            longer. Before Python 3.12 it uses ``sys.settrace``, which keeps the values of the variables of the
+            surrounding functions until the next line or the block's end.
         into: a ``cuda.core.graph.GraphDefinition`` (or a ``cudaGraph_t`` as an int) that the nodes are added to, after
             its nodes ``after``. Then there is no ``cap.graph``: ``cap.ends`` are the nodes to continue from, and the
             owner of the definition instantiates it. The capture's memory is held until ``cap.close()``. A capture that

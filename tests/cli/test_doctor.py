@@ -94,7 +94,7 @@ def test_a_good_machine() -> None:
         ),
         (
             {'names': {'entries': 9, 'missing': {'cupy.x.f': 'cupy.x has no f'}, 'optional': {}}},
-            'names: 1 are missing: f (cupy.x has them not)',
+            'names: 1 are missing: f (cupy.x does not have them)',
         ),
         ({'names': {'error': 'TypeError: odd'}}, 'names: TypeError: odd'),
         (

@@ -457,4 +457,4 @@ def test_nothing_to_report(tmp_path: Path) -> None:
     script = tmp_path / 'none.py'
     script.write_text('print(1)\n')
     ran = called('run', '--simulate', '--report', str(tmp_path / 'r.html'), str(script))
-    assert ran.returncode == 0 and 'nothing to report' in ran.stderr and not (tmp_path / 'r.html').exists()
+    assert ran.returncode == 0 and 'no report was written' in ran.stderr and not (tmp_path / 'r.html').exists()

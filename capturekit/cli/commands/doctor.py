@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 _DESCRIPTION = """\
-Look at this machine: GPU, driver, CuPy, cuda-bindings, Python; versions that do not fit together; whether CuPy has what
-capturekit listens to and its libraries can record. A small capture is made and launched, in a process of its own: on
-the GPU, or where there is none on the simulated device. The last line is the verdict; the exit status is 0 if it is
-good and 1 if not.
+Look at this machine: GPU, driver, CuPy, cuda-bindings, Python; versions that do not fit together; whether CuPy has the
+names that capturekit wraps, and whether its libraries can be recorded. A small capture is made and launched, in a
+process of its own: on the GPU, or where there is none on the simulated device. The last line is the verdict; the exit
+status is 0 if it is good and 1 if not.
 """
 
 

@@ -10,8 +10,8 @@ from capturekit.cli.explain import explain, listing
 
 _DESCRIPTION = """\
 Explain one of CUDA's codes, a rule of capturekit, a kind of step in its recordings or one of its exceptions: what
-triggers it, what CUDA answers in which modes, what becomes of the capture, a wrong and a right example. Without a word:
-all the words there are.
+triggers it, what CUDA answers in which modes, what becomes of the capture, a wrong and a right example. Without a word,
+it lists all the words.
 """
 _EPILOG = """\
 examples:

@@ -24,7 +24,7 @@ non-blocking or a blocking origin, and the rule by which capturekit refuses it (
 _LOST = Answer(Code.cudaErrorStreamCaptureUnsupported, Effect.INVALIDATES)
 _LEGEND = """\
 ok      allowed                           rec  recorded as a node of the graph
-905!    refused, the capture is lost: its status is Invalidated, ending it says {end}
+905!    refused, the capture is lost: its status is Invalidated, ending it gives {end}
 908.    refused, the capture is over      401  refused, the capture goes on
 runs    no error: runs at once and is missing from the graph      ends  ends the capture
 """
@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
     """Add ``rules`` to the commands."""
     parser = commands.add_parser(
         'rules',
-        help='show what may be done in a capture, by mode, as a table',
+        help='show what CUDA allows during a capture, as a table',
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,

@@ -32,8 +32,8 @@ _ENDINGS = {
     '.json': 'trace',
 }
 _DESCRIPTION = """\
-Show a recording that `cap.recording.save('recording.json')` wrote: its lanes, nodes, forks and joins, and what one
-should know of it. Needs neither CuPy nor a GPU.
+Show a recording that `cap.recording.save('recording.json')` wrote: its lanes, nodes, forks and joins, and its
+notes. This needs neither CuPy nor a GPU.
 """
 _EPILOG = """\
 formats: text; dot, for Graphviz; svg; html, one page with search and zoom; trace, for ui.perfetto.dev; timeline, an SVG
