@@ -250,9 +250,9 @@ class Graph(InTurn, Measurable):
     def constants(self) -> list[dict[str, Any]]:
         """List the values that came from the host and are the same at every launch.
 
-        Uploaded arrays have ``'kind': 'upload'``, ``'at'`` (file, line, function) and ``'nbytes'``. On a GPU, scalars of
-        CuPy's kernels have ``'kind': 'scalar'``, ``'kernel'``, ``'argument'``, ``'dtype'`` and ``'value'``. Reading the
-        nodes takes some microseconds for each. Raises ClosedError on a closed graph.
+        Uploaded arrays have ``'kind': 'upload'``, ``'at'`` (file, line, function) and ``'nbytes'``. On a GPU, scalars
+        of CuPy's kernels have ``'kind': 'scalar'``, ``'kernel'``, ``'argument'``, ``'dtype'`` and ``'value'``.
+        Reading the nodes takes some microseconds for each. Raises ClosedError on a closed graph.
         """
         with self._lock:
             if self._made is None:
