@@ -96,7 +96,7 @@ def refusal(live: OpenCapture, made: Any, frame: FrameType | None) -> errors.Rac
         lane=race.second.lane,
         location=race.second.at or live.at,
         rule=f'{DOES[race.writes[0]]}: node {race.first}; {DOES[race.writes[1]]}: node {race.second}. Nothing orders '
-        f'the two, so that a launch runs them either way round, or at once.{more}',
+        f'the two, so a launch may run them in either order, or at once.{more}',
         remedy=race.remedy,
     )
     error.races = report

@@ -121,7 +121,7 @@ def must_not_refuse(live: OpenCapture, made: int) -> None:
     at = f' ({what.at[0]}:{what.at[1]})' if what is not None and what.at else ''
     raise errors.UnsupportedCallError(
         'A function that catches the refusal of a call',
-        rule=f'The call can not be recorded{at}, and the function goes on after an exception that eager runs lack.'
+        rule=f'The call can not be recorded{at}, and the function catches an exception that eager runs do not raise.'
         + (f' It was {what.text}' if what is not None else ''),
         remedy='Do that outside of the function.',
     )

@@ -13,6 +13,7 @@ from typing import Any
 from capturekit.driver.cuda import Platform
 from capturekit.guard import GUARD
 from capturekit.launch.caller import Caller
+from capturekit.model.counted import counted
 from capturekit.model.ledger import LEGACY_HANDLES
 
 
@@ -99,10 +100,10 @@ class StreamOrder:
 
     def words(self) -> str:
         """What a launch does for this order, in words."""
-        parts = [f'ordered with {len(self._streams)} streams of the caller'] if self._streams else []
+        parts = [f'ordered with {counted(len(self._streams), "stream")} of the caller'] if self._streams else []
         parts += ['the host waits for it'] if self._waits else []
         parts += ['fits one current stream only'] if self._caller.named else []
-        return f'a launch in its order: {", ".join(parts) or "compared with what the function reads of CuPy"}'
+        return f'at each launch: {", ".join(parts) or "compared with what the function reads of CuPy"}'
 
     def stream_for_result(self, block: Any) -> Any:
         """The caller's stream on which the function allocates a result, and on which launches do so too; or None."""

@@ -189,8 +189,8 @@ def _own_memory(call: str) -> errors.UnsupportedCallError:
     return errors.UnsupportedCallError(
         call,
         location=here(),
-        rule='A launch works in memory of its graph: what the function takes from another allocator is handed out '
-        'again to others in between.',
+        rule="A launch works in its graph's memory, and what the function takes from another allocator goes to others "
+        'between launches.',
         remedy='Choose the allocator outside of the function.',
     )
 

@@ -98,7 +98,7 @@ class Arrays:
             raise errors.HostReadError(
                 'ndarray.get()',
                 location=at,
-                rule=f'The rehearsal has no read of {array.dtype}{list(array.shape)} here: it went another way.',
+                rule=f'The rehearsal has no read of {array.dtype}{list(array.shape)} here: it took another way.',
                 remedy='Rehearse on the inputs that are recorded, in the same state of caches and generators.',
             )
         lane = self.lanes.current_lane(live)

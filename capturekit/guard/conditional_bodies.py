@@ -268,7 +268,7 @@ def _endless(live: OpenCapture, decision: Decision, body: int) -> errors.Capture
         rule=f'No node of the body writes the memory of the condition ({asked.dtype}, at {asked.data.ptr:#x}): a '
         'launch would run no pass, or never end.',
         remedy='Write into the condition in the body: `going[...] = error > 1e-6`, or `cp.greater(a, b, out=going)`; '
-        'or give `limit=n` for so many passes.',
+        'or give `limit=n` for n passes.',
     )
 
 

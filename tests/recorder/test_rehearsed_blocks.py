@@ -69,7 +69,7 @@ def test_another_line_is_another_read(sim: Any) -> None:
         return float(x[2])
 
     rehearsal = ck.rehearse(fn, True)
-    with unchanged(sim), pytest.raises(ck.HostReadError, match='it went another way'):
+    with unchanged(sim), pytest.raises(ck.HostReadError, match='it took another way'):
         with ck.capture(rehearsal=rehearsal):
             fn(False)
 
