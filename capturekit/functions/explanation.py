@@ -58,7 +58,7 @@ class Newness:
             return ''
         names = ', '.join(sorted(self._changing)) or 'an argument'
         self.warning = (
-            f'nearly each call is of a new kind, and none comes back: {names} is another one at nearly each call. '
+            f'nearly each call is of a new kind, and none comes back: {names} has another value at nearly each call. '
             'Pass it as an array (cp.asarray(value)), of the same shape and dtype each time'
             + (f'. Its graph could not read it as a number: {why}' if why else '')
         )
@@ -131,7 +131,8 @@ def _of(variant: Variant) -> list[Said]:
         said.append(f'what would change that: {_remedy(variant.reason)}')
         return said
     environment = variant.environment
-    compared = set() if environment is None else {(one.where(), one.kind == 'of CuPy') for one in environment.entries}
+    entries = () if environment is None else environment.entries
+    compared = {(one.where(), one.kind == 'of CuPy') for one in entries if one.where()}
     said.append(Compared(words for words, _ in sorted(compared, key=_last)))
     if variant.carried is not None:
         said += [f'changed at each launch: {place.where()}' for place in variant.carried.places]

@@ -292,7 +292,7 @@ def unfollowed(how: str) -> errors.UnsupportedCallError:
         f'A number among the arguments can not be followed: {how}',
         location=here(),
         rule='It changes from call to call, and only arithmetic with arrays and other numbers can follow it.',
-        remedy='Nothing, if calls may run eagerly; or pass it as an array: cp.asarray(value).',
+        remedy='Pass it as an array, cp.asarray(value); or leave it, if such calls may run eagerly.',
     )
 
 

@@ -56,6 +56,30 @@ def test_what_is_compared_is_listed_once(sim: Any) -> None:
     assert fn(sim.ones(4)).get().tolist() == [3.0] * 4
 
 
+def test_a_method_is_compared_without_an_empty_line(sim: Any) -> None:
+    class Net:
+        def __init__(self) -> None:
+            self.weight = sim.ones(3)
+
+        def step(self, x: Any) -> Any:
+            return self.weight * x
+
+    fn = ck.graphed(Net().step)
+    for _ in range(3):
+        fn(sim.ones(3))
+    told = explained(fn)
+    assert '      attribute weight of a Net object' in told
+    assert all(line.strip() for line in told)
+
+
+def test_a_number_that_each_call_brings_is_named_by_type(sim: Any) -> None:
+    fn = ck.graphed(lambda x, rate: x * rate)
+    for step in range(10):
+        fn(sim.ones(3), 0.5 + step)
+    told = explained(fn)
+    assert any(line.endswith(': float64[3], any float') for line in told), told
+
+
 def test_the_sentences_of_a_refusal_stay_sentences(sim: Any) -> None:
     fn = ck.graphed(lambda x, limit: x if float(x[0]) < limit else -x)
     for limit in range(40):

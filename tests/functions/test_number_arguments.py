@@ -320,7 +320,7 @@ def test_what_is_said_where_numbers_decide(cp: Any, caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.WARNING, 'capturekit'):
         both(cp, lambda x, step: x * math.sqrt(step), [(X, 0.1 * n) for n in range(1, 40)])
     (said,) = [record.getMessage() for record in caplog.records]
-    assert 'step is another one at nearly each call' in said
+    assert 'step has another value at nearly each call' in said
     assert 'can not be followed: it is given to a function' in said
 
 
