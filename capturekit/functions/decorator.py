@@ -134,17 +134,17 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if platform is None or self._may_change or _LIVES:
             platform = self._current()
         used = self._used
+        if used is not None and used.direct is not None:
+            try:
+                answer = used.direct(args, kwargs)
+            except UpdateError:  # nodes could not be aimed at this call's arrays: nothing has been launched
+                answer = NOT_ANSWERED
+            if answer is not NOT_ANSWERED:
+                return answer  # type: ignore[no-any-return]
         usual = None if used is None else used.usual
         if usual is not None and (leaves := usual.leaves(args, kwargs)) is not None:
             assert used is not None
-            if used.direct is not None:
-                try:
-                    answer = used.direct(leaves, args, kwargs)
-                except UpdateError:  # nodes could not be aimed at this call's arrays: nothing has been launched
-                    answer = NOT_ANSWERED
-                if answer is not NOT_ANSWERED:
-                    return answer  # type: ignore[no-any-return]
-                used.direct = None  # another one may fit better from now on
+            used.direct = None  # another one may fit better from now on
             rest = platform, args, kwargs, usual.form, None
             return self._answered(used, usual.key, leaves, rest)  # type: ignore[no-any-return]
         return self._look_closer(platform, args, kwargs)  # type: ignore[no-any-return]

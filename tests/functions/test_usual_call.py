@@ -250,6 +250,7 @@ def test_draws_from_the_global_state_are_answered_at_once(cp: Any) -> None:
 
 def test_a_call_on_another_device_does_not_fit(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     device = [0]
+    monkeypatch.setattr(sim.cuda.runtime, 'getDeviceCount', lambda: 2)
     monkeypatch.setattr(sim.cuda, 'get_device_id', lambda: device[0])
     usual = usual_call(sim, (1,), {}, take_apart(((1,), {}), lambda one: False, opaque)[1], 0)
     assert usual is not None and usual.leaves((1,), {}) == []
