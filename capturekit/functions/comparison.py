@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from capturekit.functions.array_blocks import strides_to_compare
+from capturekit.functions.array_blocks import layout_of
 from capturekit.model.class_layout import form_of_class
 from capturekit.model.plain_values import exact
 
@@ -104,15 +104,17 @@ def classes(table: Sequence[tuple[type, Any]]) -> Same:
 
 def arrays(table: Sequence[tuple[Any, Any]]) -> Same:
     """Whether arrays have the shapes and strides that they had."""
-    rows = [(array, shape, _strides(array, strides)) for array, (shape, strides) in table]
+    if any((array.shape, array.strides) != form for array, form in table):
+        return lambda: False
+    looks = [(array, *layout_of(array)) for array, _ in table]
 
     def same() -> bool:
-        for array, shape, strides in rows:
-            if array.shape != shape:
-                return False
-            if not array._c_contiguous if strides is None else array.strides != strides:
-                return False
-        return True
+        for array, look, layout in looks:
+            if look(array) != layout:
+                break
+        else:
+            return True
+        return False
 
     return same
 
@@ -160,7 +162,3 @@ def containers(sequences: Sequence[tuple[Any, Any]], numbers: Sequence[tuple[Any
     return same
 
 
-
-def _strides(array: Any, strides: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The strides to compare with; None if it is enough to ask an array that has its shape if it is contiguous."""
-    return strides_to_compare(array) if array.strides == strides else strides

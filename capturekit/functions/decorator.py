@@ -45,8 +45,8 @@ R_co = TypeVar('R_co', covariant=True)
 Checks = Literal['now', 'later']
 #: What else belongs to a call: its arguments, the form of those that are not arrays, and numbers kept out of that.
 _Rest = tuple[Platform, Any, Any, Any, CallNumbers | None]
-#: The rehearsals and the captures that are open, of all threads.
-_REHEARSALS, _LIVES = GUARD.state.rehearsals, GUARD.state.lives
+#: The rehearsals and the captures that are open, and the graphed functions that run eagerly, of all threads.
+_REHEARSALS, _LIVES, _BUSY = GUARD.state.rehearsals, GUARD.state.lives, BUSY.threads
 
 
 def _answering(plain: Callable[..., Any], options: Options) -> Answering:
@@ -128,7 +128,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         fn = self.__wrapped__
-        if BUSY.depth or ((_REHEARSALS or _LIVES) and GUARD.occupied()):
+        if (_BUSY or _REHEARSALS or _LIVES) and (BUSY.depth or GUARD.occupied()):
             return fn(*args, **kwargs)  # type: ignore[no-any-return]
         platform = self._platform
         if platform is None or self._may_change or _LIVES:

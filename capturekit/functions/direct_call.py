@@ -39,7 +39,7 @@ def direct_call(kind: Kind, answering: Answering, platform: Platform) -> Direct 
 def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., Any]) -> Direct:
     """The comparisons before the launch."""
     changed, graph, run = variant.changed, variant.graph, variant.run
-    lock, variants, reach = kind.lock, kind.variants, kind.reach
+    variants, reach, acquire, release = kind.variants, kind.reach, kind.lock.acquire, kind.lock.release
     outside, far = variant.outside, variant.far
     alone = len(reach) == 1 and not outside
     fits = None if variant.stream_order is None else variant.stream_order.fits
@@ -51,7 +51,8 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
         if leaves is None:
             return NOT_ANSWERED
         pointers = [leaf.data.ptr for leaf in leaves]
-        with lock:
+        acquire()  # `with lock` takes three times as long
+        try:
             if kind.variants is not variants or variant.run is not run or graph._made is None:
                 return NOT_ANSWERED
             if changed() is not None or (fits is not None and not fits()):
@@ -65,6 +66,8 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
                 return quick(leaves, args, kwargs)
             kind.misses = kind.strange = 0
             return quick(leaves, pointers)
+        finally:
+            release()
 
     return direct
 

@@ -168,6 +168,13 @@ class Environment:
         """Say which watched value the run itself changed, or what can't be watched; None if there is nothing."""
         return self._written
 
+    def leave_out(self, setting: str) -> None:
+        """Do not compare a setting: the recording shows that nothing depends on it."""
+        gone = [entry for entry in self.entries if entry.kind == 'state' and entry.where() == setting]
+        self.entries = [entry for entry in self.entries if entry not in gone]
+        self._settings = [get for get in self._settings if not any(get is entry.get for entry in gone)]
+        self._choose()
+
     def changed(self) -> str | None:
         """None if everything is as it was when the run began; else a sentence about the first thing that isn't."""
         try:

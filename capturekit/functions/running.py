@@ -42,7 +42,7 @@ def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], An
     variant, plan = recorder.variant, graph._plan
     offsets = [from_low(place) for place in recorder.places], [from_low(block) for block in recorder.blocks]
     launches = [plan.launches if plan is not None else 0]
-    quick = _quick(recorder, graph, offsets, launches)
+    quick = _quick(recorder, graph, offsets)
     given = _given(recorder, graph, offsets, launches)
     (allocate, one, answer), stream_order = _results(recorder), variant.stream_order
 
@@ -63,26 +63,30 @@ def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], An
     return run
 
 
-def _quick(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Callable[..., Any]:
+def _quick(recorder: Any, graph: Graph, offsets: Any) -> Callable[..., Any]:
     """Return the function for calls that need one launch and nothing else."""
     ports, variant, (ins, outs) = recorder.ports, recorder.variant, offsets
     pack, table, row = ports.row(len(recorder.places) + len(recorder.blocks))
     begun, free, launch = ports.begun, ports.free, graph.launch
-    shifted = any(ins) or any(outs)
-    current, aim = recorder.platform.cupy.cuda.get_current_stream, _aiming(recorder)
+    shifted, aim = any(ins) or any(outs), _aiming(recorder)
+    current = recorder.platform.cupy.cuda.get_current_stream
     allocate, one, answer = _results(recorder)
+    count = most = 0
 
     def quick(leaves: Sequence[Any], pointers: Sequence[int]) -> Any:
+        nonlocal count, most
         blocks = allocate()
         targets: Sequence[int] = (blocks.data.ptr,) if one else [block.data.ptr for block in blocks]
         aimed = aim is None or aim(pointers, targets)
         if shifted:
             pointers = [pointer - offset for pointer, offset in zip(pointers, ins)]
             targets = [target - offset for target, offset in zip(targets, outs)]
-        launches[0] = count = launches[0] + 1
-        if recorder.has_table:
-            if begun[0] < count - _AHEAD:
-                free(count, current().synchronize)
+        count += 1
+        if aim is None or recorder.has_table:
+            if count > most:
+                if begun[0] < count - _AHEAD:
+                    free(count, current().synchronize)
+                most = begun[0] + _AHEAD
             pack(table, 8 + count % RING * row, *pointers, *targets)
         if aimed:
             launch()

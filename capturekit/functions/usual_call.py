@@ -6,19 +6,17 @@ from collections.abc import Callable
 from dataclasses import is_dataclass
 from typing import Any, NamedTuple
 
-from capturekit.functions.array_blocks import strides_to_compare
+from capturekit.functions.array_blocks import layout_of
 from capturekit.model.plain_values import Held
 
 #: Types of arguments that are the same if they are equal. Floats are as well, but for zeros, which have a sign.
 _EQUAL = frozenset({bool, int, str, bytes})
-#: Of an argument its type; of arrays dtype, shape, and strides to compare; of containers None, the rows of what they
-#: hold, and the names of a dict; of others None, the value, None, and whether an equal one is the same. The type is not
-#: written as one: mypy would take it for that of the argument.
-_Row = tuple[Any, Any, Any, Any, bool]
 #: Containers that may hold nothing but arrays: dicts by names.
 _BOXES = frozenset({list, tuple, dict})
 _NAMES = frozenset({str})
 _Leaves = Callable[[tuple[Any, ...], dict[str, Any]], list[Any] | None]
+#: Whether an item of a sequence is as it was.
+_Fits = Callable[[Any], bool]
 _Reaches = Callable[[set[int]], bool]
 
 
@@ -55,46 +53,85 @@ def usual_call(
     arrays = [id(one) for one in inside if type(one) is cupy.ndarray]
     if nodes is None or len(nodes) != len(given) or len({*arrays}) != len(arrays):
         return None
-    rows: list[_Row] = []
-    for value, node in zip(given, nodes):
-        cls = type(value)
-        if cls is cupy.ndarray:
-            rows.append(_row(value))
-        elif cls in _BOXES and value and all(type(one) is cupy.ndarray for one in _held(value)):
-            names = tuple(value) if cls is dict else None
-            if names is not None and {*map(type, names)} != _NAMES:
-                return None
-            rows.append((cls, None, tuple([_row(one) for one in _held(value)]), names, False))
-        elif cls in _EQUAL or cls is float or value is None:
-            rows.append((cls, None, value, None, cls in _EQUAL or (cls is float and bool(value))))
-        elif type(node) is Held and node.key == id(value) and not is_dataclass(cls):
-            rows.append((cls, None, value, None, False))
-        else:
+    tests: list[_Fits] = []
+    for n, (value, node) in enumerate(zip(given, nodes)):
+        test = _test(cupy.ndarray, n, value, node)
+        if test is None:
             return None
-    leaves = _of_arrays(rows) if isinstance(form, int) else _of_any(rows, tuple(kwargs), reaches)
+        tests.append(test)
+    leaves = _of_arrays(tests) if isinstance(form, int) else _of_any(tests, given, kwargs, reaches, cupy.ndarray)
     return UsualCall(form, key, _on_device(cupy, leaves))
 
 
-def _of_arrays(rows: list[_Row]) -> _Leaves:
+def _test(array: type, n: int, value: Any, node: Any) -> _Fits | None:
+    """What tells whether argument ``n`` is like this value, whose node in the form is ``node``; None if nothing can."""
+    cls = type(value)
+    if cls is array:
+        return _like_array(n, value)
+    if cls in _BOXES and value and all(type(one) is array for one in _held(value)):
+        return None if cls is dict and {*map(type, value)} != _NAMES else _like_box(n, value)
+    if cls in _EQUAL or (cls is float and value):
+        return lambda given: type(given[n]) is cls and (given[n] is value or bool(given[n] == value))
+    if cls is float or value is None or (type(node) is Held and node.key == id(value) and not is_dataclass(cls)):
+        return lambda given: given[n] is value and type(value) is cls
+    return None
+
+
+def _like_array(n: int, array: Any) -> _Fits:
+    """The test of an array. A loop with ``zip`` would take longer than what is compared here."""
+    cls, dtype = type(array), array.dtype
+    look, layout = layout_of(array)
+
+    def fits(given: Any) -> bool:
+        value = given[n]
+        return type(value) is cls and value.dtype is dtype and look(value) == layout
+
+    return fits
+
+
+def _like_box(n: int, box: Any) -> _Fits:
+    """The test of a container of arrays."""
+    cls, names = type(box), tuple(box) if type(box) is dict else None
+    tests = [_like_array(number, array) for number, array in enumerate(_held(box))]
+
+    def fits(given: Any) -> bool:
+        value = given[n]
+        if type(value) is not cls or len(value) != len(tests):
+            return False
+        if names is not None:
+            if tuple(value) != names or {*map(type, value)} != _NAMES:
+                return False
+            value = [*value.values()]
+        for test in tests:
+            if not test(value):
+                break
+        else:
+            return True
+        return False
+
+    return fits
+
+
+def _of_arrays(tests: list[_Fits]) -> _Leaves:
     """The look at arguments that are all arrays, given by position."""
-    count = len(rows)
+    count = len(tests)
 
     def leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
         if kwargs or len(args) != count:
             return None
-        for value, (cls, dtype, shape, strides, _) in zip(args, rows):
-            if type(value) is not cls or value.dtype is not dtype or value.shape != shape:
-                return None
-            if not value._c_contiguous if strides is None else value.strides != strides:
+        for fits in tests:
+            if not fits(args):
                 return None
         return None if count > 1 and _twice(args) else [*args]
 
     return leaves
 
 
-def _of_any(rows: list[_Row], names: tuple[str, ...], reaches: _Reaches) -> _Leaves:
-    """The look at arguments of any type, of which the last are given by ``names``."""
-    count, boxes = len(rows) - len(names), any(row[0] in _BOXES for row in rows)
+def _of_any(tests: list[_Fits], given: tuple[Any, ...], named: Any, reaches: _Reaches, array: type) -> _Leaves:
+    """The look at arguments of any type, the last of them ``named``."""
+    names, count = tuple(named), len(tests) - len(named)
+    boxes = [n for n, value in enumerate(given) if type(value) in _BOXES]
+    arrays = [n for n, value in enumerate(given) if n in boxes or type(value) is array]
 
     def leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
         if len(args) != count:
@@ -103,23 +140,15 @@ def _of_any(rows: list[_Row], names: tuple[str, ...], reaches: _Reaches) -> _Lea
             if tuple(kwargs) != names:
                 return None
             args = (*args, *kwargs.values())
-        arrays: list[Any] = []
-        for value, row in zip(args, rows):
-            cls, dtype, known, more, by_equality = row
-            if type(value) is not cls:
+        for fits in tests:
+            if not fits(args):
                 return None
-            if dtype is not None or cls in _BOXES:
-                if cls is dict and (tuple(value) != more or {*map(type, value)} != _NAMES):
-                    return None
-                held = _held(value)
-                if not _holds(held, (row,) if dtype is not None else known):
-                    return None
-                arrays += held
-            elif value is not known and not (by_equality and value == known):
-                return None
-        if (len(arrays) > 1 and _twice(arrays)) or (boxes and not _boxes_alone(args, rows, reaches)):
+        found: list[Any] = []
+        for n in arrays:
+            found += _held(args[n])
+        if (len(found) > 1 and _twice(found)) or (boxes and not _boxes_alone([args[n] for n in boxes], reaches)):
             return None
-        return arrays
+        return found
 
     return leaves
 
@@ -133,27 +162,14 @@ def _on_device(cupy: Any, leaves: _Leaves) -> _Leaves:
     return lambda args, kwargs: leaves(args, kwargs) if now() == device else None
 
 
-def _holds(box: Any, rows: Any) -> bool:
-    """Whether a container holds arrays as described by ``rows``."""
-    if len(box) != len(rows):
-        return False
-    for value, (cls, dtype, shape, strides, _) in zip(box, rows):
-        if type(value) is not cls or value.dtype is not dtype or value.shape != shape:
-            return False
-        if not value._c_contiguous if strides is None else value.strides != strides:
-            return False
-    return True
-
-
 def _twice(arrays: Any) -> bool:
     """Whether one of two arrays or more is there twice."""
     return arrays[0] is arrays[1] if len(arrays) == 2 else len({*map(id, arrays)}) != len(arrays)
 
 
-def _boxes_alone(args: tuple[Any, ...], rows: list[_Row], reaches: _Reaches) -> bool:
+def _boxes_alone(boxes: list[Any], reaches: _Reaches) -> bool:
     """Whether each container is there once, and is reached in no other way."""
-    boxes = [id(value) for value, row in zip(args, rows) if row[0] in _BOXES]
-    met = set(boxes)
+    met = {*map(id, boxes)}
     return len(met) == len(boxes) and not reaches(met)
 
 
@@ -162,10 +178,6 @@ def _held(value: Any) -> Any:
     if type(value) is dict:
         return value.values()
     return value if type(value) in _BOXES else (value,)
-
-
-def _row(array: Any) -> _Row:
-    return type(array), array.dtype, array.shape, strides_to_compare(array), False
 
 
 def _nodes(form: Any) -> list[Any] | None:
