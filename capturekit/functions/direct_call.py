@@ -15,6 +15,7 @@ from capturekit.functions.variant import Variant
 if TYPE_CHECKING:
     from capturekit.functions.answering import Answering
 
+_REMEMBERED = 256
 #: What a call that needs a closer look is answered with.
 NOT_ANSWERED: Any = object()
 
@@ -41,7 +42,7 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
     changed, graph, run = variant.changed, variant.graph, variant.run
     variants, reach, acquire, release = kind.variants, kind.reach, kind.lock.acquire, kind.lock.release
     outside, far = variant.outside, variant.far
-    alone = len(reach) == 1 and not outside
+    alone, is_apart = len(reach) == 1 and not outside, _remembering(reach, outside)
     fits = None if variant.stream_order is None else variant.stream_order.fits
     plain = quick is variant.quick
     assert graph is not None
@@ -57,7 +58,7 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
                 return NOT_ANSWERED
             if changed() is not None or (fits is not None and not fits()):
                 return NOT_ANSWERED
-            if not alone and not apart(pointers, reach, outside):
+            if not alone and not is_apart(pointers):
                 return NOT_ANSWERED
             if far and not are_whole(leaves):
                 return NOT_ANSWERED
@@ -70,6 +71,24 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
             release()
 
     return direct
+
+
+def _remembering(reach: list[tuple[int, int]], outside: list[tuple[int, int]]) -> Callable[[list[int]], bool]:
+    """What says of addresses whether arrays there lie apart. It remembers some that do: most come again."""
+    known: set[tuple[int, ...]] = set()
+
+    def is_apart(pointers: list[int]) -> bool:
+        key = (*pointers,)
+        if key in known:
+            return True
+        if not apart(pointers, reach, outside):
+            return False
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        known.add(key)
+        return True
+
+    return is_apart
 
 
 def _checked(

@@ -51,10 +51,12 @@ def routines_now() -> dict[str, Setting]:
     of_half, of_single, of_double = get(half), get(single), get(double)
 
     def same_accelerators() -> bool:
-        return bool(routine() == of_routine and reduction() == of_reduction and elementwise() == of_elementwise)
+        same: bool = routine() == of_routine and reduction() == of_reduction and elementwise() == of_elementwise
+        return same
 
     def same_types() -> bool:
-        return bool(get(half) == of_half and get(single) == of_single and get(double) == of_double)
+        same: bool = get(half) == of_half and get(single) == of_single and get(double) == of_double
+        return same
 
     return {ROUTINES: Setting(same_accelerators, True), PRODUCTS: Setting(same_types, True)}
 
