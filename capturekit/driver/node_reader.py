@@ -14,7 +14,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -149,35 +149,39 @@ class Kernel:
                 yield number, str(dtype), np.frombuffer(value, dtype)[0].item()
 
 
-class _Reading:
-    """Reads the arguments of one kernel's nodes, which the driver mostly keeps in one piece."""
+class _Reading(NamedTuple):
+    """What reads the arguments of a kernel's nodes at addresses: where they are, and all bytes from the first one on.
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
+    ``last``: the last argument's number; ``distance``: bytes from the first one to that.
+    """
+
+    kernel: Kernel
+    addresses_at: Callable[[int], Any]
+    bytes_at: Callable[[int], Any]
+    last: int
+    distance: int
+
+    @classmethod
+    def of(cls, kernel: Kernel) -> _Reading:
         layout = kernel.layout or [(0, 0)]
-        self._first, (last, size) = layout[0][0], layout[-1]
-        self._last, self._distance = len(layout) - 1, last - self._first
-        self._addresses = ctypes.c_size_t * len(layout)
-        self._bytes = ctypes.c_char * (self._distance + size)
+        distance, count = layout[-1][0] - layout[0][0], len(layout)
+        whole = ctypes.c_char * (distance + layout[-1][1])
+        return cls(kernel, (ctypes.c_size_t * count).from_address, whole.from_address, count - 1, distance)
 
-    def read(self, args: int) -> None:
-        """Add the arguments of a node: ``args`` is where the driver keeps their addresses."""
-        kernel, addresses = self.kernel, self._addresses.from_address(args)
-        start = addresses[0]
-        if not kernel.nodes:  # looked at once
-            kernel.in_one_piece = all(
-                address - start == offset - self._first for address, (offset, _size) in zip(addresses, kernel.layout)
-            )
-        if kernel.in_one_piece and addresses[self._last] - start == self._distance:
-            kernel.nodes.append(self._bytes.from_address(start).raw)
-        else:
-            kernel.nodes.append(self._scattered(addresses))
 
-    def _scattered(self, addresses: Any) -> bytes:
-        data = bytearray(ctypes.sizeof(self._bytes))
-        for address, (offset, size) in zip(addresses, self.kernel.layout):
-            data[offset - self._first : offset - self._first + size] = ctypes.string_at(address, size)
-        return bytes(data)
+def _in_one_piece(kernel: Kernel, addresses: Any) -> bool:
+    """Whether the arguments of a node lie as far from each other as in the kernel's layout."""
+    first = kernel.layout[0][0]
+    return all(address - addresses[0] == offset - first for address, (offset, _size) in zip(addresses, kernel.layout))
+
+
+def _scattered(kernel: Kernel, addresses: Any) -> bytes:
+    """The arguments of a node, wherever they lie, as in the kernel's layout."""
+    first, (last, size) = kernel.layout[0][0], kernel.layout[-1]
+    data = bytearray(last + size - first)
+    for address, (offset, size) in zip(addresses, kernel.layout):
+        data[offset - first : offset - first + size] = ctypes.string_at(address, size)
+    return bytes(data)
 
 
 class Reader:
@@ -216,9 +220,17 @@ class Reader:
             key = words[func], words[kern]
             reading = found.get(key)
             if reading is None:
-                reading = found[key] = _Reading(Kernel(*self._described(key)))
-            if words[args] and reading.kernel.layout:
-                reading.read(words[args])
+                reading = found[key] = _Reading.of(Kernel(*self._described(key)))
+            kernel, addresses_at, bytes_at, last, distance = reading
+            if kernel.layout and words[args]:
+                addresses = addresses_at(words[args])
+                if not kernel.nodes:  # the driver keeps a node's arguments in one piece: looked at once
+                    kernel.in_one_piece = _in_one_piece(kernel, addresses)
+                start = addresses[0]
+                if kernel.in_one_piece and addresses[last] - start == distance:
+                    kernel.nodes.append(bytes_at(start).raw)
+                else:
+                    kernel.nodes.append(_scattered(kernel, addresses))
         kernels = [reading.kernel for reading in found.values()]
         return [kernel for kernel in kernels if kernel.nodes], others
 

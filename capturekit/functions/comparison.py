@@ -160,5 +160,3 @@ def containers(sequences: Sequence[tuple[Any, Any]], numbers: Sequence[tuple[Any
         return True
 
     return same
-
-

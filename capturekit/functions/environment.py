@@ -33,6 +33,8 @@ from capturekit.model.plain_values import a, is_nan, may_change, show
 from capturekit.model.value_changes import ValueDifference, difference
 
 _FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
+#: Up to so many names of libraries are compared one by one.
+_FEW = 32
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
 _Rows = list[tuple[Any, Any, Any]]
 #: The order of comparison: entries of dictionaries, names missing there, cells, slots, then what takes longer.
@@ -293,12 +295,14 @@ class Environment:
         """Choose what ``changed`` has to look at."""
         self._settings += [one.get for one in self._slow if one.get is not None and _is_setting(one)]
         self._slow = [one for one in self._slow if not _is_setting(one)]
+        inner = [(values, *pair) for values, found in self._inner_found for pair in found]
+        few = inner if len(inner) <= _FEW else []
         tables = (
             (comparison.objects, [self._objects]),
             (comparison.all_names, [self._names]),
             (comparison.classes, [self._bases]),
             (comparison.arrays, [self._forms]),
-            (comparison.many_names, [self._inner_found]),
+            (comparison.many_names, [[] if few else self._inner_found]),
             (comparison.variables, [self._cells, self._slots]),
             (comparison.containers, [self._sequences, self._numbers]),
         )
@@ -306,9 +310,9 @@ class Environment:
         rest += self._settings
         self._more = bool(self._slow) or self.carried is not None
         absent = [(_keys(mapping), frozenset({key})) for mapping, key in self._absent]
-        self._same = comparison.names_and_code(
-            self._rows, self._functions, [*absent, *self._missing, *self._inner_absent], self._inner_sizes, rest
-        )
+        absent += [*self._missing, *self._inner_absent]
+        rows = [*self._rows, *few]
+        self._same = comparison.names_and_code(rows, self._functions, absent, self._inner_sizes, rest)
 
 
 def _is_setting(entry: WatchedValue) -> bool:
