@@ -42,7 +42,8 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
     changed, graph, run = variant.changed, variant.graph, variant.run
     variants, reach, acquire, release = kind.variants, kind.reach, kind.lock.acquire, kind.lock.release
     outside, far = variant.outside, variant.far
-    alone, is_apart = len(reach) == 1 and not outside, _remembering(reach, outside)
+    one, is_apart = len(reach) == 1, _remembering(reach, outside)
+    alone = one and not outside
     fits = None if variant.stream_order is None else variant.stream_order.fits
     plain = quick is variant.quick
     assert graph is not None
@@ -51,7 +52,7 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
         leaves = leaves_of(args, kwargs)
         if leaves is None:
             return NOT_ANSWERED
-        pointers = [leaf.data.ptr for leaf in leaves]
+        pointers = [leaves[0].data.ptr] if one else [leaf.data.ptr for leaf in leaves]
         acquire()  # `with lock` takes three times as long
         try:
             if kind.variants is not variants or variant.run is not run or graph._made is None:

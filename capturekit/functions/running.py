@@ -71,6 +71,8 @@ def _quick(recorder: Any, graph: Graph, offsets: Any) -> Callable[..., Any]:
     shifted, aim = any(ins) or any(outs), _aiming(recorder)
     current = recorder.platform.cupy.cuda.get_current_stream
     allocate, one, answer = _results(recorder)
+    if one and aim is None and not shifted and len(recorder.places) == 1:
+        return _one_to_one(recorder, graph, allocate)
     count = most = 0
 
     def quick(leaves: Sequence[Any], pointers: Sequence[int]) -> Any:
@@ -94,6 +96,30 @@ def _quick(recorder: Any, graph: Graph, offsets: Any) -> Callable[..., Any]:
             graph._launch_then(lambda: recorder.copy_results([blocks] if one else blocks))
         variant.launches += 1
         return blocks if answer is None else answer(leaves, blocks)
+
+    return quick
+
+
+def _one_to_one(recorder: Any, graph: Graph, make: Callable[[], Any]) -> Callable[..., Any]:
+    """The same for calls with one array, which is copied, and one result, which ``make`` makes: without loops."""
+    ports, variant = recorder.ports, recorder.variant
+    pack, table, row = ports.row(2)
+    begun, free, launch = ports.begun, ports.free, graph.launch
+    current = recorder.platform.cupy.cuda.get_current_stream
+    count = most = 0
+
+    def quick(_leaves: Sequence[Any], pointers: Sequence[int]) -> Any:
+        nonlocal count, most
+        block = make()
+        count += 1
+        if count > most:
+            if begun[0] < count - _AHEAD:
+                free(count, current().synchronize)
+            most = begun[0] + _AHEAD
+        pack(table, 8 + count % RING * row, pointers[0], block.data.ptr)
+        launch()
+        variant.launches += 1
+        return block
 
     return quick
 

@@ -353,8 +353,9 @@ class VariantRecorder:
         variant = self.variant
         variant.graph, variant.backups = graph, live.host_calls.backups
         variant.slots, variant.untried = self.slots, _TRIED if self.slots is not None else 0
-        if variant.environment is not None and graph._plan is None and graph._only_cupys():
-            variant.environment.leave_out(PRODUCTS)  # no kernel of a library computes a product
+        products = graph._plan is not None or bool(live.recorder.called) or not graph._only_cupys()
+        if variant.environment is not None and not products:
+            variant.environment.leave_out(PRODUCTS)
         assert self.caller is not None
         if StreamOrder.needed(self.caller):
             variant.stream_order = StreamOrder(self.platform, self.caller)

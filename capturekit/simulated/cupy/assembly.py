@@ -337,17 +337,15 @@ def _matmul(parts: _Parts) -> Any:
         x1: Any, x2: Any, /, out: Any = None, *, axes: Any = None, axis: Any = None, keepdims: bool = False,
         casting: str = 'same_kind', dtype: Any = None, signature: Any = None, order: str = 'K',
     ) -> Any:  # fmt: skip
-        name = 'cupy_matmul'
         if parts.functions._needs_cublas((x1, x2)):
             parts.vendor.use(parts.vendor.cublas)
-            name = 'cublas_matmul'
         options = {k: v for k, v in {'axes': axes, 'dtype': dtype}.items() if v is not None}
         if out is None and not options and parts.vendor.can_multiply(x1, x2):
             found = parts.arrays.ndarray.for_result((x1.shape[0], x2.shape[1]), x1.dtype)
-            make = functools.partial(parts.launches.launch, name, np.matmul, (x1, x2), out=found, opaque=True)
+            make = functools.partial(parts.launches.launch, 'cupy_matmul', np.matmul, (x1, x2), out=found, opaque=True)
             parts.vendor.multiplied(x1, x2, found, make)
             return found
-        return parts.launches.launch(name, np.matmul, (x1, x2), options, out=out)
+        return parts.launches.launch('cupy_matmul', np.matmul, (x1, x2), options, out=out)
 
     return matmul
 

@@ -57,10 +57,9 @@ def _plain(name: str, fn: Callable[..., Any]) -> Call:
                 value = kwargs.pop(ours)
                 if theirs and value is not None:
                     kwargs[theirs] = value
-        by = 'cublas' if name in CUBLAS and _needs_cublas(args) else 'cupy'
-        if prepare is not None and (name not in CUBLAS or by == 'cublas'):
+        if prepare is not None and (name not in CUBLAS or _needs_cublas(args)):
             prepare()
-        found = launches.launch(f'{by}_{name}', fn, args, kwargs, out=out)
+        found = launches.launch(f'cupy_{name}', fn, args, kwargs, out=out)
         if name in WAITING and runtime_calls.is_late():
             runtime.streamSynchronize(get_current_stream_ptr())
         return found if dtype is None else found.astype(dtype, copy=False)
