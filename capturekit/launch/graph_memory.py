@@ -89,9 +89,8 @@ class GraphMemory:
         self._pinned: list[Any] = []
         self._aimed: dict[tuple[int, int], Any] = {}
         self._identity: dict[int, list[Any]] = {}
-        self.tick = 0
-        #: How often lanes may have come into another order without being active.
-        self.ordered = 0
+        #: How often lanes were active; and how often they may have come into another order without that.
+        self.tick = self.ordered = 0
         self._watch_lanes(None, {}, {})
         self.grown = 0
         #: The pools and lanes of the loops' bodies by depth, and those around the loops that are open.

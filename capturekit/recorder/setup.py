@@ -86,7 +86,6 @@ class WayIn(WayOut):
             if self._lines:
                 live.trace = Trace(device.last_nodes(), ptr, GUARD.lanes.lane_number, live.at)
                 TRACING.open(live.trace, frame)
-            undo.push(live.allocators.clear)
             undo.push(GUARD.allocators.restore)
             GUARD.allocators.refresh(live.capture.origin)
 
