@@ -237,9 +237,13 @@ class Graphed(AsFunction, Generic[P, R_co]):
     def _reaches(self, met: set[int]) -> bool:
         """Whether a recording reaches one of these containers by another way than as an argument."""
         with self._lock:
-            kinds = list(self._kinds.values())
-        environments = [v.environment for kind in kinds for v in list(kind.variants) if v.state != 'eager']
-        return any(found is not None and not found.reached.isdisjoint(met) for found in environments)
+            kinds = [*self._kinds.values()]
+        for kind in kinds:
+            for variant in kind.variants:
+                found = None if variant.state == 'eager' else variant.environment
+                if found is not None and not found.reached.isdisjoint(met):
+                    return True
+        return False
 
     def _touch(self, key: Any, kind: Kind) -> None:
         """Note that this kind was used last."""
