@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from capturekit.launch.graph_memory import extent
 
 
@@ -36,14 +38,16 @@ def has_strides_of_a_new_array(array: Any) -> bool:
 def array_maker(cupy: Any, shape: tuple[int, ...], dtype: Any) -> Callable[[], Any]:
     """What makes a new array from CuPy's current allocator at each call, as ``cupy.ndarray(shape, dtype)`` does.
 
-    It takes half the time, because arguments are not passed on from class to class.
+    It takes less than half the time: arguments are not passed on from class to class, and CuPy finds a dtype by its
+    letter at once.
     """
     cls = cupy.ndarray
     make, begin = cls.__base__.__new__, cls._init
+    kind = dtype.char if np.dtype(dtype.char) is dtype else dtype
 
     def new_array() -> Any:
         array = make(cls)
-        begin(array, shape, dtype)
+        begin(array, shape, kind)
         return array
 
     return new_array
