@@ -127,8 +127,8 @@ class Answering:
             self.pending = None
         if self._options.later:
             self.last.call = None
-        for variant in [v for v in kind.variants if v.graph is not None and v.graph.closed]:
-            kind.variants.remove(variant)  # the user's code has closed its graph
+        for variant in [v for v in kind.variants if v.graph is not None and v.graph.closed]:  # by the user's code
+            kind.variants = tuple([other for other in kind.variants if other is not variant])
             variant.close()
         for stream_order in {v.stream_order for v in kind.variants if v.stream_order is not None}:
             stream_order.wait()
@@ -336,7 +336,7 @@ class Answering:
             self.say(variant.reason)
         else:
             variant.held, variant.values = held_in(held), values_of(run.whole, given.platform.cupy)
-        kind.variants.insert(0, variant)
+        to_front(kind, variant)
         kind.drop_beyond(self._options.limit)
         return run.result
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from capturekit.launch.graph_memory import extent
 
@@ -30,6 +33,39 @@ def has_strides_of_a_new_array(array: Any) -> bool:
             return False
         stride *= length
     return True
+
+
+def array_maker(cupy: Any, shape: tuple[int, ...], dtype: Any) -> Callable[[], Any]:
+    """What makes a new array from CuPy's current allocator at each call, as ``cupy.ndarray(shape, dtype)`` does.
+
+    It takes less than half the time: arguments are not passed on from class to class, and CuPy finds a dtype by its
+    letter at once.
+    """
+    cls = cupy.ndarray
+    make, begin = cls.__base__.__new__, cls._init
+    kind = dtype.char if np.dtype(dtype.char) is dtype else dtype
+
+    def new_array() -> Any:
+        array = make(cls)
+        begin(array, shape, kind)
+        return array
+
+    return new_array
+
+
+def layout_of(array: Any) -> tuple[Callable[[Any], Any], Any]:
+    """A function that tells arrays of other shapes or strides from this one, and what it says of this one.
+
+    It asks CuPy for little: a shape takes it as long as eight numbers. Strides need no look in a contiguous array, but
+    for an axis of length 1, which may have any.
+    """
+    if not array._c_contiguous or not array.size or 1 in array.shape:
+        look: Callable[[Any], Any] = operator.attrgetter('shape', 'strides')
+    elif array.ndim == 1:
+        look = operator.attrgetter('size', 'ndim', '_c_contiguous')
+    else:
+        look = operator.attrgetter('shape', '_c_contiguous')
+    return look, look(array)
 
 
 def whole_extent(array: Any) -> tuple[int, int]:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-import threading
+from threading import get_ident
 
 
-class _Busy(threading.local):
+class _Busy:
     """How many graphed functions this thread is in."""
 
-    depth = 0
+    def __init__(self) -> None:
+        #: The depth of each thread that is in one. Mostly it is empty, which is asked in no time.
+        self.threads: dict[int, int] = {}
+
+    @property
+    def depth(self) -> int:
+        """That of this thread."""
+        return self.threads.get(get_ident(), 0)
+
+    @depth.setter
+    def depth(self, value: int) -> None:
+        if value:
+            self.threads[get_ident()] = value
+        else:
+            self.threads.pop(get_ident(), None)
 
 
 BUSY = _Busy()

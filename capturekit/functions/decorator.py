@@ -45,8 +45,8 @@ R_co = TypeVar('R_co', covariant=True)
 Checks = Literal['now', 'later']
 #: What else belongs to a call: its arguments, the form of those that are not arrays, and numbers kept out of that.
 _Rest = tuple[Platform, Any, Any, Any, CallNumbers | None]
-#: The rehearsals and the captures that are open, of all threads.
-_REHEARSALS, _LIVES = GUARD.state.rehearsals, GUARD.state.lives
+#: The rehearsals and the captures that are open, and the graphed functions that run eagerly, of all threads.
+_REHEARSALS, _LIVES, _BUSY = GUARD.state.rehearsals, GUARD.state.lives, BUSY.threads
 
 
 def _answering(plain: Callable[..., Any], options: Options) -> Answering:
@@ -128,23 +128,23 @@ class Graphed(AsFunction, Generic[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         fn = self.__wrapped__
-        if BUSY.depth or ((_REHEARSALS or _LIVES) and GUARD.occupied()):
+        if (_BUSY or _REHEARSALS or _LIVES) and (BUSY.depth or GUARD.occupied()):
             return fn(*args, **kwargs)  # type: ignore[no-any-return]
         platform = self._platform
         if platform is None or self._may_change or _LIVES:
             platform = self._current()
         used = self._used
+        if used is not None and used.direct is not None:
+            try:
+                answer = used.direct(args, kwargs)
+            except UpdateError:  # nodes could not be aimed at this call's arrays: nothing has been launched
+                answer = NOT_ANSWERED
+            if answer is not NOT_ANSWERED:
+                return answer  # type: ignore[no-any-return]
         usual = None if used is None else used.usual
         if usual is not None and (leaves := usual.leaves(args, kwargs)) is not None:
             assert used is not None
-            if used.direct is not None:
-                try:
-                    answer = used.direct(leaves, args, kwargs)
-                except UpdateError:  # nodes could not be aimed at this call's arrays: nothing has been launched
-                    answer = NOT_ANSWERED
-                if answer is not NOT_ANSWERED:
-                    return answer  # type: ignore[no-any-return]
-                used.direct = None  # another one may fit better from now on
+            used.direct = None  # another one may fit better from now on
             rest = platform, args, kwargs, usual.form, None
             return self._answered(used, usual.key, leaves, rest)  # type: ignore[no-any-return]
         return self._look_closer(platform, args, kwargs)  # type: ignore[no-any-return]
@@ -237,9 +237,13 @@ class Graphed(AsFunction, Generic[P, R_co]):
     def _reaches(self, met: set[int]) -> bool:
         """Whether a recording reaches one of these containers by another way than as an argument."""
         with self._lock:
-            kinds = list(self._kinds.values())
-        environments = [v.environment for kind in kinds for v in list(kind.variants) if v.state != 'eager']
-        return any(found is not None and not found.reached.isdisjoint(met) for found in environments)
+            kinds = [*self._kinds.values()]
+        for kind in kinds:
+            for variant in kind.variants:
+                found = None if variant.state == 'eager' else variant.environment
+                if found is not None and not found.reached.isdisjoint(met):
+                    return True
+        return False
 
     def _touch(self, key: Any, kind: Kind) -> None:
         """Note that this kind was used last."""

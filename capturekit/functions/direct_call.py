@@ -9,49 +9,57 @@ from capturekit.driver.cuda import Platform
 from capturekit.functions.array_blocks import are_whole
 from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import Kind, apart
+from capturekit.functions.usual_call import UsualCall
 from capturekit.functions.variant import Variant
 
 if TYPE_CHECKING:
     from capturekit.functions.answering import Answering
 
+_REMEMBERED = 256
 #: What a call that needs a closer look is answered with.
 NOT_ANSWERED: Any = object()
 
 
-Direct = Callable[[list[Any], Any, Any], Any]
+Direct = Callable[[Any, Any], Any]
 
 
 def direct_call(kind: Kind, answering: Answering, platform: Platform) -> Direct | None:
-    """The function that answers a call from its arrays and arguments as long as the first variant of its kind is the
-    same and fits; None where each call needs a closer look.
+    """The function that answers a call as long as the first variant of its kind is the same and fits; None where each
+    call needs a closer look.
 
-    Raises UpdateError if nodes can't be aimed at the call's arrays: then nothing has been launched.
+    It returns NOT_ANSWERED for other calls. Raises UpdateError if nodes can't be aimed at the call's arrays: then
+    nothing has been launched.
     """
-    variant = kind.variants[0] if kind.variants else None
-    if variant is None or variant.state != 'recorded' or variant.slots is not None:
+    variant, usual = kind.variants[0] if kind.variants else None, kind.usual
+    if usual is None or variant is None or variant.state != 'recorded' or variant.slots is not None:
         return None
-    quick = variant.quick or _checked(kind, variant, answering, platform)
-    return None if quick is None else _fitting(kind, variant, quick)
+    quick = variant.quick or _checked(kind, variant, usual, answering, platform)
+    return None if quick is None else _fitting(kind, variant, usual.leaves, quick)
 
 
-def _fitting(kind: Kind, variant: Variant, quick: Callable[..., Any]) -> Direct:
+def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., Any]) -> Direct:
     """The comparisons before the launch."""
     changed, graph, run = variant.changed, variant.graph, variant.run
-    lock, variants, reach = kind.lock, kind.variants, kind.reach
+    variants, reach, acquire, release = kind.variants, kind.reach, kind.lock.acquire, kind.lock.release
     outside, far = variant.outside, variant.far
-    alone, count = len(reach) == 1 and not outside, len(kind.variants)
+    one, is_apart = len(reach) == 1, _remembering(reach, outside)
+    alone = one and not outside
     fits = None if variant.stream_order is None else variant.stream_order.fits
-    assert graph is not None
     plain = quick is variant.quick
+    assert graph is not None
 
-    def direct(leaves: list[Any], args: Any, kwargs: Any) -> Any:
-        pointers = [leaf.data.ptr for leaf in leaves]
-        with lock:
-            if len(variants) != count or variants[0] is not variant or variant.run is not run:
+    def direct(args: Any, kwargs: Any) -> Any:
+        leaves = leaves_of(args, kwargs)
+        if leaves is None:
+            return NOT_ANSWERED
+        pointers = [leaves[0].data.ptr] if one else [leaf.data.ptr for leaf in leaves]
+        acquire()  # `with lock` takes three times as long
+        try:
+            if kind.variants is not variants or variant.run is not run or graph._made is None:
                 return NOT_ANSWERED
-            if graph._made is None or changed() is not None or (fits is not None and not fits()):
+            if changed() is not None or (fits is not None and not fits()):
                 return NOT_ANSWERED
-            if not alone and not apart(pointers, reach, outside):
+            if not alone and not is_apart(pointers):
                 return NOT_ANSWERED
             if far and not are_whole(leaves):
                 return NOT_ANSWERED
@@ -60,17 +68,39 @@ def _fitting(kind: Kind, variant: Variant, quick: Callable[..., Any]) -> Direct:
                 return quick(leaves, args, kwargs)
             kind.misses = kind.strange = 0
             return quick(leaves, pointers)
+        finally:
+            release()
 
     return direct
 
 
-def _checked(kind: Kind, variant: Variant, answering: Answering, platform: Platform) -> Callable[..., Any] | None:
+def _remembering(reach: list[tuple[int, int]], outside: list[tuple[int, int]]) -> Callable[[list[int]], bool]:
+    """What says of addresses whether arrays there lie apart. It remembers some that do: most come again."""
+    known: set[tuple[int, ...]] = set()
+
+    def is_apart(pointers: list[int]) -> bool:
+        key = (*pointers,)
+        if key in known:
+            return True
+        if not apart(pointers, reach, outside):
+            return False
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        known.add(key)
+        return True
+
+    return is_apart
+
+
+def _checked(
+    kind: Kind, variant: Variant, usual: UsualCall, answering: Answering, platform: Platform
+) -> Callable[..., Any] | None:
     """The launch of a variant whose host reads are checked; None where more is to be done than to launch and wait."""
-    run, usual = variant.run, kind.usual
+    run = variant.run
     simple = variant.plan is not None and variant.state == 'recorded' and variant.carried is None
     orders = [one.stream_order for one in kind.variants if one.stream_order is not None]
     ordered = not all(order.only_compares for order in orders)
-    if run is None or usual is None or not simple or ordered or not all(low < high for low, high in kind.reach):
+    if run is None or not simple or ordered or not all(low < high for low, high in kind.reach):
         return None
     form = usual.form
 

@@ -11,13 +11,14 @@ import operator
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
-from itertools import chain
 from types import CellType, CodeType
 from typing import Any
 
 import numpy as np
 
+from capturekit.functions import comparison
 from capturekit.functions.carried_state import CarriedState
+from capturekit.functions.comparison import GONE, Same
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
@@ -28,15 +29,13 @@ from capturekit.model.class_layout import (
     name_of,
 )
 from capturekit.model.kept_values import VIEWS, Kept, contents_of
-from capturekit.model.plain_values import a, exact, is_nan, may_change, show
+from capturekit.model.plain_values import a, is_nan, may_change, show
 from capturekit.model.value_changes import ValueDifference, difference
 
 _FUNCTION_PARTS = ('__code__', '__defaults__', '__kwdefaults__')
+#: Up to so many names of libraries are compared one by one.
+_FEW = 32
 _DICTS = (dict, OrderedDict, defaultdict, Counter)
-_is = operator.is_
-_GET = operator.itemgetter.__call__
-
-
 _Rows = list[tuple[Any, Any, Any]]
 #: The order of comparison: entries of dictionaries, names missing there, cells, slots, then what takes longer.
 _Laid = tuple[_Rows, list[tuple[Any, str]], list[tuple[CellType, Any]], _Rows, list[WatchedValue]]
@@ -109,12 +108,14 @@ class Environment:
         self._settings: list[Callable[[], Any]] = []
         #: Names in modules of CuPy, with their values, and with what replaces them while the guard is installed.
         self._inner: list[tuple[Any, list[str], list[Any], bool]] = []
-        self._inner_now: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+        self._inner_found: list[tuple[Any, list[tuple[str, Any]]]] = []
         self._inner_absent: list[tuple[Any, frozenset[str]]] = []
         self._inner_sizes: list[tuple[Any, int]] = []
         self._sizes: list[tuple[str, Any, int]] = []
-        #: What ``changed`` looks at besides globals: the methods for which there is anything.
-        self._others: list[Callable[[Environment], bool]] = []
+        #: What ``changed`` asks first: whether all of this is as it was.
+        self._same: Same = lambda: False
+        #: Whether there is more to compare, by rules that take longer.
+        self._more = False
 
     def keep_inner(
         self, found: Iterable[tuple[Any, dict[str, Any], bool]], sizes: Iterable[tuple[str, Any, int]] = ()
@@ -128,22 +129,16 @@ class Environment:
         self._choose()
 
     def _lay_inner(self) -> None:
-        """Prepare the comparison of CuPy's own names so that it runs entirely in C at each call."""
-        laid: list[tuple[Any, list[tuple[str, Any]]]] = []
-        self._inner_absent = []
+        """Prepare the comparison of CuPy's own names."""
+        self._inner_found, self._inner_absent = [], []
         for values, names, _, _ in self._inner:
             pairs = [(name, values.get(name, MISSING)) for name in names]  # read once: the guard may come and go
             found = [pair for pair in pairs if pair[1] is not MISSING]
             if found:
-                laid.append((values, [*found, found[0]]))  # of two or more an itemgetter makes a tuple
+                self._inner_found.append((values, found))
             if len(found) < len(names):
                 gone = frozenset(name for name, value in pairs if value is MISSING)
                 self._inner_absent.append((_keys(values), gone))
-        self._inner_now = (
-            [operator.itemgetter(*[name for name, _ in found]) for _, found in laid],
-            [values for values, _ in laid],
-            [value for _, found in laid for _, value in found],
-        )
         self._inner_sizes = [(values, len(values)) for values, _, _, whole in self._inner if whole]
         self._inner_sizes += [(values, size) for _, values, size in self._sizes]
 
@@ -175,105 +170,21 @@ class Environment:
         """Say which watched value the run itself changed, or what can't be watched; None if there is nothing."""
         return self._written
 
+    def leave_out(self, setting: str) -> None:
+        """Do not compare a setting: the recording shows that nothing depends on it."""
+        gone = [entry for entry in self.entries if entry.kind == 'state' and entry.where() == setting]
+        self.entries = [entry for entry in self.entries if entry not in gone]
+        self._settings = [get for get in self._settings if not any(get is entry.get for entry in gone)]
+        self._choose()
+
     def changed(self) -> str | None:
         """None if everything is as it was when the run began; else a sentence about the first thing that isn't."""
         try:
-            for mapping, key, value in self._rows:
-                if mapping[key] is not value:
-                    break
-            else:
-                for same in self._others:
-                    if not same(self):
-                        break
-                else:
-                    return None
-        except (LookupError, ValueError, AttributeError, RuntimeError, TypeError):
+            if self._same() and (not self._more or self._rest_same()):
+                return None
+        except GONE:
             pass
         return self._compare()
-
-    def _functions_same(self) -> bool:
-        for function, code, defaults, keywords in self._functions:
-            if (
-                function.__code__ is not code
-                or function.__defaults__ is not defaults
-                or function.__kwdefaults__ is not keywords
-            ):
-                break
-        else:
-            return True
-        return False
-
-    def _objects_same(self) -> bool:
-        for value, cls, get, attributes in self._objects:
-            if type(value) is not cls or get(value) is not attributes:
-                break
-        else:
-            return True
-        return False
-
-    def _names_same(self) -> bool:
-        """Whether names that code did not find are still missing, and objects have the names that they had."""
-        for mapping, key in self._absent:
-            if key in mapping:
-                return False
-        for keys, names in self._missing:
-            if not keys.isdisjoint(names):
-                return False
-        return all(list(get(value)) == attributes for get, value, attributes in self._names)
-
-    def _forms_same(self) -> bool:
-        """Whether classes have the names and bases, and arrays the shapes and strides, that they had."""
-        return all(form_of_class(cls) == form for cls, form in self._bases) and all(
-            (array.shape, array.strides) == form for array, form in self._forms
-        )
-
-    def _cupy_same(self) -> bool:
-        """Whether the names that CuPy's own code uses are as they were."""
-        getters, mappings, before = self._inner_now
-        if not all(map(_is, chain.from_iterable(map(_GET, getters, mappings)), before)):
-            return False
-        for keys, names in self._inner_absent:
-            if not keys.isdisjoint(names):
-                return False
-        for mapping, size in self._inner_sizes:
-            if len(mapping) != size:
-                break
-        else:
-            return True
-        return False
-
-    def _variables_same(self) -> bool:
-        """Whether the variables of closures and the slots of objects hold what they held."""
-        for cell, value in self._cells:
-            if cell.cell_contents is not value:
-                return False
-        for get, value, item in self._slots:
-            if get(value) is not item:
-                break
-        else:
-            return True
-        return False
-
-    def _containers_same(self) -> bool:
-        """Whether containers and arrays of NumPy hold what they held."""
-        for sequence, items in self._sequences:
-            if len(sequence) != len(items) or not all(map(_is, sequence, items)):
-                return False
-        for array, kind, numbers in self._numbers:
-            flags = array.flags
-            now = array.dtype, array.shape, array.strides, (flags.writeable, flags.aligned)
-            if now != kind[:4] or array.tobytes() != numbers or exact(array.dtype) != kind[4]:
-                return False
-        return True
-
-    def _settings_same(self) -> bool:
-        """Whether settings are as they were: each of these functions says so by True."""
-        for holds in self._settings:
-            if holds() is not True:
-                break
-        else:
-            return True
-        return False
 
     def _rest_same(self) -> bool:
         """Whether what takes longer is as it was: changes that are repeated, and values compared by their rules."""
@@ -381,21 +292,27 @@ class Environment:
         self.reached, self.known = reached | grown | objects, self.known | objects
 
     def _choose(self) -> None:
-        """Choose what ``changed`` has to look at besides globals."""
+        """Choose what ``changed`` has to look at."""
         self._settings += [one.get for one in self._slow if one.get is not None and _is_setting(one)]
         self._slow = [one for one in self._slow if not _is_setting(one)]
+        inner = [(values, *pair) for values, found in self._inner_found for pair in found]
+        few = inner if len(inner) <= _FEW else []
         tables = (
-            (Environment._functions_same, self._functions),
-            (Environment._objects_same, self._objects),
-            (Environment._names_same, self._absent or self._missing or self._names),
-            (Environment._forms_same, self._bases or self._forms),
-            (Environment._cupy_same, self._inner or self._inner_sizes),
-            (Environment._variables_same, self._cells or self._slots),
-            (Environment._containers_same, self._sequences or self._numbers),
-            (Environment._settings_same, self._settings),
-            (Environment._rest_same, self._slow or self.carried is not None),
+            (comparison.objects, [self._objects]),
+            (comparison.all_names, [self._names]),
+            (comparison.classes, [self._bases]),
+            (comparison.arrays, [self._forms]),
+            (comparison.many_names, [[] if few else self._inner_found]),
+            (comparison.variables, [self._cells, self._slots]),
+            (comparison.containers, [self._sequences, self._numbers]),
         )
-        self._others = [same for same, table in tables if table]
+        rest = [compare(*table) for compare, table in tables if any(table)]
+        rest += self._settings
+        self._more = bool(self._slow) or self.carried is not None
+        absent = [(_keys(mapping), frozenset({key})) for mapping, key in self._absent]
+        absent += [*self._missing, *self._inner_absent]
+        rows = [*self._rows, *few]
+        self._same = comparison.names_and_code(rows, self._functions, absent, self._inner_sizes, rest)
 
 
 def _is_setting(entry: WatchedValue) -> bool:

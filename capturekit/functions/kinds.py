@@ -24,11 +24,12 @@ class Kind:
 
     def __init__(self, leaves: list[Any], shared: tuple[Any, ...] = ()) -> None:
         self.reach = [(low - leaf.data.ptr, high - leaf.data.ptr) for leaf in leaves for low, high in (extent(leaf),)]
-        self.variants: list[Variant] = []
+        #: Those that were made, the last used first. Each change makes another tuple.
+        self.variants: tuple[Variant, ...] = ()
         #: A quick look whether a call is of this kind; None where each call needs a closer one.
         self.usual: UsualCall | None = None
-        #: What answers its calls from their arrays, as long as they need a launch and nothing else.
-        self.direct: Callable[[list[Any], Any, Any], Any] | None = None
+        #: What answers its calls, as long as they need a launch and nothing else.
+        self.direct: Callable[[Any, Any], Any] | None = None
         #: How the arguments share memory; () if they do not.
         self.shared = shared
         #: The number of calls of this kind, counted while most other kinds come only once.
@@ -60,7 +61,7 @@ class Kind:
             for variant in self.variants:
                 variant.close()
                 launches += variant.launches
-            self.variants.clear()
+            self.variants = ()
             self.direct = None
             return launches
 
@@ -69,13 +70,13 @@ class Kind:
         for other in self.variants:
             if other is not variant:
                 other.close()
-        self.variants[:] = [variant]
+        self.variants = (variant,)
 
     def drop_beyond(self, limit: int) -> None:
         """Close the least recently used variants if there are more than ``limit``."""
         for old in self.variants[limit:]:
             old.close()
-        del self.variants[limit:]
+        self.variants = self.variants[:limit]
 
 
 def all_are(array: type, args: tuple[Any, ...]) -> bool:
@@ -88,8 +89,8 @@ def all_are(array: type, args: tuple[Any, ...]) -> bool:
 
 
 def to_front(kind: Kind, variant: Variant) -> None:
-    kind.variants.remove(variant)
-    kind.variants.insert(0, variant)
+    """Make a variant the first of its kind, also a new one."""
+    kind.variants = (variant, *[other for other in kind.variants if other is not variant])
 
 
 def fitting(kind: Kind, tried: list[Variant], error: errors.AssumptionError) -> Variant | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from capturekit.functions.argument_slots import RING, from_low
-from capturekit.functions.array_blocks import has_strides_of_a_new_array
+from capturekit.functions.array_blocks import array_maker, has_strides_of_a_new_array
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD
 from capturekit.model import errors
@@ -43,10 +42,9 @@ def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], An
     variant, plan = recorder.variant, graph._plan
     offsets = [from_low(place) for place in recorder.places], [from_low(block) for block in recorder.blocks]
     launches = [plan.launches if plan is not None else 0]
-    quick = _quick(recorder, graph, offsets, launches)
+    quick = _quick(recorder, graph, offsets)
     given = _given(recorder, graph, offsets, launches)
-    (allocate, answer), stream_order = _results(recorder), variant.stream_order
-    one = answer is None
+    (allocate, one, answer), stream_order = _results(recorder), variant.stream_order
 
     def run(leaves: Sequence[Any], wait: bool) -> Any:
         if plan is None and stream_order is None:
@@ -65,27 +63,32 @@ def runner_of(recorder: Any, graph: Graph) -> Callable[[Sequence[Any], bool], An
     return run
 
 
-def _quick(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Callable[..., Any]:
+def _quick(recorder: Any, graph: Graph, offsets: Any) -> Callable[..., Any]:
     """Return the function for calls that need one launch and nothing else."""
     ports, variant, (ins, outs) = recorder.ports, recorder.variant, offsets
     pack, table, row = ports.row(len(recorder.places) + len(recorder.blocks))
     begun, free, launch = ports.begun, ports.free, graph.launch
-    shifted = any(ins) or any(outs)
-    current, aim = recorder.platform.cupy.cuda.get_current_stream, _aiming(recorder)
-    allocate, answer = _results(recorder)
-    one = answer is None
+    shifted, aim = any(ins) or any(outs), _aiming(recorder)
+    current = recorder.platform.cupy.cuda.get_current_stream
+    allocate, one, answer = _results(recorder)
+    if one and aim is None and not shifted and len(recorder.places) == 1:
+        return _one_to_one(recorder, graph, allocate)
+    count = most = 0
 
     def quick(leaves: Sequence[Any], pointers: Sequence[int]) -> Any:
+        nonlocal count, most
         blocks = allocate()
         targets: Sequence[int] = (blocks.data.ptr,) if one else [block.data.ptr for block in blocks]
         aimed = aim is None or aim(pointers, targets)
         if shifted:
             pointers = [pointer - offset for pointer, offset in zip(pointers, ins)]
             targets = [target - offset for target, offset in zip(targets, outs)]
-        launches[0] = count = launches[0] + 1
-        if recorder.has_table:
-            if begun[0] < count - _AHEAD:
-                free(count, current().synchronize)
+        count += 1
+        if aim is None or recorder.has_table:
+            if count > most:
+                if begun[0] < count - _AHEAD:
+                    free(count, current().synchronize)
+                most = begun[0] + _AHEAD
             pack(table, 8 + count % RING * row, *pointers, *targets)
         if aimed:
             launch()
@@ -97,25 +100,48 @@ def _quick(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
     return quick
 
 
-def _results(recorder: Any) -> tuple[Callable[[], Any], Callable[[Sequence[Any], Any], Any] | None]:
-    """Functions that make the blocks of the results, and of them the answer to a call; None: the one block is it."""
-    cupy, results, blocks = recorder.platform.cupy, recorder.results, recorder.blocks
+def _one_to_one(recorder: Any, graph: Graph, make: Callable[[], Any]) -> Callable[..., Any]:
+    """The same for calls with one array, which is copied, and one result, which ``make`` makes: without loops."""
+    ports, variant = recorder.ports, recorder.variant
+    pack, table, row = ports.row(2)
+    begun, free, launch = ports.begun, ports.free, graph.launch
+    current = recorder.platform.cupy.cuda.get_current_stream
+    count = most = 0
+
+    def quick(_leaves: Sequence[Any], pointers: Sequence[int]) -> Any:
+        nonlocal count, most
+        block = make()
+        count += 1
+        if count > most:
+            if begun[0] < count - _AHEAD:
+                free(count, current().synchronize)
+            most = begun[0] + _AHEAD
+        pack(table, 8 + count % RING * row, pointers[0], block.data.ptr)
+        launch()
+        variant.launches += 1
+        return block
+
+    return quick
+
+
+def _results(recorder: Any) -> tuple[Callable[[], Any], bool, Callable[[Sequence[Any], Any], Any] | None]:
+    """What makes the blocks of the results; whether that is a single one, in no list; and what makes of them the answer
+    to a call, or None if they are it."""
+    results, blocks, form = recorder.results, recorder.blocks, recorder.form
     plain = all(block.size and has_strides_of_a_new_array(block) for block in blocks)
     if recorder.variant.stream_order or not plain:
-        return recorder._allocate, recorder._answer
-    make, likes = cupy.ndarray, [(block.shape, block.dtype) for block in blocks]
-    if len(likes) != 1:
-        allocate: Callable[[], Any] = lambda: [make(shape, dtype) for shape, dtype in likes]  # noqa: E731
-    elif len(results) == 1 and results[0].of == 'new' and results[0].whole and recorder.form == 0:
-        return functools.partial(make, *likes[0]), None
-    else:
-        allocate = lambda: [make(*likes[0])]  # noqa: E731
-    in_order = [result.source for result in results if result.of == 'new' and result.whole] == [*range(len(results))]
-    if in_order and recorder.form == (tuple, *range(len(results))):
-        return allocate, lambda _leaves, blocks: tuple(blocks)
-    if in_order and recorder.form == (list, *range(len(results))):
-        return allocate, lambda _leaves, blocks: blocks
-    return allocate, recorder._answer
+        return recorder._allocate, False, recorder._answer
+    makers = [array_maker(recorder.platform.cupy, block.shape, block.dtype) for block in blocks]
+    allocate: Callable[[], Any] = lambda: [make() for make in makers]  # noqa: E731
+    if [result.source for result in results if result.of == 'new' and result.whole] != [*range(len(results))]:
+        return allocate, False, recorder._answer
+    if form == 0:
+        return makers[0], True, None
+    if form == (list, *range(len(results))):
+        return allocate, False, None
+    if form == (tuple, *range(len(results))):
+        return lambda: tuple([make() for make in makers]), False, None
+    return allocate, False, recorder._answer
 
 
 def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Callable[..., None]:

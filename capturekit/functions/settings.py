@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import codecs
 import decimal
-import functools
 import locale
 import sys
 import warnings
@@ -26,7 +25,7 @@ DIGITS, DEPTH = 'the limit of digits in the text of a whole number', 'the limit 
 LOCALE = 'the locale'
 REGISTERED = 'the registered subclasses of abstract classes'
 SYNCHRONIZING, SPECIALS = 'whether CuPy may synchronize', "SciPy's handling of errors in special functions"
-ROUTINES = "CuPy's accelerators and compute types"
+ROUTINES, PRODUCTS = "CuPy's accelerators", "CuPy's compute types"
 #: A complex number depends on the same settings as its parts.
 _PRODUCTS = [np.dtype(name) for name in ('float16', 'float32', 'float64')]
 
@@ -38,15 +37,28 @@ class Setting(NamedTuple):
     value: Any
 
 
-def routines_now() -> Setting | None:
-    """Which libraries CuPy's routines use, and the types that it computes products in; None if there is no CuPy."""
+def routines_now() -> dict[str, Setting]:
+    """Which libraries CuPy's routines use, and the types that it computes products in, as they are now; empty if there
+    is no CuPy."""
     core: Any = sys.modules.get('cupy._core')
     if core is None:
-        return None
-    asked = [core.get_routine_accelerators, core.get_reduction_accelerators, core.get_elementwise_accelerators]
-    asked += [functools.partial(core.get_compute_type, dtype) for dtype in _PRODUCTS]
-    before = [ask() for ask in asked]
-    return Setting(lambda: [ask() for ask in asked] == before, True)
+        return {}
+    routine, reduction, elementwise = accelerators = (
+        core.get_routine_accelerators, core.get_reduction_accelerators, core.get_elementwise_accelerators,
+    )  # fmt: skip
+    of_routine, of_reduction, of_elementwise = [list(ask()) for ask in accelerators]
+    get, (half, single, double) = core.get_compute_type, _PRODUCTS
+    of_half, of_single, of_double = get(half), get(single), get(double)
+
+    def same_accelerators() -> bool:
+        same: bool = routine() == of_routine and reduction() == of_reduction and elementwise() == of_elementwise
+        return same
+
+    def same_types() -> bool:
+        same: bool = get(half) == of_half and get(single) == of_single and get(double) == of_double
+        return same
+
+    return {ROUTINES: Setting(same_accelerators, True), PRODUCTS: Setting(same_types, True)}
 
 
 def settings_now() -> dict[str, Setting]:

@@ -57,7 +57,8 @@ OF_SCIPYS_FILES = ('scipy.io.', 'scipy.datasets.', 'scipy.sparse._matrix_io')
 
 _STATES = _set(
     'memGetInfo used_bytes free_bytes total_bytes n_free_blocks get_limit get_curr_size get_curr_memsize show_info '
-    'deviceGetLimit memPoolGetAttribute streamIsCapturing peekAtLastError getLastError getMathMode getPointerMode'
+    'deviceGetLimit memPoolGetAttribute streamIsCapturing peekAtLastError getLastError getMathMode getPointerMode '
+    'get_compute_type'
 )
 for _package in ('cupy', 'cupyx', 'cupy_backends'):
     OUTSIDE[_package] = OUTSIDE.get(_package, frozenset()) | _STATES

@@ -4,99 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from capturekit.functions.array_blocks import layout_of
 from capturekit.model.plain_values import Held
 
 #: Types of arguments that are the same if they are equal. Floats are as well, but for zeros, which have a sign.
 _EQUAL = frozenset({bool, int, str, bytes})
-#: The type is not written as one: mypy would take it for that of the argument.
-_Row = tuple[Any, Any, Any, Any, bool]
 #: Containers that may hold nothing but arrays: dicts by names.
 _BOXES = frozenset({list, tuple, dict})
 _NAMES = frozenset({str})
+_Leaves = Callable[[tuple[Any, ...], dict[str, Any]], list[Any] | None]
+#: Whether an item of a sequence is as it was.
+_Fits = Callable[[Any], bool]
+_Reaches = Callable[[set[int]], bool]
 
 
-class UsualCall:
+class UsualCall(NamedTuple):
     """The arguments of a kind of call, if each is an array, a list, tuple or dict of arrays, a number, a text, None,
     or compared by identity.
 
-    ``form`` and ``key`` are those of the kind. All other arguments, and arrays that are there twice, need a closer
-    look: :func:`capturekit.model.pytree.take_apart`. ``reaches`` says of the ids of containers whether a recording
-    reaches one of them in another way, too.
+    ``form`` and ``key`` are those of the kind. ``leaves(args, kwargs)`` returns the arrays among the arguments of a
+    call of this kind, and None for other calls. Those with other arguments, and with arrays that are there twice, need
+    a closer look: :func:`capturekit.model.pytree.take_apart`.
     """
 
-    __slots__ = ('_boxes', '_count', '_device', '_device_now', '_names', '_reaches', '_rows', 'form', 'key')
-
-    def __init__(
-        self,
-        cupy: Any,
-        names: tuple[str, ...],
-        rows: list[_Row],
-        form: Any,
-        key: Any,
-        reaches: Callable[[set[int]], bool],
-    ) -> None:
-        self.form = form
-        self.key = key
-        self._reaches = reaches
-        self._boxes = any(row[0] in _BOXES for row in rows)
-        self._names = names
-        self._count = len(rows) - len(names)
-        #: For each argument its type; of arrays dtype, shape and strides; of containers None, the rows of what they
-        #: hold, and the names of a dict; of others None, the value, None, and whether an equal one is the same.
-        self._rows = rows
-        self._device_now = cupy.cuda.get_device_id
-        self._device = self._device_now()
-
-    def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
-        """The arrays among the arguments of a call of this kind; None for other calls, and where it takes a look."""
-        if len(args) != self._count or self._device_now() != self._device:
-            return None
-        if kwargs or self._names:
-            if tuple(kwargs) != self._names:
-                return None
-            args = (*args, *kwargs.values())
-        leaves: list[Any] = []
-        for value, (cls, dtype, known, strides, by_equality) in zip(args, self._rows):
-            if type(value) is not cls:
-                return None
-            if dtype is not None:
-                if value.dtype is not dtype or value.shape != known or value.strides != strides:
-                    return None
-                leaves.append(value)
-            elif cls in _BOXES:
-                if cls is dict:
-                    if tuple(value) != strides or {*map(type, value)} != _NAMES:
-                        return None
-                    value = value.values()
-                if not _holds(value, known, leaves):
-                    return None
-            elif value is not known and not (by_equality and value == known):
-                return None
-        count = len(leaves)
-        if count > 1 and (leaves[0] is leaves[1] if count == 2 else len({*map(id, leaves)}) != count):
-            return None
-        if self._boxes and not self._boxes_alone(args):
-            return None
-        return leaves
-
-    def _boxes_alone(self, args: tuple[Any, ...]) -> bool:
-        """Whether each container is there once, and is reached in no other way."""
-        boxes = [id(value) for value, row in zip(args, self._rows) if row[0] in _BOXES]
-        met = set(boxes)
-        return len(met) == len(boxes) and not self._reaches(met)
-
-
-def _holds(box: Any, rows: Any, leaves: list[Any]) -> bool:
-    """Whether a container holds arrays as described by ``rows``, which are added to ``leaves``."""
-    if len(box) != len(rows):
-        return False
-    for value, (cls, dtype, shape, strides, _) in zip(box, rows):
-        if type(value) is not cls or value.dtype is not dtype or value.shape != shape or value.strides != strides:
-            return False
-        leaves.append(value)
-    return True
+    form: Any
+    key: Any
+    leaves: _Leaves
 
 
 def usual_call(
@@ -105,11 +40,12 @@ def usual_call(
     kwargs: dict[str, Any],
     form: Any,
     key: Any,
-    reaches: Callable[[set[int]], bool] = lambda met: False,
+    reaches: _Reaches = lambda met: False,
 ) -> UsualCall | None:
     """The arguments of a call of a new kind, of which ``form`` is the form; None if each call needs a closer look.
 
     ``form``: what is left without the arrays; their number if there is nothing else. ``key``: what finds the kind.
+    ``reaches`` says of the ids of containers whether a recording reaches one of them in another way, too.
     """
     given = (*args, *kwargs.values())
     nodes = range(len(given)) if isinstance(form, int) else _nodes(form)
@@ -117,23 +53,124 @@ def usual_call(
     arrays = [id(one) for one in inside if type(one) is cupy.ndarray]
     if nodes is None or len(nodes) != len(given) or len({*arrays}) != len(arrays):
         return None
-    rows: list[_Row] = []
-    for value, node in zip(given, nodes):
-        cls = type(value)
-        if cls is cupy.ndarray:
-            rows.append(_row(value))
-        elif cls in _BOXES and value and all(type(one) is cupy.ndarray for one in _held(value)):
-            names = tuple(value) if cls is dict else None
-            if names is not None and {*map(type, names)} != _NAMES:
-                return None
-            rows.append((cls, None, tuple([_row(one) for one in _held(value)]), names, False))
-        elif cls in _EQUAL or cls is float or value is None:
-            rows.append((cls, None, value, None, cls in _EQUAL or (cls is float and bool(value))))
-        elif type(node) is Held and node.key == id(value) and not is_dataclass(cls):
-            rows.append((cls, None, value, None, False))
-        else:
+    tests: list[_Fits] = []
+    for n, (value, node) in enumerate(zip(given, nodes)):
+        test = _test(cupy.ndarray, n, value, node)
+        if test is None:
             return None
-    return UsualCall(cupy, tuple(kwargs), rows, form, key, reaches)
+        tests.append(test)
+    leaves = _of_arrays(tests) if isinstance(form, int) else _of_any(tests, given, kwargs, reaches, cupy.ndarray)
+    return UsualCall(form, key, _on_device(cupy, leaves))
+
+
+def _test(array: type, n: int, value: Any, node: Any) -> _Fits | None:
+    """What tells whether argument ``n`` is like this value, whose node in the form is ``node``; None if nothing can."""
+    cls = type(value)
+    if cls is array:
+        return _like_array(n, value)
+    if cls in _BOXES and value and all(type(one) is array for one in _held(value)):
+        return None if cls is dict and {*map(type, value)} != _NAMES else _like_box(n, value)
+    if cls in _EQUAL or (cls is float and value):
+        return lambda given: type(given[n]) is cls and (given[n] is value or bool(given[n] == value))
+    if cls is float or value is None or (type(node) is Held and node.key == id(value) and not is_dataclass(cls)):
+        return lambda given: given[n] is value and type(value) is cls
+    return None
+
+
+def _like_array(n: int, array: Any) -> _Fits:
+    """The test of an array. A loop with ``zip`` would take longer than what is compared here."""
+    cls, dtype = type(array), array.dtype
+    look, layout = layout_of(array)
+
+    def fits(given: Any) -> bool:
+        value = given[n]
+        return type(value) is cls and value.dtype is dtype and look(value) == layout
+
+    return fits
+
+
+def _like_box(n: int, box: Any) -> _Fits:
+    """The test of a container of arrays."""
+    cls, names = type(box), tuple(box) if type(box) is dict else None
+    tests = [_like_array(number, array) for number, array in enumerate(_held(box))]
+
+    def fits(given: Any) -> bool:
+        value = given[n]
+        if type(value) is not cls or len(value) != len(tests):
+            return False
+        if names is not None:
+            if tuple(value) != names or {*map(type, value)} != _NAMES:
+                return False
+            value = [*value.values()]
+        for test in tests:
+            if not test(value):
+                break
+        else:
+            return True
+        return False
+
+    return fits
+
+
+def _of_arrays(tests: list[_Fits]) -> _Leaves:
+    """The look at arguments that are all arrays, given by position."""
+    count = len(tests)
+
+    def leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+        if kwargs or len(args) != count:
+            return None
+        for fits in tests:
+            if not fits(args):
+                return None
+        return None if count > 1 and _twice(args) else [*args]
+
+    return leaves
+
+
+def _of_any(tests: list[_Fits], given: tuple[Any, ...], named: Any, reaches: _Reaches, array: type) -> _Leaves:
+    """The look at arguments of any type, the last of them ``named``."""
+    names, count = tuple(named), len(tests) - len(named)
+    boxes = [n for n, value in enumerate(given) if type(value) in _BOXES]
+    arrays = [n for n, value in enumerate(given) if n in boxes or type(value) is array]
+
+    def leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+        if len(args) != count:
+            return None
+        if kwargs or names:
+            if tuple(kwargs) != names:
+                return None
+            args = (*args, *kwargs.values())
+        for fits in tests:
+            if not fits(args):
+                return None
+        found: list[Any] = []
+        for n in arrays:
+            found += _held(args[n])
+        if (len(found) > 1 and _twice(found)) or (boxes and not _boxes_alone([args[n] for n in boxes], reaches)):
+            return None
+        return found
+
+    return leaves
+
+
+def _on_device(cupy: Any, leaves: _Leaves) -> _Leaves:
+    """The look that also takes no call on another device than the current one, if there are several."""
+    if int(cupy.cuda.runtime.getDeviceCount()) == 1:
+        return leaves
+    now = cupy.cuda.get_device_id
+    device = now()
+    return lambda args, kwargs: leaves(args, kwargs) if now() == device else None
+
+
+def _twice(arrays: Any) -> bool:
+    """Whether one of two arrays or more is there twice."""
+    return arrays[0] is arrays[1] if len(arrays) == 2 else len({*map(id, arrays)}) != len(arrays)
+
+
+def _boxes_alone(boxes: list[Any], reaches: _Reaches) -> bool:
+    """Whether each container is there once, and is reached in no other way."""
+    met = {*map(id, boxes)}
+    return len(met) == len(boxes) and not reaches(met)
 
 
 def _held(value: Any) -> Any:
@@ -141,10 +178,6 @@ def _held(value: Any) -> Any:
     if type(value) is dict:
         return value.values()
     return value if type(value) in _BOXES else (value,)
-
-
-def _row(array: Any) -> _Row:
-    return type(array), array.dtype, array.shape, array.strides, False
 
 
 def _nodes(form: Any) -> list[Any] | None:

@@ -24,6 +24,7 @@ from capturekit.functions.recordable import (
     only_arrays,
 )
 from capturekit.functions.running import Result, runner_of
+from capturekit.functions.settings import PRODUCTS
 from capturekit.functions.stream_order import StreamOrder
 from capturekit.functions.variant import Variant, opaque
 from capturekit.graph.executable import Graph
@@ -352,6 +353,9 @@ class VariantRecorder:
         variant = self.variant
         variant.graph, variant.backups = graph, live.host_calls.backups
         variant.slots, variant.untried = self.slots, _TRIED if self.slots is not None else 0
+        products = graph._plan is not None or bool(live.recorder.called) or not graph._only_cupys()
+        if variant.environment is not None and not products:
+            variant.environment.leave_out(PRODUCTS)
         assert self.caller is not None
         if StreamOrder.needed(self.caller):
             variant.stream_order = StreamOrder(self.platform, self.caller)

@@ -32,7 +32,7 @@ from capturekit.functions.hidden_state import HOST_RANDOMNESS
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
 from capturekit.functions.library_uses import ASKED_OF_WHOLE, LibraryUses
 from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
-from capturekit.functions.settings import CODECS, HANDLED, REGISTERED, ROUTINES, WARNINGS, routines_now, settings_now
+from capturekit.functions.settings import CODECS, HANDLED, REGISTERED, WARNINGS, routines_now, settings_now
 from capturekit.functions.understood import (
     ALLOCATORS,
     BY_ADDRESS,
@@ -135,9 +135,8 @@ class Watch(LibraryUses):
         """Watch what the function holds before it runs."""
         self._time.begin()
         self._settings, self._compiler = settings_now(), compiler_code()
-        routines = None if self._array is None else routines_now()
-        if routines is not None:
-            self._watch('state', routines.get, '', routines.value, (ROUTINES, ''), None, routines.get)
+        for name, setting in ({} if self._array is None else routines_now()).items():
+            self._watch('state', setting.get, '', setting.value, (name, ''), None, setting.get)
         self._randomness = {name: Keeper(never).keep(state()) for name, state in HOST_RANDOMNESS.items()}
         self._keep_arguments()
         function: Any = self._fn

@@ -302,9 +302,9 @@ class Rebindable(Changeable):
         return found
 
     def _only_cupys(self) -> bool:
-        """True where each kernel is one that CuPy made, so that no address can be missed."""
+        """True where each kernel is one that CuPy made, and none is in a graph inside: no address can be missed."""
         infos = self._device.node_infos(self._made.graph)
-        return all(info.kind != 'kernel' or info.name.startswith(_OURS) for info in infos)
+        return all(not info.inner and (info.kind != 'kernel' or info.name.startswith(_OURS)) for info in infos)
 
     # -- the addresses in the nodes -----------------------------------------------------------------------------
 

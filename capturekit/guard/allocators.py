@@ -59,11 +59,21 @@ class Allocators:
             set_allocator(self.kept.pop(me))
 
     def _of_lane(self, live: OpenCapture, lane: Lane, me: int) -> Ours | None:
-        """The allocator for a thread that works on a lane."""
-        if live.memory is None:
+        """The allocator for a thread that works on a lane; made once as long as it would be the same."""
+        memory = live.memory
+        if memory is None:
             return None
+        memory.ordered += 1
+        given = lane, memory.blocks, live.caller, bool(live.devices.before), me
+        known = live.allocators.get(lane.stream)
+        if known is None or known[0] != given:
+            known = live.allocators[lane.stream] = given, self._made(live, lane, me)
+        return known[1]
+
+    def _made(self, live: OpenCapture, lane: Lane, me: int) -> Ours:
         malloc_of = self.state.installation.originals['cupy.cuda.memory.MemoryPool.malloc'].__get__
-        wanted = self.compiled.seen(live.memory.allocator(lane, malloc_of if live.memory.private else None))
+        memory = live.graph_memory
+        wanted = self.compiled.seen(memory.allocator(lane, malloc_of if memory.private else None))
         if live.caller is not None:
             wanted = self._noting_stream(live.caller, lane.stream, wanted)
         ours = self._followed(live, lane.device, wanted) if live.devices.before else Ours(wanted)

@@ -64,6 +64,7 @@ class Captures:
         """Take the capture out of the ledger, the trace of lines, and its thread's list."""
         state = self.state
         state.ledger.end(live.capture)
+        live.allocators.clear()
         if live.trace is not None:
             TRACING.close(live.trace)
         if state.lives.pop(live.capture, None) is not None:

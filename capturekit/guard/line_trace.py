@@ -198,9 +198,8 @@ class Trace:
         """
         if self._over:
             return
-        place: dict[int, int] = {}
-        for handle in order if order is not None else [tail for tail, _stream, _line in self._marks if tail > 0]:
-            place.setdefault(handle, len(place))
+        known_order = order if order is not None else [tail for tail, _stream, _line in self._marks if tail > 0]
+        ends = dict(zip(dict.fromkeys(known_order), range(1, len(known_order) + 1)))
         if order and not self._deaf:
             self._mark(order[-1], self.stream)
         known: dict[tuple[int, int], list[Any] | None] = {}
@@ -208,9 +207,9 @@ class Trace:
         last: tuple[int, _Line] | None = None
         highs = []
         for tail, stream, line in self._marks:
-            end = place.get(tail, -1) + 1
-            highs.append(max(high, end))
+            end = ends.get(tail, 0)
             if end <= high:
+                highs.append(high)
                 continue
             if last is not None and last[0] == stream and _same(last[1], line):
                 self.spans[-1].count += end - high
@@ -218,6 +217,7 @@ class Trace:
                 self._add(before + high, end - high, self._lanes[stream], _at(line, known))
                 last = (stream, line)
             high = end
+            highs.append(high)
         for step, marks in self._noted:
             step.nodes = before + (highs[marks - 1] if marks else 0)
         self._noted.clear()

@@ -50,6 +50,8 @@ class OpenCapture:
     streams: dict[int, Any] = field(default_factory=dict)
     #: The events that the ledger knows. They are kept, so that no new event gets the handle of one of them.
     events: list[Any] = field(default_factory=list)
+    #: By handle of a lane: its allocator, and what that was made for.
+    allocators: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     #: An event that every later lane waits for, because the host has waited for all earlier work.
     awaited_event: Any = None
     #: The last line at which the driver reported that the capture was good; used if lines are not traced.

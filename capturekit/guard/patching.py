@@ -362,8 +362,9 @@ class Installation:
         self._known: list[Any] = []
         self._copy: Any = None
         self.originals: dict[str, Any] = {}
-        #: What each installed wrapper replaced, by the wrapper's id.
+        #: What each installed wrapper replaced, by the wrapper's id; and the same of all known slots.
         self._originals: dict[int, Any] = {}
+        self._replaced: dict[int, Any] = {}
         self.inside = Inside()
 
     @property
@@ -391,7 +392,7 @@ class Installation:
             _restore_all(written)
             raise
         self._slots = written
-        self._originals = {id(slot.wrapper): slot.before for slot in written if isinstance(slot, _Slot)}
+        self._originals = self._replaced
 
     def _found(self, guard: Any) -> list[Any]:
         """The slots of the imported CuPy, with their wrappers; made once, and again if something has changed."""
@@ -405,6 +406,7 @@ class Installation:
                     slot.wrapper = _wrapper(entry, slot.original, verb, self.inside, has_refused)
                     slots.append(slot)
             self._known = slots
+            self._replaced = {id(slot.wrapper): slot.before for slot in slots if isinstance(slot, _Slot)}
             self._copy = _come_and_go()
             self.originals = {str(slot.entry): slot.original for slot in slots}
         return self._known

@@ -80,7 +80,8 @@ class GraphMemory:
         self.turns: list[LaunchTurns] = [] if share is None else [share.turns]
         self._on = on or cupy.cuda.Device
         self._use(cupy, pool)
-        self._lanes = LaneBlocks(self)
+        #: The blocks of lanes; in a loop's body others.
+        self.blocks = LaneBlocks(self)
         self._ends = ends
         self._asking = threading.RLock()
         self._held: list[Any] = []
@@ -88,7 +89,8 @@ class GraphMemory:
         self._pinned: list[Any] = []
         self._aimed: dict[tuple[int, int], Any] = {}
         self._identity: dict[int, list[Any]] = {}
-        self.tick = 0
+        #: How often lanes were active; and how often they may have come into another order without that.
+        self.tick = self.ordered = 0
         self._watch_lanes(None, {}, {})
         self.grown = 0
         #: The pools and lanes of the loops' bodies by depth, and those around the loops that are open.
@@ -171,7 +173,7 @@ class GraphMemory:
         blocks = {int(one.data.mem.ptr): int(one.data.mem.size) for one in known}
         mine = sum(size for low, size in blocks.items() if self._scratch.holds(low))
         pools = [self.pool, *(pool for pool, _lanes in self._loops)]
-        lanes = [self._lanes, *(lanes for _pool, lanes in self._loops)]
+        lanes = [self.blocks, *(lanes for _pool, lanes in self._loops)]
         used = sum(self._sum(pool, 'used_bytes') for pool in pools) + sum(one.live_bytes for one in lanes)
         return used != mine
 
@@ -268,7 +270,7 @@ class GraphMemory:
 
     def settle(self) -> None:
         """All recorded work lies before later work: free blocks may go to any lane."""
-        self._lanes.settle()
+        self.blocks.settle()
 
     def enter_loop(self) -> None:
         """Begin a loop's body: older memory that is dropped in it does not become free in it, as each pass reads it."""
@@ -276,12 +278,12 @@ class GraphMemory:
         if depth == len(self._loops):
             self._loops.append((self._new_pool() if self.private else self.pool, LaneBlocks(self)))
             self._identity.clear()
-        self._around.append((self.pool, self._lanes, self._sum(self.pool, 'used_bytes')))
-        self.pool, self._lanes = self._loops[depth]
+        self._around.append((self.pool, self.blocks, self._sum(self.pool, 'used_bytes')))
+        self.pool, self.blocks = self._loops[depth]
 
     def leave_loop(self) -> bool:
         """End a loop's body. Return whether older memory was dropped in it."""
-        self.pool, self._lanes, used = self._around.pop()
+        self.pool, self.blocks, used = self._around.pop()
         return self._sum(self.pool, 'used_bytes') < used
 
     def _sum(self, pool: Any, what: str) -> int:
@@ -316,18 +318,19 @@ class GraphMemory:
 
         ``malloc_of`` returns a pool's own method, where a wrapper stands in its place.
         """
-        lanes, note = self._lanes, self._asked.note
+        lanes, note = self.blocks, self._asked.note
         if not self.private:
             return lambda size: lanes.malloc(lane, size)
         if self.late is not None:
             return lambda size: note(lanes.malloc(lane, size), size)
         own = self.pool.malloc if malloc_of is None else malloc_of(self.pool)
-        settled, alone = self.tick, self.solo(lane)
+        settled, alone = -1, False
 
         def malloc(size: int) -> Any:
             nonlocal settled, alone
-            if self.tick != settled:  # lanes were forked since, perhaps by another thread
-                settled, alone = self.tick, self.solo(lane)
+            now = self.tick + self.ordered
+            if now != settled:  # lanes were forked or joined since, perhaps by another thread
+                settled, alone = now, self.solo(lane)
             return note(own(size) if alone else lanes.malloc(lane, size), size)
 
         return malloc
@@ -419,7 +422,7 @@ class GraphMemory:
 
     def spare(self, streams: Sequence[Any]) -> list[Any]:
         """All free blocks for these streams and for lanes, as memory pointers, which are free again when dropped."""
-        every = [self._lanes, *(lanes for _pool, lanes in self._loops)]
+        every = [self.blocks, *(lanes for _pool, lanes in self._loops)]
         found = [pointer for lanes in every for pointer in lanes.spare()]
         if not self.private or self.pool is None:
             return found
@@ -475,7 +478,7 @@ class GraphMemory:
             return
         self._held.clear()
         self._aimed.clear()
-        self._lanes.close()
+        self.blocks.close()
         for _pool, lanes in self._loops:
             lanes.close()
         while self._around:  # a capture that failed in a loop

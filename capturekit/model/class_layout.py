@@ -49,7 +49,7 @@ def name_of(cls: type) -> str:
 
 def form_of_class(cls: type) -> tuple[Any, ...]:
     """The bases and the names of a class, which are not in its dictionary."""
-    return (bases_of(cls), name_of(cls), _CLASS_QUALNAME(cls))
+    return (_CLASS_MRO(cls), _CLASS_NAME(cls), _CLASS_QUALNAME(cls))
 
 
 def made_by_class_statement(cls: type) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import sysconfig
@@ -89,9 +90,13 @@ def here(frame: FrameType | None = None) -> Place | None:
     while at is not None:
         code = at.f_code
         if not known.get(code.co_filename) and not is_foreign_frame(at):
-            return Place(code.co_filename, at.f_lineno, code.co_name)
+            return _place(code.co_filename, at.f_lineno, code.co_name)
         at = at.f_back
     return None
+
+
+#: Lines that were asked for, which come again in loops.
+_place = functools.lru_cache(4096)(Place)
 
 
 def raised_at(error: BaseException) -> Place | None:

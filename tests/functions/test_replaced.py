@@ -87,6 +87,39 @@ def test_another_choice_of_routines_is_seen(cp: Any, change: Callable[[Any], Non
     assert [variant.state for variant in fn.variants] == ['recorded', 'recorded']
 
 
+def test_compute_types_count_only_where_there_are_products(cp: Any) -> None:
+    core, x = cp._core, cp.ones((2, 2), 'f4')
+    before = core.get_compute_type(np.float32)
+    fn = ck.graphed(lambda x: x + 1)
+    try:
+        for kind in (before, before, before, 2, 1, 2):
+            core.set_compute_type(np.float32, kind)
+            assert fn(x).get().tolist() == [[2.0, 2.0]] * 2
+    finally:
+        core.set_compute_type(np.float32, before)
+    assert [variant.launches for variant in fn.variants] == [5]
+
+
+@pytest.mark.parametrize(
+    'ask',
+    [
+        lambda core: core.get_compute_type(np.float32),
+        lambda core: next(map(core.get_compute_type, [np.float32])),
+        lambda core: getattr(core, f'get_compute_{"epyt"[::-1]}')(np.float32),
+    ],
+)
+def test_a_compute_type_that_a_function_reads_counts(cp: Any, ask: Callable[[Any], int]) -> None:
+    core, x = cp._core, cp.zeros(1)
+    before = core.get_compute_type(np.float32)
+    fn = ck.graphed(lambda x: x + ask(core))
+    try:
+        for kind in (1, 1, 1, 2, 2, 1):
+            core.set_compute_type(np.float32, kind)
+            assert fn(x).get().tolist() == [float(kind)]
+    finally:
+        core.set_compute_type(np.float32, before)
+
+
 def test_a_generator_that_gets_another_source_of_bits_is_seen(cp: Any) -> None:
     rng = cp.random.default_rng(5)
     fn = ck.graphed(lambda x: x + rng.random(x.shape))

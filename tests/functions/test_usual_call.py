@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -177,6 +178,42 @@ def test_what_never_fits_or_has_no_quick_look(cp: Any) -> None:
     assert fits(cp, three, (a, b, a)) is None and fits(cp, three, (b, a, three[2])) == [b, a, three[2]]
 
 
+@pytest.mark.parametrize(
+    'made',
+    [
+        lambda cp: cp.ones(()),
+        lambda cp: cp.ones(6),
+        lambda cp: cp.ones(1),
+        lambda cp: cp.ones(12)[::2],
+        lambda cp: cp.ones((2, 3)),
+        lambda cp: cp.ones((3, 2)),
+        lambda cp: cp.ones((2, 3), order='F'),
+        lambda cp: cp.ones((6, 1)),
+        lambda cp: cp.ones((6, 4))[:, :1],
+        lambda cp: cp.ones((1, 6)),
+        lambda cp: cp.ones((0, 3)),
+        lambda cp: cp.ones((0,)),
+        lambda cp: cp.ones(6, 'f4'),
+        lambda cp: cp.ones((1, 2, 3)),
+    ],
+)
+def test_arrays_of_another_layout_do_not_fit(cp: Any, made: Callable[[Any], Any]) -> None:
+    """Of two arrays the quick look says what their shapes, strides and dtypes say."""
+    whole = cp.ones((7, 6))
+    others = [
+        cp.ones(()), cp.ones(6), cp.ones(1), cp.ones(12)[::2], cp.ones((2, 3)), cp.ones((3, 2)), cp.ones((3, 2)).T,
+        cp.ones((2, 3), order='F'), cp.ones((6, 1)), cp.ones((6, 4))[:, :1], whole[:1], whole[:6, :1], whole[:6, 0],
+        cp.ones((1, 6)), cp.ones((0, 3)), cp.ones((0,)), cp.ones(6, 'f4'), cp.ones(6, 'i8'), cp.ones((1, 2, 3)),
+    ]  # fmt: skip
+    array = made(cp)
+    usual = usual_call(cp, (array,), {}, 1, 0)
+    assert usual is not None
+    for other in (*others, made(cp)):
+        alike = (other.shape, other.strides, other.dtype) == (array.shape, array.strides, array.dtype)
+        for found in (usual.leaves((other,), {}), fits(cp, (array,), (other,)), fits(cp, (1, [array]), (1, [other]))):
+            assert (found is not None and found[0] is other) if alike else found is None
+
+
 def test_lists_and_tuples_of_arrays_have_a_quick_look(cp: Any) -> None:
     a, b, c = cp.ones(3), cp.zeros(3), cp.ones(4)
     assert fits(cp, (a, [b]), (a, [b])) == [a, b] and fits(cp, ((a, b), 2), ((b, a), 2)) == [b, a]
@@ -250,6 +287,7 @@ def test_draws_from_the_global_state_are_answered_at_once(cp: Any) -> None:
 
 def test_a_call_on_another_device_does_not_fit(sim: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     device = [0]
+    monkeypatch.setattr(sim.cuda.runtime, 'getDeviceCount', lambda: 2)
     monkeypatch.setattr(sim.cuda, 'get_device_id', lambda: device[0])
     usual = usual_call(sim, (1,), {}, take_apart(((1,), {}), lambda one: False, opaque)[1], 0)
     assert usual is not None and usual.leaves((1,), {}) == []

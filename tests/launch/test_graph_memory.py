@@ -171,7 +171,7 @@ def test_garbage_collection_during_a_search_waits(sim: Any, monkeypatch: pytest.
         with right:
             z = x * 5
         with left:
-            lanes = cap._live.memory._lanes  # type: ignore[union-attr]
+            lanes = cap._live.memory.blocks  # type: ignore[union-attr]
             one, two, three = x + 1, x + 2, x + 3
             clocks = itertools.count()
             monkeypatch.setattr(graph_memory.GraphMemory, 'touched_since', lambda *_args: {0: next(clocks)})
