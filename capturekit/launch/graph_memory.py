@@ -26,6 +26,7 @@ from capturekit.launch.asked_bytes import AskedBytes
 from capturekit.launch.lane_blocks import UNIT, LaneBlocks, Ticket
 from capturekit.launch.launch_turns import LaunchTurns
 from capturekit.launch.memory_group import Share
+from capturekit.launch.temporary_blocks import TemporaryBlocks
 from capturekit.launch.workspaces import Workspaces, count_of
 from capturekit.model.lease import Lease
 from capturekit.model.ledger import Clock, Lane, LedgerCapture
@@ -53,7 +54,7 @@ def extent(array: Any) -> tuple[int, int]:
     return low, high
 
 
-class GraphMemory:
+class GraphMemory(TemporaryBlocks):
     """The memory of one capture and then of its graph.
 
     ``pool`` is private (made here) unless the caller gave one; then nothing that the capture took from it goes back
@@ -420,7 +421,7 @@ class GraphMemory:
     def spare(self, streams: Sequence[Any]) -> list[Any]:
         """All free blocks for these streams and for lanes, as memory pointers, which are free again when dropped."""
         every = [self._lanes, *(lanes for _pool, lanes in self._loops)]
-        found = [pointer for lanes in every for pointer in lanes.spare()]
+        found = [block.pointer for lanes in every for block in lanes.free()]
         if not self.private or self.pool is None:
             return found
         self._full = True
