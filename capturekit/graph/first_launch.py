@@ -91,8 +91,7 @@ class FirstLaunch:
         apart = [int(self._differ(low, *two).sum()) for (low, _high), *two in zip(ranges, views, results)]
         if any(apart) and self._unsteady:
             apart = self._excused(apart, ranges, views, results)
-        used = any(bool((view != _FILLED).any()) for view in gone)
-        if not any(apart) and not used:
+        if not any(apart) and not self._used(gone):
             self._platform.device.stream_synchronize(stream)  # the old executable graph may go now
             return ''
         for view, old, result in zip(views, before, results):
@@ -105,6 +104,11 @@ class FirstLaunch:
         first = next(number for number, count in enumerate(apart) if count)
         low, high = ranges[first]
         return f'{counted(sum(apart), "byte")} differ, the first in {self._blocks.words(low, high - low)}'
+
+    def _used(self, gone: Sequence[Any]) -> bool:
+        """Whether memory was written that was filled before. The device is asked once."""
+        cupy = self._platform.cupy
+        return bool(gone) and bool(cupy.stack([(view != _FILLED).any() for view in gone]).any())
 
     def _differ(self, low: int, view: Any, result: Any) -> Any:
         """Which bytes differ that somebody can read, of a range that begins at an address."""

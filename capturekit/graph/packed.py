@@ -1,8 +1,8 @@
 """A graph's temporaries moved into less memory, once the order of its nodes is known.
 
 ``lanes='auto'`` gives each temporary memory of its own while it records, so that no order comes from memory that is
-used again. Afterwards the edges tell who may run beside whom, and all others may share bytes. The graph as it was recorded
-stays, until a launch of both has given the same.
+used again. Afterwards the edges tell who may run beside whom, and all others may share bytes. The graph as it was
+recorded stays, until a launch of both has given the same.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ Blocks are in bytes, rounded up to 512. Any thread may allocate and drop, with o
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -31,6 +32,9 @@ from capturekit.launch.workspaces import Workspaces, count_of
 from capturekit.model.lease import Lease
 from capturekit.model.ledger import Clock, Lane, LedgerCapture
 from capturekit.model.rules import CaptureStatus
+
+#: No address is as high.
+_HIGHEST = 1 << 64
 
 
 def _all_free(pool: Any) -> Iterator[Any]:
@@ -142,7 +146,7 @@ class GraphMemory(TemporaryBlocks):
         if self._full:
             raise MemoryError(size)
         pointer = self._malloc(size)
-        self._chunks.append((int(pointer.ptr), int(pointer.ptr) + size))
+        insort(self._chunks, (int(pointer.ptr), int(pointer.ptr) + size))
         self._devices.add(int(pointer.device_id))
         return pointer
 
@@ -153,7 +157,7 @@ class GraphMemory(TemporaryBlocks):
         assert self._scratch is not None
         device = int(self._device_now())
         low, slab = self._scratch.take(size, device)
-        self._chunks.append((low, low + size))
+        insort(self._chunks, (low, low + size))
         self._devices.add(device)
         return self.pointer(self.unowned(low, size, slab, device), 0)
 
@@ -210,7 +214,8 @@ class GraphMemory(TemporaryBlocks):
         if not self.private:
             blocks = (pointer.mem for pointer in self._held if hasattr(pointer, 'mem'))
             return any(block.ptr <= address < block.ptr + block.size for block in blocks)
-        return any(start <= address < end for start, end in self._chunks)
+        found = bisect_right(self._chunks, (address, _HIGHEST)) - 1
+        return found >= 0 and address < self._chunks[found][1]
 
     def chunks(self) -> list[tuple[int, int]]:
         """Where this memory lies, as pairs of its first address and the one after its last; [] in the user's pool."""
@@ -309,7 +314,7 @@ class GraphMemory(TemporaryBlocks):
         number = self._shared_workspaces.get(device, 0)
         self._shared_workspaces[device] = number + 1
         pointer = self.share.group.workspace(number, size)
-        self._chunks.append((int(pointer.ptr), int(pointer.ptr) + size))
+        insort(self._chunks, (int(pointer.ptr), int(pointer.ptr) + size))
         return pointer
 
     def allocator(self, lane: Lane, malloc_of: Callable[[Any], Any] | None = None) -> Callable[[int], Any]:
