@@ -17,6 +17,8 @@ from capturekit.driver.node_accesses import _IDLE, Access, Touched
 from capturekit.driver.node_reader import NodeInfo
 from capturekit.launch.declared import Declared
 
+#: Kernels that know no workspace of a library.
+_OURS = ('cupy_', 'capturekit_')
 #: When a block was in use: after the node of the first number, up to that of the second. None: throughout.
 Lives = Sequence[tuple[int, int]] | None
 
@@ -46,23 +48,29 @@ class Word:
 
 @dataclass
 class Temporary:
-    """A block from ``low`` to ``high - 1``, the nodes that use it by their place in the recorded order, and where."""
+    """A block from ``low`` to ``high - 1``, the nodes that use it by their place in the recorded order, and where.
+
+    ``of_library``: it is a workspace, which only kernels of its library know.
+    """
 
     low: int
     high: int
     lives: Lives = None
+    of_library: bool = False
     uses: set[int] = field(default_factory=set)
     words: list[Word] = field(default_factory=list)
     #: Why it stays where it is; ''.
     stays: str = ''
     written: list[tuple[int, int]] = field(default_factory=list)
 
-    def met(self, strangers: Sequence[tuple[int, str]]) -> str:
-        """What is said of the first of these nodes, in their order, that may know an array in it; or ''."""
+    def met(self, strangers: Sequence[tuple[int, NodeInfo]]) -> str:
+        """Why it stays because of nodes of unknown memory, in their order, one of which may know it; or ''."""
         for born, died in self.lives if self.lives is not None else [(-1, len(strangers) and strangers[-1][0])]:
-            first = bisect_right(strangers, born, key=lambda one: one[0])
-            if first < len(strangers) and strangers[first][0] <= died:
-                return strangers[first][1]
+            for number, info in strangers[bisect_right(strangers, born, key=lambda one: one[0]) :]:
+                if number > died:
+                    break
+                if not self.of_library or not info.name.startswith(_OURS):
+                    return _unknown(info)
         return ''
 
     def has(self, low: int, high: int) -> bool:
@@ -97,14 +105,18 @@ def examined(nodes: Sequence[Seen], blocks: Iterable[Temporary]) -> list[Tempora
     return search.blocks
 
 
+def _unknown(info: NodeInfo) -> str:
+    return f'it is not known what {info.name or info.kind} touches'
+
+
 class _Search:
     def __init__(self, blocks: Iterable[Temporary]) -> None:
         self.blocks = sorted(blocks, key=lambda one: one.low)
         self._lows = [one.low for one in self.blocks]
         #: Of each call of a library: the addresses that it names, and those that its nodes have.
         self._calls: dict[tuple[str, tuple[Access, ...]], set[int]] = {}
-        #: The nodes of unknown memory, and what is said of them.
-        self._strangers: list[tuple[int, str]] = []
+        #: The nodes of unknown memory.
+        self._strangers: list[tuple[int, NodeInfo]] = []
 
     def look(self, number: int, node: Seen) -> None:
         if node.info.kind in _IDLE:
@@ -125,11 +137,10 @@ class _Search:
     # -- kinds of nodes -----------------------------------------------------------------------------------------
 
     def _unknown(self, number: int, node: Seen) -> None:
-        why = f'it is not known what {node.info.name or node.info.kind} touches'
-        self._strangers.append((number, why))
+        self._strangers.append((number, node.info))
         for address in [*node.info.words, *(one.address for one in node.touched.accesses)]:
             for one in self._in(address, address + 1):
-                one.stays = why
+                one.stays = _unknown(node.info)
 
     def _stay(self, number: int, node: Seen) -> None:
         for access in node.memory or ():

@@ -105,7 +105,10 @@ class Packable(Declarable):
         handles = [level.handles[n] for n in recorded.sequence]
         nodes = [Seen(infos[h], touched[h], memory[h], known.declared.get(h), alone[h] is None) for h in handles]
         place = {handle: number for number, handle in enumerate(handles)}
-        return examined(nodes, [Temporary(_low(one), _low(one) + one.size, _lives(one, place)) for one in blocks])
+        return examined(
+            nodes,
+            [Temporary(_low(one), _low(one) + one.size, _lives(one, place), one.of_library) for one in blocks],
+        )
 
     def _aims(self, g: int, blocks: Sequence[Temporary]) -> list[Aim]:
         words: dict[int, list[tuple[Word, Temporary]]] = {}

@@ -418,13 +418,19 @@ class Relanable(Packable):
                 self._unpack()
                 self._device.graph_launch(self._made.graphExec, stream)
                 apart = ''
-            if apart:
+            packed = state.packing is not None
+            if apart and packed:  # the order may be right all the same
+                self._unpack()
+                trial.gone, state.trial = (), None if state.report.kept else trial
+                state.note('not yet')
+            elif apart:
                 self._fall_back(trial.recorded, f'the first launch gave something else: {apart}')
             else:
                 self._settle(state)
             self._aim()
         if apart:
-            words = f'{_CALL} is undone: the first launch gave something else than the recorded edges do ({apart})'
+            what = 'The packing of temporaries' if packed else _CALL
+            words = f'{what} is undone: the first launch gave something else than the recorded graph does ({apart})'
             at = here()
             if state.by_calls:
                 LOG.warning('%s', words)

@@ -62,17 +62,18 @@ class Block:
 
     ``lives``: of memory that is used again late, the nodes that came before the next one when it was handed out and
     when it was dropped, for each time; None where that is not known. ``since``: the first of the two, while it is used.
+    ``of_library``: it is a workspace, and no array's.
     """
 
-    __slots__ = ('born', 'device', 'lives', 'pointer', 'since', 'size')
+    __slots__ = ('born', 'device', 'lives', 'of_library', 'pointer', 'since', 'size')
 
-    def __init__(self, pointer: Any, size: int) -> None:
-        self.pointer = pointer
+    def __init__(self, pointer: Any, size: int, of_library: bool = False) -> None:
+        self.pointer, self.of_library = pointer, of_library
         self.device = int(pointer.device_id)
         self.size = size
         self.born = 0
         self.since: tuple[int, ...] | None = None
-        self.lives: list[tuple[tuple[int, ...] | None, tuple[int, ...] | None]] = []
+        self.lives: list[tuple[tuple[int, ...] | None, tuple[int, ...] | None]] = [(None, None)] if of_library else []
 
 
 class LaneBlocks:
@@ -149,7 +150,7 @@ class LaneBlocks:
                     if not free[key]:
                         del free[key]
             for one in blocks:
-                self._total -= one.size
+                self._total -= 0 if one.of_library else one.size
                 one.pointer = None
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from capturekit.launch.asked_bytes import AskedBytes
 from capturekit.launch.lane_blocks import Block, LaneBlocks
 from capturekit.launch.memory_group import Share
+from capturekit.launch.workspaces import Workspaces
 from capturekit.model.ledger import LedgerCapture
 from capturekit.model.rules import CaptureStatus
 
@@ -19,6 +20,7 @@ class TemporaryBlocks:
     private: bool
     late: int | None
     share: Share | None
+    workspaces: Workspaces
     holders: int
     ends: Callable[[int], tuple[int, ...]]
     _asked: AskedBytes
@@ -39,9 +41,11 @@ class TemporaryBlocks:
         return self.ends(capture.origin.stream) if capture.status is CaptureStatus.ACTIVE else None
 
     def temporaries(self) -> list[Block]:
-        """Blocks of its own that no array lies in any more, if it may give them up: nobody else has them."""
-        alone = self.private and self.share is None and not self._loops and self.holders == 1
-        return self._lanes.free() if alone and self.late is not None else []
+        """Blocks of its own that no array lies in any more, and workspaces; [] if others may use this memory, too."""
+        if self.late is None or not self.private or self.share is not None or self._loops or self.holders != 1:
+            return []
+        size = self.workspaces.nbytes
+        return self._lanes.free() + [Block(pointer, size, True) for pointer in self.workspaces.every()]
 
     def take(self, size: int) -> Any:
         """Take memory that is nobody's yet: :meth:`keep` or :meth:`give_back` decides on it."""
@@ -56,6 +60,7 @@ class TemporaryBlocks:
         gone = {(int(one.pointer.ptr), int(one.pointer.ptr) + one.size) for one in blocks}
         starts = {low for low, _high in gone}
         self._held = [one for one in self._held if not (hasattr(one, 'mem') and int(one.ptr) in starts)]
+        self.workspaces.forget(starts)
         self._lanes.give_up(blocks)
         self._asked.forget(starts)
         self._give(gone)
