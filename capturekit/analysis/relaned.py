@@ -208,6 +208,7 @@ class Relaned(Shown):
         untimed: why nothing was timed although it was asked for; or ''.
         packed: how many bytes the temporaries take that ``lanes='auto'`` gave memory of their own; None where they
             have it still.
+        unpacked: why they have it again, although they were packed; or ''.
         unit: of ``took`` and of the longest paths: 'us' where the graph was measured before, else 'nodes'.
     """
 
@@ -221,6 +222,7 @@ class Relaned(Shown):
     times: OrderTimes | None = None
     untimed: str = ''
     packed: Packed | None = None
+    unpacked: str = ''
     unit: str = 'nodes'
 
     def __bool__(self) -> bool:
@@ -296,6 +298,8 @@ class Relaned(Shown):
             lines.append(f'one launch, medians of {counted(len(self.times.needed), "round")}: {self.times}')
         if self.packed is not None:
             lines.append(str(self.packed))
+        if self.unpacked:
+            lines.append(f'temporaries are not packed: {self.unpacked}')
         if self.untimed:
             lines.append(f'not timed: {self.untimed}')
         if self.compared:

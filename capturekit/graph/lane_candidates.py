@@ -45,7 +45,7 @@ class TimedOrders(Finalists):
 
     def _keep_fastest(self, report: Relaned, rounds: int) -> None:
         """Time all orders, and give the graph the fastest: the recorded one unless another is faster beyond doubt."""
-        self._unpack()
+        self._unpack('')
         report.packed, state = None, self._new_edges
         assert state is not None
         sight, stream = self._sight(), self._current().ptr

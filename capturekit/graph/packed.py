@@ -53,12 +53,12 @@ class Packable(Declarable):
         self._declared, self._index = packing.aim_back(), None
         packing.drop()
 
-    def _unpack(self) -> None:
+    def _unpack(self, why: str = 'the graph was changed before the first launch') -> None:
         """Do without packed memory whose first launch is still to come: nothing else has shown that it is right."""
         state = self._new_edges
         if state is None or state.packing is None:
             return
-        packing, state.packing, state.report.packed = state.packing, None, None
+        packing, state.packing, state.report.packed, state.report.unpacked = state.packing, None, None, why
         with self._relaxed():
             self._declared, self._index = packing.aim_back(), None
             self._instantiate()

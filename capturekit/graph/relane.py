@@ -415,22 +415,21 @@ class Relanable(Packable):
                 state.note(f'differs: {apart}' if apart else same)
             except MemoryError as error:
                 state.note(f'not compared: no memory for copies ({error})')
-                self._unpack()
+                self._unpack(f'no memory for copies ({error})')
                 self._device.graph_launch(self._made.graphExec, stream)
                 apart = ''
-            packed = state.packing is not None
-            if apart and packed:  # the order may be right all the same
-                self._unpack()
+            if apart and state.packing is not None:  # the order may be right all the same
+                self._unpack(f'the first launch gave something else: {apart}')
                 trial.gone, state.trial = (), None if state.report.kept else trial
                 state.note('not yet')
+                apart = ''
             elif apart:
                 self._fall_back(trial.recorded, f'the first launch gave something else: {apart}')
             else:
                 self._settle(state)
             self._aim()
         if apart:
-            what = 'The packing of temporaries' if packed else _CALL
-            words = f'{what} is undone: the first launch gave something else than the recorded graph does ({apart})'
+            words = f'{_CALL} is undone: the first launch gave something else than the recorded edges do ({apart})'
             at = here()
             if state.by_calls:
                 LOG.warning('%s', words)
