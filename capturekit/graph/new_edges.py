@@ -10,10 +10,12 @@ from capturekit.analysis.node_memory import Definitions
 from capturekit.analysis.node_view import Look
 from capturekit.analysis.races import MemoryBlocks
 from capturekit.analysis.relaned import Pairs, Relaned
+from capturekit.analysis.temporaries import Temporary
 from capturekit.analysis.unsteady import Unsteady, adds_loosely, unsteady
 from capturekit.driver.cuda import Platform
 from capturekit.graph.first_launch import FirstLaunch
-from capturekit.graph.packed_memory import Packing
+from capturekit.graph.packed_memory import Aim, Packing
+from capturekit.launch.lane_blocks import Block
 from capturekit.model.dag import Order
 
 
@@ -56,12 +58,16 @@ class Level:
 
 @dataclass(frozen=True)
 class Sight:
-    """One look at a graph: what its nodes are and touch."""
+    """One look at a graph: what its nodes are and touch.
+
+    ``movable``: the temporaries that may lie elsewhere, once they were looked for, and the nodes that use them.
+    """
 
     platform: Platform
     look: Look
     blocks: MemoryBlocks
     definitions: Definitions
+    movable: list[tuple[list[Aim], list[tuple[Temporary, Block]]]] = field(default_factory=list)
 
 
 def unsteady_of(sight: Sight, graph: int) -> list[Unsteady]:

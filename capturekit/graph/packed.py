@@ -84,18 +84,26 @@ class Packable(Declarable):
 
         The nodes have the addresses that they were recorded with. Raises MemoryError and CudaCallError.
         """
-        blocks = sorted(self._memory.temporaries(), key=_low)
-        if not blocks or len(levels) > 1 or self._plan is not None or self._fused is not None:
+        if len(levels) > 1 or self._plan is not None or self._fused is not None:
             return None
         level = levels[0]
         recorded = Order(len(level.handles), level.recorded)
-        found = self._examined(level, sight, recorded, blocks)
-        aims = [one for one in self._aims(level.graph, found) if one.settled()]
-        moved = [(one, block) for one, block in zip(found, blocks) if not one.stays]
+        if not sight.movable:
+            sight.movable.append(self._movable_blocks(level, sight, recorded))
+        aims, moved = sight.movable[0]
         spans = [Span(one.high - one.low, tuple(recorded.sequence[n] for n in one.uses)) for one, _block in moved]
         orders = [recorded] if set(edges) == set(level.recorded) else [recorded, Order(len(level.handles), edges)]
         layout = packed(orders, spans)
         return Packing(self._memory, aims, moved, layout) if layout.size < sum(one.size for one in spans) else None
+
+    def _movable_blocks(
+        self, level: Level, sight: Sight, recorded: Order
+    ) -> tuple[list[Aim], list[tuple[Temporary, Block]]]:
+        """The temporaries that may lie elsewhere, and the nodes that have addresses of them."""
+        blocks = sorted(self._memory.temporaries(), key=_low)
+        found = self._examined(level, sight, recorded, blocks) if blocks else []
+        aims = [one for one in self._aims(level.graph, found) if one.settled()]
+        return aims, [(one, block) for one, block in zip(found, blocks) if not one.stays]
 
     def _examined(self, level: Level, sight: Sight, recorded: Order, blocks: Sequence[Block]) -> list[Temporary]:
         known, g = sight.definitions, level.graph

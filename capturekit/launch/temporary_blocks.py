@@ -41,11 +41,12 @@ class TemporaryBlocks:
         return self.ends(capture.origin.stream) if capture.status is CaptureStatus.ACTIVE else None
 
     def temporaries(self) -> list[Block]:
-        """Blocks of its own that no array lies in any more, and workspaces; [] if others may use this memory, too."""
-        if self.late is None or not self.private or self.share is not None or self._loops or self.holders != 1:
+        """Blocks that no array lies in any more, and workspaces, as far as this graph alone has them."""
+        in_a_group = self.share is not None and self.share.scratch is not None
+        if self.late is None or not self.private or in_a_group or self._loops or self.holders != 1:
             return []
-        size = self.workspaces.nbytes
-        return self._lanes.free() + [Block(pointer, size, True) for pointer in self.workspaces.every()]
+        own, size = [] if self.share is not None else self.workspaces.every(), self.workspaces.nbytes
+        return self._lanes.free() + [Block(pointer, size, True) for pointer in own]
 
     def take(self, size: int) -> Any:
         """Take memory that is nobody's yet: :meth:`keep` or :meth:`give_back` decides on it."""

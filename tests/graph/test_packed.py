@@ -169,12 +169,23 @@ def test_what_is_read_before_it_is_written_stays(cp: Any, monkeypatch: pytest.Mo
 
 def test_only_memory_of_its_own_is_packed(cp: Any) -> None:
     x = cp.linspace(1, 2, N)
-    for options in ({'lanes': None}, {'lanes': 'auto', 'memory': ck.MemoryGroup()}):
+    for options in ({'lanes': None}, {'lanes': 'auto', 'pool': cp.cuda.MemoryPool()}):
         cap, outs = branches(cp, x, **options)
         assert cap.graph.relane().packed is None
         cap.graph.launch()
         assert right(cp, x, outs)
         cap.graph.close()
+
+
+def test_graphs_of_a_group_pack_what_each_has_alone(cp: Any) -> None:
+    x, group = cp.linspace(1, 2, N), ck.MemoryGroup()
+    both = [branches(cp, x, lanes='auto', memory=group) for _ in range(2)]
+    for launch in range(2):
+        x += launch
+        for cap, outs in both:
+            cap.graph.launch()
+            assert right(cp, x, outs)
+    assert [cap.graph.memory_bytes for cap, _outs in both] == [12 * 8192] * 2
 
 
 # -- what undoes it ---------------------------------------------------------------------------------------------
