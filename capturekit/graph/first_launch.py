@@ -85,13 +85,13 @@ class FirstLaunch:
         for view, old, result in zip(views, before, results):
             result[...] = view
             view[...] = old
-        for view in gone:
-            view[...] = _FILLED
+        filled = self._fill(gone)
         launch(executable)
         apart = [int(self._differ(low, *two).sum()) for (low, _high), *two in zip(ranges, views, results)]
         if any(apart) and self._unsteady:
             apart = self._excused(apart, ranges, views, results)
-        if not any(apart) and not self._used(gone):
+        used = any(int((view != filled[: len(view)]).sum()) for view in gone)
+        if not any(apart) and not used:
             self._platform.device.stream_synchronize(stream)  # the old executable graph may go now
             return ''
         for view, old, result in zip(views, before, results):
@@ -105,10 +105,14 @@ class FirstLaunch:
         low, high = ranges[first]
         return f'{counted(sum(apart), "byte")} differ, the first in {self._blocks.words(low, high - low)}'
 
-    def _used(self, gone: Sequence[Any]) -> bool:
-        """Whether memory was written that was filled before. The device is asked once."""
-        cupy = self._platform.cupy
-        return bool(gone) and bool(cupy.stack([(view != _FILLED).any() for view in gone]).any())
+    def _fill(self, gone: Sequence[Any]) -> Any:
+        """Fill memory with bytes that nobody should read; return as many of them as the largest piece has."""
+        filled = self._platform.cupy.empty(max(map(len, gone), default=0), np.uint8)
+        if gone:
+            filled.data.memset_async(_FILLED, len(filled))
+        for view in gone:
+            view[...] = filled[: len(view)]
+        return filled
 
     def _differ(self, low: int, view: Any, result: Any) -> Any:
         """Which bytes differ that somebody can read, of a range that begins at an address."""
