@@ -182,10 +182,10 @@ class _Search:
                 one.words.append(Word(node.info, (access.argument, access.offset), access.address))
                 if one.low in of_arrays and access.address not in named:
                     one.stays = f'{said.call} has an address in it that is not one of its arrays'
-            if not inside or access.address not in named:  # it may be the end of the block before
-                for one in self._in(access.address - 1, access.address):
-                    if one.high == access.address:
-                        one.stays = f'{said.call} has the address of its end'
+            before = [] if access.address in named else self._in(access.address - 1, access.address)
+            if any(one.high == access.address for one in before):  # whose it is can not be told
+                for one in (*before, *inside):
+                    one.stays = f'{said.call} has the address of its end, or of the next one'
         for access in said.accesses:
             for one in self._in(*access.extent):
                 one.uses.add(number)
