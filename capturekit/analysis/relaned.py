@@ -121,7 +121,10 @@ class OrderTimes:
     """What launches took with the order as recorded, and with the one that the data needs, in microseconds each.
 
     ``lanes``: the same with the nodes laid on lanes, by the number of these. ``behind_one``: with the order that the
-    data needs, but all beginnings behind one of them; () where there is only one.
+    data needs, but all beginnings behind one of them; () where there is only one. ``packed``: those of the best orders
+    with their temporaries packed, by the number of lanes as in :attr:`best`. ``by_priority``: those of the best of all,
+    if kernels with the longest path behind them go first. ``chosen``: the number of the order that was chosen, whether
+    its temporaries are packed, and whether it heeds priorities.
     """
 
     recorded: tuple[float, ...]
@@ -129,6 +132,9 @@ class OrderTimes:
     modelled: bool = False
     lanes: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     behind_one: tuple[float, ...] = ()
+    packed: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
+    by_priority: tuple[float, ...] = ()
+    chosen: tuple[int, bool, bool] | None = None
 
     @property
     def medians(self) -> tuple[float, float]:
@@ -145,10 +151,12 @@ class OrderTimes:
 
     @property
     def best(self) -> int:
-        """The order of the shortest median among those that are faster than the recorded one beyond doubt.
+        """The order that was chosen: of those that are faster than the recorded one beyond doubt, the fastest.
 
         A number of lanes; 0 for the recorded one, -1 for the one that the data needs, -2 for this behind one node.
         """
+        if self.chosen is not None:
+            return self.chosen[0]
         every = {-1: self.needed, **({-2: self.behind_one} if self.behind_one else {}), **self.lanes}
         faster = [name for name, times in every.items() if self._beats_the_recorded(times)]
         return min(faster, key=lambda name: float(np.median(every[name])), default=0)
@@ -158,7 +166,30 @@ class OrderTimes:
         by = ', by the model of the simulated device' if self.modelled else ''
         more = f', {np.median(self.behind_one):,.1f} us so behind one node' if self.behind_one else ''
         more += ''.join(f', {np.median(times):,.1f} us on {lanes} lanes' for lanes, times in sorted(self.lanes.items()))
+        more += ''.join(f', {np.median(times):,.1f} us packed {in_words(name)}' for name, times in self.packed.items())
+        more += f', {np.median(self.by_priority):,.1f} us by priority' if self.by_priority else ''
         return f'{was:,.1f} us as recorded, {now:,.1f} us as the data needs it{more}{by}'
+
+
+def in_words(order: int) -> str:
+    """The words for an order, by its number in :attr:`OrderTimes.best`."""
+    words = {0: 'as recorded', -1: 'as the data needs it', -2: 'as the data needs it, behind one node'}
+    return words.get(order, f'on {counted(order, "lane")}')
+
+
+@dataclass
+class Packed:
+    """Bytes of a graph's temporaries as recorded, each in memory of its own, and packed by who may run beside whom.
+
+    ``settled``: whether a launch of both has given the same, so that the graph has the packed memory alone.
+    """
+
+    before: int
+    now: int
+    settled: bool = False
+
+    def __str__(self) -> str:
+        return f'temporaries: {self.before:,} bytes as recorded, {self.now:,} packed'
 
 
 @dataclass(repr=False)
@@ -175,6 +206,9 @@ class Relaned(Shown):
         compared: what the first launch has shown, or why it shows nothing.
         times: what launches of each order took, where ``rounds=`` was given; None where nothing was timed.
         untimed: why nothing was timed although it was asked for; or ''.
+        packed: how many bytes the temporaries take that ``lanes='auto'`` gave memory of their own; None where they
+            have it still.
+        unpacked: why they have it again, although they were packed; or ''.
         unit: of ``took`` and of the longest paths: 'us' where the graph was measured before, else 'nodes'.
     """
 
@@ -187,6 +221,8 @@ class Relaned(Shown):
     compared: str = ''
     times: OrderTimes | None = None
     untimed: str = ''
+    packed: Packed | None = None
+    unpacked: str = ''
     unit: str = 'nodes'
 
     def __bool__(self) -> bool:
@@ -234,8 +270,9 @@ class Relaned(Shown):
             return f'as recorded: {self.kept}'
         before, how = self.edges[0], 'as the data needs it'
         if self.times is not None and self.times.best:
-            best = self.times.best
-            how = f'on {best} lanes' if best > 0 else how if best == -1 else f'{how}, behind one node'
+            how = in_words(self.times.best)
+            how += ', packed' if self.packed is not None else ''
+            how += ', by priority' if self.times.chosen is not None and self.times.chosen[2] else ''
         now = sum(len(one.laid or one.needed) for one in self.graphs)
         return f'{how}, {counted(before, "edge")} before and {now:,} now; first launch: {self.compared}'
 
@@ -259,6 +296,10 @@ class Relaned(Shown):
         )
         if self.times is not None and not self.kept:
             lines.append(f'one launch, medians of {counted(len(self.times.needed), "round")}: {self.times}')
+        if self.packed is not None:
+            lines.append(str(self.packed))
+        if self.unpacked:
+            lines.append(f'temporaries are not packed: {self.unpacked}')
         if self.untimed:
             lines.append(f'not timed: {self.untimed}')
         if self.compared:

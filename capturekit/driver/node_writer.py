@@ -28,6 +28,8 @@ REASONS = (
 _HOST, _DEVICE, _UNIFIED = 1, 2, 4
 #: ``CU_POINTER_ATTRIBUTE_MEMORY_TYPE``. It is not known of memory that CUDA does not know: that is the host's.
 _MEMORY_TYPE = 2
+#: ``CU_LAUNCH_ATTRIBUTE_PRIORITY``, and the size of ``CUlaunchAttributeValue`` in numbers of four bytes.
+_PRIORITY, _ATTRIBUTE = 8, 16
 _HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -67,6 +69,12 @@ class KernelAim:
     def write(self, number: int, offset: int, address: int) -> None:
         """Put an address into an argument; :meth:`put` brings it to the graph."""
         struct.pack_into('Q', self._data[number], offset, address)
+
+    def define(self) -> None:
+        """``cuGraphKernelNodeSetParams``: of the definition alone."""
+        code = int(self._define(self._node, self._reference))
+        if code:
+            raise CudaCallError(Code(code) if code in set(Code) else code, 'cuGraphKernelNodeSetParams')
 
     def put(self, x: int, source: int) -> None:
         """``cuGraphKernelNodeSetParams`` and ``cuGraphExecKernelNodeSetParams``."""
@@ -110,6 +118,17 @@ class Writer(CheckedCalls):
         kind = ctypes.c_int()
         self._call('cuGraphNodeGetType', ctypes.c_void_p(node), ctypes.byref(kind))
         return KINDS.get(kind.value, str(kind.value))
+
+    def priority(self, node: int) -> int:
+        """``cuGraphKernelNodeGetAttribute``: the priority of a kernel's node."""
+        value = (ctypes.c_int * _ATTRIBUTE)()
+        self._call('cuGraphKernelNodeGetAttribute', ctypes.c_void_p(node), _PRIORITY, ctypes.byref(value))
+        return int(value[0])
+
+    def set_priority(self, node: int, priority: int) -> None:
+        """``cuGraphKernelNodeSetAttribute``."""
+        value = (ctypes.c_int * _ATTRIBUTE)(priority)
+        self._call('cuGraphKernelNodeSetAttribute', ctypes.c_void_p(node), _PRIORITY, ctypes.byref(value))
 
     # -- what a node has ----------------------------------------------------------------------------------------
 
@@ -366,6 +385,19 @@ class Setting:
     def node_arguments(self, g: int, node: int) -> list[Argument]:
         """The arguments of a kernel's node of a definition."""
         return self._writer().arguments(node)
+
+    def node_priority(self, g: int, node: int) -> int:
+        """The priority of a kernel's node of a definition: lower numbers come first."""
+        return self._writer().priority(node)
+
+    def set_node_priority(self, g: int, node: int, priority: int) -> None:
+        """``cudaGraphKernelNodeSetAttribute``. It counts in executable graphs that are made by node priority later."""
+        self._writer().set_priority(node, priority)
+
+    def priorities(self) -> tuple[int, int]:
+        """``cudaDeviceGetStreamPriorityRange``: the number of the least priority and that of the greatest one."""
+        least, greatest = self._ask(self.rt.cudaDeviceGetStreamPriorityRange(), 'deviceGetStreamPriorityRange')
+        return int(least), int(greatest)
 
     def kernel_aim(self, g: int, node: int) -> KernelAim:
         """A kernel node whose addresses are changed often: in the definition and in executable graphs."""

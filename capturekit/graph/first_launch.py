@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.races import MemoryBlocks
 from capturekit.analysis.unsteady import Unsteady
 from capturekit.driver.cuda import Platform, StreamHandle
@@ -22,6 +23,8 @@ from capturekit.model.counted import counted
 
 #: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
 _DEVICE = (2, 3)
+#: What memory is filled with that nobody should read: a number that is not one, in floating point.
+_FILLED = 0xFF
 
 
 class FirstLaunch:
@@ -31,6 +34,8 @@ class FirstLaunch:
     ``unseen``: bytes in the ranges that nobody can read, in order; they may differ.
     ``unsteady``: memory in which two launches of one graph differ in their last bits. ``besides``: what the launch has
     shown of that, in words to be added where all else was the same.
+    ``gone``: memory of the recorded graph that the other one does not use: before it runs, this is filled with
+    something else, which must be there afterwards. A node that still used it would show.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class FirstLaunch:
         self._again = again
         self._unseen = unseen
         self._unsteady = unsteady
+        self.gone: Sequence[tuple[int, int]] = ()
         self.besides = ''
 
     def run(self, executable: int, stream: int) -> str:
@@ -64,7 +70,9 @@ class FirstLaunch:
             return self._run(executable, stream)
 
     def _run(self, executable: int, stream: int) -> str:
-        views = [bytes_at(self._platform, low, high) for low, high in self._ranges]
+        gone, free = [bytes_at(self._platform, *one) for one in self.gone], FreeMemory(self.gone)
+        ranges = [rest for one in self._ranges for rest in free.rest(*one)]
+        views = [bytes_at(self._platform, low, high) for low, high in ranges]
         before, results = [view.copy() for view in views], [view.copy() for view in views]
         on_host = any(isinstance(view, np.ndarray) for view in views)
 
@@ -77,11 +85,13 @@ class FirstLaunch:
         for view, old, result in zip(views, before, results):
             result[...] = view
             view[...] = old
+        filled = self._fill(gone)
         launch(executable)
-        apart = [int(self._differ(low, *two).sum()) for (low, _high), *two in zip(self._ranges, views, results)]
+        apart = [int(self._differ(low, *two).sum()) for (low, _high), *two in zip(ranges, views, results)]
         if any(apart) and self._unsteady:
-            apart = self._excused(apart, views, results)
-        if not any(apart):
+            apart = self._excused(apart, ranges, views, results)
+        used = any(int((view != filled[: len(view)]).sum()) for view in gone)
+        if not any(apart) and not used:
             self._platform.device.stream_synchronize(stream)  # the old executable graph may go now
             return ''
         for view, old, result in zip(views, before, results):
@@ -89,9 +99,20 @@ class FirstLaunch:
         if self._again:
             launch(self.recorded.graphExec)
             self._platform.device.stream_synchronize(stream)
+        if not any(apart):
+            return 'memory was written that no node should use any more'
         first = next(number for number, count in enumerate(apart) if count)
-        low, high = self._ranges[first]
+        low, high = ranges[first]
         return f'{counted(sum(apart), "byte")} differ, the first in {self._blocks.words(low, high - low)}'
+
+    def _fill(self, gone: Sequence[Any]) -> Any:
+        """Fill memory with bytes that nobody should read; return as many of them as the largest piece has."""
+        filled = self._platform.cupy.empty(max(map(len, gone), default=0), np.uint8)
+        if gone:
+            filled.data.memset_async(_FILLED, len(filled))
+        for view in gone:
+            view[...] = filled[: len(view)]
+        return filled
 
     def _differ(self, low: int, view: Any, result: Any) -> Any:
         """Which bytes differ that somebody can read, of a range that begins at an address."""
@@ -101,10 +122,12 @@ class FirstLaunch:
                 differ[max(begin - low, 0) : end - low] = False
         return differ
 
-    def _excused(self, apart: Sequence[int], views: Sequence[Any], results: Sequence[Any]) -> list[int]:
+    def _excused(
+        self, apart: Sequence[int], ranges: Sequence[tuple[int, int]], views: Sequence[Any], results: Sequence[Any]
+    ) -> list[int]:
         """How many bytes differ that have to be the same."""
         found = []
-        for count, view, result, (low, high) in zip(apart, views, results, self._ranges):
+        for count, view, result, (low, high) in zip(apart, views, results, ranges):
             pieces = [one for one in self._unsteady if low <= one.low and one.high <= high] if count else []
             if pieces:
                 now, then = (np.frombuffer(one.tobytes(), np.uint8) for one in (view, result))

@@ -12,15 +12,15 @@ from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from capturekit.analysis.lane_order import as_in_a_graph, behind_one, on_lanes
+from capturekit.analysis.lane_order import as_in_a_graph, behind_one, laid, on_lanes
 from capturekit.analysis.node_memory import NotRepeatableError
 from capturekit.analysis.one_lane import Capacity, why_one_lane
-from capturekit.analysis.relaned import OrderTimes, Pairs, Relaned
+from capturekit.analysis.relaned import Pairs, Relaned
 from capturekit.graph.both_orders import FEWEST, SameStart, same_start, timed
 from capturekit.graph.edit import NodeNames
+from capturekit.graph.finalists import NEEDED, RECORDED, Candidate, Finalists
 from capturekit.graph.measure import timeline
 from capturekit.graph.new_edges import Level, NewEdges, Sight
-from capturekit.graph.relane import Relanable
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
@@ -34,10 +34,10 @@ _SECONDS = 5.0
 #: How often the graph is launched to measure its nodes, after one launch that does not count.
 _MEASURED = 3
 
-RECORDED, NEEDED, BEHIND_ONE = 0, -1, -2
+BEHIND_ONE = -2
 
 
-class TimedOrders(Relanable):
+class TimedOrders(Finalists):
     """The choice between orders of :meth:`Graph.relane`, by times."""
 
     if not TYPE_CHECKING:
@@ -45,7 +45,8 @@ class TimedOrders(Relanable):
 
     def _keep_fastest(self, report: Relaned, rounds: int) -> None:
         """Time all orders, and give the graph the fastest: the recorded one unless another is faster beyond doubt."""
-        state = self._new_edges
+        self._unpack('')
+        report.packed, state = None, self._new_edges
         assert state is not None
         sight, stream = self._sight(), self._current().ptr
         levels = self._levels(sight.look)
@@ -55,32 +56,50 @@ class TimedOrders(Relanable):
             with same_start(sight.platform, ranges, stream) as start:
                 took = self._node_times(levels[0], sight, start)
                 orders = self._orders(state, sight, levels, took)
-                made = {name: one for name, (one, _lanes) in orders.items()}
-                executables = {name: one.graphExec for name, one in made.items()}
+                executables = {name: one.made.graphExec for name, one in orders.items()}
                 times = timed(self._device, start, executables, rounds, stream)
+                chosen, told = self._last_rounds(levels, sight, start, orders, times, took, rounds)
         except NotRepeatableError as error:
             report.untimed = str(error)
-            return
         except MemoryError as error:
             report.untimed = f'no memory for copies ({error})'
-            return
         except CudaCallError as error:
             report.untimed = f'CUDA refuses: {error}'
-            return
-        modelled, one = sight.platform.simulated, times.pop(BEHIND_ONE, ())
-        report.times = OrderTimes(times.pop(RECORDED), times.pop(NEEDED), modelled, times, one)
-        report.unit = 'us'
-        report.graphs[0] = replace(report.graphs[0], took=tuple(took), laid=())
-        state.report = report
-        chosen, lanes = orders[report.times.best]
-        if report.times.best == RECORDED:
-            why = self._why_one_lane(levels[0], sight, took)
-            self._fall_back(chosen, f'it is not faster: {report.times}; {why}')
-            report.compared = ''
-        elif lanes or state.lanes:
-            state.lanes = lanes
-            self._lay_lanes(levels, lanes, report, chosen)
+        else:
+            report.times, report.unit = told, 'us'
+            report.graphs[0] = replace(report.graphs[0], took=tuple(took), laid=())
+            state.report = report
+            self._take(chosen, orders[RECORDED], levels, sight, took)
         self._aim_all()
+
+    def _take(
+        self, chosen: Candidate, recorded: Candidate, levels: Sequence[Level], sight: Sight, took: Sequence[float]
+    ) -> None:
+        """Let the graph be the candidate that was chosen."""
+        state = self._new_edges
+        assert state is not None
+        report = state.report
+        if chosen.name == RECORDED:
+            why = self._why_one_lane(levels[0], sight, took)
+            self._fall_back(recorded.made, f'it is not faster: {report.times}; {why}')
+            report.compared = ''
+            for level in levels:
+                level.lanes, level.present = (), list(level.recorded)
+            if chosen.packing is not None:
+                chosen.packing.drop()
+                self._pack_recorded(levels, report, sight, None)
+            return
+        if chosen.name != NEEDED or state.lanes or chosen.packing is not None or chosen.by_priority:
+            state.lanes = chosen.lanes
+            self._lay_lanes(levels, chosen.lanes, report, chosen.made)
+        if chosen.packing is not None:
+            self._declared, self._index = chosen.packing.aim(self._declared), None
+            trial = state.trial or self._trial(recorded.made, report, sight, None)
+            assert trial is not None  # it was launched already
+            self._await(trial, chosen.packing)
+        if chosen.by_priority:
+            self._give_priorities(levels[0], chosen.by_priority)
+            self.recording.by_priority = state.by_priority = True
 
     def _why_one_lane(self, level: Level, sight: Sight, took: Sequence[float]) -> str:
         nodes = [sight.look.nodes[sight.look.numbers[handle]] for handle in level.handles]
@@ -107,34 +126,26 @@ class TimedOrders(Relanable):
 
     def _orders(
         self, state: NewEdges, sight: Sight, levels: Sequence[Level], took: Sequence[float]
-    ) -> dict[int, tuple[ExecutableGraph, list[Pairs]]]:
-        """An executable graph for each order, by the number of its lanes, and what is to be noted of these lanes.
-
-        The definition has its present edges again afterwards.
-        """
+    ) -> dict[int, Candidate]:
+        """The candidates, by the number of their lanes. The definition has its present edges again afterwards."""
         present = [level.present for level in levels]
-        found: dict[int, tuple[ExecutableGraph, list[Pairs]]] = {}
+        found: dict[int, Candidate] = {}
         try:
             as_recorded = None if state.trial is None else state.trial.recorded
-            found[RECORDED] = as_recorded or self._with_edges(levels, [one.recorded for one in levels]), []
+            as_recorded = as_recorded or self._with_edges(levels, [one.recorded for one in levels])
+            found[RECORDED] = Candidate(RECORDED, as_recorded, [one.recorded for one in levels])
             as_needed = None if any(level.lanes for level in levels) else self._made
-            found[NEEDED] = as_needed or self._with_edges(levels, [one.needed for one in levels]), []
-            as_launched = self._as_launched(levels[0], found[RECORDED][0], took)
+            as_needed = as_needed or self._with_edges(levels, [one.needed for one in levels])
+            found[NEEDED] = Candidate(NEEDED, as_needed, [one.needed for one in levels])
+            as_launched = self._as_launched(levels[0], as_recorded, took)
             for count, lanes in self._lanes_for(levels, sight, as_launched):
-                for level, pairs in zip(levels, lanes):
-                    level.lanes = pairs
-                found[count] = self._with_edges(levels, [one.wanted for one in levels]), lanes
+                edges: list[Pairs] = [
+                    laid(len(level.handles), level.needed, pairs) for level, pairs in zip(levels, lanes)
+                ]
+                found[count] = Candidate(count, self._with_edges(levels, edges), edges, lanes)
         finally:
             self._rewire(levels, present)
         return found
-
-    def _with_edges(self, levels: Sequence[Level], edges: Sequence[Any]) -> ExecutableGraph:
-        """An executable graph with other edges, which the definition keeps."""
-        self._rewire(levels, edges)
-        made: ExecutableGraph = self._made.instantiated(self._device, self.recording.by_priority)
-        for number in sorted(self._names.off):
-            self._device.node_enable(made.graphExec, self._names.handles[number], False)
-        return made
 
     def _lanes_for(
         self, levels: Sequence[Level], sight: Sight, took: Sequence[float]

@@ -10,9 +10,12 @@ from capturekit.analysis.node_memory import Definitions
 from capturekit.analysis.node_view import Look
 from capturekit.analysis.races import MemoryBlocks
 from capturekit.analysis.relaned import Pairs, Relaned
+from capturekit.analysis.temporaries import Temporary
 from capturekit.analysis.unsteady import Unsteady, adds_loosely, unsteady
 from capturekit.driver.cuda import Platform
 from capturekit.graph.first_launch import FirstLaunch
+from capturekit.graph.packed_memory import Aim, Packing
+from capturekit.launch.lane_blocks import Block
 from capturekit.model.dag import Order
 
 
@@ -55,12 +58,16 @@ class Level:
 
 @dataclass(frozen=True)
 class Sight:
-    """One look at a graph: what its nodes are and touch."""
+    """One look at a graph: what its nodes are and touch.
+
+    ``movable``: the temporaries that may lie elsewhere, once they were looked for, and the nodes that use them.
+    """
 
     platform: Platform
     look: Look
     blocks: MemoryBlocks
     definitions: Definitions
+    movable: list[tuple[list[Aim], list[tuple[Temporary, Block]]]] = field(default_factory=list)
 
 
 def unsteady_of(sight: Sight, graph: int) -> list[Unsteady]:
@@ -84,6 +91,8 @@ class NewEdges:
         trial: the first launch, which is still to be compared; None after it.
         by_calls: whether calls of a graphed function launch the graph.
         lanes: of each definition, the pairs of nodes that follow each other on chosen lanes; [] without such lanes.
+        packing: the temporaries' packed memory, as long as the first launch is still to be compared.
+        by_priority: whether kernels were given priorities, because launches took less time so.
     """
 
     recorded: list[Pairs]
@@ -91,8 +100,16 @@ class NewEdges:
     trial: FirstLaunch | None = None
     by_calls: bool = False
     lanes: list[Pairs] = field(default_factory=list)
+    packing: Packing | None = None
+    by_priority: bool = False
+
+    def note(self, outcome: str) -> None:
+        """Note what the first launch has shown of the edges, if they are others than the recorded ones."""
+        if not self.report.kept:
+            self.report.compared = outcome
 
     def not_compared(self, why: str) -> None:
         """Do without the comparison."""
         if self.trial is not None:
-            self.trial, self.report.compared = None, f'not compared: {why}'
+            self.trial = None
+            self.note(f'not compared: {why}')

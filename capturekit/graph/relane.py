@@ -20,10 +20,11 @@ from capturekit.analysis.races import MemoryBlocks, Races, Search
 from capturekit.analysis.relaned import Pairs, Relaned, Wiring
 from capturekit.driver.cuda import current
 from capturekit.graph.closed import closed
-from capturekit.graph.declared import Declarable
 from capturekit.graph.edit import NodeNames, _failure, _positive
 from capturekit.graph.first_launch import FirstLaunch
 from capturekit.graph.new_edges import Level, NewEdges, Sight, unsteady_of
+from capturekit.graph.packed import Packable
+from capturekit.graph.packed_memory import Packing
 from capturekit.guard import GUARD
 from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.launch.plan import Part, Plan
@@ -46,13 +47,12 @@ _OURS = 'capturekit_'
 _ALLOCATES = 'it allocates memory as it runs, and CUDA removes no edge of such a graph'
 
 
-class Relanable(Declarable):
+class Relanable(Packable):
     """The method :meth:`relane` of :class:`capturekit.Graph`."""
 
     if not TYPE_CHECKING:
         __slots__ = ()  # the subclass has them all
 
-    _new_edges: NewEdges | None
     _parts: Callable[[], list[Part]]
     _keep_fastest: Callable[[Relaned, int], None]
     launch: Callable[..., None]
@@ -91,13 +91,14 @@ class Relanable(Declarable):
             report: True: only tell what would be done.
             rounds: how often each order is timed, in turn, after one round that does not count; 0: not at all. The
                 orders are the recorded one, the needed one, this behind one node, and the nodes laid on 2, 4, 8, 16 and
-                32 lanes, as far as the data lets so many run at once and all this is made in some five seconds. Each
-                time a graph is launched in a row, 4 times to 25 times, and its memory is put back from a copy before
-                that and at the end, so fill its inputs first. The graph keeps the fastest of the orders of which three
-                quarters of the times are shorter than three quarters of the recorded one's; where there is none, the
-                recorded one, and ``kept`` tells why. ``times`` has the figures. A graph that can not be launched twice
-                with the same effect is not timed, and ``untimed`` tells why. On the simulated device times come from a
-                model.
+                32 lanes, as far as the data lets so many run at once and all this is made in some five seconds; then
+                the best ones with their temporaries packed (of ``lanes='auto'``), and the winner with a priority for
+                each kernel, by the longest path behind it. Each time a graph is launched in a row, 4 times to 25 times,
+                and its memory is put back from a copy before that and at the end, so fill its inputs first. The graph
+                keeps the fastest of the orders of which three quarters of the times are shorter than three quarters of
+                the recorded one's; where there is none, the recorded one, and ``kept`` tells why. ``times`` has the
+                figures. A graph that can not be launched twice with the same effect is not timed, and ``untimed`` tells
+                why. On the simulated device times come from a model.
 
         Raises:
             TypeError, ValueError: ``report`` is not a bool, ``rounds`` not a whole number of 0 or more; or both are
@@ -152,13 +153,16 @@ class Relanable(Declarable):
         if not known.loosened:
             known.kept = _ALLOCATES if any(_allocates(one.nodes) for one in known.graphs) else _ENOUGH
         if all(level.is_so for level in levels) and self._new_edges is not None:
-            known.compared = self._new_edges.report.compared
+            so_far = self._new_edges.report
+            known.compared, known.packed, known.kept = so_far.compared, so_far.packed, known.kept or so_far.kept
         elif apply and not known.kept:
             known.kept = self._rewired(levels, sight)
             if not known.kept:
                 self._take_edges(levels, known, sight, also)
         elif not known.kept:
             known.kept = 'only a report was asked for'
+        if apply and known.kept and self._new_edges is None:
+            self._pack_recorded(levels, known, sight, also)
         return known
 
     def _sight(self) -> Sight:
@@ -247,23 +251,49 @@ class Relanable(Declarable):
 
     def _take_edges(self, levels: Sequence[Level], report: Relaned, sight: Sight, also: Ranges | None) -> None:
         """Make executable graphs of the new definitions, and let the next launch be compared."""
-        state = self._new_edges
-        recorded = [level.recorded for level in levels]
-        made = self._made
+        state, made = self._new_edges, self._made
+        trial = self._trial(made, report, sight, also) if state is None else None
+        packing = self._pack(levels, sight, levels[0].wanted) if trial is not None else None
         try:
             self._instantiate()
         except CudaCallError as error:
             self._rewire(levels, [level.recorded for level in levels])
-            report.kept = f'CUDA refuses: {error}'
+            if packing is not None:
+                self._put_back(packing)
+            report.kept, report.compared = f'CUDA refuses: {error}', ''
             self._make_whole()
             return
         if state is not None:
             state.not_compared('the order was computed again before the first launch')
         lanes = [] if state is None else state.lanes
-        self._new_edges = NewEdges(recorded, report, by_calls=also is not None, lanes=lanes)
-        if state is None:
-            self._new_edges.trial = self._trial(made, report, sight, also)
+        self._new_edges = NewEdges([level.recorded for level in levels], report, by_calls=also is not None, lanes=lanes)
+        if trial is not None:
+            self._await(trial, packing)
         self._aim_all()
+
+    def _pack_recorded(self, levels: Sequence[Level], report: Relaned, sight: Sight, also: Ranges | None) -> None:
+        """A graph that keeps its order keeps no more memory than this order needs."""
+        trial = self._trial(self._made, Relaned(), sight, also) if self._memory.temporaries() else None
+        packing = self._pack(levels, sight, levels[0].recorded) if trial is not None else None
+        if trial is None or packing is None:
+            return
+        try:
+            self._instantiate()
+        except CudaCallError:
+            self._put_back(packing)
+            return
+        recorded = [level.recorded for level in levels]
+        self._new_edges = NewEdges(recorded, report, by_calls=also is not None, lanes=list(recorded))
+        self._await(trial, packing)
+        self._aim_all()
+
+    def _await(self, trial: FirstLaunch, packing: Packing | None) -> None:
+        """Let the first launch be compared."""
+        state = self._new_edges
+        assert state is not None
+        state.trial, state.packing = trial, packing
+        if packing is not None:
+            trial.gone, state.report.packed = packing.old, packing.report
 
     def _make_whole(self) -> None:
         """After a refusal: parts whose executable graph had to go first get one of the recorded edges."""
@@ -383,12 +413,21 @@ class Relanable(Declarable):
             try:
                 apart = trial.run(self._made.graphExec, stream)
                 same = f'the same as with the recorded edges{trial.besides}'
-                state.report.compared = f'differs: {apart}' if apart else same
+                state.note(f'differs: {apart}' if apart else same)
             except MemoryError as error:
-                state.report.compared, apart = f'not compared: no memory for copies ({error})', ''
+                state.note(f'not compared: no memory for copies ({error})')
+                self._unpack(f'no memory for copies ({error})')
                 self._device.graph_launch(self._made.graphExec, stream)
-            if apart:
+                apart = ''
+            if apart and state.packing is not None:  # the order may be right all the same
+                self._unpack(f'the first launch gave something else: {apart}')
+                trial.gone, state.trial = (), None if state.report.kept else trial
+                state.note('not yet')
+                apart = ''
+            elif apart:
                 self._fall_back(trial.recorded, f'the first launch gave something else: {apart}')
+            else:
+                self._settle(state)
             self._aim()
         if apart:
             words = f'{_CALL} is undone: the first launch gave something else than the recorded edges do ({apart})'
@@ -400,6 +439,15 @@ class Relanable(Declarable):
             else:
                 warnings.warn_explicit(words, RuntimeWarning, at.file, at.line)
 
+    def _settle(self, state: NewEdges) -> None:
+        """The packed memory is right: give back what the graph was recorded with."""
+        packing, state.packing = state.packing, None
+        if packing is not None:
+            packing.settle()
+            self.recording.memory_bytes = self._memory.used_bytes()
+        if state.report.kept and self._new_edges is state:
+            self._new_edges = None
+
     def _fall_back(self, recorded: ExecutableGraph, why: str) -> None:
         """Give the graph its recorded edges again, and the executable graph that was made of them."""
         state = self._new_edges
@@ -407,6 +455,10 @@ class Relanable(Declarable):
         for level in self._levels(self._look_in()):
             level.rewire(self._device, level.recorded)
         state.report.kept = why
+        if state.packing is not None:
+            self._put_back(state.packing)
+            state.report.packed = None
+        self.recording.by_priority = self.recording.by_priority and not state.by_priority
         self._new_edges = None
         self._made, self._index = recorded, None
         off, self._names = self._names.off, NodeNames()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from typing import Any
 
 from capturekit.launch.lane_blocks import UNIT
@@ -21,6 +22,11 @@ class AskedBytes:
         asked.pop(address, None)  # it goes to the end: the latest
         asked[address] = size
         return pointer
+
+    def forget(self, addresses: Iterable[int]) -> None:
+        """Forget blocks that were given back to the device."""
+        for address in addresses:
+            self._asked.pop(address, None)
 
     def behind(self) -> list[tuple[int, int]]:
         """The ends of blocks in use that lie behind what was asked for, in order of address.

@@ -18,6 +18,7 @@ Blocks are in bytes, rounded up to 512. Any thread may allocate and drop, with o
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
@@ -26,10 +27,14 @@ from capturekit.launch.asked_bytes import AskedBytes
 from capturekit.launch.lane_blocks import UNIT, LaneBlocks, Ticket
 from capturekit.launch.launch_turns import LaunchTurns
 from capturekit.launch.memory_group import Share
+from capturekit.launch.temporary_blocks import TemporaryBlocks
 from capturekit.launch.workspaces import Workspaces, count_of
 from capturekit.model.lease import Lease
 from capturekit.model.ledger import Clock, Lane, LedgerCapture
 from capturekit.model.rules import CaptureStatus
+
+#: No address is as high.
+_HIGHEST = 1 << 64
 
 
 def _all_free(pool: Any) -> Iterator[Any]:
@@ -53,7 +58,7 @@ def extent(array: Any) -> tuple[int, int]:
     return low, high
 
 
-class GraphMemory:
+class GraphMemory(TemporaryBlocks):
     """The memory of one capture and then of its graph.
 
     ``pool`` is private (made here) unless the caller gave one; then nothing that the capture took from it goes back
@@ -143,7 +148,7 @@ class GraphMemory:
         if self._full:
             raise MemoryError(size)
         pointer = self._malloc(size)
-        self._chunks.append((int(pointer.ptr), int(pointer.ptr) + size))
+        insort(self._chunks, (int(pointer.ptr), int(pointer.ptr) + size))
         self._devices.add(int(pointer.device_id))
         return pointer
 
@@ -154,7 +159,7 @@ class GraphMemory:
         assert self._scratch is not None
         device = int(self._device_now())
         low, slab = self._scratch.take(size, device)
-        self._chunks.append((low, low + size))
+        insort(self._chunks, (low, low + size))
         self._devices.add(device)
         return self.pointer(self.unowned(low, size, slab, device), 0)
 
@@ -211,7 +216,8 @@ class GraphMemory:
         if not self.private:
             blocks = (pointer.mem for pointer in self._held if hasattr(pointer, 'mem'))
             return any(block.ptr <= address < block.ptr + block.size for block in blocks)
-        return any(start <= address < end for start, end in self._chunks)
+        found = bisect_right(self._chunks, (address, _HIGHEST)) - 1
+        return found >= 0 and address < self._chunks[found][1]
 
     def chunks(self) -> list[tuple[int, int]]:
         """Where this memory lies, as pairs of its first address and the one after its last; [] in the user's pool."""
@@ -310,7 +316,7 @@ class GraphMemory:
         number = self._shared_workspaces.get(device, 0)
         self._shared_workspaces[device] = number + 1
         pointer = self.share.group.workspace(number, size)
-        self._chunks.append((int(pointer.ptr), int(pointer.ptr) + size))
+        insort(self._chunks, (int(pointer.ptr), int(pointer.ptr) + size))
         return pointer
 
     def allocator(self, lane: Lane, malloc_of: Callable[[Any], Any] | None = None) -> Callable[[int], Any]:
@@ -423,7 +429,7 @@ class GraphMemory:
     def spare(self, streams: Sequence[Any]) -> list[Any]:
         """All free blocks for these streams and for lanes, as memory pointers, which are free again when dropped."""
         every = [self.blocks, *(lanes for _pool, lanes in self._loops)]
-        found = [pointer for lanes in every for pointer in lanes.spare()]
+        found = [block.pointer for lanes in every for block in lanes.free()]
         if not self.private or self.pool is None:
             return found
         self._full = True

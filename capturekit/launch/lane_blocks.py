@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from capturekit.model.ledger import Clock, Lane, covers
@@ -25,6 +26,9 @@ class BlockSource(Protocol):
     tick: int
     unowned: Any
     pointer: Any
+
+    def place(self) -> tuple[int, ...] | None:
+        """The nodes that come before the next one; None where that is not known."""
 
     @property
     def besides(self) -> int:
@@ -54,15 +58,22 @@ class Ticket:
 
 
 class Block:
-    """A piece of the pool: ``born`` is the tick at which it was last handed out."""
+    """A piece of the pool: ``born`` is the tick at which it was last handed out.
 
-    __slots__ = ('born', 'device', 'pointer', 'size')
+    ``lives``: of memory that is used again late, the nodes that came before the next one when it was handed out and
+    when it was dropped, for each time; None where that is not known. ``since``: the first of the two, while it is used.
+    ``of_library``: it is a workspace, and no array's.
+    """
 
-    def __init__(self, pointer: Any, size: int) -> None:
-        self.pointer = pointer
+    __slots__ = ('born', 'device', 'lives', 'of_library', 'pointer', 'since', 'size')
+
+    def __init__(self, pointer: Any, size: int, of_library: bool = False) -> None:
+        self.pointer, self.of_library = pointer, of_library
         self.device = int(pointer.device_id)
         self.size = size
         self.born = 0
+        self.since: tuple[int, ...] | None = None
+        self.lives: list[tuple[tuple[int, ...] | None, tuple[int, ...] | None]] = [(None, None)] if of_library else []
 
 
 class LaneBlocks:
@@ -101,7 +112,7 @@ class LaneBlocks:
                 block = Block(memory.new_block(rounded), rounded)
                 self._total += rounded
             memory.active(lane)
-            block.born = memory.tick
+            block.born, block.since = memory.tick, memory.place()
         owned = memory.unowned(block.pointer.ptr, rounded, Ticket(self, block), block.pointer.device_id)
         return memory.pointer(owned, 0)
 
@@ -124,10 +135,23 @@ class LaneBlocks:
                 if every:
                     free[()] = every
 
-    def spare(self) -> list[Any]:
-        """The memory of the free blocks, which stay free."""
+    def free(self) -> list[Block]:
+        """The free blocks, which stay free."""
         with self:
-            return [one.pointer for free in self._free.values() for blocks in free.values() for one in blocks]
+            return [one for free in self._free.values() for blocks in free.values() for one in blocks]
+
+    def give_up(self, blocks: Sequence[Block]) -> None:
+        """Hand out these free blocks no more, and let go of their memory."""
+        gone = {id(one) for one in blocks}
+        with self:
+            for free in self._free.values():
+                for key, several in list(free.items()):
+                    free[key] = [one for one in several if id(one) not in gone]
+                    if not free[key]:
+                        del free[key]
+            for one in blocks:
+                self._total -= 0 if one.of_library else one.size
+                one.pointer = None
 
     def close(self) -> None:
         """Give up all free blocks; blocks in use are given up when their arrays are gone."""
@@ -166,5 +190,6 @@ class LaneBlocks:
     def _put(self, block: Block) -> None:
         self._live -= block.size
         if not self._closed:
+            block.lives.append((block.since, self._memory.place()))
             touched = tuple(sorted(self._memory.touched_since(block.born).items()))
             self._free[block.device, block.size].setdefault(touched, []).append(block)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 #: For cuBLAS on each lane: what NVIDIA's documentation of cublasSetWorkspace recommends for Hopper and later. With
@@ -44,6 +44,15 @@ class Workspaces:
     def taken(self) -> int:
         """Bytes of all of them."""
         return self.nbytes * sum(map(len, self._of.values()))
+
+    def every(self) -> list[Any]:
+        """All of them, as memory pointers."""
+        return [pointer for several in self._of.values() for pointer in several]
+
+    def forget(self, addresses: Container[int]) -> None:
+        """Let go of those that begin there: they are given back."""
+        for stream, several in self._of.items():
+            self._of[stream] = [one for one in several if int(one.ptr) not in addresses]
 
     def clear(self) -> None:
         self._of.clear()

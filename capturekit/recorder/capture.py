@@ -450,7 +450,8 @@ def capture(
             it changed are as before. Random numbers that were drawn stay drawn.
         lanes: 'auto': at the end of the block the graph gets the edges that its data needs, and no others, as by
             :meth:`Graph.relane`; ``cap.relaned`` is the report. Temporaries are used again as late as the memory
-            allows, because work that uses one again has to wait for all work that used it before.
+            allows, because work that uses one again has to wait for all work that used it before; once the order is
+            known they are packed (``cap.relaned.packed``), and the first launch is compared with the graph as recorded.
         memory_limit: with ``lanes='auto'``, bytes up to which new memory is taken before some is used again; half of
             them at the most are for workspaces of cuBLAS, of which there is one in any case. None: 256 MiB, or twice
             what the block needs at once, as far as it has come, whichever is more; and up to 32 workspaces of 32 MiB.

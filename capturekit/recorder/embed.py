@@ -40,6 +40,7 @@ def embed(live: OpenCapture, graph: Any) -> None:
         raise ValueError(f'the graph lives on device {graph.device_id}, the capture is on device {here_id}')
     _fits(live, graph)
     _lanes_on_its_devices(live, graph)
+    graph._without_trial()
     with uninterrupted(), GUARD.lock:
         lane = _lane(live)
         _shares_no_memory(live, graph)

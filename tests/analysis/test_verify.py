@@ -247,7 +247,7 @@ def test_all_free_graph_memory_is_handed_out_and_no_more(sim: Any) -> None:
     streams = [sim.cuda.Stream.from_external(StreamHandle(lane.stream)) for lane in cap.recording.lanes]
     before, free = memory.used_bytes(), memory.pool.free_bytes()
     spare = memory.spare(streams)
-    from_lanes = memory.blocks.spare()
+    from_lanes = [block.pointer for block in memory.blocks.free()]
     spans = sorted((int(one.ptr), int(one.ptr) + int(one.mem.size)) for one in spare)
     assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans)), 'each byte once'
     assert sum(end - start for start, end in spans) == free + sum(int(one.mem.size) for one in from_lanes) > 24_000

@@ -182,7 +182,7 @@ def test_garbage_collection_during_a_search_waits(sim: Any, monkeypatch: pytest.
             y = x * 2
             monkeypatch.undo()
         assert len(looked) == 2 and not garbage
-        assert addresses <= {free.ptr for free in lanes.spare()} and y.data.ptr not in addresses
+        assert addresses <= {free.pointer.ptr for free in lanes.free()} and y.data.ptr not in addresses
     for _ in range(2):
         cap.graph.launch()
         assert np.array_equal(y.get(), np.arange(64) * 2.0) and np.array_equal(z.get(), np.arange(64) * 5.0)

@@ -138,7 +138,8 @@ class Launches(DeviceState):
         draws = _DRAWS if by_priority else 1
 
         def choose(ready: list[GraphNode]) -> int:
-            return min((self.random.randrange(len(ready)) for _ in range(draws)), key=lambda at: ready[at].priority)
+            drawn = (self.random.randrange(len(ready)) for _ in range(draws))
+            return min(drawn, key=lambda at: graph.priorities.get(ready[at], 0))
 
         return any_order({n: n.after for n in graph.nodes}, choose)
 

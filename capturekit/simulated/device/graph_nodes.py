@@ -61,6 +61,16 @@ class GraphDefinition:
     is_body: bool = False
     #: A conditional node was taken out, and its condition is left without one.
     maimed: bool = False
+    #: Where nodes were found, by their handles.
+    places: dict[int, int] = field(default_factory=dict, repr=False)
+
+    def node(self, handle: int) -> GraphNode | None:
+        """The node of this handle; None if there is none."""
+        at = self.places.get(handle, -1)
+        if not 0 <= at < len(self.nodes) or self.nodes[at].handle != handle:
+            self.places = {node.handle: n for n, node in enumerate(self.nodes)}
+            at = self.places.get(handle, -1)
+        return None if at < 0 else self.nodes[at]
 
 
 @dataclass(eq=False)
@@ -77,6 +87,7 @@ class ExecutableGraph:
     off: set[GraphNode] = field(default_factory=set)
     anchors: dict[int, GraphNode] = field(default_factory=dict)
     by_priority: bool = False
+    priorities: dict[GraphNode, int] = field(default_factory=dict)
     #: The handle of the graph that it was made of.
     source: int = 0
 
@@ -89,6 +100,7 @@ class ExecutableGraph:
         made = cls(list(graph.nodes), bodies, conditions, by_priority=by_priority)
         made.works = {n: n.work for n in graph.nodes}
         made.given = {n: n.given for n in graph.nodes}
+        made.priorities = {n: n.priority for n in graph.nodes}
         made.children = {n: n.child for n in graph.nodes if n.child is not None}
         made.anchors = {n.handle: n for n in graph.nodes}
         return made

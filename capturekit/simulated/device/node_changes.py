@@ -131,8 +131,12 @@ class _Aim:
 
     def put(self, x: int, source: int) -> None:
         """``cudaGraphKernelNodeSetParams`` and ``cudaGraphExecKernelNodeSetParams``."""
-        self._define([bytes(one) for one in self._data])
+        self.define()
         self._device.node_take(x, source, self._g, self._node)
+
+    def define(self) -> None:
+        """``cudaGraphKernelNodeSetParams``: of the definition alone."""
+        self._define([bytes(one) for one in self._data])
 
     def _define(self, arguments: list[bytes]) -> None:
         detail = self._device.node_info(self._g, self._node).detail
@@ -191,7 +195,7 @@ def _alike(old: ExecutableGraph, a: GraphNode, new: ExecutableGraph, b: GraphNod
     """Refuse what an update can not change of a node."""
     if a.kind != b.kind:
         raise Refused('node type changed', b)
-    if by_priority and a.priority != b.priority:
+    if by_priority and old.priorities.get(a, 0) != new.priorities.get(b, 0):
         raise Refused('attributes changed', b)
     bodies, others = old.bodies.get(a, ()), new.bodies.get(b, ())
     if (a.decides, len(bodies)) != (b.decides, len(others)):
@@ -217,6 +221,8 @@ def _wired(nodes: Sequence[GraphNode], before: Mapping[int, set[int]]) -> list[G
 
 class Changes:
     """The verbs of a device that change graphs. Beside them it needs what :class:`SimulatedDevice` keeps."""
+
+    priorities: Callable[[], tuple[int, int]]
 
     _lock: Any
     graphs: dict[int, GraphDefinition]
@@ -286,7 +292,7 @@ class Changes:
     # -- single nodes -------------------------------------------------------------------------------------------
 
     def _node(self, g: int, node: int, kind: str = '') -> GraphNode:
-        found = next((n for n in self._graph(g).nodes if n.handle == node), None)
+        found = self._graph(g).node(node)
         if found is None or (kind and found.kind != kind):
             raise CudaCallError(Code.cudaErrorInvalidValue, f'a node of kind {kind!r}')
         return found
@@ -326,6 +332,17 @@ class Changes:
                 raise CudaCallError(Code.cudaErrorNotSupported, f'the arguments of {found.name} are not known here')
             args, typed = found.given.values['args'], found.given.values['block'] is None
             return [_argument(value, args, typed) for value in args]
+
+    def node_priority(self, g: int, node: int) -> int:
+        """The priority of a kernel's node of a definition: lower numbers come first."""
+        with self._lock:
+            return self._node(g, node, 'kernel').priority
+
+    def set_node_priority(self, g: int, node: int, priority: int) -> None:
+        """``cudaGraphKernelNodeSetAttribute``. It counts in executable graphs that are made by node priority later."""
+        with self._lock:
+            least, greatest = self.priorities()
+            self._node(g, node, 'kernel').priority = min(max(priority, greatest), least)
 
     def kernel_aim(self, g: int, node: int) -> _Aim:
         """A kernel's node whose addresses are to be changed often: in the definition and in executable graphs."""

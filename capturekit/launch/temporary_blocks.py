@@ -1,0 +1,73 @@
+"""The temporaries of a capture whose memory is used again late: which blocks they are, and giving them back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from capturekit.launch.asked_bytes import AskedBytes
+from capturekit.launch.lane_blocks import Block, LaneBlocks
+from capturekit.launch.memory_group import Share
+from capturekit.launch.workspaces import Workspaces
+from capturekit.model.ledger import LedgerCapture
+from capturekit.model.rules import CaptureStatus
+
+
+class TemporaryBlocks:
+    """What :class:`capturekit.launch.graph_memory.GraphMemory` knows of blocks that no array lies in."""
+
+    private: bool
+    late: int | None
+    share: Share | None
+    workspaces: Workspaces
+    holders: int
+    ends: Callable[[int], tuple[int, ...]]
+    _asked: AskedBytes
+    _capture: LedgerCapture | None
+    _chunks: list[tuple[int, int]]
+    _devices: set[int]
+    _fresh: Any
+    _held: list[Any]
+    blocks: LaneBlocks
+    _loops: list[tuple[Any, LaneBlocks]]
+    _on: Callable[[int], AbstractContextManager[Any]]
+
+    def place(self) -> tuple[int, ...] | None:
+        """The nodes before the next one, of a capture of one lane with memory that is used again late; else None."""
+        capture = self._capture
+        if self.late is None or capture is None or len(capture.lanes) > 1:
+            return None
+        return self.ends(capture.origin.stream) if capture.status is CaptureStatus.ACTIVE else None
+
+    def temporaries(self) -> list[Block]:
+        """Blocks that no array lies in any more, and workspaces, as far as this graph alone has them."""
+        in_a_group = self.share is not None and self.share.scratch is not None
+        if self.late is None or not self.private or in_a_group or self._loops or self.holders != 1:
+            return []
+        own, size = [] if self.share is not None else self.workspaces.every(), self.workspaces.nbytes
+        return self.blocks.free() + [Block(pointer, size, True) for pointer in own]
+
+    def take(self, size: int) -> Any:
+        """Take memory that is nobody's yet: :meth:`keep` or :meth:`give_back` decides on it."""
+        return self._fresh.malloc(size)
+
+    def give_back(self, low: int, size: int) -> None:
+        """Give such memory back to the device, to which nothing refers any more."""
+        self._give({(low, low + size)})
+
+    def give_up(self, blocks: Sequence[Block]) -> None:
+        """Give such blocks back to the device, for good. No node may use them; launches that do must have ended."""
+        gone = {(int(one.pointer.ptr), int(one.pointer.ptr) + one.size) for one in blocks}
+        starts = {low for low, _high in gone}
+        self._held = [one for one in self._held if not (hasattr(one, 'mem') and int(one.ptr) in starts)]
+        self.workspaces.forget(starts)
+        self.blocks.give_up(blocks)
+        self._asked.forget(starts)
+        self._give(gone)
+
+    def _give(self, gone: set[tuple[int, int]]) -> None:
+        self._chunks = [one for one in self._chunks if one not in gone]
+        for device in self._devices:
+            with self._on(device):
+                self._fresh.free_all_blocks()
