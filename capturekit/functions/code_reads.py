@@ -27,8 +27,10 @@ _ALL = frozenset('vars __dict__ __get__'.split())
 #: Methods that take an attribute's name, with their number of arguments as a function; and what is made from names.
 _BY_NAME = {'__getattribute__': 2, '__setattr__': 3, '__delattr__': 2}
 _FORMATS = ('format', 'format_map')
+_ATTRIBUTES = ('LOAD_ATTR', 'LOAD_SUPER_ATTR')
 _MADE_BY_NAMES = ('attrgetter', 'methodcaller')
 _VARIABLES = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW', 'LOAD_DEREF')
+_FAST = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW')
 #: Instructions that load something from the value that lies on the stack.
 _LOADS_FROM = ('LOAD_ATTR', 'LOAD_METHOD', 'LOAD_SUPER', 'LOAD_ZERO_SUPER', 'LOAD_SPECIAL', 'LOAD_FROM_DICT')
 #: How many values on the stack these put in another order, or copy.
@@ -74,7 +76,9 @@ class CodeNames(NamedTuple):
     for a value that is neither global nor constant; ``parameters``: those of the code object itself that are compared
     so with something unknown; ``imports``: modules imported in it, with the level of the import;
     ``unknown``: what is not understood, in words, or ''; ``sites``: the calls of ``getattr``, ``setattr``, ``hasattr``
-    and ``delattr`` whose names can be found, by the id of their code object and the offset of the call in it.
+    and ``delattr`` whose names can be found, by the id of their code object and the offset of the call in it;
+    ``formats``: the variables whose attribute ``format`` or ``format_map`` is loaded and not called, each with that
+    name: of a text, it is what reads attributes. They have the values that they had when their line began.
     """
 
     read: frozenset[str]
@@ -87,6 +91,7 @@ class CodeNames(NamedTuple):
     unknown: str
     sites: dict[tuple[int, int], NameGiven]
     parameters: frozenset[str]
+    formats: frozenset[tuple[str, str]]
 
 
 class _Names:
@@ -101,6 +106,7 @@ class _Names:
         self.unknown = ''
         self.sites: dict[tuple[int, int], NameGiven] = {}
         self.parameters: set[str] = set()
+        self.formats: set[tuple[str, str]] = set()
 
     def add(self, code: CodeType) -> None:
         """Take in one code object, without those nested in it."""
@@ -146,8 +152,12 @@ class _Names:
         kind = instructions[number].opname
         if (name in _BY_NAME or name in _MADE_BY_NAMES) and not _by_constants(instructions, number, name):
             self.everything = True
-        if name in _FORMATS and kind == 'LOAD_ATTR' and 'NULL' not in instructions[number].argrepr:
-            self.everything = True  # what reads attributes by the names in a text is handed on
+        if name in _FORMATS and kind in _ATTRIBUTES and 'NULL' not in instructions[number].argrepr:
+            variable = _variable_before(instructions, number)
+            if variable and kind == 'LOAD_ATTR':
+                self.formats.add((variable, name))
+            else:
+                self.everything = True  # what reads attributes by the names in a text is handed on
         if kind in GLOBALS_READ:
             self.read.add(name)
         elif kind in _GLOBALS_MADE:
@@ -196,13 +206,27 @@ class _Names:
             self.parameters.update(given[:1])
             self.identities.update([] if given else [None])
 
-    def found(self) -> CodeNames:
-        """All that was taken in."""
+    def found(self, of_line: bool = False) -> CodeNames:
+        """All that was taken in. ``of_line``: whoever asks looks at the variables when the line begins."""
+        everything = self.everything or (bool(self.formats) and not of_line)
         return CodeNames(
             frozenset(self.read), frozenset(self.written), frozenset(self.attributes | self.strings),
-            frozenset(self.strings), self.everything, frozenset(self.identities), frozenset(self.imports),
-            self.unknown, self.sites, frozenset(self.parameters),
+            frozenset(self.strings), everything, frozenset(self.identities), frozenset(self.imports),
+            self.unknown, self.sites, frozenset(self.parameters), frozenset(self.formats),
         )  # fmt: skip
+
+
+def _variable_before(instructions: list[dis.Instruction], number: int) -> str:
+    """The local variable of whose value an instruction takes an attribute, if its line gives it no other; else ''."""
+    before, line = instructions[number - 1] if number else instructions[number], line_number(instructions[number])
+    if before.opname not in _FAST or line is None:
+        return ''
+    changes = (
+        one.argval if type(one.argval) is tuple else (one.argval,)
+        for one in instructions
+        if line_number(one) in (line, None) and 'FAST' in one.opname and one.opname not in _FAST
+    )
+    return '' if any(before.argval in names for names in changes) else str(before.argval)
 
 
 def _is_as_given(code: CodeType, instruction: dis.Instruction) -> bool:
@@ -240,7 +264,7 @@ def names_by_line(code: CodeType) -> dict[int, CodeNames]:
         line = _line_of(instruction) or line
         lines.setdefault(line_number(instruction) or 0, _Names()).take(code, instructions, number, line)
     lines[0].finish(code, instructions)
-    return {number: names.found() for number, names in lines.items()}
+    return {number: names.found(number > 0) for number, names in lines.items()}
 
 
 def names_shown(instructions: list[dis.Instruction]) -> set[str]:

@@ -21,7 +21,7 @@ from capturekit.functions.setting_uses import settings_of
 from capturekit.functions.settings import DEPTH
 from capturekit.functions.understood import FUNCTION_PARTS, makes_unknown
 from capturekit.functions.watched_value import read_cell
-from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class, found_in_class
+from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class, found_in_class, plain_attribute
 from capturekit.model.kept_values import IsArray, Kept
 
 _WEAK: Any = (weakref.ReferenceType, *weakref.ProxyTypes)
@@ -98,9 +98,10 @@ class CodeWatch(ObjectUses):
             self._depends_on(setting)
         if self._lines.told:
             lines, calls = self._sets.follow(code)
+            by_line = self._by_line[id(code)] = names_by_line(code)
+            lines = lines or any(names.formats for names in by_line.values())
             self._lines.follow(code, lines, calls or not READERS.isdisjoint(code.co_names))
-            self._by_line[id(code)] = names_by_line(code)
-            self._watch_named(frame, self._by_line[id(code)][0])
+            self._watch_named(frame, by_line[0])
         else:
             self._watch_named(frame, whole)
 
@@ -112,9 +113,12 @@ class CodeWatch(ObjectUses):
             self._time.begin()
             if self._sets.has_locals(frame.f_code):
                 self._sets.line(frame.f_code, frame.f_locals)
-            names = self._by_line[id(frame.f_code)].get(frame.f_lineno) if first else None
-            if names is not None:
+            names = self._by_line[id(frame.f_code)].get(frame.f_lineno)
+            if names is not None and first:
                 self._watch_named(frame, names)
+            if names is not None and not all(_is_no_method(frame.f_locals, *one) for one in names.formats):
+                self._name((), (), True)
+                self._settle()
             self._time.end()
         except Exception as error:
             self._failure = error
@@ -304,6 +308,15 @@ class CodeWatch(ObjectUses):
         known = self._known.setdefault(id(function.__code__), [])
         if not any(other is function for other in known):
             known.append(function)
+
+
+def _is_no_method(variables: Any, variable: str, attribute: str) -> bool:
+    """Whether an attribute of what a variable holds is a text, or what a property gives, and no method of a text."""
+    value = variables.get(variable, MISSING)
+    member = found_in_class(type(value), attribute)
+    if type(member) is property and type(member.fget) is FunctionType:
+        return found_in_class(type(value), '__getattribute__') is object.__getattribute__
+    return type(plain_attribute(value, attribute)) is str
 
 
 def _unwrapped(member: Any) -> Any:
