@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions import compiling
+from capturekit.functions.backends import backend_of_a_user, uses_backends
 from capturekit.functions.libraries import asked_by_user, is_library_frame
 from capturekit.functions.names_asked import NamesAsked
-from capturekit.functions.settings import REGISTERED, SPECIALS, SYNCHRONIZING
+from capturekit.functions.settings import BACKENDS, REGISTERED, SPECIALS, SYNCHRONIZING
 from capturekit.functions.understood import (
     OF_CALLERS,
     OF_FILES,
@@ -100,10 +101,12 @@ class LibraryUses(NamesAsked):
 
     def _package(self, frame: FrameType, top: str, name: str) -> None:
         """Note what a function of a package that is understood as a whole reads besides its arguments."""
-        if name == '__ua_function__':  # which one is called may be set anew at any time
-            self._doubt(frame, 'calls a function of SciPy by its backend')
-            return
         inside = str(frame.f_globals.get('__name__'))
+        if uses_backends(inside, name):
+            self._depends_on(BACKENDS)
+            self._settle()
+            if backend_of_a_user(frame):
+                self._doubt(frame, "calls a function of SciPy by a backend of the user's")
         if top == 'scipy':
             self._depends_on(SPECIALS)
         elif name == '_declare_synchronize':

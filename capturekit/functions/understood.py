@@ -114,6 +114,9 @@ METHODS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     '_io.BytesIO': (ALL, _set('')),
     '_io.TextIOWrapper': (_set('write flush'), _set('')),  # what a file is given is not read
     '_contextvars.ContextVar': (_set('get set reset'), _set('')),  # its value is compared
+    # Which backends are set is compared.
+    'uarray._SetBackendContext': (_set('__enter__ __exit__'), _set('')),
+    'uarray._SkipBackendContext': (_set('__enter__ __exit__'), _set('')),
     '_thread.lock': (_set('acquire release __enter__ __exit__'), _set('')),
     '_thread.RLock': (_set('acquire release __enter__ __exit__'), _set('')),
 }

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.address_hashes import is_hash_of_a_value
+from capturekit.functions.backends import uses_backends
 from capturekit.functions.clock_uses import time_kept
 from capturekit.functions.code_reads import READERS
 from capturekit.functions.compiling import compiler_code
@@ -32,7 +33,16 @@ from capturekit.functions.hidden_state import HOST_RANDOMNESS
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
 from capturekit.functions.library_uses import ASKED_OF_WHOLE, LibraryUses
 from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
-from capturekit.functions.settings import CODECS, HANDLED, REGISTERED, ROUTINES, WARNINGS, routines_now, settings_now
+from capturekit.functions.settings import (
+    BACKENDS,
+    CODECS,
+    HANDLED,
+    REGISTERED,
+    ROUTINES,
+    WARNINGS,
+    routines_now,
+    settings_now,
+)
 from capturekit.functions.understood import (
     ALLOCATORS,
     BY_ADDRESS,
@@ -229,6 +239,9 @@ class Watch(LibraryUses):
             self._depends_on(REGISTERED)
         if what in _SETTINGS_OF:
             self._depends_on(_SETTINGS_OF[what])
+            self._settle()
+        if uses_backends(what[0]):
+            self._depends_on(BACKENDS)
             self._settle()
         if what in self._calls or code.co_filename.startswith(_own_folder):
             return
