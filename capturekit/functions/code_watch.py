@@ -13,6 +13,7 @@ from typing import Any
 
 from capturekit.functions.code_reads import READERS, CodeNames, names_by_line, names_of
 from capturekit.functions.collector import Before, functions_of
+from capturekit.functions.entropy import SEEDED, overwrites_entropy
 from capturekit.functions.libraries import asked_by_user
 from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.object_uses import ObjectUses
@@ -30,6 +31,8 @@ _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 _IMMUTABLE = 1 << 8
 #: Functions that compare by identity.
 _ASKING = frozenset({'is_', 'is_not'})
+#: Code that names one of these is told of its calls.
+_TOLD = READERS | {SEEDED}
 
 
 class CodeWatch(ObjectUses):
@@ -74,6 +77,8 @@ class CodeWatch(ObjectUses):
         self._begun_again: set[int] = set()
         #: The attributes in which the run keeps times of a clock, each with the sentence for the case that they count.
         self._times: dict[str, str] = {}
+        #: The code and offset of the last call that made a generator with a seed.
+        self._seeding: tuple[int, int] | None = None
         self._timed_classes: list[type] = []
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
@@ -100,7 +105,7 @@ class CodeWatch(ObjectUses):
             lines, calls = self._sets.follow(code)
             by_line = self._by_line[id(code)] = names_by_line(code)
             lines = lines or any(names.formats for names in by_line.values())
-            self._lines.follow(code, lines, calls or not READERS.isdisjoint(code.co_names))
+            self._lines.follow(code, lines, calls or not _TOLD.isdisjoint(code.co_names))
             self._watch_named(frame, by_line[0])
         else:
             self._watch_named(frame, whole)
@@ -131,6 +136,10 @@ class CodeWatch(ObjectUses):
         generator = self._sets.call(code, offset, function, first)
         if generator is not None:
             self._lines.tell_values(generator, self._sets.yielded)
+        if overwrites_entropy(function, first):
+            self._seeding = id(code), offset
+        elif self._seeding == (id(code), offset):
+            self._seeding = None
         self._call_asks(code, offset, function, first)
 
     def _in_turn(self, note: Callable[..., None], *call: Any) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from capturekit.functions import compiling
 from capturekit.functions.backends import backend_of_a_user, uses_backends
+from capturekit.functions.entropy import DRAWING
 from capturekit.functions.libraries import asked_by_user, is_library_frame
 from capturekit.functions.names_asked import NamesAsked
 from capturekit.functions.settings import BACKENDS, REGISTERED, SPECIALS, SYNCHRONIZING
@@ -28,6 +29,7 @@ from capturekit.functions.understood import (
     OUTSIDE,
 )
 from capturekit.functions.watched_value import read_cell
+from capturekit.model.source_line import is_ours
 
 #: Methods of enumerations that find members.
 _BY_VALUE_OR_NAME = frozenset({'__call__', '__getitem__', '__contains__'})
@@ -70,6 +72,15 @@ class LibraryUses(NamesAsked):
         while frame is not None and is_library_frame(frame, self._skip):
             frame = frame.f_back
         return '' if frame is None else f' at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}'
+
+    def _draws_entropy(self, frame: FrameType) -> None:
+        """Note that entropy is drawn, but for what a generator with a seed draws and overwrites."""
+        caller = frame.f_back if frame.f_code is DRAWING else frame
+        if caller is None or is_ours(caller.f_code.co_filename):
+            return
+        if self._seeding != (id(caller.f_code), caller.f_lasti):
+            text = f'the function draws entropy from the system{self._line(frame)}, which differs at each call'
+            self._unwatchable.append(text)
 
     def _followed(self, frame: FrameType, module: str, name: str) -> None:
         """Note what a function reads whose own code is followed."""

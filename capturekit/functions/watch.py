@@ -26,6 +26,7 @@ from capturekit.functions.backends import uses_backends
 from capturekit.functions.clock_uses import time_kept
 from capturekit.functions.code_reads import READERS
 from capturekit.functions.compiling import compiler_code
+from capturekit.functions.entropy import DRAWING, SEEDED
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.hidden_parts import never
@@ -227,6 +228,10 @@ class Watch(LibraryUses):
             if getattr(function, '__module__', '') == '_warnings':  # a library warns
                 self._depends_on(WARNINGS)
                 self._settle()
+            elif function is os.urandom:
+                self._draws_entropy(frame)
+            return
+        if code is DRAWING:
             return
         what = (owner_of(function), function.__name__)
         if what[1] in READERS and what[0] == 'builtins':
@@ -273,6 +278,9 @@ class Watch(LibraryUses):
     def _library(self, frame: FrameType) -> None:
         """Note that code of a library is entered, which may read more than can be seen."""
         code = frame.f_code
+        if code is DRAWING:
+            self._draws_entropy(frame)
+            return
         module = python_module(code.co_filename)
         name = code.co_name
         if not module:
@@ -359,7 +367,10 @@ class Watch(LibraryUses):
         self._inside.update(id(part) for part in code.co_consts if type(part) is CodeType)
         if not foreign:
             self._collect(frame, code)
-        elif is_cupys(frame.f_globals.get('__name__')):
+            return known
+        if SEEDED in code.co_names and self._lines.told:
+            self._lines.follow_calls(code)
+        if is_cupys(frame.f_globals.get('__name__')):
             self._inside_cupy(frame)
         elif code.co_name == '<module>':
             self._module_begins(frame, frame)
