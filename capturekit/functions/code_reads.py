@@ -29,7 +29,7 @@ _BY_NAME = {'__getattribute__': 2, '__setattr__': 3, '__delattr__': 2}
 _FORMATS = ('format', 'format_map')
 _ATTRIBUTES = ('LOAD_ATTR', 'LOAD_SUPER_ATTR')
 _MADE_BY_NAMES = ('attrgetter', 'methodcaller')
-_VARIABLES = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW', 'LOAD_DEREF')
+VARIABLES = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW', 'LOAD_DEREF')
 _FAST = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW')
 #: Instructions that load something from the value that lies on the stack.
 _LOADS_FROM = ('LOAD_ATTR', 'LOAD_METHOD', 'LOAD_SUPER', 'LOAD_ZERO_SUPER', 'LOAD_SPECIAL', 'LOAD_FROM_DICT')
@@ -232,7 +232,7 @@ def _variable_before(instructions: list[dis.Instruction], number: int) -> str:
 def _is_as_given(code: CodeType, instruction: dis.Instruction) -> bool:
     """Whether an instruction loads a parameter that the code gives no other value."""
     name = instruction.argval
-    if instruction.opname not in _VARIABLES or name not in parameters_of(code):
+    if instruction.opname not in VARIABLES or name not in parameters_of(code):
         return False
     changed = (one.argval for one in single_steps(code) if one.opname.startswith(('STORE_', 'DELETE_')))
     return not any(name in one if type(one) is tuple else name == one for one in changed)
@@ -398,19 +398,19 @@ def _may_change(name: _Loaded, kind: str) -> bool:
     """Whether an instruction between the loading of the name and the call may change its variable, or its attribute."""
     if name.by.opname.startswith('LOAD_FAST') and name.attribute is None:
         return 'STORE_' in kind or 'DELETE_' in kind
-    return name.by.opname != 'LOAD_CONST' and kind not in ('LOAD_CONST', 'PRECALL') and kind not in _VARIABLES
+    return name.by.opname != 'LOAD_CONST' and kind not in ('LOAD_CONST', 'PRECALL') and kind not in VARIABLES
 
 
 def _is_of_a_variable(name: _Loaded) -> bool:
     """Whether an attribute of it can be followed: it is a variable, and no attribute itself."""
-    return name.by.opname in _VARIABLES and name.attribute is None
+    return name.by.opname in VARIABLES and name.attribute is None
 
 
 def _is_a_name(instruction: dis.Instruction) -> bool:
     """Whether an instruction loads a text in the code, or a local variable."""
     if instruction.opname == 'LOAD_CONST':
         return type(instruction.argval) is str
-    return instruction.opname in _VARIABLES
+    return instruction.opname in VARIABLES
 
 
 def _by_constants(instructions: list[dis.Instruction], number: int, name: str) -> bool:

@@ -166,12 +166,9 @@ class CodeWatch(ObjectUses):
             self._unwatchable.append(f'{code.co_name} of {file} uses {names.unknown}, which is not understood')
         own = frame.f_builtins
         for name in sorted(names.read | names.written):
-            if name in start:
-                self._global(values, name, start[name], file)
-            elif name in names.written:
+            if name in names.written and name not in start:
                 self._made[id(values), name] = (values, file)
-            if name not in start:
-                self._absent.setdefault(id(values), (values, set(), f'global {{}} of {file}'))[1].add(name)
+            if not self._of_globals(values, name):
                 self._builtin(own, name)
         if code.co_filename != '<string>':  # there, dataclasses compares with its own constant
             self._identity(names.identities, start, own, f'{code.co_name} of {file}')
@@ -186,6 +183,21 @@ class CodeWatch(ObjectUses):
             if not base.__flags__ & _IMMUTABLE:
                 self._inside_of(base, dictionary_of_class(base))
                 self._complete.add(id(base))
+        self._settle()
+
+    def _of_globals(self, values: dict[str, Any], name: str) -> bool:
+        """Watch a name of a module that has been met. False if the module had no such name."""
+        _, start, file = self._globals[id(values)]
+        if name in start:
+            self._global(values, name, start[name], file)
+        else:
+            self._absent.setdefault(id(values), (values, set(), f'global {{}} of {file}'))[1].add(name)
+        return name in start
+
+    def _global_named(self, frame: FrameType, name: str) -> None:
+        """Watch what code takes out of its own ``globals()``."""
+        self._of_globals(frame.f_globals, name)
+        self._name((name,), (name,), False)
         self._settle()
 
     def _inside_library(self, frame: FrameType) -> None:

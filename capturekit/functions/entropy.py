@@ -20,7 +20,7 @@ _NO_ARGUMENT: Any = getattr(getattr(sys, 'monitoring', None), 'MISSING', None)
 
 
 def overwrites_entropy(function: Any, first: Any) -> bool:
-    """Whether a call makes a generator with a seed, in whose place no entropy is used. ``first``: its first argument."""
+    """Whether a call makes a generator with a seed, whose state no entropy is in. ``first``: its first argument."""
     made: Any = getattr(sys.modules.get('numpy.random'), SEEDED, None)
     return made is not None and function is made and first is not None and first is not _NO_ARGUMENT and _forgets(made)
 

@@ -183,6 +183,7 @@ FOLLOWED: dict[str, frozenset[str]] = {
     # A module that lacks a name asks where its file lies, for the text of the AttributeError (from Python 3.13 on).
     'importlib._bootstrap': _set('_handle_fromlist parent has_location'),
     'configparser': frozenset(),
+    'platform': _set('uname machine system node release version'),  # kept after the first call
 }  # fmt: skip
 #: Modules that use the addresses of objects, but only to tell one object from another.
 BY_ADDRESS = _set('copy reprlib json.encoder pprint')

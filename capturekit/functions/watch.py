@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.address_hashes import is_hash_of_a_value
+from capturekit.functions.address_hashes import is_comparison_of_ids, is_hash_of_a_value
 from capturekit.functions.backends import uses_backends
 from capturekit.functions.clock_uses import time_kept
 from capturekit.functions.code_reads import READERS
@@ -33,6 +33,7 @@ from capturekit.functions.hidden_parts import never
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
 from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
 from capturekit.functions.library_uses import ASKED_OF_WHOLE, LibraryUses
+from capturekit.functions.own_globals import name_of_global
 from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
 from capturekit.functions.settings import (
     BACKENDS,
@@ -256,6 +257,8 @@ class Watch(LibraryUses):
             return
         if what == ('builtins', 'hash') and ((known is not None and known[1]) or is_hash_of_a_value(frame)):
             return
+        if known is not None and self._is_seen_through(frame, what):
+            return
         self._calls.add(what)
         found = reads(function)
         if found is None:
@@ -263,6 +266,18 @@ class Watch(LibraryUses):
         elif found == 'names':
             self._name((), (), True)
             self._settle()
+
+    def _is_seen_through(self, frame: FrameType, what: tuple[str, str]) -> bool:
+        """Whether code of the user shows what it asks ``id`` or ``globals`` for; that is watched then."""
+        code = frame.f_code
+        if what == ('builtins', 'id') and is_comparison_of_ids(frame):
+            self._identities = self._identities or f'{code.co_name} of {os.path.basename(code.co_filename)}'
+            return True
+        name = name_of_global(frame) if what == ('builtins', 'globals') else None
+        if name is None:
+            return False
+        self._global_named(frame, name)
+        return True
 
     def _timed(self, frame: FrameType, function: Any) -> bool:
         """Note where the user's code keeps the time of a clock. False if the time may get to another place."""
