@@ -110,14 +110,18 @@ class LibraryUses(NamesAsked):
                 self._search_class(cls, name)
             self._settle()
 
-    def _package(self, frame: FrameType, top: str, name: str) -> None:
-        """Note what a function of a package that is understood as a whole reads besides its arguments."""
+    def _package(self, frame: FrameType, top: str, name: str) -> bool:
+        """Note what a function of a package that is understood as a whole reads besides its arguments.
+
+        Returns whether the next call of it has to be looked at, too.
+        """
         inside = str(frame.f_globals.get('__name__'))
         if uses_backends(inside, name):
             self._depends_on(BACKENDS)
             self._settle()
             if backend_of_a_user(frame):
                 self._doubt(frame, "calls a function of SciPy by a backend of the user's")
+            return True
         if top == 'scipy':
             self._depends_on(SPECIALS)
         elif name == '_declare_synchronize':
@@ -127,12 +131,11 @@ class LibraryUses(NamesAsked):
             self._watch_state("NumPy's options for printing", np.get_printoptions)  # CuPy's arrays are printed so, too
         elif top == 'cupy' and name in _OF_ERRORS:
             self._watch_state("CuPy's handling of errors", sys.modules['cupyx'].geterr)
-        if name not in OUTSIDE.get(top, ()) and not of_files and inside not in OF_PRINTING:
-            return
-        if not asked_by_user(frame.f_back, self._skip):
-            return
-        if name in OUTSIDE.get(top, ()) or inside not in OF_PRINTING:
+        if name not in OUTSIDE.get(top, ()) and not of_files:
+            return False
+        if asked_by_user(frame.f_back, self._skip):
             self._doubt(frame, f'calls {top}.{name}')
+        return True
 
     def _asked_of_whole(self, frame: FrameType, module: str, name: str) -> None:
         """Note what the user's code asks a module for that is otherwise skipped as a whole."""

@@ -9,6 +9,7 @@ run began. They are held until the run ends, so that no new object can get the a
 
 from __future__ import annotations
 
+import _warnings
 import enum
 import functools
 import gc
@@ -60,6 +61,7 @@ from capturekit.model.kept_values import IsArray, Keeper, contents_of
 from capturekit.model.plain_values import WITH_CODE, plain_key
 
 _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
+_SUSPENDS = 0x2A0  # the code of generators and coroutines
 _SEARCHED = 1_000
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
@@ -105,6 +107,8 @@ class Watch(LibraryUses):
         #: The frame of Python's import system while a module is imported.
         self._importing: FrameType | None = None
         self._calls: set[Any] = set()
+        #: Code of libraries of which another call tells nothing new, by id.
+        self._done_with: set[int] = set()
 
     @property
     def environment(self) -> Environment:
@@ -197,10 +201,11 @@ class Watch(LibraryUses):
             elif self._compiling is not None and self._while_compiling(frame, event):
                 return
             elif event == 'call':
-                self._time.begin()
-                self._called(frame)
-                self._time.end()
-            elif event == 'c_call':
+                if id(frame.f_code) not in self._done_with:
+                    self._time.begin()
+                    self._called(frame)
+                    self._time.end()
+            elif event == 'c_call' and (id(frame.f_code) not in self._done_with or id(argument) in _COUNTS_ANYWHERE):
                 self._called_in_c(frame, argument)
         except Exception as error:
             self._failure = error
@@ -226,11 +231,11 @@ class Watch(LibraryUses):
         code = frame.f_code
         known = self._codes.get(id(code))
         if known is not None and known[1] and not python_module(code.co_filename):
-            if getattr(function, '__module__', '') == '_warnings':  # a library warns
+            if function is os.urandom:
+                self._draws_entropy(frame)
+            elif id(function) in _COUNTS_ANYWHERE:  # a library warns
                 self._depends_on(WARNINGS)
                 self._settle()
-            elif function is os.urandom:
-                self._draws_entropy(frame)
             return
         if code is DRAWING:
             return
@@ -301,7 +306,9 @@ class Watch(LibraryUses):
         if not module:
             top = str(frame.f_globals.get('__name__', '')).partition('.')[0]
             top = 'cupy' if is_cupys(top) else top
-            self._package(frame, top, name)
+            again = self._package(frame, top, name) or code is self._compiler or code.co_flags & _SUSPENDS
+            if not again and name not in ('__init__', '<module>'):
+                self._done_with.add(id(code))
             return
         top = module.partition('.')[0]
         if top in _SETTINGS_IN:
@@ -337,7 +344,7 @@ class Watch(LibraryUses):
         if code is self._compiler and self._compiles(frame):
             return
         known = self._codes.get(id(code)) or self._met(frame, code)
-        if code.co_flags & 0x2A0 and id(frame) in self._suspended:  # generators and coroutines
+        if code.co_flags & _SUSPENDS and id(frame) in self._suspended:
             self._resumed = self._resumed or self._suspended[id(frame)][1]
         if known[1]:
             if code.co_name == '__init__' and code.co_argcount:
@@ -459,6 +466,8 @@ class Watch(LibraryUses):
             self._meet(value)
 
 
+#: Functions written in C of which it counts that a library calls them, by id.
+_COUNTS_ANYWHERE = frozenset(map(id, (os.urandom, _warnings.warn, _warnings.warn_explicit)))
 #: Functions written in C, and the settings that what they do depends on.
 _SETTINGS_OF = {
     ('sys', 'exc_info'): HANDLED, ('sys', 'exception'): HANDLED, ('builtins.str', 'encode'): CODECS,
