@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import enum
 from types import FrameType
 
@@ -44,18 +45,34 @@ def is_comparison_of_ids(frame: FrameType) -> bool:
 
     One of the two has to be a local variable: an object that nobody holds may have the address of another one.
     """
-    steps = [step for step in single_steps(frame.f_code) if step.opname not in _SKIPPED]
+    steps = single_steps(frame.f_code)
     for number, step in enumerate(steps):
-        first = call_of(steps, number) if step.opname in _GLOBALS and step.argval == 'id' else None
-        if first is None or steps[first + 1].opname not in _GLOBALS or steps[first + 1].argval != 'id':
+        first = _end_of_id(steps, number) if step.argval == 'id' else None
+        begin = None if first is None else _next(steps, first)
+        second = None if begin is None else _end_of_id(steps, begin)
+        if first is None or begin is None or second is None:
             continue
-        second = call_of(steps, first + 1)
-        if second is None or steps[second + 1].opname != 'COMPARE_OP' or steps[second + 1].argval not in ('==', '!='):
+        last = steps[_next(steps, second)]
+        if last.opname != 'COMPARE_OP' or last.argval not in ('==', '!='):
             continue
-        held = any(
-            end - begin == 2 and steps[begin + 1].opname in _VARIABLE
-            for begin, end in ((number, first), (first + 1, second))
-        )
+        held = _takes_a_variable(steps, number, first) or _takes_a_variable(steps, begin, second)
         if held and frame.f_lasti in (steps[first].offset, steps[second].offset):
             return True
     return False
+
+
+def _end_of_id(steps: list[dis.Instruction], number: int) -> int | None:
+    """The call of ``id``, if the instruction of this number loads it for one."""
+    is_id = steps[number].opname in _GLOBALS and steps[number].argval == 'id'
+    return call_of(steps, number) if is_id else None
+
+
+def _next(steps: list[dis.Instruction], number: int) -> int:
+    """The number of the next instruction that does something; there is always one behind a call."""
+    return next(after for after in range(number + 1, len(steps)) if steps[after].opname not in _SKIPPED)
+
+
+def _takes_a_variable(steps: list[dis.Instruction], begin: int, end: int) -> bool:
+    """Whether a call is given a local variable and nothing else."""
+    between = [step.opname for step in steps[begin + 1 : end] if step.opname not in _SKIPPED]
+    return len(between) == 1 and between[0] in _VARIABLE
