@@ -36,8 +36,16 @@ def is_hash_of_a_value(frame: FrameType) -> bool:
         return True
     known = frame.f_globals if given.opname == 'LOAD_GLOBAL' else frame.f_locals
     value = known.get(given.argval, MISSING) if given.opname.startswith(('LOAD_GLOBAL', *_LOADS)) else MISSING
-    parts = value if type(value) is tuple else [value]
-    return all(plain_key(part) is not None and not issubclass(type(type(part)), enum.EnumMeta) for part in parts)
+    return is_hashed_by_value(value)
+
+
+def is_hashed_by_value(value: object) -> bool:
+    """Whether the hash of a value has nothing to do with an address: numbers, texts, and tuples and sets of such."""
+    if type(value) is tuple or type(value) is frozenset:
+        return all(map(is_hashed_by_value, value))
+    if plain_key(value) is None or issubclass(type(type(value)), enum.EnumMeta):
+        return False
+    return bool(value == value)  # no nan, whose hash is that of its address
 
 
 def is_comparison_of_ids(frame: FrameType) -> bool:

@@ -11,6 +11,7 @@ from inspect import CO_NESTED
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
+from capturekit.functions.address_hashes import is_hashed_by_value
 from capturekit.functions.code_reads import READERS, CodeNames, names_by_line, names_of
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.entropy import SEEDED, overwrites_entropy
@@ -32,7 +33,7 @@ _IMMUTABLE = 1 << 8
 #: Functions that compare by identity.
 _ASKING = frozenset({'is_', 'is_not'})
 #: Code that names one of these is told of its calls.
-_TOLD = READERS | {SEEDED}
+_TOLD = READERS | {SEEDED, 'hash'}
 
 
 class CodeWatch(ObjectUses):
@@ -77,6 +78,8 @@ class CodeWatch(ObjectUses):
         self._begun_again: set[int] = set()
         #: The attributes in which the run keeps times of a clock, each with the sentence for the case that they count.
         self._times: dict[str, str] = {}
+        #: The calls of ``hash``, by code and offset, whose arguments are told next: what to say if they are not.
+        self._to_hash: dict[tuple[int, int], str] = {}
         #: The code and offset of the last call that made a generator with a seed.
         self._seeding: tuple[int, int] | None = None
         self._timed_classes: list[type] = []
@@ -136,6 +139,9 @@ class CodeWatch(ObjectUses):
         generator = self._sets.call(code, offset, function, first)
         if generator is not None:
             self._lines.tell_values(generator, self._sets.yielded)
+        doubt = self._to_hash.pop((id(code), offset), None)
+        if doubt is not None and not (function is hash and is_hashed_by_value(first)):
+            self._unwatchable.append(doubt)
         if overwrites_entropy(function, first):
             self._seeding = id(code), offset
         elif self._seeding == (id(code), offset):

@@ -273,8 +273,11 @@ class Watch(LibraryUses):
             self._settle()
 
     def _is_seen_through(self, frame: FrameType, what: tuple[str, str]) -> bool:
-        """Whether code of the user shows what it asks ``id`` or ``globals`` for; that is watched then."""
+        """Whether code of the user shows what it asks ``id``, ``hash`` or ``globals`` for; that is watched then."""
         code = frame.f_code
+        if what == ('builtins', 'hash') and 'hash' in code.co_names and self._lines.of(code) is not None:
+            self._to_hash[id(code), frame.f_lasti] = self._sentence(frame, 'calls builtins.hash')
+            return True
         if what == ('builtins', 'id') and is_comparison_of_ids(frame):
             self._identities = self._identities or f'{code.co_name} of {os.path.basename(code.co_filename)}'
             return True
