@@ -77,8 +77,9 @@ class CodeNames(NamedTuple):
     so with something unknown; ``imports``: modules imported in it, with the level of the import;
     ``unknown``: what is not understood, in words, or ''; ``sites``: the calls of ``getattr``, ``setattr``, ``hasattr``
     and ``delattr`` whose names can be found, by the id of their code object and the offset of the call in it;
-    ``formats``: the variables whose attribute ``format`` or ``format_map`` is loaded and not called, each with that
-    name: of a text, it is what reads attributes. They have the values that they had when their line began.
+    ``looked_at``: the variables whose attribute ``format``, ``format_map`` or ``flags`` is loaded, each with that name:
+    of a text, it is what reads attributes, and of an array, it may say who owns its memory. They have the values that
+    they had when their line began.
     """
 
     read: frozenset[str]
@@ -91,7 +92,7 @@ class CodeNames(NamedTuple):
     unknown: str
     sites: dict[tuple[int, int], NameGiven]
     parameters: frozenset[str]
-    formats: frozenset[tuple[str, str]]
+    looked_at: frozenset[tuple[str, str]]
 
 
 class _Names:
@@ -106,7 +107,7 @@ class _Names:
         self.unknown = ''
         self.sites: dict[tuple[int, int], NameGiven] = {}
         self.parameters: set[str] = set()
-        self.formats: set[tuple[str, str]] = set()
+        self.looked_at: set[tuple[str, str]] = set()
 
     def add(self, code: CodeType) -> None:
         """Take in one code object, without those nested in it."""
@@ -153,11 +154,8 @@ class _Names:
         if (name in _BY_NAME or name in _MADE_BY_NAMES) and not _by_constants(instructions, number, name):
             self.everything = True
         if name in _FORMATS and kind in _ATTRIBUTES and 'NULL' not in instructions[number].argrepr:
-            variable = _variable_before(instructions, number)
-            if variable and kind == 'LOAD_ATTR':
-                self.formats.add((variable, name))
-            else:
-                self.everything = True  # what reads attributes by the names in a text is handed on
+            # Of a text, it is what reads attributes by the names in the text, and it is handed on.
+            self.everything = not self._is_looked_at(instructions, number) or self.everything
         if kind in GLOBALS_READ:
             self.read.add(name)
         elif kind in _GLOBALS_MADE:
@@ -169,11 +167,17 @@ class _Names:
         elif kind not in _LOCALS_MADE:
             self.attributes.add(name)
             if name == 'flags' and not _one_flag(instructions[number + 1 : number + 3]):
-                self.attributes.add(FLAGS)
+                self.attributes.update([] if self._is_looked_at(instructions, number) else [FLAGS])
             if name == 'acquire' and not _result_is_dropped(instructions[number + 1 :]):
                 self._unknown('the result of acquire, or a lock that it does not wait for,', line)
             if name in OUT_OF_SIGHT and kind != 'STORE_ATTR':
                 self._unknown(f'attribute {name}', line)
+
+    def _is_looked_at(self, instructions: list[dis.Instruction], number: int) -> bool:
+        """Whether an attribute is that of a variable, which can be looked at when its line begins."""
+        variable = _variable_before(instructions, number) if instructions[number].opname == 'LOAD_ATTR' else ''
+        self.looked_at.update([(variable, instructions[number].argval)] if variable else [])
+        return bool(variable)
 
     def _called(self, code: CodeType, instructions: list[dis.Instruction], number: int) -> None:
         """Note where ``getattr`` or its like, which is loaded there, is called, and where the name comes from."""
@@ -208,11 +212,13 @@ class _Names:
 
     def found(self, of_line: bool = False) -> CodeNames:
         """All that was taken in. ``of_line``: whoever asks looks at the variables when the line begins."""
-        everything = self.everything or (bool(self.formats) and not of_line)
+        unseen = set() if of_line else {name for _, name in self.looked_at}
+        everything = self.everything or not unseen.isdisjoint(_FORMATS)
+        self.attributes.update([FLAGS] if 'flags' in unseen else [])
         return CodeNames(
             frozenset(self.read), frozenset(self.written), frozenset(self.attributes | self.strings),
             frozenset(self.strings), everything, frozenset(self.identities), frozenset(self.imports),
-            self.unknown, self.sites, frozenset(self.parameters), frozenset(self.formats),
+            self.unknown, self.sites, frozenset(self.parameters), frozenset(self.looked_at),
         )  # fmt: skip
 
 

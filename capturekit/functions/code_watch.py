@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -21,10 +22,11 @@ from capturekit.functions.object_uses import ObjectUses
 from capturekit.functions.sets_made import SetsSeen
 from capturekit.functions.setting_uses import settings_of
 from capturekit.functions.settings import DEPTH
-from capturekit.functions.understood import FUNCTION_PARTS, makes_unknown
+from capturekit.functions.understood import FLAGS, FUNCTION_PARTS, makes_unknown
 from capturekit.functions.watched_value import read_cell
 from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class, found_in_class, plain_attribute
 from capturekit.model.kept_values import IsArray, Kept
+from capturekit.model.plain_values import plain_key
 
 _WEAK: Any = (weakref.ReferenceType, *weakref.ProxyTypes)
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
@@ -42,6 +44,8 @@ class CodeWatch(ObjectUses):
     #: The code of CuPy's compiler, and its frame while it makes a kernel; ``_compiled`` has the sources of kernels.
     _compiler: CodeType | None = None
     _compiling: FrameType | None = None
+    #: The code and offset of the last call that made a generator with a seed.
+    _seeding: tuple[int, int] | None = None
 
     def __init__(self, is_array: IsArray, skip: Callable[[str], bool], array: type | None = None) -> None:
         super().__init__(is_array, skip)
@@ -78,10 +82,8 @@ class CodeWatch(ObjectUses):
         self._begun_again: set[int] = set()
         #: The attributes in which the run keeps times of a clock, each with the sentence for the case that they count.
         self._times: dict[str, str] = {}
-        #: The calls of ``hash``, by code and offset, whose arguments are told next: what to say if they are not.
+        #: What to say of the calls of ``hash``, by code and offset, whose arguments are not told next.
         self._to_hash: dict[tuple[int, int], str] = {}
-        #: The code and offset of the last call that made a generator with a seed.
-        self._seeding: tuple[int, int] | None = None
         self._timed_classes: list[type] = []
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
@@ -107,7 +109,7 @@ class CodeWatch(ObjectUses):
         if self._lines.told:
             lines, calls = self._sets.follow(code)
             by_line = self._by_line[id(code)] = names_by_line(code)
-            lines = lines or any(names.formats for names in by_line.values())
+            lines = lines or any(names.looked_at for names in by_line.values())
             self._lines.follow(code, lines, calls or not _TOLD.isdisjoint(code.co_names))
             self._watch_named(frame, by_line[0])
         else:
@@ -124,12 +126,21 @@ class CodeWatch(ObjectUses):
             names = self._by_line[id(frame.f_code)].get(frame.f_lineno)
             if names is not None and first:
                 self._watch_named(frame, names)
-            if names is not None and not all(_is_no_method(frame.f_locals, *one) for one in names.formats):
-                self._name((), (), True)
-                self._settle()
+            for variable, attribute in () if names is None else names.looked_at:
+                self._look_at(frame.f_locals.get(variable, MISSING), attribute)
             self._time.end()
         except Exception as error:
             self._failure = error
+
+    def _look_at(self, value: Any, attribute: str) -> None:
+        """Note what the attribute of a value gives that is opened by some attributes of this name."""
+        if attribute == 'flags':
+            if self._is_array(value):
+                self._unwatchable.append(f'the function asks an array for {FLAGS}, which can not be compared')
+            self._attributes.update([] if plain_key(value) is not None or type(value) is re.Pattern else [FLAGS])
+        elif not _is_no_method(value, attribute):
+            self._name((), (), True)
+            self._settle()
 
     def _call_begins(self, *call: Any) -> None:
         self._in_turn(self._look_at_call, *call)
@@ -337,9 +348,8 @@ class CodeWatch(ObjectUses):
             known.append(function)
 
 
-def _is_no_method(variables: Any, variable: str, attribute: str) -> bool:
-    """Whether an attribute of what a variable holds is a text, or what a property gives, and no method of a text."""
-    value = variables.get(variable, MISSING)
+def _is_no_method(value: Any, attribute: str) -> bool:
+    """Whether an attribute of a value is a text, or what a property gives, and no method of a text."""
     member = found_in_class(type(value), attribute)
     if type(member) is property and type(member.fget) is FunctionType:
         return found_in_class(type(value), '__getattribute__') is object.__getattribute__

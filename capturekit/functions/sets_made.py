@@ -34,6 +34,7 @@ _KNOWN_FUNCTIONS = frozenset('len sorted list tuple min max sum any all iter enu
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()))
 _PLAIN = (str, bytes, range)
 #: The operators of sets in Python 3.10.
+_OF_CONSTANTS = ('LOAD_CONST', 'BUILD_SET', 'SET_UPDATE')
 _OPERATORS = ('BINARY_AND', 'BINARY_OR', 'BINARY_SUBTRACT', 'BINARY_XOR')
 _Steps = list[dis.Instruction]
 
@@ -255,4 +256,16 @@ def _is_used_well(steps: _Steps, number: int, end: int, every: list[_Steps]) -> 
         return bool(every) and all(_is_used_well(one, place, place, []) for one, place in loads)
     if user.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
         return user.argval in _METHODS
+    if user.opname in ('BUILD_SET', 'LOAD_CONST'):
+        return _is_only_compared(steps, end)
     return user.opname.startswith(_USES) or (user.opname.startswith('CALL') and _is_argument_of(steps, number, {'len'}))
+
+
+def _is_only_compared(steps: _Steps, end: int) -> bool:
+    """Whether a set is put together with one of constants, and code only asks whether the result is empty."""
+    after = [step for step in steps[end + 1 :] if step.opname not in _SKIPPED]
+    place = next(number for number, step in enumerate(after) if step.opname not in _OF_CONSTANTS)
+    made = sum(step.opname == 'BUILD_SET' for step in after[:place])
+    operator = after[place]
+    joins = operator.opname in _OPERATORS or (operator.opname == 'BINARY_OP' and operator.argrepr in {*'&|-^'})
+    return made == 1 and joins and after[place + 1].opname.startswith(('TO_BOOL', 'POP_JUMP', 'UNARY_NOT'))

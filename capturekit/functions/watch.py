@@ -246,13 +246,9 @@ class Watch(LibraryUses):
             return
         if what[0] == 'time' and self._timed(frame, function):
             return
-        if what == ('_abc', 'get_cache_token'):
-            self._depends_on(REGISTERED)
-        if what in _SETTINGS_OF:
-            self._depends_on(_SETTINGS_OF[what])
-            self._settle()
-        if uses_backends(what[0]):
-            self._depends_on(BACKENDS)
+        setting = BACKENDS if uses_backends(what[0]) else _SETTINGS_OF.get(what)
+        if setting is not None:
+            self._depends_on(setting)
             self._settle()
         if what in self._calls or code.co_filename.startswith(_own_folder):
             return
@@ -473,6 +469,7 @@ class Watch(LibraryUses):
 _COUNTS_ANYWHERE = frozenset(map(id, (os.urandom, _warnings.warn, _warnings.warn_explicit)))
 #: Functions written in C, and the settings that what they do depends on.
 _SETTINGS_OF = {
+    ('_abc', 'get_cache_token'): REGISTERED,
     ('sys', 'exc_info'): HANDLED, ('sys', 'exception'): HANDLED, ('builtins.str', 'encode'): CODECS,
     ('builtins.bytes', 'decode'): CODECS, ('builtins.bytearray', 'decode'): CODECS,
     ('_warnings', 'warn'): WARNINGS, ('_warnings', 'warn_explicit'): WARNINGS,

@@ -1,7 +1,8 @@
-"""Calls of ``globals`` and ``id``, and attributes named ``format``, where the code shows what becomes of them."""
+"""Calls of ``globals`` and ``id``, and attributes named ``format`` or ``flags``, of which code shows what they are."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -319,3 +320,50 @@ def test_what_a_text_reads_counts(cp: Any, monkeypatch: pytest.MonkeyPatch, func
     for scale in (2.0, 2.0, 2.0, 6.0, 6.0, 8.0, 8.0):
         monkeypatch.setattr(MATRIX, 'scale', scale)
         assert fn(cp.ones(2)).get().tolist() == [scale] * 2
+
+
+# -- an attribute named flags ------------------------------------------------------------------------------------------
+
+PATTERNS: dict[str, Any] = {'one': re.compile('a')}
+
+
+def of_a_pattern(x: Any) -> Any:
+    pattern = PATTERNS['one']
+    return x * (2.0 if isinstance(pattern, re.Pattern) and pattern.flags == re.compile('').flags else 3.0)
+
+
+def raises(x: Any) -> Any:
+    with pytest.raises(ValueError, match='no'):
+        raise ValueError('no')
+    return x * 2.0
+
+
+@pytest.mark.parametrize('function', [of_a_pattern, raises], ids=lambda function: function.__name__)
+def test_flags_of_a_pattern_are_no_arrays(
+    cp: Any, monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any]
+) -> None:
+    fn = ck.graphed(function)
+    for text in 'aaaabbb':
+        monkeypatch.setitem(PATTERNS, 'one', re.compile(text, re.IGNORECASE if text == 'b' else 0))
+        assert fn(cp.ones(2)).get().tolist() == function(cp.ones(2)).get().tolist()
+    assert not TOLD or launches(fn) >= 2
+
+
+def of_an_array(x: Any) -> Any:
+    return x * (2.0 if str(x.flags).count('True') > 2 else 3.0)
+
+
+def of_an_array_later(x: Any) -> Any:
+    found = ''
+    for one in (PATTERNS['one'], x):
+        found += str(one.flags)
+    return x * found.count('OWNDATA : True')
+
+
+@pytest.mark.skipif(not TOLD, reason='which object is asked is told from Python 3.12 on')
+@pytest.mark.parametrize('function', [of_an_array, of_an_array_later], ids=lambda function: function.__name__)
+def test_flags_of_an_array_keep_it_eager(cp: Any, function: Callable[..., Any]) -> None:
+    fn = ck.graphed(function)
+    for x in (cp.ones(4), cp.ones(4), cp.ones(4)[:], cp.ones(8)[:4]):
+        assert fn(x).get().tolist() == function(x).get().tolist()
+    assert launches(fn) == 0

@@ -68,8 +68,15 @@ def not_run(x: Any) -> Any:
     return x * part.rate
 
 
+def compared(x: Any, **named: Any) -> Any:
+    part = Part()
+    if set(named) - {'one', 'two', 'three'} or not {part} - {1}:
+        return x
+    return x * part.rate
+
+
 @told
-@pytest.mark.parametrize('fn', [checked, unpacked, gone_through, frozen, of_a_generator, lasting, not_run])
+@pytest.mark.parametrize('fn', [compared, checked, unpacked, gone_through, frozen, of_a_generator, lasting, not_run])
 def test_members_that_are_seen_do_not_count(cp: Any, fn: Callable[[Any], Any]) -> None:
     graphed = ck.graphed(fn)
     for _ in range(5):
