@@ -18,6 +18,7 @@ from capturekit.functions.backends import backend_of_a_user, uses_backends
 from capturekit.functions.entropy import DRAWING
 from capturekit.functions.libraries import asked_by_user, is_library_frame
 from capturekit.functions.names_asked import NamesAsked
+from capturekit.functions.seen_signatures import has_plain_signature
 from capturekit.functions.settings import BACKENDS, REGISTERED, SPECIALS, SYNCHRONIZING
 from capturekit.functions.understood import (
     OF_CALLERS,
@@ -26,9 +27,11 @@ from capturekit.functions.understood import (
     OF_LOGGING,
     OF_PRINTING,
     OF_SCIPYS_FILES,
+    OF_SIGNATURES,
     OUTSIDE,
 )
 from capturekit.functions.watched_value import read_cell
+from capturekit.model.plain_values import a
 from capturekit.model.source_line import is_ours
 
 #: Methods of enumerations that find members.
@@ -94,12 +97,25 @@ class LibraryUses(NamesAsked):
         elif (module, name) == ('typing', 'get_type_hints'):
             self._name(('__annotations__',), ('__annotations__',), False)
             self._settle()
+        elif (module, name) == ('inspect', 'signature'):
+            self._calls.discard((module, name))  # the next call may be given another function
+            self._signature(frame)
         elif module in ('copy', 'dataclasses', 'copyreg'):
             self._global(vars(copyreg), 'dispatch_table', copyreg.dispatch_table, 'copyreg')
             for table in ('_copy_dispatch', '_deepcopy_dispatch') if module == 'copy' else ():
                 self._global(frame.f_globals, table, frame.f_globals[table], 'copy')
             self._name((), (), True)
             self._settle()
+
+    def _signature(self, frame: FrameType) -> None:
+        """Watch all that ``inspect.signature`` reads of a function of Python, and of those that it wraps."""
+        given = frame.f_locals
+        function = given.get('obj')
+        self._meet(function)
+        self._name(OF_SIGNATURES, OF_SIGNATURES, False)
+        self._settle()
+        if given.get('eval_str') or not has_plain_signature(function):
+            self._doubt(frame, f'calls inspect.signature of {a(type(function))}')
 
     def _enumeration(self, frame: FrameType) -> None:
         """Watch which members an enumeration has under which values and names, where code of it finds them."""

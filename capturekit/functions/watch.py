@@ -32,13 +32,21 @@ from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.hidden_parts import never
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
-from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
+from capturekit.functions.libraries import (
+    asked_by_user,
+    called_by,
+    default_skip,
+    is_followed,
+    is_library_frame,
+    python_module,
+)
 from capturekit.functions.library_uses import ASKED_OF_WHOLE, LibraryUses
 from capturekit.functions.own_globals import name_of_global
 from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
 from capturekit.functions.settings import (
     BACKENDS,
     CODECS,
+    DEPTH,
     HANDLED,
     REGISTERED,
     ROUTINES,
@@ -241,6 +249,8 @@ class Watch(LibraryUses):
             return
         what = (owner_of(function), function.__name__)
         if what[1] in READERS and what[0] == 'builtins':
+            if python_module(code.co_filename) == 'inspect' and called_by(frame, 'signature'):
+                return
             if (known is not None and not known[1]) or asked_by_user(frame, self._skip):
                 self._asked(frame)
             return
@@ -328,6 +338,8 @@ class Watch(LibraryUses):
             return
         if (module, name) == ('functools', 'wrapper'):
             self._dispatched(frame.f_locals.get('dispatch'))
+            return
+        if module == 'inspect' and called_by(frame, 'signature'):
             return
         self._calls.add((module, name))
         if not is_followed(code.co_filename, name):
@@ -469,7 +481,7 @@ class Watch(LibraryUses):
 _COUNTS_ANYWHERE = frozenset(map(id, (os.urandom, _warnings.warn, _warnings.warn_explicit)))
 #: Functions written in C, and the settings that what they do depends on.
 _SETTINGS_OF = {
-    ('_abc', 'get_cache_token'): REGISTERED,
+    ('_abc', 'get_cache_token'): REGISTERED, ('sys', 'getrecursionlimit'): DEPTH,
     ('sys', 'exc_info'): HANDLED, ('sys', 'exception'): HANDLED, ('builtins.str', 'encode'): CODECS,
     ('builtins.bytes', 'decode'): CODECS, ('builtins.bytearray', 'decode'): CODECS,
     ('_warnings', 'warn'): WARNINGS, ('_warnings', 'warn_explicit'): WARNINGS,
