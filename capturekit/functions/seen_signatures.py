@@ -13,7 +13,7 @@ _PARTIAL = frozenset({'_partialmethod', '__partialmethod__'})
 
 
 def has_plain_signature(function: Any) -> bool:
-    """Whether a function and all that it wraps are functions of Python, and what they say of themselves is an object."""
+    """Whether a function, and all that it wraps, is one of Python, and a signature that it has is kept as such."""
     for _ in range(_LONGEST):
         if type(function) is MethodType:
             function = function.__func__
