@@ -15,7 +15,7 @@ import numpy as np
 
 from capturekit.functions import compiling
 from capturekit.functions.backends import backend_of_a_user, uses_backends
-from capturekit.functions.entropy import DRAWING
+from capturekit.functions.entropy import DRAWING, fills_a_copy
 from capturekit.functions.libraries import asked_by_user, is_library_frame
 from capturekit.functions.names_asked import NamesAsked
 from capturekit.functions.seen_signatures import has_plain_signature
@@ -81,7 +81,7 @@ class LibraryUses(NamesAsked):
         caller = frame.f_back if frame.f_code is DRAWING else frame
         if caller is None or is_ours(caller.f_code.co_filename):
             return
-        if self._seeding != (id(caller.f_code), caller.f_lasti):
+        if self._seeding != (id(caller.f_code), caller.f_lasti) and not fills_a_copy(caller):
             text = f'the function draws entropy from the system{self._line(frame)}, which differs at each call'
             self._unwatchable.append(text)
 
