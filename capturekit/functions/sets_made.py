@@ -18,7 +18,7 @@ from capturekit.functions.address_hashes import hashed_by_address
 from capturekit.functions.code_reads import line_number, nested, single_steps
 from capturekit.functions.handed_on import call_of
 from capturekit.functions.watched_value import WatchedValue
-from capturekit.model.class_layout import MISSING, among, name_of
+from capturekit.model.class_layout import MISSING, among, found_in_class, name_of
 
 _SETS = frozenset({'set', 'frozenset'})
 _STORES = ('STORE_FAST', 'STORE_DEREF', 'STORE_NAME')
@@ -142,7 +142,7 @@ class SetsSeen:
             self._look(code, argument)
         elif type(argument) is GeneratorType and argument.gi_code in code.co_consts:
             return argument.gi_code
-        elif not among(type(argument), _PLAIN):
+        elif not among(type(argument), _PLAIN) and not _makes_hashed_by_value(argument):
             self._unseen.add((id(code), offset))
         return None
 
@@ -162,6 +162,14 @@ class SetsSeen:
                 yield from self._new_in(one)
             elif hashed_by_address(type(one)) and not self._had(one):
                 yield type(one)
+
+
+def _makes_hashed_by_value(iterator: Any) -> bool:
+    """Whether an iterator gives objects of one class, that are hashed by their value: ``map(Key, texts)``."""
+    made = iterator.__reduce__()[1][0] if type(iterator) is map else None
+    if type(made) is not type or found_in_class(made, '__new__') is not object.__new__:
+        return False
+    return not hashed_by_address(made)
 
 
 def _makes_functions(code: CodeType) -> bool:
