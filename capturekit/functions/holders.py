@@ -178,7 +178,7 @@ class Holders(HiddenParts):
             texts = [text for text in value.__reduce__()[1] if type(text) is str]
             self._asked_names.update(part for text in texts for part in text.split('.'))
         if among(cls, _BUILTIN) and (any(value is one for one in _READ_ALL) or value.__name__ in _METHODS_BY_NAME):
-            self._asks_all = True
+            self._asks_all = self._asks_all or value is not format  # which is no method of a text
         if any(value is one for one in MAKERS) or (among(cls, _UNBOUND) and value.__name__ in _METHODS_BY_NAME):
             self._asks_all = True
         if cls is FunctionType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 import sys
 from collections.abc import Callable
@@ -255,7 +256,20 @@ def by_a_property(x: Any) -> Any:
     return x * (MATRIX.scale if (one.format,) == ('csr',) else 1.0)
 
 
-@pytest.mark.parametrize('function', [of_an_object, by_a_property, MATRIX.scaled], ids=lambda f: f.__name__)
+def beside_builtins(x: Any) -> Any:
+    one = MATRIX
+    return x * (one.scale if one.format == 'csr' and len(builtins.str(one.format)) == 3 else 1.0)
+
+
+def by_the_builtin(x: Any) -> Any:
+    one = MATRIX
+    return x * float(builtins.format(one.scale, '.1f' if one.format else ''))
+
+
+UNOPENED = [of_an_object, by_a_property, beside_builtins, by_the_builtin, MATRIX.scaled]
+
+
+@pytest.mark.parametrize('function', UNOPENED, ids=lambda f: f.__name__)
 def test_an_attribute_named_format_opens_nothing(
     cp: Any, monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any]
 ) -> None:

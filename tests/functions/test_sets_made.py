@@ -92,7 +92,9 @@ def mapped(x: Any) -> Any:
 
 
 @told
-@pytest.mark.parametrize('fn', [mapped, compared, checked, unpacked, gone_through, frozen, of_a_generator, lasting, not_run])
+@pytest.mark.parametrize(
+    'fn', [mapped, compared, checked, unpacked, gone_through, frozen, of_a_generator, lasting, not_run]
+)
 def test_members_that_are_seen_do_not_count(cp: Any, fn: Callable[[Any], Any]) -> None:
     graphed = ck.graphed(fn)
     for _ in range(5):
