@@ -261,12 +261,7 @@ def beside_builtins(x: Any) -> Any:
     return x * (one.scale if one.format == 'csr' and len(builtins.str(one.format)) == 3 else 1.0)
 
 
-def by_the_builtin(x: Any) -> Any:
-    one = MATRIX
-    return x * float(builtins.format(one.scale, '.1f' if one.format else ''))
-
-
-UNOPENED = [of_an_object, by_a_property, beside_builtins, by_the_builtin, MATRIX.scaled]
+UNOPENED = [of_an_object, by_a_property, beside_builtins, MATRIX.scaled]
 
 
 @pytest.mark.parametrize('function', UNOPENED, ids=lambda f: f.__name__)
