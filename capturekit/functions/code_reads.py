@@ -27,8 +27,10 @@ _ALL = frozenset('vars __dict__ __get__'.split())
 #: Methods that take an attribute's name, with their number of arguments as a function; and what is made from names.
 _BY_NAME = {'__getattribute__': 2, '__setattr__': 3, '__delattr__': 2}
 _FORMATS = ('format', 'format_map')
+_ATTRIBUTES = ('LOAD_ATTR', 'LOAD_SUPER_ATTR')
 _MADE_BY_NAMES = ('attrgetter', 'methodcaller')
-_VARIABLES = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW', 'LOAD_DEREF')
+VARIABLES = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW', 'LOAD_DEREF')
+_FAST = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW')
 #: Instructions that load something from the value that lies on the stack.
 _LOADS_FROM = ('LOAD_ATTR', 'LOAD_METHOD', 'LOAD_SUPER', 'LOAD_ZERO_SUPER', 'LOAD_SPECIAL', 'LOAD_FROM_DICT')
 #: How many values on the stack these put in another order, or copy.
@@ -74,7 +76,10 @@ class CodeNames(NamedTuple):
     for a value that is neither global nor constant; ``parameters``: those of the code object itself that are compared
     so with something unknown; ``imports``: modules imported in it, with the level of the import;
     ``unknown``: what is not understood, in words, or ''; ``sites``: the calls of ``getattr``, ``setattr``, ``hasattr``
-    and ``delattr`` whose names can be found, by the id of their code object and the offset of the call in it.
+    and ``delattr`` whose names can be found, by the id of their code object and the offset of the call in it;
+    ``looked_at``: the variables whose attribute ``format``, ``format_map`` or ``flags`` is loaded, each with that name:
+    of a text, it is what reads attributes, and of an array, it may say who owns its memory. They have the values that
+    they had when their line began.
     """
 
     read: frozenset[str]
@@ -87,6 +92,7 @@ class CodeNames(NamedTuple):
     unknown: str
     sites: dict[tuple[int, int], NameGiven]
     parameters: frozenset[str]
+    looked_at: frozenset[tuple[str, str]]
 
 
 class _Names:
@@ -101,6 +107,7 @@ class _Names:
         self.unknown = ''
         self.sites: dict[tuple[int, int], NameGiven] = {}
         self.parameters: set[str] = set()
+        self.looked_at: set[tuple[str, str]] = set()
 
     def add(self, code: CodeType) -> None:
         """Take in one code object, without those nested in it."""
@@ -146,8 +153,9 @@ class _Names:
         kind = instructions[number].opname
         if (name in _BY_NAME or name in _MADE_BY_NAMES) and not _by_constants(instructions, number, name):
             self.everything = True
-        if name in _FORMATS and kind == 'LOAD_ATTR' and 'NULL' not in instructions[number].argrepr:
-            self.everything = True  # what reads attributes by the names in a text is handed on
+        if name in _FORMATS and kind in _ATTRIBUTES and 'NULL' not in instructions[number].argrepr:
+            # Of a text, it is what reads attributes by the names in the text, and it is handed on.
+            self.everything = not self._is_looked_at(instructions, number) or self.everything
         if kind in GLOBALS_READ:
             self.read.add(name)
         elif kind in _GLOBALS_MADE:
@@ -159,11 +167,17 @@ class _Names:
         elif kind not in _LOCALS_MADE:
             self.attributes.add(name)
             if name == 'flags' and not _one_flag(instructions[number + 1 : number + 3]):
-                self.attributes.add(FLAGS)
+                self.attributes.update([] if self._is_looked_at(instructions, number) else [FLAGS])
             if name == 'acquire' and not _result_is_dropped(instructions[number + 1 :]):
                 self._unknown('the result of acquire, or a lock that it does not wait for,', line)
             if name in OUT_OF_SIGHT and kind != 'STORE_ATTR':
                 self._unknown(f'attribute {name}', line)
+
+    def _is_looked_at(self, instructions: list[dis.Instruction], number: int) -> bool:
+        """Whether an attribute is that of a variable, which can be looked at when its line begins."""
+        variable = _variable_before(instructions, number) if instructions[number].opname == 'LOAD_ATTR' else ''
+        self.looked_at.update([(variable, instructions[number].argval)] if variable else [])
+        return bool(variable)
 
     def _called(self, code: CodeType, instructions: list[dis.Instruction], number: int) -> None:
         """Note where ``getattr`` or its like, which is loaded there, is called, and where the name comes from."""
@@ -196,19 +210,35 @@ class _Names:
             self.parameters.update(given[:1])
             self.identities.update([] if given else [None])
 
-    def found(self) -> CodeNames:
-        """All that was taken in."""
+    def found(self, of_line: bool = False) -> CodeNames:
+        """All that was taken in. ``of_line``: whoever asks looks at the variables when the line begins."""
+        unseen = set() if of_line else {name for _, name in self.looked_at}
+        everything = self.everything or not unseen.isdisjoint(_FORMATS)
+        self.attributes.update([FLAGS] if 'flags' in unseen else [])
         return CodeNames(
             frozenset(self.read), frozenset(self.written), frozenset(self.attributes | self.strings),
-            frozenset(self.strings), self.everything, frozenset(self.identities), frozenset(self.imports),
-            self.unknown, self.sites, frozenset(self.parameters),
+            frozenset(self.strings), everything, frozenset(self.identities), frozenset(self.imports),
+            self.unknown, self.sites, frozenset(self.parameters), frozenset(self.looked_at),
         )  # fmt: skip
+
+
+def _variable_before(instructions: list[dis.Instruction], number: int) -> str:
+    """The local variable of whose value an instruction takes an attribute, if its line gives it no other; else ''."""
+    before, line = instructions[number - 1] if number else instructions[number], line_number(instructions[number])
+    if before.opname not in _FAST or line is None:
+        return ''
+    changes = (
+        one.argval if type(one.argval) is tuple else (one.argval,)
+        for one in instructions
+        if line_number(one) in (line, None) and 'FAST' in one.opname and one.opname not in _FAST
+    )
+    return '' if any(before.argval in names for names in changes) else str(before.argval)
 
 
 def _is_as_given(code: CodeType, instruction: dis.Instruction) -> bool:
     """Whether an instruction loads a parameter that the code gives no other value."""
     name = instruction.argval
-    if instruction.opname not in _VARIABLES or name not in parameters_of(code):
+    if instruction.opname not in VARIABLES or name not in parameters_of(code):
         return False
     changed = (one.argval for one in single_steps(code) if one.opname.startswith(('STORE_', 'DELETE_')))
     return not any(name in one if type(one) is tuple else name == one for one in changed)
@@ -240,7 +270,7 @@ def names_by_line(code: CodeType) -> dict[int, CodeNames]:
         line = _line_of(instruction) or line
         lines.setdefault(line_number(instruction) or 0, _Names()).take(code, instructions, number, line)
     lines[0].finish(code, instructions)
-    return {number: names.found() for number, names in lines.items()}
+    return {number: names.found(number > 0) for number, names in lines.items()}
 
 
 def names_shown(instructions: list[dis.Instruction]) -> set[str]:
@@ -374,19 +404,19 @@ def _may_change(name: _Loaded, kind: str) -> bool:
     """Whether an instruction between the loading of the name and the call may change its variable, or its attribute."""
     if name.by.opname.startswith('LOAD_FAST') and name.attribute is None:
         return 'STORE_' in kind or 'DELETE_' in kind
-    return name.by.opname != 'LOAD_CONST' and kind not in ('LOAD_CONST', 'PRECALL') and kind not in _VARIABLES
+    return name.by.opname != 'LOAD_CONST' and kind not in ('LOAD_CONST', 'PRECALL') and kind not in VARIABLES
 
 
 def _is_of_a_variable(name: _Loaded) -> bool:
     """Whether an attribute of it can be followed: it is a variable, and no attribute itself."""
-    return name.by.opname in _VARIABLES and name.attribute is None
+    return name.by.opname in VARIABLES and name.attribute is None
 
 
 def _is_a_name(instruction: dis.Instruction) -> bool:
     """Whether an instruction loads a text in the code, or a local variable."""
     if instruction.opname == 'LOAD_CONST':
         return type(instruction.argval) is str
-    return instruction.opname in _VARIABLES
+    return instruction.opname in VARIABLES
 
 
 def _by_constants(instructions: list[dis.Instruction], number: int, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -11,18 +12,21 @@ from inspect import CO_NESTED
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
+from capturekit.functions.address_hashes import is_hashed_by_value
 from capturekit.functions.code_reads import READERS, CodeNames, names_by_line, names_of
 from capturekit.functions.collector import Before, functions_of
+from capturekit.functions.entropy import SEEDED, overwrites_entropy
 from capturekit.functions.libraries import asked_by_user
 from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.object_uses import ObjectUses
 from capturekit.functions.sets_made import SetsSeen
 from capturekit.functions.setting_uses import settings_of
 from capturekit.functions.settings import DEPTH
-from capturekit.functions.understood import FUNCTION_PARTS, makes_unknown
+from capturekit.functions.understood import FLAGS, FUNCTION_PARTS, makes_unknown
 from capturekit.functions.watched_value import read_cell
-from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class, found_in_class
+from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class, found_in_class, plain_attribute
 from capturekit.model.kept_values import IsArray, Kept
+from capturekit.model.plain_values import plain_key
 
 _WEAK: Any = (weakref.ReferenceType, *weakref.ProxyTypes)
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
@@ -30,6 +34,8 @@ _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 _IMMUTABLE = 1 << 8
 #: Functions that compare by identity.
 _ASKING = frozenset({'is_', 'is_not'})
+#: Code that names one of these is told of its calls.
+_TOLD = READERS | {SEEDED, 'hash'}
 
 
 class CodeWatch(ObjectUses):
@@ -38,6 +44,8 @@ class CodeWatch(ObjectUses):
     #: The code of CuPy's compiler, and its frame while it makes a kernel; ``_compiled`` has the sources of kernels.
     _compiler: CodeType | None = None
     _compiling: FrameType | None = None
+    #: The code and offset of the last call that made a generator with a seed.
+    _seeding: tuple[int, int] | None = None
 
     def __init__(self, is_array: IsArray, skip: Callable[[str], bool], array: type | None = None) -> None:
         super().__init__(is_array, skip)
@@ -74,6 +82,8 @@ class CodeWatch(ObjectUses):
         self._begun_again: set[int] = set()
         #: The attributes in which the run keeps times of a clock, each with the sentence for the case that they count.
         self._times: dict[str, str] = {}
+        #: What to say of the calls of ``hash``, by code and offset, whose arguments are not told next.
+        self._to_hash: dict[tuple[int, int], str] = {}
         self._timed_classes: list[type] = []
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
@@ -98,9 +108,10 @@ class CodeWatch(ObjectUses):
             self._depends_on(setting)
         if self._lines.told:
             lines, calls = self._sets.follow(code)
-            self._lines.follow(code, lines, calls or not READERS.isdisjoint(code.co_names))
-            self._by_line[id(code)] = names_by_line(code)
-            self._watch_named(frame, self._by_line[id(code)][0])
+            by_line = self._by_line[id(code)] = names_by_line(code)
+            lines = lines or any(names.looked_at for names in by_line.values())
+            self._lines.follow(code, lines, calls or not _TOLD.isdisjoint(code.co_names))
+            self._watch_named(frame, by_line[0])
         else:
             self._watch_named(frame, whole)
 
@@ -112,12 +123,24 @@ class CodeWatch(ObjectUses):
             self._time.begin()
             if self._sets.has_locals(frame.f_code):
                 self._sets.line(frame.f_code, frame.f_locals)
-            names = self._by_line[id(frame.f_code)].get(frame.f_lineno) if first else None
-            if names is not None:
+            names = self._by_line[id(frame.f_code)].get(frame.f_lineno)
+            if names is not None and first:
                 self._watch_named(frame, names)
+            for variable, attribute in () if names is None else names.looked_at:
+                self._look_at(frame.f_locals.get(variable, MISSING), attribute)
             self._time.end()
         except Exception as error:
             self._failure = error
+
+    def _look_at(self, value: Any, attribute: str) -> None:
+        """Note what the attribute of a value gives that is opened by some attributes of this name."""
+        if attribute == 'flags':
+            if self._is_array(value):
+                self._unwatchable.append(f'the function asks an array for {FLAGS}, which can not be compared')
+            self._attributes.update([] if plain_key(value) is not None or type(value) is re.Pattern else [FLAGS])
+        elif not _is_no_method(value, attribute):
+            self._name((), (), True)
+            self._settle()
 
     def _call_begins(self, *call: Any) -> None:
         self._in_turn(self._look_at_call, *call)
@@ -127,6 +150,13 @@ class CodeWatch(ObjectUses):
         generator = self._sets.call(code, offset, function, first)
         if generator is not None:
             self._lines.tell_values(generator, self._sets.yielded)
+        doubt = self._to_hash.pop((id(code), offset), None)
+        if doubt is not None and not (function is hash and is_hashed_by_value(first)):
+            self._unwatchable.append(doubt)
+        if overwrites_entropy(function, first):
+            self._seeding = id(code), offset
+        elif self._seeding == (id(code), offset):
+            self._seeding = None
         self._call_asks(code, offset, function, first)
 
     def _in_turn(self, note: Callable[..., None], *call: Any) -> None:
@@ -153,12 +183,9 @@ class CodeWatch(ObjectUses):
             self._unwatchable.append(f'{code.co_name} of {file} uses {names.unknown}, which is not understood')
         own = frame.f_builtins
         for name in sorted(names.read | names.written):
-            if name in start:
-                self._global(values, name, start[name], file)
-            elif name in names.written:
+            if name in names.written and name not in start:
                 self._made[id(values), name] = (values, file)
-            if name not in start:
-                self._absent.setdefault(id(values), (values, set(), f'global {{}} of {file}'))[1].add(name)
+            if not self._of_globals(values, name):
                 self._builtin(own, name)
         if code.co_filename != '<string>':  # there, dataclasses compares with its own constant
             self._identity(names.identities, start, own, f'{code.co_name} of {file}')
@@ -173,6 +200,21 @@ class CodeWatch(ObjectUses):
             if not base.__flags__ & _IMMUTABLE:
                 self._inside_of(base, dictionary_of_class(base))
                 self._complete.add(id(base))
+        self._settle()
+
+    def _of_globals(self, values: dict[str, Any], name: str) -> bool:
+        """Watch a name of a module that has been met. False if the module had no such name."""
+        _, start, file = self._globals[id(values)]
+        if name in start:
+            self._global(values, name, start[name], file)
+        else:
+            self._absent.setdefault(id(values), (values, set(), f'global {{}} of {file}'))[1].add(name)
+        return name in start
+
+    def _global_named(self, frame: FrameType, name: str) -> None:
+        """Watch what code takes out of its own ``globals()``."""
+        self._of_globals(frame.f_globals, name)
+        self._name((name,), (name,), False)
         self._settle()
 
     def _inside_library(self, frame: FrameType) -> None:
@@ -304,6 +346,14 @@ class CodeWatch(ObjectUses):
         known = self._known.setdefault(id(function.__code__), [])
         if not any(other is function for other in known):
             known.append(function)
+
+
+def _is_no_method(value: Any, attribute: str) -> bool:
+    """Whether an attribute of a value is a text, or what a property gives, and no method of a text."""
+    member = found_in_class(type(value), attribute)
+    if type(member) is property and type(member.fget) is FunctionType:
+        return found_in_class(type(value), '__getattribute__') is object.__getattribute__
+    return type(plain_attribute(value, attribute)) is str
 
 
 def _unwrapped(member: Any) -> Any:

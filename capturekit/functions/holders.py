@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from capturekit.functions.backends import backend_of_a_user
 from capturekit.functions.binding import AsFunction
 from capturekit.functions.classes_reached import changes_in_place, is_compiled
 from capturekit.functions.follow_time import FollowTime
@@ -30,7 +31,7 @@ from capturekit.functions.readable_state import (
     only_checks_types,
     reaches_far,
 )
-from capturekit.functions.settings import Setting, setting_for
+from capturekit.functions.settings import BACKENDS, Setting, setting_for
 from capturekit.functions.understood import (
     BY_POINTER,
     CONSTANT,
@@ -164,7 +165,10 @@ class Holders(HiddenParts):
         self._far = self._far or reaches_far(value)
         if among(cls, _LOCKS):
             self._locks[id(value)] = value
-        self._depends_on(setting_for(value))
+        setting = setting_for(value)
+        self._depends_on(setting)
+        if setting == BACKENDS and backend_of_a_user():
+            self._opaque("is or holds a function of SciPy, for which a backend of the user's is set")
         if plain_key(value) is not None and not issubclass(type(cls), enum.EnumMeta):
             self._of_library(cls)
             return
@@ -174,7 +178,7 @@ class Holders(HiddenParts):
             texts = [text for text in value.__reduce__()[1] if type(text) is str]
             self._asked_names.update(part for text in texts for part in text.split('.'))
         if among(cls, _BUILTIN) and (any(value is one for one in _READ_ALL) or value.__name__ in _METHODS_BY_NAME):
-            self._asks_all = True
+            self._asks_all = self._asks_all or value is not format  # which is no method of a text
         if any(value is one for one in MAKERS) or (among(cls, _UNBOUND) and value.__name__ in _METHODS_BY_NAME):
             self._asks_all = True
         if cls is FunctionType:

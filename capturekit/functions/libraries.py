@@ -81,6 +81,16 @@ def asked_by_user(frame: FrameType | None, skip: Callable[[str], bool]) -> bool:
     return False
 
 
+def called_by(frame: FrameType, function: str) -> bool:
+    """True if a function of this name has called the frame, and nothing but code of their module was between."""
+    outer, file = frame.f_back, frame.f_code.co_filename
+    while outer is not None and outer.f_code.co_filename == file:
+        if outer.f_code.co_name == function:
+            return True
+        outer = outer.f_back
+    return False
+
+
 def is_followed(filename: str, function: str) -> bool:
     """True for code of the standard library that can be followed like the user's."""
     module = python_module(filename)

@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions import compiling
+from capturekit.functions.backends import backend_of_a_user, uses_backends
+from capturekit.functions.entropy import DRAWING, fills_a_copy
 from capturekit.functions.libraries import asked_by_user, is_library_frame
 from capturekit.functions.names_asked import NamesAsked
-from capturekit.functions.settings import REGISTERED, SPECIALS, SYNCHRONIZING
+from capturekit.functions.seen_signatures import has_plain_signature
+from capturekit.functions.settings import BACKENDS, REGISTERED, SPECIALS, SYNCHRONIZING
 from capturekit.functions.understood import (
     OF_CALLERS,
     OF_FILES,
@@ -24,9 +27,12 @@ from capturekit.functions.understood import (
     OF_LOGGING,
     OF_PRINTING,
     OF_SCIPYS_FILES,
+    OF_SIGNATURES,
     OUTSIDE,
 )
 from capturekit.functions.watched_value import read_cell
+from capturekit.model.plain_values import a
+from capturekit.model.source_line import is_ours
 
 #: Methods of enumerations that find members.
 _BY_VALUE_OR_NAME = frozenset({'__call__', '__getitem__', '__contains__'})
@@ -70,6 +76,15 @@ class LibraryUses(NamesAsked):
             frame = frame.f_back
         return '' if frame is None else f' at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}'
 
+    def _draws_entropy(self, frame: FrameType) -> None:
+        """Note that entropy is drawn, but for what a generator with a seed draws and overwrites."""
+        caller = frame.f_back if frame.f_code is DRAWING else frame
+        if caller is None or is_ours(caller.f_code.co_filename):
+            return
+        if self._seeding != (id(caller.f_code), caller.f_lasti) and not fills_a_copy(caller):
+            text = f'the function draws entropy from the system{self._line(frame)}, which differs at each call'
+            self._unwatchable.append(text)
+
     def _followed(self, frame: FrameType, module: str, name: str) -> None:
         """Note what a function reads whose own code is followed."""
         if module == 'random' and name == 'seed' and frame.f_locals.get('a', 0) is None:
@@ -82,12 +97,25 @@ class LibraryUses(NamesAsked):
         elif (module, name) == ('typing', 'get_type_hints'):
             self._name(('__annotations__',), ('__annotations__',), False)
             self._settle()
+        elif (module, name) == ('inspect', 'signature'):
+            self._calls.discard((module, name))  # the next call may be given another function
+            self._signature(frame)
         elif module in ('copy', 'dataclasses', 'copyreg'):
             self._global(vars(copyreg), 'dispatch_table', copyreg.dispatch_table, 'copyreg')
             for table in ('_copy_dispatch', '_deepcopy_dispatch') if module == 'copy' else ():
                 self._global(frame.f_globals, table, frame.f_globals[table], 'copy')
             self._name((), (), True)
             self._settle()
+
+    def _signature(self, frame: FrameType) -> None:
+        """Watch all that ``inspect.signature`` reads of a function of Python, and of those that it wraps."""
+        given = frame.f_locals
+        function = given.get('obj')
+        self._meet(function)
+        self._name(OF_SIGNATURES, OF_SIGNATURES, False)
+        self._settle()
+        if given.get('eval_str') or not has_plain_signature(function):
+            self._doubt(frame, f'calls inspect.signature of {a(type(function))}')
 
     def _enumeration(self, frame: FrameType) -> None:
         """Watch which members an enumeration has under which values and names, where code of it finds them."""
@@ -98,12 +126,18 @@ class LibraryUses(NamesAsked):
                 self._search_class(cls, name)
             self._settle()
 
-    def _package(self, frame: FrameType, top: str, name: str) -> None:
-        """Note what a function of a package that is understood as a whole reads besides its arguments."""
-        if name == '__ua_function__':  # which one is called may be set anew at any time
-            self._doubt(frame, 'calls a function of SciPy by its backend')
-            return
+    def _package(self, frame: FrameType, top: str, name: str) -> bool:
+        """Note what a function of a package that is understood as a whole reads besides its arguments.
+
+        Returns whether the next call of it has to be looked at, too.
+        """
         inside = str(frame.f_globals.get('__name__'))
+        if uses_backends(inside, name):
+            self._depends_on(BACKENDS)
+            self._settle()
+            if backend_of_a_user(frame):
+                self._doubt(frame, "calls a function of SciPy by a backend of the user's")
+            return True
         if top == 'scipy':
             self._depends_on(SPECIALS)
         elif name == '_declare_synchronize':
@@ -113,12 +147,11 @@ class LibraryUses(NamesAsked):
             self._watch_state("NumPy's options for printing", np.get_printoptions)  # CuPy's arrays are printed so, too
         elif top == 'cupy' and name in _OF_ERRORS:
             self._watch_state("CuPy's handling of errors", sys.modules['cupyx'].geterr)
-        if name not in OUTSIDE.get(top, ()) and not of_files and inside not in OF_PRINTING:
-            return
-        if not asked_by_user(frame.f_back, self._skip):
-            return
-        if name in OUTSIDE.get(top, ()) or inside not in OF_PRINTING:
+        if name not in OUTSIDE.get(top, ()) and not of_files:
+            return False
+        if asked_by_user(frame.f_back, self._skip):
             self._doubt(frame, f'calls {top}.{name}')
+        return True
 
     def _asked_of_whole(self, frame: FrameType, module: str, name: str) -> None:
         """Note what the user's code asks a module for that is otherwise skipped as a whole."""

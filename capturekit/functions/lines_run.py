@@ -72,6 +72,11 @@ class LinesRun:
         events = _monitoring.events
         self._tell(code, events.LINE | (events.CALL if calls else 0))
 
+    def follow_calls(self, code: CodeType) -> None:
+        """Tell of the calls of code whose lines are not told of."""
+        self._codes[id(code)] = code
+        self._tell(code, _monitoring.events.CALL)
+
     def tell_values(self, code: CodeType, yielded: Callable[[CodeType, Any], None]) -> None:
         """Tell of all values that generators of this code give."""
         if id(code) not in self._values:

@@ -18,7 +18,7 @@ from capturekit.functions.address_hashes import hashed_by_address
 from capturekit.functions.code_reads import line_number, nested, single_steps
 from capturekit.functions.handed_on import call_of
 from capturekit.functions.watched_value import WatchedValue
-from capturekit.model.class_layout import MISSING, among, name_of
+from capturekit.model.class_layout import MISSING, among, found_in_class, name_of
 
 _SETS = frozenset({'set', 'frozenset'})
 _STORES = ('STORE_FAST', 'STORE_DEREF', 'STORE_NAME')
@@ -34,6 +34,7 @@ _KNOWN_FUNCTIONS = frozenset('len sorted list tuple min max sum any all iter enu
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, type({}.keys()), type({}.values()))
 _PLAIN = (str, bytes, range)
 #: The operators of sets in Python 3.10.
+_OF_CONSTANTS = ('LOAD_CONST', 'BUILD_SET', 'SET_UPDATE')
 _OPERATORS = ('BINARY_AND', 'BINARY_OR', 'BINARY_SUBTRACT', 'BINARY_XOR')
 _Steps = list[dis.Instruction]
 
@@ -141,7 +142,7 @@ class SetsSeen:
             self._look(code, argument)
         elif type(argument) is GeneratorType and argument.gi_code in code.co_consts:
             return argument.gi_code
-        elif not among(type(argument), _PLAIN):
+        elif not among(type(argument), _PLAIN) and not _makes_hashed_by_value(argument):
             self._unseen.add((id(code), offset))
         return None
 
@@ -161,6 +162,14 @@ class SetsSeen:
                 yield from self._new_in(one)
             elif hashed_by_address(type(one)) and not self._had(one):
                 yield type(one)
+
+
+def _makes_hashed_by_value(iterator: Any) -> bool:
+    """Whether an iterator gives objects of one class, that are hashed by their value: ``map(Key, texts)``."""
+    made = iterator.__reduce__()[1][0] if type(iterator) is map else None
+    if type(made) is not type or found_in_class(made, '__new__') is not object.__new__:
+        return False
+    return not hashed_by_address(made)
 
 
 def _makes_functions(code: CodeType) -> bool:
@@ -255,4 +264,16 @@ def _is_used_well(steps: _Steps, number: int, end: int, every: list[_Steps]) -> 
         return bool(every) and all(_is_used_well(one, place, place, []) for one, place in loads)
     if user.opname in ('LOAD_ATTR', 'LOAD_METHOD'):
         return user.argval in _METHODS
+    if user.opname in ('BUILD_SET', 'LOAD_CONST'):
+        return _is_only_compared(steps, end)
     return user.opname.startswith(_USES) or (user.opname.startswith('CALL') and _is_argument_of(steps, number, {'len'}))
+
+
+def _is_only_compared(steps: _Steps, end: int) -> bool:
+    """Whether a set is put together with one of constants, and code only asks whether the result is empty."""
+    after = [step for step in steps[end + 1 :] if step.opname not in _SKIPPED]
+    place = next(number for number, step in enumerate(after) if step.opname not in _OF_CONSTANTS)
+    made = sum(step.opname == 'BUILD_SET' for step in after[:place])
+    operator = after[place]
+    joins = operator.opname in _OPERATORS or (operator.opname == 'BINARY_OP' and operator.argrepr in {*'&|-^'})
+    return made == 1 and joins and after[place + 1].opname.startswith(('TO_BOOL', 'POP_JUMP', 'UNARY_NOT'))

@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from capturekit.functions.backends import backends_hold
 from capturekit.functions.understood import module_of
+from capturekit.model.class_layout import name_of
 
 DECIMALS, ERRORS = 'the context of decimal numbers', "NumPy's handling of errors"
 WARNINGS, HANDLED = 'the filters of warnings', 'the exception that the caller handles'
@@ -25,6 +27,7 @@ DIGITS, DEPTH = 'the limit of digits in the text of a whole number', 'the limit 
 LOCALE = 'the locale'
 REGISTERED = 'the registered subclasses of abstract classes'
 SYNCHRONIZING, SPECIALS = 'whether CuPy may synchronize', "SciPy's handling of errors in special functions"
+BACKENDS = "the backends of SciPy's functions"
 ROUTINES, PRODUCTS = "CuPy's accelerators", "CuPy's compute types"
 #: A complex number depends on the same settings as its parts.
 _PRODUCTS = [np.dtype(name) for name in ('float16', 'float32', 'float64')]
@@ -79,6 +82,7 @@ def settings_now() -> dict[str, Setting]:
         SYNCHRONIZING: Setting(lambda: _may_wait() == may_wait, True),
         SPECIALS: Setting(lambda: _specials() == specials, True),
         LOCALE: Setting(lambda: _place() == place, True),
+        BACKENDS: Setting(backends_hold(), True),
     }
 
 
@@ -94,6 +98,8 @@ def setting_for(value: Any) -> str | None:
     else:
         origin = module_of(value) if cls is type else module_of(cls)
     top = origin.partition('.')[0]
+    if top == 'uarray' and name_of(cls) == '_Function':
+        return BACKENDS
     if top in ('decimal', '_decimal', '_pydecimal'):
         return DECIMALS
     if top in ('warnings', '_warnings', '_py_warnings'):

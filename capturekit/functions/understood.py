@@ -44,6 +44,11 @@ OF_FILES = _set('numpy._core.memmap numpy.core.memmap numpy.lib.format numpy.lib
 OF_PRINTING = _set('numpy._core.arrayprint numpy.core.arrayprint')
 #: Functions of ``traceback`` that read who called the function.
 OF_CALLERS = _set('extract_stack format_stack print_stack walk_stack')
+#: What ``inspect.signature`` reads of a function.
+OF_SIGNATURES = _set(
+    '__signature__ __wrapped__ _partialmethod __partialmethod__ __text_signature__ __annotations__ __annotate__ '
+    '__defaults__ __kwdefaults__ __code__ __name__ __type_params__'
+)
 #: Functions of ``logging`` that give back a logger, or tell its settings.
 OF_LOGGERS = _set('getLogger isEnabledFor getEffectiveLevel hasHandlers')
 #: Functions of ``logging`` that tell what was registered there.
@@ -81,7 +86,7 @@ FUNCTIONS: dict[str, frozenset[str]] = {
     '_functools': _set('reduce cmp_to_key'),
     '_collections': _set('_count_elements'), '_statistics': ALL,
     '_string': ALL, 'unicodedata': ALL, '_abc': _ABC, 'posix': _PATHS, 'nt': _PATHS,
-    'sys': _set('exc_info exception intern'), '_typing': ALL, '_tokenize': ALL, '_codecs': _CODECS,
+    'sys': _set('exc_info exception intern getrecursionlimit'), '_typing': ALL, '_tokenize': ALL, '_codecs': _CODECS,
 }  # fmt: skip
 
 #: Those of them that read attributes by names that are passed to them.
@@ -115,6 +120,9 @@ METHODS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     '_io.BytesIO': (ALL, _set('')),
     '_io.TextIOWrapper': (_set('write flush'), _set('')),  # what a file is given is not read
     '_contextvars.ContextVar': (_set('get set reset'), _set('')),  # its value is compared
+    # Which backends are set is compared.
+    'uarray._SetBackendContext': (_set('__enter__ __exit__'), _set('')),
+    'uarray._SkipBackendContext': (_set('__enter__ __exit__'), _set('')),
     '_thread.lock': (_set('acquire release __enter__ __exit__'), _set('')),
     '_thread.RLock': (_set('acquire release __enter__ __exit__'), _set('')),
 }
@@ -181,9 +189,11 @@ FOLLOWED: dict[str, frozenset[str]] = {
     # A module that lacks a name asks where its file lies, for the text of the AttributeError (from Python 3.13 on).
     'importlib._bootstrap': _set('_handle_fromlist parent has_location'),
     'configparser': frozenset(),
+    'inspect': _set('signature parameters name kind default annotation return_annotation __init__ __repr__ __str__'),
+    'platform': _set('uname machine system node release version'),  # kept after the first call
 }  # fmt: skip
 #: Modules that use the addresses of objects, but only to tell one object from another.
-BY_ADDRESS = _set('copy reprlib json.encoder pprint')
+BY_ADDRESS = _set('copy reprlib json.encoder pprint inspect')
 #: Modules whose internals are not affected by the user's code, and are skipped as a whole.
 WHOLE = _set('logging warnings traceback abc _abc _py_abc enum linecache _weakrefset tokenize __future__')
 

@@ -9,6 +9,7 @@ run began. They are held until the run ends, so that no new object can get the a
 
 from __future__ import annotations
 
+import _warnings
 import enum
 import functools
 import gc
@@ -21,18 +22,38 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.address_hashes import is_hash_of_a_value
+from capturekit.functions.address_hashes import is_comparison_of_ids, is_hash_of_a_value
+from capturekit.functions.backends import uses_backends
 from capturekit.functions.clock_uses import time_kept
 from capturekit.functions.code_reads import READERS
 from capturekit.functions.compiling import compiler_code
+from capturekit.functions.entropy import DRAWING, SEEDED
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.hidden_parts import never
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
-from capturekit.functions.libraries import asked_by_user, default_skip, is_followed, is_library_frame, python_module
+from capturekit.functions.libraries import (
+    asked_by_user,
+    called_by,
+    default_skip,
+    is_followed,
+    is_library_frame,
+    python_module,
+)
 from capturekit.functions.library_uses import ASKED_OF_WHOLE, LibraryUses
+from capturekit.functions.own_globals import name_of_global
 from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
-from capturekit.functions.settings import CODECS, HANDLED, REGISTERED, WARNINGS, routines_now, settings_now
+from capturekit.functions.settings import (
+    BACKENDS,
+    CODECS,
+    DEPTH,
+    HANDLED,
+    REGISTERED,
+    ROUTINES,
+    WARNINGS,
+    routines_now,
+    settings_now,
+)
 from capturekit.functions.understood import (
     ALLOCATORS,
     BY_ADDRESS,
@@ -48,6 +69,7 @@ from capturekit.model.kept_values import IsArray, Keeper, contents_of
 from capturekit.model.plain_values import WITH_CODE, plain_key
 
 _VARIABLE = (0x04, 0x08)  # CO_VARARGS, CO_VARKEYWORDS
+_SUSPENDS = 0x2A0  # the code of generators and coroutines
 _SEARCHED = 1_000
 _MODULE_DICT = vars(ModuleType)['__dict__'].__get__
 
@@ -93,6 +115,8 @@ class Watch(LibraryUses):
         #: The frame of Python's import system while a module is imported.
         self._importing: FrameType | None = None
         self._calls: set[Any] = set()
+        #: Code of libraries of which another call tells nothing new, by id.
+        self._done_with: set[int] = set()
 
     @property
     def environment(self) -> Environment:
@@ -184,10 +208,11 @@ class Watch(LibraryUses):
             elif self._compiling is not None and self._while_compiling(frame, event):
                 return
             elif event == 'call':
-                self._time.begin()
-                self._called(frame)
-                self._time.end()
-            elif event == 'c_call':
+                if id(frame.f_code) not in self._done_with:
+                    self._time.begin()
+                    self._called(frame)
+                    self._time.end()
+            elif event == 'c_call' and (id(frame.f_code) not in self._done_with or id(argument) in _COUNTS_ANYWHERE):
                 self._called_in_c(frame, argument)
         except Exception as error:
             self._failure = error
@@ -213,21 +238,26 @@ class Watch(LibraryUses):
         code = frame.f_code
         known = self._codes.get(id(code))
         if known is not None and known[1] and not python_module(code.co_filename):
-            if getattr(function, '__module__', '') == '_warnings':  # a library warns
+            if function is os.urandom:
+                self._draws_entropy(frame)
+            elif id(function) in _COUNTS_ANYWHERE:  # a library warns
                 self._depends_on(WARNINGS)
                 self._settle()
             return
+        if code is DRAWING:
+            return
         what = (owner_of(function), function.__name__)
         if what[1] in READERS and what[0] == 'builtins':
+            if python_module(code.co_filename) == 'inspect' and called_by(frame, 'signature'):
+                return
             if (known is not None and not known[1]) or asked_by_user(frame, self._skip):
                 self._asked(frame)
             return
         if what[0] == 'time' and self._timed(frame, function):
             return
-        if what == ('_abc', 'get_cache_token'):
-            self._depends_on(REGISTERED)
-        if what in _SETTINGS_OF:
-            self._depends_on(_SETTINGS_OF[what])
+        setting = BACKENDS if uses_backends(what[0]) else _SETTINGS_OF.get(what)
+        if setting is not None:
+            self._depends_on(setting)
             self._settle()
         if what in self._calls or code.co_filename.startswith(_own_folder):
             return
@@ -237,6 +267,8 @@ class Watch(LibraryUses):
             return
         if what == ('builtins', 'hash') and ((known is not None and known[1]) or is_hash_of_a_value(frame)):
             return
+        if known is not None and self._is_seen_through(frame, what):
+            return
         self._calls.add(what)
         found = reads(function)
         if found is None:
@@ -244,6 +276,21 @@ class Watch(LibraryUses):
         elif found == 'names':
             self._name((), (), True)
             self._settle()
+
+    def _is_seen_through(self, frame: FrameType, what: tuple[str, str]) -> bool:
+        """Whether code of the user shows what it asks ``id``, ``hash`` or ``globals`` for; that is watched then."""
+        code = frame.f_code
+        if what == ('builtins', 'hash') and 'hash' in code.co_names and self._lines.of(code) is not None:
+            self._to_hash[id(code), frame.f_lasti] = self._sentence(frame, 'calls builtins.hash')
+            return True
+        if what == ('builtins', 'id') and is_comparison_of_ids(frame):
+            self._identities = self._identities or f'{code.co_name} of {os.path.basename(code.co_filename)}'
+            return True
+        name = name_of_global(frame) if what == ('builtins', 'globals') else None
+        if name is None:
+            return False
+        self._global_named(frame, name)
+        return True
 
     def _timed(self, frame: FrameType, function: Any) -> bool:
         """Note where the user's code keeps the time of a clock. False if the time may get to another place."""
@@ -259,12 +306,17 @@ class Watch(LibraryUses):
     def _library(self, frame: FrameType) -> None:
         """Note that code of a library is entered, which may read more than can be seen."""
         code = frame.f_code
+        if code is DRAWING:
+            self._draws_entropy(frame)
+            return
         module = python_module(code.co_filename)
         name = code.co_name
         if not module:
             top = str(frame.f_globals.get('__name__', '')).partition('.')[0]
             top = 'cupy' if is_cupys(top) else top
-            self._package(frame, top, name)
+            again = self._package(frame, top, name) or code is self._compiler or code.co_flags & _SUSPENDS
+            if not again and name not in ('__init__', '<module>'):
+                self._done_with.add(id(code))
             return
         top = module.partition('.')[0]
         if top in _SETTINGS_IN:
@@ -286,6 +338,8 @@ class Watch(LibraryUses):
         if (module, name) == ('functools', 'wrapper'):
             self._dispatched(frame.f_locals.get('dispatch'))
             return
+        if module == 'inspect' and called_by(frame, 'signature'):
+            return
         self._calls.add((module, name))
         if not is_followed(code.co_filename, name):
             self._doubt(frame, f'calls {module}.{name}')
@@ -300,7 +354,7 @@ class Watch(LibraryUses):
         if code is self._compiler and self._compiles(frame):
             return
         known = self._codes.get(id(code)) or self._met(frame, code)
-        if code.co_flags & 0x2A0 and id(frame) in self._suspended:  # generators and coroutines
+        if code.co_flags & _SUSPENDS and id(frame) in self._suspended:
             self._resumed = self._resumed or self._suspended[id(frame)][1]
         if known[1]:
             if code.co_name == '__init__' and code.co_argcount:
@@ -345,7 +399,10 @@ class Watch(LibraryUses):
         self._inside.update(id(part) for part in code.co_consts if type(part) is CodeType)
         if not foreign:
             self._collect(frame, code)
-        elif is_cupys(frame.f_globals.get('__name__')):
+            return known
+        if SEEDED in code.co_names and self._lines.told:
+            self._lines.follow_calls(code)
+        if is_cupys(frame.f_globals.get('__name__')):
             self._inside_cupy(frame)
         elif code.co_name == '<module>':
             self._module_begins(frame, frame)
@@ -419,8 +476,11 @@ class Watch(LibraryUses):
             self._meet(value)
 
 
+#: Functions written in C of which it counts that a library calls them, by id.
+_COUNTS_ANYWHERE = frozenset(map(id, (os.urandom, _warnings.warn, _warnings.warn_explicit)))
 #: Functions written in C, and the settings that what they do depends on.
 _SETTINGS_OF = {
+    ('_abc', 'get_cache_token'): REGISTERED, ('sys', 'getrecursionlimit'): DEPTH,
     ('sys', 'exc_info'): HANDLED, ('sys', 'exception'): HANDLED, ('builtins.str', 'encode'): CODECS,
     ('builtins.bytes', 'decode'): CODECS, ('builtins.bytearray', 'decode'): CODECS,
     ('_warnings', 'warn'): WARNINGS, ('_warnings', 'warn_explicit'): WARNINGS,

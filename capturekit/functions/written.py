@@ -83,7 +83,7 @@ def _doubts(watch: CodeWatch, changes: StateChanges, paths: ReadPaths | None) ->
     _aliases(watch)
     watch._unwatchable = [text for text in watch._unwatchable if paths is None or paths.matter(text)]
     watch._unwatchable += [text for known, text in watch._ran.items() if watch._reached.isdisjoint(known)]
-    watch._unwatchable += [*changes.times_that_count(), *_handed_on(watch, paths)]
+    watch._unwatchable += [*watch._to_hash.values(), *changes.times_that_count(), *_handed_on(watch, paths)]
     if watch._everything or '__context__' in watch._attributes:
         watch._depends_on(HANDLED)
     name = watch._of_arrays()

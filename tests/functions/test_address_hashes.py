@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -127,3 +128,38 @@ def test_what_does_not_depend_on_addresses_is_recorded(cp: Any, fn: Callable[[An
     for _ in range(3):
         assert graphed(cp.ones(2)).get().tolist() == fn(cp.ones(2)).get().tolist()
     assert [variant.launches for variant in graphed.variants] == [2]
+
+
+NAMES: dict[str, Any] = {'one': 'a', 'sizes': {'a': 2, 'b': 3}, 'part': 'a'}
+
+
+def hashes_a_tuple(x: Any) -> Any:
+    key = hash((NAMES['one'], tuple(NAMES['sizes'].items()), frozenset({'optimize': None}.items()), 1.5))
+    return x * (key % 1000)
+
+
+def hashes_in_a_loop(x: Any) -> Any:
+    for part in (1, ('a', 2), NAMES['part']):
+        x = x * (hash(part) % 1000 + 1)
+    return x
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason='what hash is given is told from Python 3.12 on')
+@pytest.mark.parametrize('fn', [hashes_a_tuple, hashes_in_a_loop])
+def test_hashes_of_values_that_are_made(cp: Any, monkeypatch: pytest.MonkeyPatch, fn: Callable[[Any], Any]) -> None:
+    graphed = ck.graphed(fn)
+    for one, size in (('a', 2), ('a', 2), ('a', 2), ('b', 2), ('b', 2), ('b', 5), ('b', 5)):
+        monkeypatch.setitem(NAMES, 'one', one)
+        monkeypatch.setitem(NAMES['sizes'], 'b', size)
+        monkeypatch.setitem(NAMES, 'part', one)
+        assert graphed(cp.ones(2)).get().tolist() == fn(cp.ones(2)).get().tolist()
+    assert sum(variant.launches for variant in graphed.variants) >= 3
+
+
+@pytest.mark.parametrize('part', [Part(2.0), (1, Part(2.0)), float('nan'), Key(float('nan')), frozenset({Bare()})])  # type: ignore[arg-type]
+def test_hashes_of_addresses_in_a_loop_are_eager(cp: Any, monkeypatch: pytest.MonkeyPatch, part: Any) -> None:
+    monkeypatch.setitem(NAMES, 'part', part)
+    graphed = ck.graphed(hashes_in_a_loop)
+    for _ in range(3):
+        assert graphed(cp.ones(2)).get().tolist() == hashes_in_a_loop(cp.ones(2)).get().tolist()
+    assert not any(variant.launches for variant in graphed.variants)

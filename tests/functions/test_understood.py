@@ -284,15 +284,3 @@ def test_what_is_filled_at_first_use_is_recorded_later(cp: Any) -> None:
         for _ in range(3):
             assert graphed(cp.ones(1)).get().tolist() == [value * 2]
     assert [variant.state for variant in graphed.variants] == ['recorded'] * 3
-
-
-def test_functions_of_scipy_that_a_backend_makes(sim: Any) -> None:
-    """To reach one is no state; to call one depends on the backend that is set by then."""
-    fft = pytest.importorskip('scipy.fft')
-    reached = ck.graphed(lambda x: x * 2 if callable(fft.fft) else x)
-    called = ck.graphed(lambda x: x * float(fft.fft(np.ones(2))[0].real))
-    x = sim.ones(2)
-    for _ in range(3):
-        assert reached(x).get().tolist() == called(x).get().tolist() == [2.0, 2.0]
-    assert [variant.state for variant in reached.variants] == ['recorded']
-    assert 'calls a function of SciPy by its backend at test_understood.py' in called.variants[0].reason

@@ -3,7 +3,8 @@
 FOLDER is ``tests`` of CuPy's sources. Its tests call a function with NumPy and with CuPy and compare the two. This is a
 plugin of pytest's that makes, behind each call with CuPy that raised nothing, the same call once more eagerly, four
 times under ``ck.graphed``, and once in a block with a rehearsal and ``pieces=True`` whose graph is launched twice.
-Answers have to be equal; calls that give something else in two eager runs are left out.
+Answers have to be equal; calls that give something else in two eager runs are left out. Assertions are compiled as they
+are written: pytest would make calls of its own of them.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ def main() -> int:
         environment = {**os.environ, **chosen, 'PYTHONPATH': paths}
         command = [
             sys.executable, '-m', 'pytest', '-q', '-p', __spec__.name, '-p', 'no:cacheprovider', '-n', str(given.jobs),
-            '--tb=no', '-c', os.devnull, '--rootdir', str(given.folder),
+            '--tb=no', '--assert=plain', '-c', os.devnull, '--rootdir', str(given.folder),
             *(str(given.folder / one) for one in given.only),
         ]  # fmt: skip
         try:
