@@ -156,7 +156,8 @@ class VariantRecorder:
         assert self.ports is not None
         written = [extent(one) for one in (*leaves, self.ports.state) if one.size]
         if self.options.fuse:
-            self.variant.fused = graph._fuse_for_calls(written)
+            arrays = [one for one in leaves if one.size]
+            self.variant.fused = graph._fuse_for_calls(written, self.options.fuse == 'fast', arrays)
         if self.options.lanes == 'auto':
             self.variant.relaned = graph._relane_for_calls(written)
 
