@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion import Edges, Fusion, fusion_of, lines_of
+from capturekit.analysis.fusion_blocks import gather
 from capturekit.analysis.fusion_reductions import reduced
 from capturekit.analysis.fusion_thinned import UNREAD, Does, Thinned, operand_access, thinned
 from capturekit.analysis.needed_order import Memory
@@ -24,10 +25,12 @@ def whole_fusion(
     blind: frozenset[int] = frozenset(),
     copies: Mapping[int, tuple[int, int, int]] | None = None,
     fills: Collection[int] = (),
+    gathers: bool = False,
 ) -> Fusion:
     """Find what of a definition can become fused kernels, and what is not needed.
 
     Args:
+        gathers: whether values between fused kernels come to lie in few blocks.
         does: what each node computes for each element or reduces, or why that is not known; None for no kernels.
         fills: nodes that only fill memory of the device.
         The others are those of :func:`capturekit.analysis.fusion.fusion_of`.
@@ -44,7 +47,11 @@ def whole_fusion(
     reductions = {n: one for n, one in enumerate(thin.does) if isinstance(one, Reduction)}
     if reductions or thin.moved:
         reduced(found, order, lines_of(order), each, thin.memory, free, blind, reductions, thin.moved)
-    return _without(found, thin) if thin.gone else found
+    if thin.gone:
+        found = _without(found, thin)
+    if gathers:
+        gather(found, thin.memory, free, blind)
+    return found
 
 
 def _without(fusion: Fusion, thin: Thinned) -> Fusion:

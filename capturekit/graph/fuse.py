@@ -145,16 +145,17 @@ class Fusable(RelaneChanges):
             self._check_changeable(_CALL, report, 'Write @ck.graphed(fuse=True).')
             return self._fuse_now(not report, how == 'fast')
 
-    def _fuse_for_calls(self, written: Sequence[tuple[int, int]], fast: bool, arrays: Sequence[Any]) -> Fused:
-        """Fuse a graph that calls launch.
-
-        ``written``: memory that it changes besides what its nodes show; ``arrays``: the arrays among that.
-        """
+    def _fuse_recorded(self, fast: bool, gathers: bool, also: Besides | None = None) -> Fused:
+        """Fuse a graph that has just been recorded; the arguments are those of :meth:`_fuse_now`."""
         with self._lock:
-            return self._fuse_now(True, fast, Besides(written, arrays))
+            return self._fuse_now(True, fast, gathers, also)
 
-    def _fuse_now(self, apply: bool, fast: bool, also: Besides | None = None) -> Fused:
-        """:meth:`fuse`, holding the lock. ``also``: what a launch writes by addresses that no node shows."""
+    def _fuse_now(self, apply: bool, fast: bool, gathers: bool = True, also: Besides | None = None) -> Fused:
+        """:meth:`fuse`, holding the lock.
+
+        ``gathers``: whether values between fused kernels come to lie in few blocks. ``also``: what a launch writes by
+        addresses that no node shows.
+        """
         if self._fused is not None:
             if self._fused.fast is not fast:
                 rule = f'The graph has been fused {_HOW[self._fused.fast]}.'
@@ -163,19 +164,19 @@ class Fusable(RelaneChanges):
         GARBAGE.hold()
         try:
             with self._relaxed():
-                return self._fuse(apply, fast, also)
+                return self._fuse(apply, fast, gathers, also)
         finally:
             GARBAGE.release()
 
     # -- what can be fused --------------------------------------------------------------------------------------
 
-    def _fuse(self, apply: bool, fast: bool, also: Besides | None) -> Fused:
+    def _fuse(self, apply: bool, fast: bool, gathers: bool, also: Besides | None) -> Fused:
         known = Fused(nodes=self.recording.node_count, fast=fast)
         sight = self._sight()
         known.kept = self._can_not_fuse(sight)
         if known.kept:
             return known
-        fusible = Fusible(sight, self._made.graph, self._free(sight), _OURS)
+        fusible = Fusible(sight, self._made.graph, self._free(sight), _OURS, gathers)
         try:
             fusion, made = self._compiled(fusible, known)
             why = fusion.why if fast else fusible.reasons(fusion)

@@ -33,12 +33,15 @@ class Fusible:
         sight, graph: a look at the graph, and the definition.
         own: the graph's own memory that no array lies in.
         ours: what the names of capturekit's own kernels begin with.
+        gathers: whether values between fused kernels come to lie in few blocks: work that could run at once can not
+            then.
     """
 
     sight: Sight
     graph: int
     own: FreeMemory
     ours: str
+    gathers: bool
 
     def fusion(self, refused: Mapping[int, str], fast: bool) -> Fusion:
         """What becomes of the definition.
@@ -53,7 +56,7 @@ class Fusible:
         does = [refused.get(n, one) for n, one in enumerate(does)]
         fills = {n for n, info in enumerate(self._infos) if info.kind == 'memset'}
         memory = [self._memory[handle] for handle in self._handles]
-        found = whole_fusion(self.order, does, memory, self.own, self._blind, self._copies, fills)
+        found = whole_fusion(self.order, does, memory, self.own, self._blind, self._copies, fills, self.gathers)
         if fast:
             found.kernels = [_fast(one) for one in found.kernels]
         return found

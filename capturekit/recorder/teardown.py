@@ -173,7 +173,7 @@ class WayOut:
         if self._renewed is None:
             self._graph = graph
             if self._fuse:
-                self._fused = graph.fuse('fast' if self._fuse == 'fast' else 'exact')
+                self._fused = graph._fuse_recorded(self._fuse == 'fast', gathers=self._reuse_late is None)
             if self._reuse_late is not None and live.caller is None:  # else the call relanes it, once it is whole
                 self._relaned = graph.relane()
             return
