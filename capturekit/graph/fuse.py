@@ -179,12 +179,11 @@ class Fusable(RelaneChanges):
         fusible = Fusible(sight, self._made.graph, self._free(sight), _OURS, gathers)
         try:
             fusion, made = self._compiled(fusible, known)
-            why = fusion.why if fast else fusible.reasons(fusion)
         except CudaCallError as error:
             known.kept = f'CUDA does not describe its nodes: {error}'
             return known
         nodes = sight.look.nodes
-        known.alone = sorted(((nodes[n], text) for n, text in why.items()), key=lambda one: one[0].number)
+        known.alone = sorted(((nodes[n], why) for n, why in fusion.why.items()), key=lambda one: one[0].number)
         known.kernels = [
             FusedNodes.of(name, tuple(nodes[n] for n in one.parts), one.kernel) for one, (name, _function) in made
         ]
@@ -209,6 +208,7 @@ class Fusable(RelaneChanges):
                 except FusingError as error:
                     refused.update(dict.fromkeys(one.nodes, str(error)))
             if len(made) == len(fusion.kernels):
+                fusion.why = fusion.why if known.fast else fusible.reasons(fusion, refused)
                 return fusion, made
 
     def _can_not_fuse(self, sight: Sight) -> str:

@@ -61,11 +61,14 @@ class Fusible:
             found.kernels = [_fast(one) for one in found.kernels]
         return found
 
-    def reasons(self, fusion: Fusion) -> dict[int, str]:
-        """Why nodes stay alone, of a fusion that keeps every bit; and which of them another one would not leave."""
+    def reasons(self, fusion: Fusion, refused: Mapping[int, str]) -> dict[int, str]:
+        """Why nodes stay alone, of a fusion that keeps every bit; and which of them another one would not leave.
+
+        ``refused``: nodes that stay alone anyway.
+        """
         why = dict(fusion.why)
         if any(isinstance(one, Rounded) for one in why.values()):
-            other = {n for one in self.fusion({}, True).kernels for n in one.parts}
+            other = {n for one in self.fusion(refused, True).kernels for n in one.parts}
             why.update({n: f'{one}; {_FAST}' for n, one in why.items() if n in other})
         return why
 
