@@ -89,7 +89,7 @@ def gather(fusion: Fusion, memory: Sequence[Memory], free: FreeMemory, blind: fr
     homes = _homes(values, uses, free)
     if sum(high - low for low, high in homes) < LEAST_BYTES or any(a[1] > b[0] for a, b in pairwise(homes)):
         return
-    moved = _moved(values, homes)
+    moved = housed(values, homes)
     for place, by in moved.items():
         n = kernels[row[place]]
         kernel = fusion.kernels[n].kernel
@@ -161,7 +161,7 @@ def _homes(values: Sequence[_Value], uses: Sequence[_Use], free: FreeMemory) -> 
     return [one for one in every if [*others.rest(*one)] == [one] and not [*free.rest(*one)]]
 
 
-def _moved(values: Sequence[_Value], homes: Sequence[tuple[int, int]]) -> dict[int, dict[tuple[int, int], int]]:
+def housed(values: Sequence[_Value], homes: Sequence[tuple[int, int]]) -> dict[int, dict[tuple[int, int], int]]:
     """For each place in the row the distances by which the addresses of a kernel move; {} if not all find room."""
     busy = dict.fromkeys(homes, -1)
     found: dict[int, dict[tuple[int, int], int]] = {}

@@ -41,8 +41,8 @@ def heat(cp: Any, u: Any, steps: int = 6) -> Any:
 def addresses(graph: ck.Graph) -> list[int]:
     """The addresses that kernels write, in the order of the nodes."""
     device = current().device
-    touched = device.graph_accesses(graph._made.graph)
-    nodes = device.graph_nodes(graph._made.graph)
+    touched = device.graph_accesses(graph.graph)
+    nodes = device.graph_nodes(graph.graph)
     return [one.address for node in nodes for one in touched[node].accesses if one.writes]
 
 
@@ -117,8 +117,8 @@ def bits(arrays: list[Any]) -> list[bytes]:
 
 
 def test_random_stages_have_equal_bits(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    moves, real = [], fusion_blocks._moved
-    monkeypatch.setattr(fusion_blocks, '_moved', lambda *args: moves.append(real(*args)) or moves[-1])
+    moves, real = [], fusion_blocks.housed
+    monkeypatch.setattr(fusion_blocks, 'housed', lambda *args: moves.append(real(*args)) or moves[-1])
     given = cp.asarray(np.random.default_rng(0).uniform(-1, 1, (24, 24)).astype('f4'))
     for seed in range(examples(80)):
         expected = bits(run(cp, seed, given))
