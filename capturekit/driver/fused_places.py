@@ -1,7 +1,8 @@
 """How a fused kernel loads and stores the elements of its arrays: distances shared by arrays of equal strides.
 
 Elements that lie one after the other are moved by words of up to 16 bytes where the strides allow it and the kernel
-finds that the addresses do.
+finds that the addresses do. Where they do not, as in a view that begins elsewhere, elements are loaded by the words that
+they lie in, which are one more, and never reach into another page than the elements do.
 """
 
 from __future__ import annotations
@@ -32,6 +33,26 @@ __device__ __forceinline__ unsigned int ck_over(unsigned int n, unsigned int fac
 template <typename T> __device__ __forceinline__ T *ck_far(T *from, ptrdiff_t bytes) {
   return reinterpret_cast<T *>(reinterpret_cast<size_t>(from) + bytes);
 }
+template <int N, typename T> __device__ __forceinline__ void ck_load_askew(T (&to)[N], const T *from, int off) {
+  constexpr int bytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16, words = N * sizeof(T) / bytes, each = bytes / sizeof(T);
+  typedef typename ck_word<bytes>::type word;
+  const word *at = reinterpret_cast<const word *>(reinterpret_cast<size_t>(from) - off);
+  T got[N + each];
+#pragma unroll
+  for (int k = 0; k <= words; k++) {
+    const word one = at[k < words || off > 0 ? k : words - 1];
+    memcpy(reinterpret_cast<char *>(got) + k * bytes, &one, bytes);
+  }
+#pragma unroll
+  for (int e = 0; e < N; e++) to[e] = got[e];
+#pragma unroll
+  for (int s = 1; s < each; s++) {
+    if (off == s * static_cast<int>(sizeof(T))) {
+#pragma unroll
+      for (int e = 0; e < N; e++) to[e] = got[e + s];
+    }
+  }
+}
 template <int N, typename T> __device__ __forceinline__ void ck_load(T (&to)[N], const T *from, bool wide, int left) {
   constexpr int bytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
   typedef typename ck_word<bytes>::type word;
@@ -41,6 +62,11 @@ template <int N, typename T> __device__ __forceinline__ void ck_load(T (&to)[N],
       const word got = reinterpret_cast<const word *>(from)[k];
       memcpy(reinterpret_cast<char *>(to) + k * bytes, &got, bytes);
     }
+    return;
+  }
+  const int off = static_cast<int>(reinterpret_cast<size_t>(from) & (bytes - 1));
+  if (N > 1 && left >= N && off % static_cast<int>(sizeof(T)) == 0) {
+    ck_load_askew(to, from, off);
   } else {
 #pragma unroll
     for (int e = 0; e < N; e++) to[e] = from[e < left ? e : left - 1];
@@ -110,9 +136,11 @@ class Places:
     def checks(self) -> Iterator[str]:
         """Whether words can be moved: that depends on addresses, which are arguments."""
         wide = [n for n, place in enumerate(self._kernel.places) if self._is_wide(place)]
-        if wide:
-            addresses = ' | '.join(f'reinterpret_cast<size_t>(ck_m{n}.data)' for n in wide)
-            yield f'const bool ck_wide = (({addresses}) & {WIDEST - 1}) == 0;'
+        for name, stores in (('ck_wide', False), ('ck_wide_to', True)):
+            several = [n for n in wide if getattr(self._kernel.places[n], 'stores' if stores else 'loads')]
+            if several:
+                addresses = ' | '.join(f'reinterpret_cast<size_t>(ck_m{n}.data)' for n in several)
+                yield f'const bool {name} = (({addresses}) & {WIDEST - 1}) == 0;'
 
     def load(self, n: int) -> Iterator[str]:
         """Declare the values of a place in memory, and load them."""
@@ -137,7 +165,7 @@ class Places:
         place = self._kernel.places[n]
         yield from self._reach(n, place)
         if place.strides[-1] in (0, np.dtype(place.dtype).itemsize):
-            yield f'ck_store({self._at(n, place)}, ck_v{n}, {self._wide(place)}, {self._left});'
+            yield f'ck_store({self._at(n, place)}, ck_v{n}, {self._wide(place, "_to")}, {self._left});'
         else:
             yield f'ck_store_apart({self._at(n, place)}, ck_v{n}, ck_m{n}.strides[{self._inner}], {self._left});'
 
@@ -180,8 +208,8 @@ class Places:
         word = min(WIDEST, self._layout.together * size)
         return self._layout.together > 1 and place.strides[-1] == size and not any(s % word for s in place.strides[:-1])
 
-    def _wide(self, place: Place) -> str:
-        return 'ck_wide' if self._is_wide(place) else 'false'
+    def _wide(self, place: Place, which: str = '') -> str:
+        return f'ck_wide{which}' if self._is_wide(place) else 'false'
 
     # -- places that are read from several parts ----------------------------------------------------------------
 
