@@ -1,8 +1,8 @@
 """How a fused kernel loads and stores the elements of its arrays: distances shared by arrays of equal strides.
 
 Elements that lie one after the other are moved by words of up to 16 bytes where the strides allow it and the kernel
-finds that the addresses do. Where they do not, as in a view that begins elsewhere, elements are loaded by the words that
-they lie in, which are one more, and never reach into another page than the elements do.
+finds that the addresses do. Where they do not, as in a view that begins elsewhere, elements are loaded by the words
+that they lie in, which are one more, and never reach into another page than the elements do.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ template <typename T> __device__ __forceinline__ T *ck_far(T *from, ptrdiff_t by
   return reinterpret_cast<T *>(reinterpret_cast<size_t>(from) + bytes);
 }
 template <int N, typename T> __device__ __forceinline__ void ck_load_askew(T (&to)[N], const T *from, int off) {
-  constexpr int bytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16, words = N * sizeof(T) / bytes, each = bytes / sizeof(T);
+  constexpr int bytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16;
+  constexpr int words = N * sizeof(T) / bytes, each = bytes / sizeof(T);
   typedef typename ck_word<bytes>::type word;
   const word *at = reinterpret_cast<const word *>(reinterpret_cast<size_t>(from) - off);
   T got[N + each];
