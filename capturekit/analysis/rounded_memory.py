@@ -94,7 +94,7 @@ def rounded_numbers(
     does: Sequence[Any],
     memory: Sequence[Memory],
     fused: Collection[int],
-    calls: Collection[int],
+    calls: Mapping[int, tuple[str, ...] | None],
     copies: Mapping[int, tuple[int, int, int]],
 ) -> list[Numbers]:
     """The elements that a launch may leave rounded otherwise, in the order in which they are written.
@@ -104,7 +104,7 @@ def rounded_numbers(
         does: what each computes for each element or reduces, or why it is not fused.
         memory: what each touches; None where that is not known.
         fused: those that become part of a fused kernel.
-        calls: those that a library's call has recorded, which computes with real or complex numbers.
+        calls: of those that a library's call has recorded the dtypes that it computes; None for real or complex ones.
         copies: of nodes that copy bytes where to, where from, and how many.
     """
     found: list[Numbers] = []
@@ -127,7 +127,7 @@ def _made(
     node: int,
     does: Any,
     written: Sequence[Access],
-    calls: Collection[int],
+    calls: Mapping[int, tuple[str, ...] | None],
     copies: Mapping[int, tuple[int, int, int]],
     found: Sequence[Numbers],
 ) -> Iterator[Numbers]:
@@ -138,7 +138,9 @@ def _made(
     elif node in copies:
         yield from _copied(*copies[node], found)
     elif node in calls:
-        yield from (Numbers(one, _COMPUTED.get(one.itemsize, ())) for one in written)
+        dtypes = calls[node]
+        for one in written:
+            yield Numbers(one, _COMPUTED.get(one.itemsize, ()) if dtypes is None else dtypes)
     else:
         yield from map(Numbers, written)
 

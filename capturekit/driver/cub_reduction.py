@@ -7,15 +7,14 @@ bits differ: only those who do not need them get it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from capturekit.driver.elementwise import Operand, Rounded
-from capturekit.driver.node_accesses import Touched
+from capturekit.driver.elementwise import Operand
+from capturekit.driver.node_accesses import Access, Touched, linear
 from capturekit.driver.reduction import Input, Made, Reduction, ReductionCode
 
 #: Types of C++, by dtype, of those that CUB adds in the dtype itself.
@@ -29,8 +28,23 @@ _SMALLEST = '(a < b || a != a) ? a : b'
 _COMBINED = {'SUM': 'a + b', 'PROD': 'a * b', 'MIN': _SMALLEST, 'MAX': _LARGEST}
 #: So many elements of a row one thread has, as long as a block has threads; the least and the most threads of a block.
 _EACH, _LEAST, _MOST = 4, 32, 512
+#: The fewest and the most partial results: enough for all of a device's multiprocessors, few enough for one block.
+_FEWEST, _PARTS = 64, 1024
 #: Shorter rows share a block, as CuPy's own do.
 _SHORT = 64
+
+
+@dataclass(frozen=True)
+class Halves:
+    """The two kernels by which CUB reduces many elements to one: to partial results, and these to the result.
+
+    ``memory`` is what each touches, also where CUB's own kernels do it. Only both can be replaced, or none: they have
+    another number of partial results.
+    """
+
+    nodes: tuple[int, int]
+    does: tuple[Reduction, Reduction]
+    memory: tuple[tuple[Access, ...], tuple[Access, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,28 +70,57 @@ def rows_of(array: Any, operation: Any, result: Any) -> Rows | None:
 
 
 def of_calls(
-    known: Mapping[int, Any], calls: Mapping[int, Rows], touched: Mapping[int, Touched], why: str
-) -> dict[int, Reduction | str]:
-    """What nodes of a library reduce, by their handles.
+    nodes: Iterable[int], calls: Mapping[int, Rows], touched: Mapping[int, Touched], blocks: Mapping[int, int]
+) -> tuple[dict[int, Reduction], list[Halves]]:
+    """What nodes of a library reduce, by their handles; and pairs of nodes that do it together.
 
     Args:
-        known: of nodes why they are not fused; those for which it is ``why`` are the library's.
-        calls: of nodes the call that recorded them. A call of several kernels is not understood.
-        touched: what each node touches.
+        nodes: the library's.
+        calls: of nodes the call that recorded them.
+        touched: what each node touches. blocks: by how many blocks of threads.
     """
-    nodes = [handle for handle in calls if known.get(handle) == why]
-    each = Counter(id(calls[handle]) for handle in nodes)
-    found: dict[int, Reduction | str] = {}
+    every: dict[int, list[int]] = {}
     for handle in nodes:
-        rows = calls[handle]
-        if each[id(rows)] == 1 and _uses(touched[handle], (rows.source, rows.output)):
-            found[handle] = Rounded.of(why, _reduction(rows))
-    return found
+        if handle in calls:
+            every.setdefault(id(calls[handle]), []).append(handle)
+    found: dict[int, Reduction] = {}
+    halves: list[Halves] = []
+    for handles in every.values():
+        rows = calls[handles[0]]
+        ends = [{one.address for one in touched[handle].accesses} for handle in handles]
+        if len(handles) == 1 and {rows.source, rows.output} <= ends[0]:  # a call may work on a copy of its array
+            found[handles[0]] = _reduction(rows)
+        elif len(handles) == 2 and rows.results == 1:
+            halves += _halves(rows, handles, ends, blocks)
+    return found, halves
 
 
-def _uses(touched: Touched, addresses: Iterable[int]) -> bool:
-    """Whether a node's arguments have these addresses: a call may work on a copy of its array."""
-    return {*addresses} <= {one.address for one in touched.accesses}
+def _halves(
+    rows: Rows, handles: Sequence[int], ends: Sequence[set[int]], blocks: Mapping[int, int]
+) -> Iterator[Halves]:
+    """The two nodes that reduce all elements to one, if they use no other memory than the partial results."""
+    first, second = handles if rows.source in ends[0] else handles[::-1]
+    mine, theirs = ends if rows.source in ends[0] else ends[::-1]
+    between = mine - {rows.source}
+    most = min(blocks[first], _PARTS)
+    parts = next((n for n in range(most, _FEWEST - 1, -1) if rows.count % n == 0), 0)
+    if len(between) != 1 or theirs != between | {rows.output} or not parts or rows.count // parts < _MOST:
+        return
+    (place,) = between
+    item = np.dtype(rows.dtype).itemsize
+    does = (
+        _reduction(replace(rows, output=place, results=parts)),
+        _reduction(replace(rows, source=place, count=parts)),
+    )
+    ws = linear(place, blocks[first] * item, True)
+    ends_of = (rows.source, rows.source + rows.count * item), (rows.output, rows.output + item)
+    if any(low < ws.extent[1] and place < high for low, high in ends_of):
+        return
+    memory = (
+        (linear(rows.source, rows.count * item, False), ws),
+        (replace(ws, writes=False), linear(rows.output, item, True)),
+    )
+    yield Halves((first, second), does, memory)
 
 
 def _reduction(rows: Rows) -> Reduction:

@@ -11,12 +11,13 @@ from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.needed_order import Memory
 from capturekit.analysis.node_memory import _DEVICE, memory_of
 from capturekit.analysis.rounded_memory import Numbers, rounded_numbers
-from capturekit.driver.cub_reduction import of_calls
-from capturekit.driver.elementwise import Rounded
+from capturekit.driver.cub_reduction import Halves, of_calls
+from capturekit.driver.elementwise import Rounded, kind_of
 from capturekit.driver.fused_kernel import FusedKernel
 from capturekit.driver.node_accesses import Access
-from capturekit.driver.reduction import CUB
+from capturekit.driver.reduction import CUB, Reduction
 from capturekit.graph.new_edges import Sight
+from capturekit.launch.declared import Declared
 from capturekit.model.dag import Order
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Fusible:
         does = [refused.get(n, one) for n, one in enumerate(does)]
         fills = {n for n, info in enumerate(self._infos) if info.kind == 'memset'}
         memory = [self._memory[handle] for handle in self._handles]
-        found = whole_fusion(self.order, does, memory, self.own, self._blind, self._copies, fills, self.gathers)
+        halves = [self._numbered(one) for one in self._rows[1]] if fast else []
+        found = whole_fusion(self.order, does, memory, self.own, self._blind, self._copies, fills, self.gathers, halves)
         if fast:
             found.kernels = [_fast(one) for one in found.kernels]
         return found
@@ -82,14 +84,18 @@ class Fusible:
         blind, seen = self._blind, []
         for n, handle in enumerate(self._handles):
             seen.append(() if n in blind else known[handle])
-        calls = {n for n, handle in enumerate(self._handles) if handle in definitions.declared}
-        calls = {n for n in calls if definitions.declared[self._handles[n]].call}
+        said = {n: definitions.declared.get(handle) for n, handle in enumerate(self._handles)}
+        calls = {n: _computed(one) for n, one in said.items() if one is not None and one.call}
         fused = {n for one in fusion.kernels for n in one.parts}
         found = rounded_numbers(self.order.sequence, self.does, seen, fused, calls, self._copies)
         for array in arrays:
             access = Access(int(array.data.ptr), array.shape, array.strides, array.itemsize, True)
             found.append(Numbers(access, (str(array.dtype),) if array.dtype.kind in 'fc' else ()))
         return found
+
+    def _numbered(self, one: Halves) -> Halves:
+        first, second = (self._handles.index(handle) for handle in one.nodes)
+        return replace(one, nodes=(first, second))
 
     # -- read once --------------------------------------------------------------------------------------------------
 
@@ -124,11 +130,26 @@ class Fusible:
     @cached_property
     def does(self) -> list[Any]:
         """What each node computes for each element or reduces, or why it is not fused; None for no kernels."""
-        g, definitions = self.graph, self.sight.definitions
-        known = {**self._device.graph_elementwise(g), **self._device.graph_reductions(g)}
+        found = dict(self._plainly)
+        found.update({handle: Rounded.of(CUB, does) for handle, does in self._rows[0].items()})
+        for one in self._rows[1]:
+            found.update({handle: Rounded.of(CUB, CUB) for handle in one.nodes})
+        return [found.get(handle) for handle in self._handles]
+
+    @cached_property
+    def _plainly(self) -> Mapping[int, Any]:
+        return {**self._device.graph_elementwise(self.graph), **self._device.graph_reductions(self.graph)}
+
+    @cached_property
+    def _rows(self) -> tuple[dict[int, Reduction], list[Halves]]:
+        """What nodes of CUB's reduce, by their handles, and pairs of them."""
+        definitions = self.sight.definitions
         calls = {handle: said.rows for handle, said in definitions.declared.items() if said.rows is not None}
-        known.update(of_calls(known, calls, definitions.accesses(g), CUB))
-        return [known.get(handle) for handle in self._handles]
+        nodes = [handle for handle in self._handles if handle in calls and self._plainly.get(handle) == CUB]
+        if not nodes:
+            return {}, []
+        blocks = {info.handle: int(info.detail['grid'][0]) for info in self._infos if info.handle in nodes}
+        return of_calls(nodes, calls, definitions.accesses(self.graph), blocks)
 
     @cached_property
     def _copies(self) -> dict[int, tuple[int, int, int]]:
@@ -140,6 +161,13 @@ class Fusible:
             and _is_flat(self._memory[info.handle])
             and all(on_device(info.detail[end]).type in _DEVICE for end in ('dst', 'src'))
         }
+
+
+def _computed(said: Declared) -> tuple[str, ...] | None:
+    """The dtypes of what a library's call computes, if every bit of it does not count; None where any may be."""
+    if '.cub.' not in said.call:
+        return None
+    return (said.rows.dtype,) if said.rows is not None and kind_of(said.rows.dtype) == 'f' else ()
 
 
 def _is_flat(memory: Memory) -> bool:

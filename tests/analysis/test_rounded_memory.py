@@ -105,7 +105,7 @@ def touched(one: Elementwise) -> list[Access]:
 
 
 def found(nodes: list[Any], memory: list[Any], fused: set[int], **more: Any) -> list[tuple[int, tuple[str, ...]]]:
-    given = {'calls': (), 'copies': {}, **more}
+    given = {'calls': {}, 'copies': {}, **more}
     result = rounded_numbers(range(len(nodes)), nodes, memory, fused, **given)
     return [(one.low - BASE, one.dtypes) for one in result]
 
@@ -130,9 +130,11 @@ def test_copies_and_calls_of_libraries_hand_numbers_on() -> None:
     copy = [linear(BASE + 1024, 16, True), linear(BASE + 512, 16, False)]
     call = [Access(BASE + 2048, (8,), (8,), 8, True), linear(BASE + 1024, 16, False)]
     nodes = [a, None, None]
-    more = {'copies': {1: (BASE + 1024, BASE + 512, 16)}, 'calls': {2}}
+    more = {'copies': {1: (BASE + 1024, BASE + 512, 16)}, 'calls': {2: None}}
     wanted = [(512, ('float32',)), (1024, ('float32',)), (2048, ('float64', 'complex64'))]
     assert found(nodes, [touched(a), copy, call], {0}, **more) == wanted
+    whole = {**more, 'calls': {2: ()}}
+    assert found(nodes, [touched(a), copy, call], {0}, **whole) == [*wanted[:2], (2048, ())]
     askew = {'copies': {1: (BASE + 1024, BASE + 514, 14)}}
     assert found(nodes[:2], [touched(a), copy], {0}, **askew) == [(512, ('float32',)), (1024, ())]
 

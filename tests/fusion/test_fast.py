@@ -63,6 +63,24 @@ def test_rows_of_any_length(cp: Any, name: str, shape: tuple[int, int]) -> None:
     assert np.allclose(found.get(), wanted, rtol=1e-5, equal_nan=True)
 
 
+@pytest.mark.parametrize('count', [1, 1000, 1 << 20, 3 * 10**6, 1_000_003])
+@pytest.mark.parametrize('name', ['sum', 'max'])
+def test_all_elements(cp: Any, name: str, count: int) -> None:
+    """On a GPU, CUB takes one kernel for a few thousand elements, and two for more."""
+    host = numbers((count,))
+
+    def work(x: Any) -> Any:
+        total = getattr(x * x + 1, name)()
+        return cp.sqrt(total) + 1, total
+
+    report, (root, total) = recorded(work, cp.asarray(host))
+    wanted = getattr(host.astype('f8') ** 2 + 1, name)()
+    assert report.compared.startswith(SAME), report
+    assert abs(float(total) / wanted - 1) < 1e-5 and abs(float(root) / (np.sqrt(wanted) + 1) - 1) < 1e-5
+    inside = sum(len(one.nodes) for one in report.kernels)
+    assert inside == report.nodes or (count == 1_000_003 and inside == 4), report  # a prime number stays CUB's
+
+
 @pytest.mark.parametrize('dtype', ['i4', 'i8', 'u4', 'u8', 'f8'])
 def test_rows_of_other_dtypes(cp: Any, dtype: str) -> None:
     host = np.random.default_rng(0).integers(0, 100, (6, 200)).astype(dtype)

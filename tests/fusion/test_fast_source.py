@@ -16,7 +16,7 @@ from capturekit.driver.fused_reduction import parts
 from capturekit.driver.fused_source import source
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.node_accesses import Access, Touched
-from capturekit.driver.reduction import CUB, Reduction, code_of
+from capturekit.driver.reduction import Reduction, code_of
 from tests.fusion.test_reduction_source import fused, made
 from tests.fusion.test_source import product_and_sum, ufunc
 
@@ -77,10 +77,9 @@ def reduction(name: str = 'SUM', dtype: str = 'f4', shape: tuple[int, int] = (6,
     x, y = array(shape, dtype), array(shape[:1], dtype)
     rows = rows_of(x, operation(name), y)
     assert rows is not None
-    found = of_calls({7: CUB}, {7: rows}, {7: touching(rows.source, rows.output)}, CUB)
-    one = found[7]
-    assert isinstance(one, Rounded) and one == CUB and isinstance(one.does, Reduction)
-    return one.does
+    found, halves = of_calls([7], {7: rows}, {7: touching(rows.source, rows.output)}, {7: 1})
+    assert not halves
+    return found[7]
 
 
 def test_rows_are_gone_through_in_their_order() -> None:
@@ -126,10 +125,39 @@ def test_what_is_not_understood_stays_the_librarys() -> None:
     assert rows_of(x, operation('SUM'), array((12,))[::2]) is None
     rows = rows_of(x, operation('SUM'), y)
     assert isinstance(rows, Rows)
-    both = touching(rows.source, rows.output)
-    assert of_calls({7: 'other'}, {7: rows}, {7: both}, CUB) == {}
-    assert of_calls({7: CUB}, {7: rows}, {7: touching(rows.source, 99)}, CUB) == {}  # it has worked on a copy
-    assert of_calls({7: CUB, 8: CUB}, {7: rows, 8: rows}, {7: both, 8: both}, CUB) == {}  # of two kernels
+    both, blocks = touching(rows.source, rows.output), {7: 1, 8: 1}
+    assert of_calls([9], {7: rows}, {7: both}, blocks) == ({}, [])
+    assert of_calls([7], {7: rows}, {7: touching(rows.source, 99)}, blocks) == ({}, [])  # it has worked on a copy
+    assert of_calls([7, 8], {7: rows, 8: rows}, {7: both, 8: both}, blocks) == ({}, [])  # of two kernels
+
+
+def halves(count: int, blocks: int, *more: int) -> Any:
+    x, y = array((count,)), array((1,))
+    rows = rows_of(x, operation('SUM'), y)
+    assert rows is not None
+    between = rows.output + 4096
+    touched = {8: touching(between, rows.output), 7: touching(rows.source, between, *more)}
+    found, pairs = of_calls([8, 7], {7: rows, 8: rows}, touched, {7: blocks, 8: 1})
+    assert not found
+    return pairs
+
+
+def test_two_kernels_that_reduce_together() -> None:
+    (one,) = halves(1_000_000, 660)
+    assert one.nodes == (7, 8)
+    first, second = one.does
+    assert (first.inner, first.output.shape) == ((1600, 625), (625,)) and first.blocks == 625
+    assert (second.inner, second.output.shape) == ((625, 1), (1,)) and second.blocks == 1
+    assert second.inputs[0].address == first.output.address
+    (source, into), (of, _out) = one.memory
+    assert source.extent[1] - source.extent[0] == 4_000_000 and not source.writes
+    assert into.extent[1] - into.extent[0] == 2640 and into.writes and of.extent == into.extent and not of.writes
+
+
+@pytest.mark.parametrize('given', [(1_000_003, 660), (1_000_000, 20), (6400, 660), (1_000_000, 660, 99)])
+def test_halves_that_are_not_understood(given: tuple[int, ...]) -> None:
+    """A prime number of elements, too few blocks, too few elements, an address of other memory."""
+    assert halves(*given) == []
 
 
 def test_the_types_of_such_a_reduction_are_cupys(monkeypatch: pytest.MonkeyPatch) -> None:
