@@ -127,10 +127,15 @@ def _reduction(rows: Rows) -> Reduction:
     item, length = np.dtype(rows.dtype).itemsize, rows.count // rows.results
     source = Operand(rows.dtype, rows.source, (length, rows.results), (item, item * length))
     output = Operand(rows.dtype, rows.output, (rows.results,), (item,), None, False, True, True)
-    block = _MOST if length < _SHORT else min(max(_power(-(-length // _EACH)), _LEAST), _MOST)
-    stride = 1 << (block // length).bit_length() - 1 if length < _SHORT else 1
+    block, stride = threads(length)
     code = _code(rows, block, length)
     return Reduction(code.made.name, code, (source,), output, -(-rows.results // stride), stride)
+
+
+def threads(length: int) -> tuple[int, int]:
+    """The threads of a block for rows of a length, and how many rows it does at once."""
+    block = _MOST if length < _SHORT else min(max(_power(-(-length // _EACH)), _LEAST), _MOST)
+    return block, 1 << (block // length).bit_length() - 1 if length < _SHORT else 1
 
 
 def _power(number: int) -> int:

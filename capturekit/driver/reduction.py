@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import struct
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -21,7 +21,6 @@ import numpy as np
 from capturekit.driver.cupy_kernels import _memo, axes
 from capturekit.driver.elementwise import _BEYOND, _SUMS, ARRAY, PRODUCTS, SCALAR, Operand, Rounded
 from capturekit.driver.kernel_args import Argument
-from capturekit.model.errors import CudaCallError
 
 _WORD = 8
 #: Parameters that follow the arrays and numbers: the index of the inputs, that of the outputs, the block's stride.
@@ -191,35 +190,6 @@ def _checked(made: Made, found: Sequence[Input]) -> str:
 
 
 # -- from nodes -------------------------------------------------------------------------------------------------
-
-
-class ReductionNodes:
-    """The method of :class:`capturekit.driver.cuda.CudaDevice` that reads what nodes reduce."""
-
-    reader: Any
-    _writer: Callable[[], Any]
-
-    def graph_reductions(self, g: int) -> dict[int, Reduction | str]:
-        """What each reduction kernel's node of a definition reduces, by its handle; or why it can not be fused.
-
-        Other nodes are left out.
-        """
-        known, writer = reductions(), self._writer()
-        found: dict[int, Reduction | str] = {}
-        for info in self.reader.infos(g):
-            if info.kind != 'kernel':
-                continue
-            if '_cub_' in info.name or ('cub' in info.name and 'educe' in info.name):
-                found[info.handle] = CUB
-                continue
-            try:
-                function, arguments = writer.kernel(info.handle)
-            except CudaCallError:
-                continue
-            code = known.get(function) if function else None
-            if code is not None:
-                found[info.handle] = of_node(info, code, arguments)
-        return found
 
 
 def of_node(info: Any, code: ReductionCode | str, arguments: Sequence[Argument]) -> Reduction | str:
