@@ -64,10 +64,6 @@ def test_rows_of_any_length(cp: Any, name: str, shape: tuple[int, int]) -> None:
     assert np.allclose(found.get(), wanted, rtol=1e-5, equal_nan=True)
 
 
-def squares(cp: Any) -> Any:
-    return cp.ReductionKernel('T x', 'T y', 'x * x', 'a + b', 'y = sqrt(a)', '0', 'of_squares')
-
-
 @pytest.mark.parametrize('name', ['any', 'nansum', 'nanmax', 'argmax'])
 def test_rows_that_cupy_gives_to_blocks_of_cub(cp: Any, name: str) -> None:
     host = np.floor(numbers((40, 500)) * 9)
@@ -77,13 +73,6 @@ def test_rows_that_cupy_gives_to_blocks_of_cub(cp: Any, name: str) -> None:
     assert report.compared.startswith(SAME) or not report, report
     assert report.kernels or current().simulated or name == 'argmax', report
     assert np.array_equal(found.get(), getattr(np, name)(host * 2, axis=-1))
-
-
-def test_a_reduction_kernel_of_ones_own_over_rows(cp: Any) -> None:
-    host, kernel = numbers((40, 500)), squares(cp)
-    report, found = recorded(lambda x: kernel(x + 1, axis=-1), cp.asarray(host))
-    assert report.compared.startswith(SAME) or not report, report
-    assert error(found, np.sqrt(((host.astype('f8') + 1) ** 2).sum(axis=-1))) < 1e-5
 
 
 @pytest.mark.parametrize('count', [1, 1000, 1 << 20, 3 * 10**6, 1_000_003])
