@@ -7,7 +7,7 @@ bits differ: only those who do not need them get it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,26 +87,30 @@ def of_calls(
     halves: list[Halves] = []
     for handles in every.values():
         rows = calls[handles[0]]
-        ends = [{one.address for one in touched[handle].accesses} for handle in handles]
-        if len(handles) == 1 and {rows.source, rows.output} <= ends[0]:  # a call may work on a copy of its array
+        ends = {handle: _ends(touched[handle]) for handle in handles}
+        if len(handles) == 1 and ends[handles[0]] == (rows.source, rows.output):  # a call may work on a copy
             found[handles[0]] = _reduction(rows)
         elif len(handles) == 2 and rows.results == 1:
-            halves += _halves(rows, handles, ends, blocks)
+            halves += _halves(rows, ends, blocks)
     return found, halves
 
 
-def _halves(
-    rows: Rows, handles: Sequence[int], ends: Sequence[set[int]], blocks: Mapping[int, int]
-) -> Iterator[Halves]:
-    """The two nodes that reduce all elements to one, if they use no other memory than the partial results."""
-    first, second = handles if rows.source in ends[0] else handles[::-1]
-    mine, theirs = ends if rows.source in ends[0] else ends[::-1]
-    between = mine - {rows.source}
+def _ends(touched: Touched) -> tuple[int, int]:
+    """What CUB's kernel reads and writes: its first two arguments. Later ones have numbers that may look alike."""
+    known = {one.argument: one.address for one in touched.accesses if not one.offset}
+    return known.get(0, 0), known.get(1, 0)
+
+
+def _halves(rows: Rows, ends: Mapping[int, tuple[int, int]], blocks: Mapping[int, int]) -> Iterator[Halves]:
+    """The two nodes that reduce all elements to one, by way of partial results."""
+    first, second = sorted(ends, key=lambda handle: ends[handle][0] != rows.source)
+    (source, place), (parted, output) = ends[first], ends[second]
     most = min(blocks[first], _PARTS)
     parts = next((n for n in range(most, _FEWEST - 1, -1) if rows.count % n == 0), 0)
-    if len(between) != 1 or theirs != between | {rows.output} or not parts or rows.count // parts < _MOST:
+    if (source, output) != (rows.source, rows.output) or parted != place:
         return
-    (place,) = between
+    if not parts or rows.count // parts < _MOST:
+        return
     item = np.dtype(rows.dtype).itemsize
     does = (
         _reduction(replace(rows, output=place, results=parts)),

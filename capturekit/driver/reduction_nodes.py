@@ -34,7 +34,7 @@ class ReductionNodes:
                 function, arguments = writer.kernel(info.handle)
             except CudaCallError:
                 continue
-            if library:
+            if library or function in blocks:
                 does = of_block_node(info, blocks.get(function), arguments)
                 found[info.handle] = CUB if does is None else Rounded.of(CUB, does)
                 continue
