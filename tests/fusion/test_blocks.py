@@ -74,6 +74,19 @@ def test_small_arrays_stay_where_they_are(cp: Any, monkeypatch: pytest.MonkeyPat
     assert found[0] < found[1]
 
 
+def test_a_result_needs_no_copy_where_no_value_between_lies_in_its_block(cp: Any) -> None:
+    @ck.graphed(fuse=True)
+    def work(u: Any) -> Any:
+        return heat(cp, u, 7)
+
+    for n in range(4):
+        u = cp.asarray(np.random.default_rng(n).random((2000, 1024), dtype='f4'))
+        assert (work(u) == heat(cp, u, 7)).all()
+    (variant,) = work.variants
+    names = [node.name for node in variant.graph.nodes]
+    assert 'capturekit_store' not in names and len(names) == 8, (names, variant.fused)
+
+
 def stage(cp: Any, choose: Choose, u: Any, kept: list[Any]) -> Any:
     """One more array, made of the last one in a way that ends a run of kernels."""
     kind = choose((*['roll'] * 6, *['transposed'] * 2, 'rows', 'part', 'dtype', 'keep', 'in place', 'fill', 'size'))
