@@ -59,6 +59,7 @@ class Fused(Shown):
         kept: the reason for which the graph is as it was recorded; '' where it has fused kernels.
         compared: what the first launch has shown, or why it shows nothing.
         seconds: how long it took to make the kernels, with the compiler.
+        fast: whether results may be rounded otherwise.
     """
 
     kernels: list[FusedNodes] = field(default_factory=list)
@@ -68,6 +69,7 @@ class Fused(Shown):
     kept: str = ''
     compared: str = ''
     seconds: float = 0.0
+    fast: bool = False
 
     def __bool__(self) -> bool:
         return not self.kept
@@ -75,6 +77,7 @@ class Fused(Shown):
     def _brief(self) -> str:
         inside = sum(len(one.nodes) for one in self.kernels)
         text = f'{counted(self.nodes, "node")}, {inside} of them in {counted(len(self.kernels), "fused kernel")}'
+        text += ' that may round otherwise' if self.fast and self.kernels else ''
         text += f', {len(self.unneeded)} taken out' if self.unneeded else ''
         return text + (f'; as recorded: {self.kept}' if self.kept else '')
 

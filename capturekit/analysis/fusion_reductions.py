@@ -23,6 +23,7 @@ from capturekit.analysis.fusion_runs import MOST_BYTES, MOST_PLACES, Item, Run
 from capturekit.analysis.fusion_thinned import operand_access
 from capturekit.analysis.iteration_space import Shape, shortest
 from capturekit.analysis.needed_order import Memory
+from capturekit.driver.cub_reduction import Halves
 from capturekit.driver.elementwise import Elementwise, Operand
 from capturekit.driver.fused_kernel import FusedKernel, Place, Step
 from capturekit.driver.fused_reduction import FusedReduction, uses_number
@@ -73,6 +74,19 @@ def _meets(a: Sequence[Access], b: Sequence[Access]) -> bool:
     return any((x.writes or y.writes) and overlap(x, y) is not False for x in a for y in b)
 
 
+@dataclass(frozen=True)
+class Reductions:
+    """What nodes reduce.
+
+    ``moved`` are nodes that read from other memory than they were recorded with. ``halves`` are pairs of a library's
+    nodes, both of which become kernels of CuPy's template if the first one does.
+    """
+
+    does: Mapping[int, Reduction]
+    moved: Collection[int] = ()
+    halves: tuple[Halves, ...] = ()
+
+
 class _Reducing:
     """One pass over the lines of a definition.
 
@@ -84,12 +98,17 @@ class _Reducing:
         fusion: Fusion,
         does: Sequence[Elementwise | str | None],
         memory: list[Memory],
-        reductions: Mapping[int, Reduction],
+        known: Reductions,
         live: Liveness,
-        moved: Collection[int],
     ) -> None:
         self._fusion, self._does, self._memory = fusion, does, memory
-        self._reductions, self._live, self._moved = reductions, live, moved
+        self._live, self._moved = live, known.moved
+        self._reductions = dict(known.does)
+        self._reductions.update((one.nodes[0], one.does[0]) for one in known.halves)
+        #: By the first of two nodes the other one and what it does.
+        self._then = {one.nodes[0]: (one.nodes[1], one.does[1]) for one in known.halves}
+        #: Nodes that have to be kernels of CuPy's template.
+        self._owed: set[int] = set()
         self._absorbed = set(fusion.gone)
         self._units = {one.nodes[-1]: one for one in fusion.kernels}
         self.made: list[Fusing] = []
@@ -101,10 +120,19 @@ class _Reducing:
             if reduction is None or node in self._absorbed:
                 continue
             found = self._around(line, place, reduction)
-            if found is None:
-                self._fusion.why[node] = _ALONE
-            else:
+            if found is not None:
                 self._take(line, *found)
+                self._owe(node)
+            elif node not in self._then:
+                assert node not in self._owed, 'the first half was replaced'
+                self._fusion.why[node] = _ALONE
+
+    def _owe(self, node: int) -> None:
+        """A library's kernel was replaced: so must be the one that goes on with its results."""
+        if node in self._then:
+            other, does = self._then[node]
+            self._reductions[other] = does
+            self._owed.add(other)
 
     def moved(self) -> None:
         """Nodes that read from other memory than they were recorded with are kernels by themselves at least."""
@@ -144,7 +172,7 @@ class _Reducing:
 
     def _pays_alone(self, node: int) -> bool:
         """Whether a reduction is a kernel of its own with nothing around it."""
-        return node in self._moved or self._reductions[node].in_turn >= _IN_TURN
+        return node in self._moved or node in self._owed or self._reductions[node].in_turn >= _IN_TURN
 
     def _unit(self, node: int) -> Fusing | None:
         """The elementwise kernel that a node is, or that it is the last node of."""
@@ -362,14 +390,13 @@ def reduced(
     memory: Sequence[Memory],
     free: FreeMemory,
     blind: frozenset[int],
-    reductions: Mapping[int, Reduction],
-    moved: Collection[int],
+    reductions: Reductions,
 ) -> None:
     """Let the reductions of a definition take in what is around them; ``fusion`` is changed.
 
     Args:
         memory: what each node touches, of nodes as they were recorded. Others: those of ``fusion_of``.
-        reductions: what nodes reduce. moved: nodes that read from other memory than they were recorded with.
+        reductions: what nodes reduce.
     """
     seen: list[Memory] = list(memory)
     for n in fusion.gone:
@@ -377,7 +404,7 @@ def reduced(
     for one in fusion.kernels:
         seen[one.nodes[-1]] = accesses_of(one.kernel)
     live = Liveness(order, [() if n in blind and one is None else one for n, one in enumerate(seen)], [], free)
-    work = _Reducing(fusion, does, seen, reductions, live, moved)
+    work = _Reducing(fusion, does, seen, reductions, live)
     for line in lines:
         work.line(line)
     work.moved()

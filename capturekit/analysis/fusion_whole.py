@@ -7,9 +7,11 @@ from dataclasses import replace
 
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fusion import Edges, Fusion, fusion_of, lines_of
-from capturekit.analysis.fusion_reductions import reduced
+from capturekit.analysis.fusion_blocks import gather
+from capturekit.analysis.fusion_reductions import Reductions, reduced
 from capturekit.analysis.fusion_thinned import UNREAD, Does, Thinned, operand_access, thinned
 from capturekit.analysis.needed_order import Memory
+from capturekit.driver.cub_reduction import Halves
 from capturekit.driver.reduction import Reduction
 from capturekit.model.dag import Order
 
@@ -24,10 +26,14 @@ def whole_fusion(
     blind: frozenset[int] = frozenset(),
     copies: Mapping[int, tuple[int, int, int]] | None = None,
     fills: Collection[int] = (),
+    gathers: bool = False,
+    halves: Sequence[Halves] = (),
 ) -> Fusion:
     """Find what of a definition can become fused kernels, and what is not needed.
 
     Args:
+        gathers: whether values between fused kernels come to lie in few blocks.
+        halves: pairs of nodes that reduce together.
         does: what each node computes for each element or reduces, or why that is not known; None for no kernels.
         fills: nodes that only fill memory of the device.
         The others are those of :func:`capturekit.analysis.fusion.fusion_of`.
@@ -37,14 +43,22 @@ def whole_fusion(
     for n, one in enumerate(does):
         if isinstance(one, Reduction):  # known to the byte, which a kernel's name does not tell
             seen[n] = [operand_access(operand) for operand in one.operands if operand.number is None]
+    for pair in halves:
+        for n, accesses in zip(pair.nodes, pair.memory):
+            seen[n] = accesses
     thin = thinned(order, does, seen, free, blind, {*copied, *fills})
     left = {n: one for n, one in copied.items() if n not in thin.gone}
     each = [_REDUCES if isinstance(one, Reduction) else one for one in thin.does]
     found = fusion_of(order, each, thin.memory, free, blind, left)
     reductions = {n: one for n, one in enumerate(thin.does) if isinstance(one, Reduction)}
-    if reductions or thin.moved:
-        reduced(found, order, lines_of(order), each, thin.memory, free, blind, reductions, thin.moved)
-    return _without(found, thin) if thin.gone else found
+    if reductions or thin.moved or halves:
+        known = Reductions(reductions, thin.moved, tuple(halves))
+        reduced(found, order, lines_of(order), each, thin.memory, free, blind, known)
+    if thin.gone:
+        found = _without(found, thin)
+    if gathers:
+        gather(found, thin.memory, free, blind)
+    return found
 
 
 def _without(fusion: Fusion, thin: Thinned) -> Fusion:

@@ -24,7 +24,7 @@ from capturekit.driver.graph_edges import Rewiring
 from capturekit.driver.node_accesses import Accessing
 from capturekit.driver.node_reader import KINDS, NodeInfo, Reader
 from capturekit.driver.node_writer import Setting
-from capturekit.driver.reduction import ReductionNodes
+from capturekit.driver.reduction_nodes import ReductionNodes
 from capturekit.model.errors import CudaCallError
 from capturekit.model.ledger import CaptureInfo, EventState, last_node, next_after
 from capturekit.model.rules import CaptureStatus, Code, Mode

@@ -31,6 +31,8 @@ _BEYOND = re.compile(
 )
 #: Options of the compiler under which CuPy's own kernels are compiled.
 _PLAIN_OPTIONS = ((), ('--std=c++17',))
+#: Why an operation is rounded otherwise next to another one.
+PRODUCTS = 'it may add two products, and compilers round such a sum in more than one way'
 _DEFINE = re.compile(r'^\s*#\s*define\s+(\w+)', re.MULTILINE)
 
 
@@ -86,6 +88,22 @@ class Elementwise:
     def size(self) -> int:
         """The number of elements."""
         return prod(next((one.shape for one in self.operands if one.number is None), ()))
+
+
+class Rounded(str):
+    """Why a node takes no part in fusing that keeps every bit; ``does`` is what it does, for fusing that does not.
+
+    As a part of another kernel it would be rounded otherwise.
+    """
+
+    does: Any
+
+    @classmethod
+    def of(cls, why: str, does: Any) -> Rounded:
+        """The reason ``why``, of something that does ``does``."""
+        found = cls(why)
+        found.does = does
+        return found
 
 
 @dataclass(frozen=True)
@@ -210,12 +228,10 @@ def checked(one: Operation) -> Operation | str:
         return 'it has arguments that are neither arrays nor numbers of plain dtypes'
     if any(re.search(rf'(^|[=(,;{{?:!~*|^+-])\s*&(?!&)\s*{p.name}\b', one.code) for p in one.parameters):
         return 'its code takes the address of an element'
-    if _sums_products(one):
-        return 'it may add two products, and compilers round such a sum in more than one way'
     for name in _DEFINE.findall(one.preamble):
         if not re.search(rf'#\s*ifndef\s+{name}\s*\n\s*#\s*define', one.preamble):
             return 'its preamble defines macros'
-    return one
+    return Rounded.of(PRODUCTS, one) if _sums_products(one) else one
 
 
 def kind_of(dtype: str) -> str:
@@ -271,12 +287,17 @@ class ElementwiseNodes:
                 found[info.handle] = 'its arguments can not be read'
                 continue
             operation = known.get(function, "it is not one of CuPy's elementwise kernels") if function else 'a library'
-            found[info.handle] = operation if isinstance(operation, str) else of_node(info.name, operation, arguments)
+            found[info.handle] = of_node(info.name, operation, arguments)
         return found
 
 
-def of_node(name: str, operation: Operation, arguments: Sequence[Argument]) -> Elementwise | str:
+def of_node(name: str, operation: Operation | str, arguments: Sequence[Argument]) -> Elementwise | str:
     """What a node with these arguments, the last of which is CuPy's index, computes."""
+    if isinstance(operation, Rounded):
+        does = of_node(name, operation.does, arguments)
+        return does if isinstance(does, str) else Rounded.of(operation, does)
+    if isinstance(operation, str):
+        return operation
     if len(arguments) != len(operation.parameters) + 1:
         return 'it has other arguments than its kernel'
     sure = written_first(operation)

@@ -83,12 +83,16 @@ class Step:
 
 @dataclass(frozen=True)
 class FusedKernel:
-    """What a fused kernel does to each of its elements: steps in order, over places of one shape."""
+    """What a fused kernel does to each of its elements: steps in order, over places of one shape.
+
+    ``fast``: the compiler may round the result of one step together with the next one.
+    """
 
     shape: tuple[int, ...]
     places: tuple[Place, ...]
     numbers: tuple[tuple[str, Any], ...]
     steps: tuple[Step, ...]
+    fast: bool = False
 
     @property
     def size(self) -> int:
@@ -99,14 +103,15 @@ class FusedKernel:
 # -- its operations ----------------------------------------------------------------------------------------------
 
 
-def _function(operation: Operation, number: int) -> str:
+def _function(operation: Operation, number: int, fast: bool = False) -> str:
     """An operation as a function, in a namespace with the names of its types and its preamble."""
     types = [f'typedef {_C_TYPES[dtype]} {name};' for name, dtype in operation.types]
     taken = ['const ptrdiff_t i', *(_taken(p, operation.ufunc) for p in operation.parameters)]
     lines = ['#include "cupy/bfloat16.cuh"'] if 'bfloat16' in _dtypes(operation) else []
     lines += [f'namespace ck_{number} {{', *types, _INCLUDE.sub('', operation.preamble)]
     lines += [f'__device__ __forceinline__ void run({", ".join(taken)}) {{', 'do {']
-    lines += _converted(operation) if operation.ufunc else [operation.code, ';']
+    code = operation.code if fast else rounded_code(operation)
+    lines += _converted(operation, code) if operation.ufunc else [operation.code, ';']
     return '\n'.join([*lines, '} while (0);', '}', '}'])
 
 
@@ -122,10 +127,9 @@ def _taken(p: Parameter, ufunc: bool) -> str:
     return f'{kind} &{name}' if p.written else f'const {kind} &{name}'
 
 
-def _converted(operation: Operation) -> list[str]:
+def _converted(operation: Operation, code: str) -> list[str]:
     """The code of a ufunc, between the conversions of its operands, as CuPy makes it."""
     lines, after = [], []
-    code = rounded_code(operation)
     if code.startswith('if (!_where)'):
         first, _, code = code.partition('\n')
         lines.append(first)

@@ -1,12 +1,15 @@
 """How a fused kernel loads and stores the elements of its arrays: distances shared by arrays of equal strides.
 
 Elements that lie one after the other are moved by words of up to 16 bytes where the strides allow it and the kernel
-finds that the addresses do.
+finds that the addresses do. Elements that begin within a word, as those of a view, are loaded by the words that they
+lie in, which are one more, and never reach into another page than the elements do: at which byte they begin is part of
+the source, and the kernel finds whether it is so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from math import prod
 
 import numpy as np
 
@@ -41,6 +44,24 @@ template <int N, typename T> __device__ __forceinline__ void ck_load(T (&to)[N],
       const word got = reinterpret_cast<const word *>(from)[k];
       memcpy(reinterpret_cast<char *>(to) + k * bytes, &got, bytes);
     }
+  } else {
+#pragma unroll
+    for (int e = 0; e < N; e++) to[e] = from[e < left ? e : left - 1];
+  }
+}
+template <int OFF, int N, typename T>
+__device__ __forceinline__ void ck_load_askew(T (&to)[N], const T *from, bool wide, int left) {
+  constexpr int bytes = N * sizeof(T) < 16 ? N * sizeof(T) : 16, words = N * sizeof(T) / bytes;
+  typedef typename ck_word<bytes>::type word;
+  if (wide && left >= N) {
+    T got[N + bytes / sizeof(T)];
+#pragma unroll
+    for (int k = 0; k <= words; k++) {
+      const word one = reinterpret_cast<const word *>(reinterpret_cast<size_t>(from) - OFF)[k];
+      memcpy(reinterpret_cast<char *>(got) + k * bytes, &one, bytes);
+    }
+#pragma unroll
+    for (int e = 0; e < N; e++) to[e] = got[e + OFF / static_cast<int>(sizeof(T))];
   } else {
 #pragma unroll
     for (int e = 0; e < N; e++) to[e] = from[e < left ? e : left - 1];
@@ -109,10 +130,30 @@ class Places:
 
     def checks(self) -> Iterator[str]:
         """Whether words can be moved: that depends on addresses, which are arguments."""
-        wide = [n for n, place in enumerate(self._kernel.places) if self._is_wide(place)]
-        if wide:
-            addresses = ' | '.join(f'reinterpret_cast<size_t>(ck_m{n}.data)' for n in wide)
-            yield f'const bool ck_wide = (({addresses}) & {WIDEST - 1}) == 0;'
+        words: list[str] = []
+        for n, place in enumerate(self._kernel.places):
+            off = self._off(place)
+            if place.pieces:
+                words += self._off_piece(n, place)
+            elif off is not None and (place.loads or off == 0):
+                words.append(self._rest(f'ck_m{n}', str(off), np.dtype(place.dtype).itemsize))
+        if words:
+            yield f'const bool ck_wide = ({" | ".join(words)}) == 0;'
+
+    def _rest(self, array: str, off: str, size: int) -> str:
+        """How many bytes behind a word an address lies, besides ``off``."""
+        word = min(WIDEST, self._layout.together * size)
+        return f'((reinterpret_cast<size_t>({array}.data) - static_cast<ptrdiff_t>({off})) & {word - 1})'
+
+    def _off_piece(self, n: int, place: Place) -> Iterator[str]:
+        """What has to be a multiple of a word, for the largest piece of a place."""
+        size = np.dtype(place.dtype).itemsize
+        k = _largest(place)
+        piece, far = place.pieces[k], through(self._kernel.shape, place.pieces[k], size)
+        off = self._begins(piece.address - shift(piece, size), far, size)
+        if off is not None:
+            away = self._numbers.distance(shift(piece, size) + off)
+            yield self._rest(f'ck_s{n}_{k}', away, size)
 
     def load(self, n: int) -> Iterator[str]:
         """Declare the values of a place in memory, and load them."""
@@ -128,7 +169,7 @@ class Places:
         if stride == 0:
             yield f'ck_load_one(ck_v{n}, {self._at(n, place)});'
         elif stride == size:
-            yield f'ck_load(ck_v{n}, {self._at(n, place)}, {self._wide(place)}, {self._left});'
+            yield self._load(n, self._at(n, place), self._off(place))
         else:
             yield f'ck_load_apart(ck_v{n}, {self._at(n, place)}, ck_m{n}.strides[{self._inner}], {self._left});'
 
@@ -137,7 +178,8 @@ class Places:
         place = self._kernel.places[n]
         yield from self._reach(n, place)
         if place.strides[-1] in (0, np.dtype(place.dtype).itemsize):
-            yield f'ck_store({self._at(n, place)}, ck_v{n}, {self._wide(place)}, {self._left});'
+            wide = 'ck_wide' if self._off(place) == 0 else 'false'
+            yield f'ck_store({self._at(n, place)}, ck_v{n}, {wide}, {self._left});'
         else:
             yield f'ck_store_apart({self._at(n, place)}, ck_v{n}, ck_m{n}.strides[{self._inner}], {self._left});'
 
@@ -172,16 +214,23 @@ class Places:
     def _at(self, n: int, place: Place) -> str:
         return f'ck_far(ck_m{n}.data, {self._distances[place.strides]})'
 
-    def _is_wide(self, place: Place) -> bool:
-        """Whether the strides let elements be moved by words."""
-        if place.pieces or not place.in_memory:
-            return False
-        size = np.dtype(place.dtype).itemsize
-        word = min(WIDEST, self._layout.together * size)
-        return self._layout.together > 1 and place.strides[-1] == size and not any(s % word for s in place.strides[:-1])
+    def _load(self, n: int, at: str, off: int | None) -> str:
+        """Load elements that begin so many bytes behind a word; None: their strides allow no words."""
+        if off:
+            return f'ck_load_askew<{off}>(ck_v{n}, {at}, ck_wide, {self._left});'
+        return f'ck_load(ck_v{n}, {at}, {"false" if off is None else "ck_wide"}, {self._left});'
 
-    def _wide(self, place: Place) -> str:
-        return 'ck_wide' if self._is_wide(place) else 'false'
+    def _off(self, place: Place) -> int | None:
+        """How many bytes behind a word the elements of each thread begin; None if the strides allow no words."""
+        if place.pieces or not place.in_memory:
+            return None
+        return self._begins(place.address, place.strides, np.dtype(place.dtype).itemsize)
+
+    def _begins(self, address: int, strides: Sequence[int], size: int) -> int | None:
+        word = min(WIDEST, self._layout.together * size)
+        if self._layout.together == 1 or strides[-1] != size or any(one % word for one in strides[:-1]):
+            return None
+        return None if address % word % size else address % word
 
     # -- places that are read from several parts ----------------------------------------------------------------
 
@@ -192,10 +241,12 @@ class Places:
         for strides in far:
             terms = ((axis, self._stride(axis, one, size)) for axis, one in enumerate(strides) if one)
             yield from self._reached(place.dtype, strides, terms)
-        which = str(len(place.pieces) - 1)
-        for k, piece in reversed(list(enumerate(place.pieces[:-1]))):
+        which, largest, inside = str(len(place.pieces) - 1), _largest(place), ''
+        for k, piece in reversed(list(enumerate(place.pieces))):
             within = yield from self._within(n, k, piece)
-            which = f'{within} ? {k} : {which}' if within else str(k)
+            inside = within if k == largest else inside
+            if k < len(place.pieces) - 1:
+                which = f'{within} ? {k} : {which}' if within else str(k)
         found = ''
         for k, (piece, strides) in enumerate(zip(place.pieces, far)):
             away = f'{self._distances[strides]} - {self._numbers.distance(shift(piece, size))}'
@@ -203,6 +254,13 @@ class Places:
             found += f'ck_far(ck_s{n}_{k}.data, {away} + ck_e * {self._stride(self._inner, strides[-1], size)})'
             found += ' : ' if k < len(far) - 1 else ''
         dense = str(all(strides[-1] == size for strides in far)).lower()
+        if far[largest][-1] == size:
+            piece = place.pieces[largest]
+            off = self._begins(piece.address - shift(piece, size), far[largest], size)
+            away = f'{self._distances[far[largest]]} - {self._numbers.distance(shift(piece, size))}'
+            load = self._load(n, f'ck_far(ck_s{n}_{largest}.data, {away})', off)
+            ends = [inside.replace('ck_e', one) for one in ('0', f'({self._left} - 1)')]
+            yield f'if ({" && ".join(dict.fromkeys(ends)) or "true"}) {load} else'
         yield f'ck_join<{self._layout.together}, {dense}, {self._word_of(place, far)}>('
         yield f'  ck_v{n}, [&](int ck_e) {{ return {which}; }},'
         yield f'  [&](int ck_k, int ck_e) {{ return {found}; }}, {self._left});'
@@ -234,3 +292,8 @@ class Places:
             length = self._numbers.distance(piece.lengths[axis])
             found.append(f'static_cast<ck_uint>({name}{moving}) < static_cast<ck_uint>({length})')
         return ' && '.join(found)
+
+
+def _largest(place: Place) -> int:
+    """The number of the largest piece of a place, in which most threads have all of their elements."""
+    return max(range(len(place.pieces)), key=lambda k: prod(place.pieces[k].lengths))

@@ -156,7 +156,7 @@ def parts(kernel: FusedReduction) -> Parts:
     at = _element(kernel)
     loads = [at, *(f'ck_v{n}[ck_k] = _raw_ck_m{n}[ck_at];' for n, place in enumerate(front.places) if place.loads)]
     stores = [f'_raw_ck_m{n}[ck_at] = ck_v{n}[ck_k];' for n, place in enumerate(front.places) if place.stores]
-    steps = [line for step in front.steps for line in _step(step, (0, 0), '[ck_k]', '_j', known)]
+    steps = [line for step in front.steps for line in _step(step, (0, 0), '[ck_k]', '_j', known, front.fast)]
     inputs = [
         f'const {one.ctype} {one.name} = ck_v{given}[ck_k];'
         for one, given in zip(code.inputs, kernel.inputs)
@@ -169,27 +169,28 @@ def parts(kernel: FusedReduction) -> Parts:
     ]
     result = first + kernel.output
     before.append(f'{code.output.ctype} &{code.output.name} = ck_v{result};')
-    after = [f'ck_seal(ck_v{result}, ck_zero);'] if np.dtype(code.output.dtype).kind in 'fc' else []
-    after += [line for step in behind.steps for line in _step(step, (first, numbers), '', '_i', known)]
+    fast = front.fast
+    after = [f'ck_seal(ck_v{result}, ck_zero);'] if np.dtype(code.output.dtype).kind in 'fc' and not fast else []
+    after += [line for step in behind.steps for line in _step(step, (first, numbers), '', '_i', known, fast)]
     after += [f'_raw_ck_m{n}[_out_ind.get()] = ck_v{n};' for n, p in enumerate(behind.places, first) if p.stores]
-    lines = [loads, steps, [at, *stores] if stores else [], inputs, before, after, [_functions(known)]]
+    lines = [loads, steps, [at, *stores] if stores else [], inputs, before, after, [_functions(known, fast)]]
     return Parts(values, *map('\n'.join, lines))
 
 
-def _functions(known: dict[Any, int]) -> str:
+def _functions(known: dict[Any, int], fast: bool) -> str:
     includes: dict[str, None] = {}
     for operation in known:
         includes.update(dict.fromkeys(line.strip() for line in _INCLUDE.findall(operation.preamble)))
-    return '\n'.join([_SEALS, *includes, *(_function(operation, number) for operation, number in known.items())])
+    return '\n'.join([_SEALS, *includes, *(_function(operation, number, fast) for operation, number in known.items())])
 
 
-def _step(step: Step, first: tuple[int, int], of: str, at: str, known: dict[Any, int]) -> list[str]:
+def _step(step: Step, first: tuple[int, int], of: str, at: str, known: dict[Any, int], fast: bool) -> list[str]:
     """A call of an operation. ``first``: the numbers of the first place and of the first number."""
     number, (place, numbers) = known.setdefault(step.operation, len(known)), first
     names = [f'ck_v{place + n}{of}' if n >= 0 else f'ck_n{numbers - 1 - n}' for n in step.operands]
     lines = [f'ck_{number}::run({", ".join([at, *names])});']
     for n, parameter in zip(step.operands, step.operation.parameters):
-        if parameter.written and np.dtype(parameter.dtype).kind in 'fc':
+        if not fast and parameter.written and np.dtype(parameter.dtype).kind in 'fc':
             lines.append(f'ck_seal(ck_v{place + n}{of}, ck_zero);')
     return lines
 
@@ -257,9 +258,10 @@ def source(
     """
     made, text = kernel.reduction.code.made, parts(kernel)
     create = sys.modules['cupy._core._reduction']._create_reduction_function_code
+    types = sys.modules['cupy._core._kernel']._TypeMap(made.types) if isinstance(made.types, tuple) else made.types
     code: str = create(
         name, made.block, made.reduce_type, params, described, made.identity, made.each, made.combine, made.result,
-        made.types, _HERE, text.result, f'{made.preamble}\n{text.functions}', (),
+        types, _HERE, text.result, f'{made.preamble}\n{text.functions}', (),
     )  # fmt: skip
     if any(code.count(one) != 1 for one in (_LOOP, _END, _LAST, _GLOBAL, _HERE)):
         raise ValueError("CuPy's template of reductions is not the one that is known")

@@ -95,7 +95,7 @@ def _functions(kernel: FusedKernel, layout: Layout, known: dict[Operation, int])
         parts.append(JOINS)
     for operation in known:
         parts += dict.fromkeys(line.strip() for line in _INCLUDE.findall(operation.preamble))
-    return '\n'.join([*parts, *(_function(operation, number) for operation, number in known.items())])
+    return '\n'.join([*parts, *(_function(one, number, kernel.fast) for one, number in known.items())])
 
 
 # -- parameters -------------------------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def _body(kernel: FusedKernel, layout: Layout, numbers: Numbers, known: dict[Ope
     yield 'const ptrdiff_t ck_i = static_cast<ptrdiff_t>(ck_flat) + ck_e;'
     yield from (f'{_C_TYPES[place.dtype]} ck_v{n};' for n, place in enumerate(kernel.places) if not place.in_memory)
     name = {n: f'ck_v{n}[ck_e]' if place.in_memory else f'ck_v{n}' for n, place in enumerate(kernel.places)}
-    for step, seals in zip(kernel.steps, sealed([(one.operation, one.operands) for one in kernel.steps])):
+    for step, seals in zip(kernel.steps, _sealed(kernel)):
         given = [name[n] if n >= 0 else f'ck_n{-1 - n}' for n in step.operands]
         yield f'ck_{known[step.operation]}::run({", ".join(["ck_i", *given])});'
         if seals:
@@ -152,6 +152,13 @@ def _body(kernel: FusedKernel, layout: Layout, numbers: Numbers, known: dict[Ope
     for n in in_memory:
         if kernel.places[n].stores:
             yield from places.store(n)
+
+
+def _sealed(kernel: FusedKernel) -> list[bool]:
+    """For each step whether what it computes is kept apart from what comes next."""
+    if kernel.fast:
+        return [False] * len(kernel.steps)
+    return sealed([(one.operation, one.operands) for one in kernel.steps])
 
 
 def _here(shape: tuple[int, ...], layout: Layout, numbers: Numbers) -> Iterator[str]:

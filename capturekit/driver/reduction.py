@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import struct
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from capturekit.driver.cupy_kernels import _memo, axes
-from capturekit.driver.elementwise import _BEYOND, _SUMS, ARRAY, SCALAR, Operand
+from capturekit.driver.elementwise import _BEYOND, _SUMS, ARRAY, PRODUCTS, SCALAR, Operand, Rounded
 from capturekit.driver.kernel_args import Argument
-from capturekit.model.errors import CudaCallError
 
 _WORD = 8
 #: Parameters that follow the arrays and numbers: the index of the inputs, that of the outputs, the block's stride.
@@ -33,7 +32,6 @@ _SQUARES = 'my_norm(x - mean)'
 #: Reasons for which a reduction is none of these.
 CUB = 'CUB reduces it: for rows that lie in one piece CuPy takes kernels of that library'
 OTHER = 'its code does more than combine elements'
-PRODUCTS = 'it may add two products, and compilers round such a sum in more than one way'
 
 
 @dataclass(frozen=True)
@@ -48,13 +46,17 @@ class Input:
 
 @dataclass(frozen=True)
 class ReductionCode:
-    """The code of a reduction of CuPy's. ``output`` is the result, ``made`` all that CuPy made the function of."""
+    """The code of a reduction of CuPy's. ``output`` is the result, ``made`` all that CuPy made the function of.
+
+    ``library``: it stands for a kernel of a library.
+    """
 
     inputs: tuple[Input, ...]
     output: Input
     block: int
     made: Made = field(compare=False)
     text: tuple[str, ...] = ()
+    library: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,9 @@ class Reduction:
 
     @property
     def in_turn(self) -> int:
-        """How many elements a thread combines one after the other; 0 where no thread does."""
+        """How many elements a thread combines one after the other; 0 where no thread does, or a library's does."""
+        if getattr(self.code, 'library', False):
+            return 0
         threads: int = getattr(self.code, 'block', 0) // self.stride
         return self.size // (max(prod(self.output.shape), 1) * threads) if threads else 0
 
@@ -153,7 +157,8 @@ def code_of(made: Made) -> ReductionCode | str:
     why = _checked(made, found)
     pairs = tuple(f'{name} {np.dtype(dtype)}' for name, dtype in made.types._pairs)
     text = (made.each, made.combine, made.result, str(made.reduce_type), made.identity, made.preamble, *pairs)
-    return why or ReductionCode(tuple(found[:-1]), found[-1], int(made.block), made, text)
+    code = ReductionCode(tuple(found[:-1]), found[-1], int(made.block), made, text)
+    return (Rounded.of(why, code) if why == PRODUCTS else why) or code
 
 
 def _ctype(made: Made, ctype: str, name: str) -> str:
@@ -187,37 +192,13 @@ def _checked(made: Made, found: Sequence[Input]) -> str:
 # -- from nodes -------------------------------------------------------------------------------------------------
 
 
-class ReductionNodes:
-    """The method of :class:`capturekit.driver.cuda.CudaDevice` that reads what nodes reduce."""
-
-    reader: Any
-    _writer: Callable[[], Any]
-
-    def graph_reductions(self, g: int) -> dict[int, Reduction | str]:
-        """What each reduction kernel's node of a definition reduces, by its handle; or why it can not be fused.
-
-        Other nodes are left out.
-        """
-        known, writer = reductions(), self._writer()
-        found: dict[int, Reduction | str] = {}
-        for info in self.reader.infos(g):
-            if info.kind != 'kernel':
-                continue
-            if '_cub_' in info.name or ('cub' in info.name and 'educe' in info.name):
-                found[info.handle] = CUB
-                continue
-            try:
-                function, arguments = writer.kernel(info.handle)
-            except CudaCallError:
-                continue
-            code = known.get(function) if function else None
-            if code is not None:
-                found[info.handle] = code if isinstance(code, str) else of_node(info, code, arguments)
-        return found
-
-
-def of_node(info: Any, code: ReductionCode, arguments: Sequence[Argument]) -> Reduction | str:
+def of_node(info: Any, code: ReductionCode | str, arguments: Sequence[Argument]) -> Reduction | str:
     """What a node with these arguments reduces. ``info`` is its description."""
+    if isinstance(code, Rounded):
+        does = of_node(info, code.does, arguments)
+        return does if isinstance(does, str) else Rounded.of(code, does)
+    if isinstance(code, str):
+        return code
     other = 'it has arguments of another form than its kernel'
     if len(arguments) != len(code.inputs) + 1 + _OWN or info.detail['block'] != (code.block, 1, 1):
         return other

@@ -290,7 +290,7 @@ def graphed(
     pool: Any = None,
     pure: bool = False,
     check: bool | int = False,
-    fuse: bool = False,
+    fuse: bool | Literal['fast'] = False,
     lanes: Literal['auto'] | None = None,
     memory_limit: int | None = None,
     memory: MemoryGroup | None = None,
@@ -308,7 +308,7 @@ def graphed(
     pool: Any = None,
     pure: bool = False,
     check: bool | int = False,
-    fuse: bool = False,
+    fuse: bool | Literal['fast'] = False,
     lanes: Literal['auto'] | None = None,
     memory_limit: int | None = None,
     memory: MemoryGroup | None = None,
@@ -325,7 +325,7 @@ def graphed(
     pool: Any = None,
     pure: bool = False,
     check: bool | int = False,
-    fuse: bool = False,
+    fuse: bool | Literal['fast'] = False,
     lanes: Literal['auto'] | None = None,
     memory_limit: int | None = None,
     memory: MemoryGroup | None = None,
@@ -363,7 +363,8 @@ def graphed(
         fuse: whether runs of elementwise kernels in the graphs become one kernel each, as by :meth:`Graph.fuse`.
             Results are the same to the bit. The first launch of a variant is compared with the graph as it was
             recorded; where a byte differs that one is used, and the logger ``capturekit`` says so, as a warning.
-            ``variant.fused`` is the report.
+            ``variant.fused`` is the report. 'fast': more is fused, and results may differ by rounding, as by
+            ``Graph.fuse('fast')``.
         lanes: 'auto': the graphs get the edges that their data needs, and no others, as by :meth:`Graph.relane`, so
             that independent work can run at once. Temporaries are used again as late as the memory allows. The first
             launch of a variant is compared with the recorded order; where a byte differs that one is used, and the

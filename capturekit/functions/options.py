@@ -19,7 +19,7 @@ class Options(NamedTuple):
     pool: Any = None
     pure: bool = False
     check: int = 0
-    fuse: bool = False
+    fuse: bool | str = False
     lanes: str | None = None
     memory_limit: int | None = None
     memory: MemoryGroup | None = None
@@ -39,8 +39,8 @@ def options_of(given: dict[str, Any]) -> Options:
         raise TypeError('strict and pieces must be True or False')
     if not isinstance(found.pure, bool):
         raise TypeError(f'pure must be True or False, got {found.pure!r}')
-    if not isinstance(found.fuse, bool):
-        raise TypeError(f'fuse must be True or False, got {found.fuse!r}')
+    if not isinstance(found.fuse, bool) and found.fuse != 'fast':
+        raise TypeError(f"fuse must be True, False or 'fast', got {found.fuse!r}")
     check_lanes(found.lanes, found.memory_limit, None, None)
     if isinstance(found.limit, bool) or not isinstance(found.limit, int):
         raise TypeError(f'limit must be a whole number, got {found.limit!r}')

@@ -28,6 +28,7 @@ from capturekit.functions.settings import PRODUCTS
 from capturekit.functions.stream_order import StreamOrder
 from capturekit.functions.variant import Variant, opaque
 from capturekit.graph.executable import Graph
+from capturekit.graph.fuse import Besides
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.caller import Caller
 from capturekit.launch.graph_memory import extent
@@ -157,7 +158,9 @@ class VariantRecorder:
         assert self.ports is not None
         written = [extent(one) for one in (*leaves, self.ports.state) if one.size]
         if self.options.fuse:
-            self.variant.fused = graph._fuse_for_calls(written)
+            besides = Besides(written, [one for one in leaves if one.size])
+            fast, gathers = self.options.fuse == 'fast', self.options.lanes is None
+            self.variant.fused = graph._fuse_recorded(fast, gathers, besides)
         if self.options.lanes == 'auto':
             self.variant.relaned = graph._relane_for_calls(written)
 

@@ -49,7 +49,6 @@ from capturekit.functions.settings import (
     DEPTH,
     HANDLED,
     REGISTERED,
-    ROUTINES,
     WARNINGS,
     routines_now,
     settings_now,

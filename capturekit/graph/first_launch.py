@@ -2,7 +2,8 @@
 
 The memory that the graph may write is copied, the graph runs as it was recorded, the memory is put back, and the graph
 runs as it is now. Both start from the same bytes, so that every byte has to be the same afterwards; but for memory that
-no two launches fill alike (:mod:`capturekit.analysis.unsteady`), which has to hold the same numbers.
+no two launches fill alike (:mod:`capturekit.analysis.unsteady`), and for numbers that may be rounded otherwise
+(:mod:`capturekit.analysis.rounded_memory`): these have to be the same with a tolerance.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.races import MemoryBlocks
+from capturekit.analysis.rounded_memory import Numbers
 from capturekit.analysis.unsteady import Unsteady
 from capturekit.driver.cuda import Platform, StreamHandle
 from capturekit.launch.executable_graph import ExecutableGraph
@@ -32,8 +34,9 @@ class FirstLaunch:
 
     ``again``: a launch also writes arrays that are not known, so that where they differ the graph as it was runs again.
     ``unseen``: bytes in the ranges that nobody can read, in order; they may differ.
-    ``unsteady``: memory in which two launches of one graph differ in their last bits. ``besides``: what the launch has
-    shown of that, in words to be added where all else was the same.
+    ``unsteady``: memory in which two launches of one graph differ in their last bits. ``rounded``: numbers that may be
+    rounded otherwise, in the order in which they are written. ``besides``: what the launch has shown of both, in words
+    to be added where all else was the same.
     ``gone``: memory of the recorded graph that the other one does not use: before it runs, this is filled with
     something else, which must be there afterwards. A node that still used it would show.
     """
@@ -47,6 +50,7 @@ class FirstLaunch:
         again: bool = False,
         unseen: Sequence[tuple[int, int]] = (),
         unsteady: Sequence[Unsteady] = (),
+        rounded: Sequence[Numbers] = (),
     ) -> None:
         self._platform = platform
         self.recorded = recorded
@@ -55,6 +59,7 @@ class FirstLaunch:
         self._again = again
         self._unseen = unseen
         self._unsteady = unsteady
+        self._rounded = rounded
         self.gone: Sequence[tuple[int, int]] = ()
         self.besides = ''
 
@@ -88,7 +93,7 @@ class FirstLaunch:
         filled = self._fill(gone)
         launch(executable)
         apart = [int(self._differ(low, *two).sum()) for (low, _high), *two in zip(ranges, views, results)]
-        if any(apart) and self._unsteady:
+        if any(apart) and (self._unsteady or self._rounded):
             apart = self._excused(apart, ranges, views, results)
         used = any(int((view != filled[: len(view)]).sum()) for view in gone)
         if not any(apart) and not used:
@@ -103,7 +108,8 @@ class FirstLaunch:
             return 'memory was written that no node should use any more'
         first = next(number for number, count in enumerate(apart) if count)
         low, high = ranges[first]
-        return f'{counted(sum(apart), "byte")} differ, the first in {self._blocks.words(low, high - low)}'
+        how = ' by more than rounding' if self._rounded else ''
+        return f'{counted(sum(apart), "byte")} differ{how}, the first in {self._blocks.words(low, high - low)}'
 
     def _fill(self, gone: Sequence[Any]) -> Any:
         """Fill memory with bytes that nobody should read; return as many of them as the largest piece has."""
@@ -126,20 +132,36 @@ class FirstLaunch:
         self, apart: Sequence[int], ranges: Sequence[tuple[int, int]], views: Sequence[Any], results: Sequence[Any]
     ) -> list[int]:
         """How many bytes differ that have to be the same."""
-        found = []
+        found, rounded = [], 0
         for count, view, result, (low, high) in zip(apart, views, results, ranges):
-            pieces = [one for one in self._unsteady if low <= one.low and one.high <= high] if count else []
-            if pieces:
+            pieces: list[Any] = [*self._unsteady, *self._rounded]
+            if count and any(low <= one.low and one.high <= high for one in pieces):
                 now, then = (np.frombuffer(one.tobytes(), np.uint8) for one in (view, result))
                 differ = self._differ(low, now, then)
-                for piece in pieces:
-                    part = slice(piece.low - low, piece.high - low)
-                    differ[part] &= not piece.alike(then[part], now[part])
+                self._excuse_unsteady(low, differ, then, now)
+                left = int(differ.sum())
+                self._excuse_rounded(low, differ, then, now)
                 count = int(differ.sum())
+                rounded += left - count
             found.append(count)
-        if last := sum(apart) - sum(found):
+        if last := sum(apart) - sum(found) - rounded:
             self.besides = f', but for {counted(last, "byte")} of sums that are rounded in another order at each launch'
+        if rounded:
+            self.besides += f', but for {counted(rounded, "byte")} of numbers that are rounded otherwise'
         return found
+
+    def _excuse_unsteady(self, low: int, differ: Any, then: Any, now: Any) -> None:
+        for piece in self._unsteady:
+            if low <= piece.low and piece.high <= low + len(differ):
+                part = slice(piece.low - low, piece.high - low)
+                differ[part] &= not piece.alike(then[part], now[part])
+
+    def _excuse_rounded(self, low: int, differ: Any, then: Any, now: Any) -> None:
+        apart = differ.copy()
+        for piece in self._rounded:
+            if low <= piece.low and piece.high <= low + len(differ):
+                part = slice(piece.low - low, piece.high - low)
+                piece.keep(differ[part], apart[part], then[part], now[part])
 
 
 def bytes_at(platform: Platform, low: int, high: int) -> Any:

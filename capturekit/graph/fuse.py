@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from capturekit.analysis.free_memory import FreeMemory
 from capturekit.analysis.fused import Fused, FusedNodes
 from capturekit.analysis.graph_diff import GraphDifference
-from capturekit.analysis.needed_order import Memory
-from capturekit.analysis.node_memory import _DEVICE, NotRepeatableError, joined, memory_of, written_ranges
+from capturekit.analysis.node_memory import NotRepeatableError, joined, written_ranges
 from capturekit.analysis.node_view import Look, Node, fill
 from capturekit.driver.cuda import StreamHandle
 from capturekit.driver.fused_nodes import FusingError
@@ -26,6 +25,7 @@ from capturekit.driver.node_writer import Change
 from capturekit.graph.closed import closed
 from capturekit.graph.edit import _NOT_COPIED, NodeNames, _At, _failure
 from capturekit.graph.first_launch import FirstLaunch
+from capturekit.graph.fusible import Fusible
 from capturekit.graph.new_edges import Sight, unsteady_of
 from capturekit.graph.relane import _OURS, _PIECES
 from capturekit.graph.relane_changes import RelaneChanges
@@ -34,7 +34,6 @@ from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.cleanup import GARBAGE
 from capturekit.model.counted import counted
 from capturekit.model.counters import LOG, count
-from capturekit.model.dag import Order
 from capturekit.model.errors import CudaCallError
 from capturekit.model.recording import Span
 from capturekit.model.source_line import here
@@ -48,7 +47,16 @@ if TYPE_CHECKING:
     _Made = tuple[Fusing, tuple[str, Any]]
 
 _CALL = 'Graph.fuse()'
+#: By whether results may be rounded otherwise.
+_HOW = {False: 'with equal bits', True: "with 'fast'"}
 _NOTHING = 'no two elementwise kernels of the same elements follow each other'
+
+
+class Besides(NamedTuple):
+    """What a launch writes by addresses that no node shows: ranges of memory, and the arrays that lie there."""
+
+    ranges: Sequence[tuple[int, int]]
+    arrays: Sequence[Any]
 
 
 @dataclass
@@ -63,6 +71,7 @@ class FusedState:
         trial: the first launch, which is still to be compared; None after it.
         keeps: what the kernels' code lives in.
         by_calls: whether calls of a graphed function launch it.
+        fast: whether its results may be rounded otherwise.
     """
 
     report: Fused
@@ -72,6 +81,7 @@ class FusedState:
     trial: FirstLaunch | None = None
     keeps: list[Any] = field(default_factory=list)
     by_calls: bool = False
+    fast: bool = False
 
     def not_compared(self, why: str) -> None:
         """Do without the comparison."""
@@ -87,7 +97,7 @@ class Fusable(RelaneChanges):
 
     _fused: FusedState | None
 
-    def fuse(self, *, report: bool = False) -> Fused:
+    def fuse(self, how: Literal['exact', 'fast'] = 'exact', *, report: bool = False) -> Fused:
         """Let runs of elementwise kernels become one kernel each; ``print(graph.fuse())`` tells which, and why not.
 
         A run is several of CuPy's elementwise kernels (ufuncs, ``ElementwiseKernel``, ``where``, ``clip``, casts,
@@ -109,47 +119,66 @@ class Fusable(RelaneChanges):
         A fused kernel has the number and the line of its last node; ``node.inner`` are the nodes that it replaces.
         ``graphExec`` is another one afterwards. A second call returns the same report.
 
+        With ``how='fast'`` results may be rounded otherwise: the compiler makes products and sums one instruction,
+        operations that add products are fused, too (kernels of ``cupy.fuse``, products of complex numbers, ``hypot``),
+        and so are sums, products, minima and maxima of rows that lie in one piece, in another order of sums. Nothing is
+        less accurate than such rounding makes it. The first launch then lets numbers differ by a tolerance: 1e-12 for
+        float64, 1e-5 for float32, 1e-2 for float16, 4e-2 for bfloat16, as a part of the number plus the mean size of
+        the numbers in its array; for complex numbers part by part. Whole numbers and truth values have to be the same.
+
         Args:
+            how: ``'exact'`` keeps every bit; ``'fast'`` does not.
             report: True: only tell what would be done.
 
         Raises:
-            TypeError: ``report`` is not a bool. ClosedError: the graph was closed.
-            UpdateError: the graph of a ``@graphed`` function: write ``@ck.graphed(fuse=True)``.
+            TypeError: ``report`` is not a bool. ValueError: ``how`` is something else. ClosedError: the graph was
+                closed.
+            UpdateError: the graph of a ``@graphed`` function: write ``@ck.graphed(fuse=True)``; or it has been fused
+                in the other way.
 
         Threads: calls take turns. Streams: nothing is launched; launches under way are not affected. The compiler takes
         some 100 milliseconds for each kernel that CuPy's cache on disk does not have yet.
         """
+        if how not in ('exact', 'fast'):
+            raise ValueError(f"how must be 'exact' or 'fast', got {how!r}")
         with self._lock:
             self._check_changeable(_CALL, report, 'Write @ck.graphed(fuse=True).')
-            return self._fuse_now(apply=not report)
+            return self._fuse_now(not report, how == 'fast')
 
-    def _fuse_for_calls(self, written: Sequence[tuple[int, int]]) -> Fused:
-        """Fuse a graph that calls launch. ``written``: memory that it changes besides what its nodes show."""
+    def _fuse_recorded(self, fast: bool, gathers: bool, also: Besides | None = None) -> Fused:
+        """Fuse a graph that has just been recorded; the arguments are those of :meth:`_fuse_now`."""
         with self._lock:
-            return self._fuse_now(True, written)
+            return self._fuse_now(True, fast, gathers, also)
 
-    def _fuse_now(self, apply: bool, also: Sequence[tuple[int, int]] | None = None) -> Fused:
-        """:meth:`fuse`, holding the lock. ``also``: memory that a launch writes by addresses that no node shows."""
+    def _fuse_now(self, apply: bool, fast: bool, gathers: bool = True, also: Besides | None = None) -> Fused:
+        """:meth:`fuse`, holding the lock.
+
+        ``gathers``: whether values between fused kernels come to lie in few blocks. ``also``: what a launch writes by
+        addresses that no node shows.
+        """
         if self._fused is not None:
+            if self._fused.fast is not fast:
+                rule = f'The graph has been fused {_HOW[self._fused.fast]}.'
+                raise _failure(_CALL, rule, f'Record again to fuse {_HOW[fast]}.')
             return self._fused.report
         GARBAGE.hold()
         try:
             with self._relaxed():
-                return self._fuse(apply, also)
+                return self._fuse(apply, fast, gathers, also)
         finally:
             GARBAGE.release()
 
     # -- what can be fused --------------------------------------------------------------------------------------
 
-    def _fuse(self, apply: bool, also: Sequence[tuple[int, int]] | None) -> Fused:
-        known = Fused(nodes=self.recording.node_count)
+    def _fuse(self, apply: bool, fast: bool, gathers: bool, also: Besides | None) -> Fused:
+        known = Fused(nodes=self.recording.node_count, fast=fast)
         sight = self._sight()
         known.kept = self._can_not_fuse(sight)
         if known.kept:
             return known
+        fusible = Fusible(sight, self._made.graph, self._free(sight), _OURS, gathers)
         try:
-            own = self._free(sight)
-            fusion, made = self._compiled(sight, own, known)
+            fusion, made = self._compiled(fusible, known)
         except CudaCallError as error:
             known.kept = f'CUDA does not describe its nodes: {error}'
             return known
@@ -162,22 +191,24 @@ class Fusable(RelaneChanges):
         if not made and not fusion.unneeded:
             known.kept = _NOTHING
         elif apply:
-            self._take_fused(known, fusion, made, sight, self._trial_of(known, sight, own, also), also is not None)
+            trial = self._trial_of(known, fusible, fusion, also)
+            self._take_fused(known, fusion, made, sight, trial, also is not None)
         else:
             known.kept = 'only a report was asked for'
         return known
 
-    def _compiled(self, sight: Sight, own: FreeMemory, known: Fused) -> tuple[Fusion, list[_Made]]:
+    def _compiled(self, fusible: Fusible, known: Fused) -> tuple[Fusion, list[_Made]]:
         """What becomes of the graph, and the kernels for it. Where the compiler refuses one, its nodes stay alone."""
         refused: dict[int, str] = {}
         while True:
-            fusion, made = self._fusion(sight, own, refused), []
+            fusion, made = fusible.fusion(refused, known.fast), []
             for one in fusion.kernels:
                 try:
                     made.append((one, self._function(one, known)))
                 except FusingError as error:
                     refused.update(dict.fromkeys(one.nodes, str(error)))
             if len(made) == len(fusion.kernels):
+                fusion.why = fusion.why if known.fast else fusible.reasons(fusion, refused)
                 return fusion, made
 
     def _can_not_fuse(self, sight: Sight) -> str:
@@ -190,29 +221,6 @@ class Fusable(RelaneChanges):
         if {info.kind for info in sight.definitions.infos(self._made.graph)} & _NOT_COPIED:
             return 'CUDA copies no graph that has conditional nodes or memory nodes'
         return 'it is of several devices' if len(self.recording.devices) > 1 else ''
-
-    def _fusion(self, sight: Sight, own: FreeMemory, refused: Mapping[int, str]) -> Fusion:
-        device, g = self._device, self._made.graph
-        handles = device.graph_nodes(g)
-        place = {handle: n for n, handle in enumerate(handles)}
-        order = Order(len(handles), [(place[a], place[b]) for a, b in device.graph_edges(g)])
-        memory = memory_of(sight.definitions, g, sight.blocks)
-        does = {**device.graph_elementwise(g), **device.graph_reductions(g)}
-        names = {info.handle: info.name for info in sight.definitions.infos(g)}
-        blind = frozenset(place[h] for h in handles if names[h].startswith(_OURS))
-        on_device = sight.platform.cupy.cuda.runtime.pointerGetAttributes
-        copies = {
-            place[info.handle]: (info.detail['dst'], info.detail['src'], info.detail['bytes'])
-            for info in sight.definitions.infos(g)
-            if info.kind == 'memcpy'
-            and _is_flat(memory[info.handle])
-            and all(on_device(info.detail[end]).type in _DEVICE for end in ('dst', 'src'))
-        }
-        known = [refused.get(n, does.get(h)) for n, h in enumerate(handles)], [memory[h] for h in handles]
-        from capturekit.analysis.fusion_whole import whole_fusion  # only those who fuse need it
-
-        fills = {place[info.handle] for info in sight.definitions.infos(g) if info.kind == 'memset'}
-        return whole_fusion(order, *known, own, blind, copies, fills)
 
     def _free(self, sight: Sight) -> FreeMemory:
         """The graph's own memory that no array lies in."""
@@ -257,7 +265,7 @@ class Fusable(RelaneChanges):
         nodes = sight.look.nodes
         members = {handles[one.nodes[-1]]: tuple(nodes[n] for n in one.parts) for one in fusion.kernels}
         members |= {handles[n]: tuple(nodes[m] for m in (n, *more)) for n, more in fusion.stands.items()}
-        state = FusedState(known, old, self.recording.spans, members, trial, by_calls=by_calls)
+        state = FusedState(known, old, self.recording.spans, members, trial, by_calls=by_calls, fast=known.fast)
         state.keeps = [function for _one, (_name, function) in made]
         self._fused, self._made = state, new
         self._declared |= self._said_of_copy(old.graph, handles)
@@ -294,10 +302,9 @@ class Fusable(RelaneChanges):
 
     # -- launching ----------------------------------------------------------------------------------------------
 
-    def _trial_of(
-        self, report: Fused, sight: Sight, own: FreeMemory, also: Sequence[tuple[int, int]] | None
-    ) -> FirstLaunch | None:
+    def _trial_of(self, report: Fused, fusible: Fusible, fusion: Fusion, also: Besides | None) -> FirstLaunch | None:
         """The comparison of the first launch. ``also``: memory that is written besides; None: nothing is."""
+        sight, own = fusible.sight, fusible.own
         try:
             ranges = written_ranges(
                 sight.platform,
@@ -311,10 +318,12 @@ class Fusable(RelaneChanges):
             report.compared = f'not compared: {error}'
             return None
         report.compared = 'not yet'
-        every = joined([*ranges, *(also or ())])
+        every = joined([*ranges, *(also.ranges if also is not None else ())])
         again, unseen = also is not None, self._memory.unseen()
         loose = unsteady_of(sight, self._made.graph)
-        return FirstLaunch(sight.platform, self._made, every, sight.blocks, again, unseen, loose)
+        arrays = also.arrays if also is not None else ()
+        rounded = fusible.rounded(fusion, arrays) if report.fast else ()
+        return FirstLaunch(sight.platform, self._made, every, sight.blocks, again, unseen, loose, rounded)
 
     def _aim(self) -> None:
         if self._fused is None or self._fused.trial is None:
@@ -435,7 +444,7 @@ class Fusable(RelaneChanges):
         assert isinstance(other, Fusable)
         fused = False
         if self._fused is not None and other._fused is None:
-            fused = bool(other._fuse_now(True))
+            fused = bool(other._fuse_now(True, self._fused.fast))
         elif self._fused is None and other._fused is not None and other._fused.recorded is not None:
             other._unfuse('another graph that is not fused has taken it over')
         why, found = super()._try_update(other, instantiate)
@@ -453,11 +462,6 @@ class Fusable(RelaneChanges):
         self._fused = state
         if isinstance(other, Fusable):
             other._fused = None
-
-
-def _is_flat(memory: Memory) -> bool:
-    """Whether a copy is one of bytes that lie one after the other."""
-    return memory is not None and len(memory) == 2 and all(one.itemsize and one.dense for one in memory)
 
 
 def _warn(words: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+from capturekit.driver.cub_reduction import Rows, rows_of
 from capturekit.driver.library_accesses import of_cub, of_cublas
 from capturekit.driver.node_accesses import Access
 from capturekit.guard.open_capture import OpenCapture
@@ -48,7 +49,8 @@ class LibraryCalls:
         before = None if live is None else self.place(live)
         answer = original(*args, **kwargs)
         if live is not None and answer is not None and args:
-            self.note(live, call, before, of_cub(_name(call), args[0], answer))
+            rows = rows_of(args[0], args[1], answer) if _name(call) == 'cub_reduction' and len(args) > 1 else None
+            self.note(live, call, before, of_cub(_name(call), args[0], answer), rows)
         return answer
 
     def _recording(self) -> OpenCapture | None:
@@ -63,11 +65,18 @@ class LibraryCalls:
             return (info.graph, info.dependencies) if info.graph else None
         return None
 
-    def note(self, live: OpenCapture, call: str, before: _Place | None, accesses: Iterable[Access]) -> None:
+    def note(
+        self,
+        live: OpenCapture,
+        call: str,
+        before: _Place | None,
+        accesses: Iterable[Access],
+        rows: Rows | None = None,
+    ) -> None:
         """Note that a call which began at ``before`` and has ended touches this, and memory of the graph's own."""
         after = self.place(live)
         if before is not None and after is not None and after[0] == before[0]:
-            live.recorder.called.append(Called(before[0], call, before[1], after[1], tuple(accesses)))
+            live.recorder.called.append(Called(before[0], call, before[1], after[1], tuple(accesses), rows))
 
 
 def _name(call: str) -> str:

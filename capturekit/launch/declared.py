@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from capturekit.driver.cub_reduction import Rows
 from capturekit.driver.node_accesses import Access
 
 #: Memory that other memory has taken the place of: its first address, the one after its last, and where it is now.
@@ -42,6 +43,7 @@ class Called:
         before: the nodes that the stream's next work came after when the call began.
         after: the same when it ended.
         accesses: all memory that it may touch, besides memory of the graph's own that a node gets by an argument.
+        rows: what it reduces; None where it reduces nothing.
     """
 
     graph: int
@@ -49,6 +51,7 @@ class Called:
     before: tuple[int, ...]
     after: tuple[int, ...]
     accesses: tuple[Access, ...]
+    rows: Rows | None = None
 
     def nodes(self, edges: Mapping[int, Sequence[int]]) -> set[int]:
         """The nodes that the call has recorded. ``edges``: by each node's handle, those of the nodes before it."""
@@ -66,7 +69,7 @@ class Called:
 class Declared:
     """What is said of one node. ``reads`` and ``writes`` tell which of the two was said; it counts if both were.
 
-    ``call``: the library's call that shows it; '' where the user says it.
+    ``call``: the library's call that shows it; '' where the user says it. ``rows``: what that call reduces.
     """
 
     reads: bool = False
@@ -74,6 +77,7 @@ class Declared:
     accesses: tuple[Access, ...] = ()
     blocks: tuple[tuple[int, int], ...] = ()
     call: str = ''
+    rows: Rows | None = None
 
     @property
     def whole(self) -> bool:
@@ -92,12 +96,13 @@ class Declared:
             self.accesses + said.accesses,
             self.blocks + said.blocks,
             self.call,
+            self.rows,
         )
 
     def with_call(self, called: Called) -> Declared:
         """This, and what a call of a library shows."""
         blocks = tuple(one.extent for one in called.accesses)
-        return Declared(True, True, self.accesses + called.accesses, self.blocks + blocks, called.call)
+        return Declared(True, True, self.accesses + called.accesses, self.blocks + blocks, called.call, called.rows)
 
     def moved(self, moves: Moves) -> Declared | None:
         """The same of other memory. None where an array lies in replaced memory with a part of it only."""

@@ -90,9 +90,10 @@ def check_lanes(lanes: Any, memory_limit: Any, into: EmbedTarget | None, update:
 
 def check_fuse(fuse: Any, into: EmbedTarget | None, update: Any) -> None:
     """Refuse fuse= with into= or update=: the nodes of those graphs are others'."""
-    check_flag('fuse', fuse)
+    if not isinstance(fuse, bool) and fuse != 'fast':
+        raise TypeError(f"fuse must be True, False or 'fast', got {fuse!r}")
     if fuse and (into is not None or update is not None):
-        raise ValueError('fuse=True goes neither with into= nor with update=')
+        raise ValueError('fuse= goes neither with into= nor with update=')
 
 
 def check_update(update: Any, into: EmbedTarget | None, rehearsal: Rehearsal | None) -> None:

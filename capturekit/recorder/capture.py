@@ -74,7 +74,7 @@ class Capture(WayIn):
         renewed: Graph | None = None,
         pieces: bool = False,
         reuse_late: int | None = None,
-        fuse: bool = False,
+        fuse: bool | Literal['fast'] = False,
         watch: bool = False,
         group: MemoryGroup | None = None,
         temporaries: bool = False,
@@ -206,7 +206,7 @@ class Capture(WayIn):
 
     @property
     def fused(self) -> Fused:
-        """Of a capture with ``fuse=True``: which kernels became one. Raises ClosedError before the end."""
+        """Of a capture with ``fuse=``: which kernels became one. Raises ClosedError before the end."""
         if self._fused is None:
             raise self._used('asking for its fused kernels', before=self._state in ('new', 'open'))
         return self._fused
@@ -413,7 +413,7 @@ def capture(
     pieces: bool = False,
     lanes: Literal['auto'] | None = None,
     memory_limit: int | None = None,
-    fuse: bool = False,
+    fuse: bool | Literal['fast'] = False,
     watch: bool = False,
     memory: MemoryGroup | None = None,
 ) -> Capture:
@@ -456,7 +456,8 @@ def capture(
             them at the most are for workspaces of cuBLAS, of which there is one in any case. None: 256 MiB, or twice
             what the block needs at once, as far as it has come, whichever is more; and up to 32 workspaces of 32 MiB.
         fuse: whether runs of elementwise kernels become one kernel each at the end of the block, as by
-            :meth:`Graph.fuse`; ``cap.fused`` is the report. With ``lanes='auto'`` the edges are made afterwards.
+            :meth:`Graph.fuse`; 'fast': as by ``Graph.fuse('fast')``. ``cap.fused`` is the report. With
+            ``lanes='auto'`` the edges are made afterwards.
         watch: whether to watch every call to CUDA, of any library (by CUPTI): the error of a lost capture then names
             the call that lost it, and ``cap.recording.notes`` has work that went past it. Recording takes longer.
         memory: a :class:`MemoryGroup`: the graph shares the workspaces of cuBLAS with the other graphs of the group,

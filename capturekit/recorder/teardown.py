@@ -84,7 +84,7 @@ class WayOut:
     _renewed: Graph | None
     _reuse_late: int | None
     _relaned: Relaned | None
-    _fuse: bool
+    _fuse: bool | str
     _fused: Fused | None
     _update: Update | None
     _state: str
@@ -173,7 +173,7 @@ class WayOut:
         if self._renewed is None:
             self._graph = graph
             if self._fuse:
-                self._fused = graph.fuse()
+                self._fused = graph._fuse_recorded(self._fuse == 'fast', gathers=self._reuse_late is None)
             if self._reuse_late is not None and live.caller is None:  # else the call relanes it, once it is whole
                 self._relaned = graph.relane()
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -126,8 +126,10 @@ class Peers(Workload):
             'eager': self._eager,
             'graphed': lambda: self._graphed(False),
             'graphed, fused': lambda: self._graphed(True),
+            'graphed, fast': lambda: self._graphed('fast'),
             'graph': lambda: self._graph(False),
             'graph, fused': lambda: self._graph(True),
+            'graph, fast': lambda: self._graph('fast'),
             'torch eager': lambda: self._torch(False),
             'torch compile': lambda: self._torch(True),
             'jax': self._jax,
@@ -140,13 +142,13 @@ class Peers(Workload):
         last = Last(*self._cupys())
         return Way(last, lambda: fetched(named(last.out)))
 
-    def _graphed(self, fuse: bool) -> Way:
+    def _graphed(self, fuse: bool | Literal['fast']) -> Way:
         plain, args = self._cupys()
         fn = ck.graphed(plain, fuse=fuse)
         last = Last(fn, args)
         return Way(last, lambda: fetched(named(last.out)), fn.clear, lambda: states(fn))
 
-    def _graph(self, fuse: bool) -> Way:
+    def _graph(self, fuse: bool | Literal['fast']) -> Way:
         plain, args = self._cupys()
         with ck.capture(fuse=fuse) as cap:
             out = plain(*args)

@@ -1,7 +1,7 @@
 """Fused reductions on the simulated device: all elements in front, NumPy's own reduction of them, then the results.
 
 NumPy adds in an order that depends on how the elements lie. So they are reduced from a copy that lies as the array lay
-which is not in memory any more.
+which is not in memory any more; but from one that lies in another way where sums may be rounded otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capturekit.driver.elementwise import Operand
+from capturekit.driver.elementwise import Operand, Rounded
 from capturekit.driver.fused_kernel import FusedKernel, Place
 from capturekit.driver.fused_nodes import name_of
 from capturekit.driver.fused_reduction import FusedReduction
@@ -27,12 +27,16 @@ _NAMES = frozenset({'cupy_sum', 'cupy_prod', 'cupy_max', 'cupy_min', 'cupy_mean'
 
 @dataclass(frozen=True)
 class _Code:
-    """What a reduction does: the name, what it was told besides its input, and the work on two arrays."""
+    """What a reduction does: the name, what it was told besides its input, and the work on two arrays.
+
+    ``axes``: the axes of the array in the order in which they are gone through; () where that is their own order.
+    """
 
     name: str
     told: str
     whole: Callable[[Sequence[Any]], None] = field(compare=False)
     inputs: tuple[Any, ...] = ()
+    axes: tuple[int, ...] = ()
 
 
 class FusedReductions:
@@ -74,14 +78,20 @@ def _reduction(node: GraphNode) -> Reduction | str | None:
         return None
     if any(hasattr(one, 'ptr') for one in beside) or any(0 in one.shape for one in args):
         return None
-    if node.name != 'cupy_var' and _in_rows(args[0], given.beside.get('axis')):
-        return CUB
     source, output = (
         Operand(str(one.dtype), one.ptr, one.shape, one.strides, None, not writes, writes, writes)
         for one, writes in zip(args, (False, True))
     )
     code = _Code(node.name, repr(sorted(given.beside.items())), given.whole)
-    return Reduction(node.name, code, (source,), output)
+    axis = given.beside.get('axis')
+    if node.name == 'cupy_var' or not _in_rows(args[0], axis):
+        return Reduction(node.name, code, (source,), output)
+    ndim = len(source.shape)
+    going = range(ndim) if axis is None else sorted(n % ndim for n in np.atleast_1d(axis))
+    axes = (*going, *(n for n in range(ndim) if n not in going))
+    shape, strides = (tuple(one[n] for n in axes) for one in (source.shape, source.strides))
+    rows = replace(source, shape=shape, strides=strides)
+    return Rounded.of(CUB, Reduction(node.name, replace(code, axes=axes), (rows,), output))
 
 
 def _in_rows(source: Any, axis: Any) -> bool:
@@ -125,10 +135,11 @@ def _run(kernel: FusedReduction, memory: Mapping[int, Any], numbers: Sequence[An
     front = _values(kernel.front, memory, 0)
     _steps(kernel.front, front, numbers)
     source, output = reduction.inputs[0], reduction.output
-    elements = _lying(source)
+    axes = reduction.code.axes
+    elements = np.empty(source.shape, source.dtype, 'C' if axes else 'F') if kernel.front.fast else _lying(source)
     elements[...] = front[kernel.inputs[0]].reshape(source.shape)
     result = np.empty(output.shape, np.dtype(output.dtype))
-    reduction.code.whole([elements, result])
+    reduction.code.whole([elements.transpose(np.argsort(axes)) if axes else elements, result])
     behind = _values(kernel.behind, memory, count)
     behind[kernel.output] = result.reshape(-1).copy()
     _steps(kernel.behind, behind, numbers[len(kernel.front.numbers) :])

@@ -19,6 +19,8 @@ AGAINST = (
     ('graph', 'torch graph'),
     ('fused graph', 'torch graph'),
     ('fused graph', 'fused'),
+    ('graph, fused', 'fused graph'),
+    ('graph, fast', 'fused graph'),
     ('graphed', 'graph'),
     ('torch graph', 'torch eager'),
     ('fused graph', "torch's own kernel in a graph"),

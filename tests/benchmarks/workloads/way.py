@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,15 +117,15 @@ def cupys(
     arguments: Callable[[], tuple[Any, ...]],
     results: Callable[[tuple[Any, ...], Any], Results],
 ) -> dict[str, Callable[[], Way]]:
-    """The five ways of CuPy to run a function; ``results`` tells them by the arguments and what was returned."""
+    """The ways of CuPy to run a function; ``results`` tells them by the arguments and what was returned."""
 
     def eager(fn: Callable[..., Any]) -> Way:
         last = Last(fn, arguments())
         return Way(last, lambda: fetched(results(last.args, last.out)))
 
-    def recorded(fn: Callable[..., Any]) -> Way:
+    def recorded(fn: Callable[..., Any], fuse: bool | Literal['fast'] = False) -> Way:
         args = arguments()
-        with ck.capture() as cap:
+        with ck.capture(fuse=fuse) as cap:
             out = fn(*args)
         return Way(
             cap.graph.launch,
@@ -144,6 +144,8 @@ def cupys(
         'fused': lambda: eager(fused),
         'graph': lambda: recorded(plain),
         'fused graph': lambda: recorded(fused),
+        'graph, fused': lambda: recorded(plain, True),
+        'graph, fast': lambda: recorded(plain, 'fast'),
         'graphed': graphed,
     }
 
