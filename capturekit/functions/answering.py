@@ -278,7 +278,7 @@ class Answering:
         before = snapshot(() if self._options.pure else args, given.is_array, opaque)
         fitted = fitting_now(kind, given.platform.cupy.cuda.get_current_stream().ptr)
         rehearsal = Rehearsal()
-        watch = self._watch(given)
+        watch = self._watch(given, rehearsal)
         BUSY.depth += 1
         GARBAGE.hold()  # finalizers and the collector's callbacks would be taken for a part of the function
         try:
@@ -300,7 +300,7 @@ class Answering:
             reason = reason or given_back(environment, result, given.is_array)
         return self._keep(given, WatchedRun(environment, rehearsal, reason or '', result), fitted)
 
-    def _watch(self, given: Given) -> Watch | None:
+    def _watch(self, given: Given, rehearsal: Rehearsal) -> Watch | None:
         """What watches the run; None with ``pure=True``, the promise that nothing but the arguments counts."""
         if self._options.pure:
             return None
@@ -312,6 +312,7 @@ class Answering:
         return Watch(
             self._fn, is_array=given.is_array, ignore=lambda value: not opaque(value),
             arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, carries=carries,
+            reads=rehearsal.reads,
         )  # fmt: skip
 
     def _keep(self, given: Given, run: WatchedRun, fitted: list[Variant]) -> Any:
@@ -391,12 +392,18 @@ class Answering:
                 break
             except CaptureError as error:
                 reason = error.in_one_line().rstrip('.')
+                if variant.kept and not recorder.drawn:
+                    variant.assume_all()
+                    return self._record_here(given, variant)
                 break
             except Exception as error:
                 reason = f'{type(error).__name__}: {error}'
             finally:
                 BUSY.depth -= 1
                 drawn = recorder.drawn
+            if not drawn and variant.kept:
+                variant.assume_all()
+                return self._record_here(given, variant)
             if drawn or not variant.assumptions:
                 break
         if failed is not None:

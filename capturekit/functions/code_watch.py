@@ -55,6 +55,8 @@ class CodeWatch(ObjectUses):
         self._of_class: list[type] = []
         #: The code that ran, whether it is a library's, and the functions that have it.
         self._codes: dict[int, tuple[CodeType, bool]] = {}
+        #: By the id of code that ran: the code and the offset in it from where it was called; None: the run itself.
+        self._callers: dict[int, set[tuple[int, int] | None]] = {}
         self._known: dict[int, list[FunctionType]] = {}
         self._functions: dict[int, FunctionType] = {}
         #: The lines that ran, what each line of a code object names, and the globals of its functions, by id.

@@ -53,6 +53,8 @@ class Environment:
     asks_identities = False
     #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
     too_much = False
+    #: The numbers of the host reads whose values are only kept.
+    kept: frozenset[int] = frozenset()
     #: CuPy's compiler, and the sources that the run had it make kernels of: what it did there was not followed.
     compiler: tuple[CodeType | None, frozenset[Any]] = None, frozenset()
 

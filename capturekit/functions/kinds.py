@@ -113,10 +113,11 @@ def fitting(kind: Kind, tried: list[Variant], error: errors.AssumptionError) -> 
 
 def same_way(variant: Variant, rehearsal: Rehearsal) -> bool:
     """Whether a fitting variant was made from a run that read the same values at the same lines."""
-    if variant.state not in ('rehearsed', 'recorded', 'pieces') or len(variant.assumptions) != len(rehearsal.reads):
+    before = variant.rehearsal.reads
+    if variant.state not in ('rehearsed', 'recorded', 'pieces') or len(before) != len(rehearsal.reads):
         return False
-    pairs = zip(variant.assumptions, rehearsal.reads)
-    return all(a.signature == b.signature and _same(a.value, b.value) for a, b in pairs)
+    pairs = enumerate(zip(before, rehearsal.reads))
+    return all(a.signature == b.signature and (n in variant.kept or _same(a.value, b.value)) for n, (a, b) in pairs)
 
 
 def fitting_now(kind: Kind, stream: int) -> list[Variant]:

@@ -28,7 +28,7 @@ from capturekit.model.value_changes import difference
 
 _KINDS = ('attribute', 'slot', 'global', 'variable')
 #: The names of functions and attributes through which code reads values that it does not name.
-_OPENING = frozenset(
+OPENING = frozenset(
     'locals vars globals eval exec dir _getframe currentframe f_locals f_globals gc ctypes inspect '
     'pickle attrgetter methodcaller cell_contents __dict__ __getattribute__ __get__ __getstate__ '
     '__reduce__ __reduce_ex__ __self__ __closure__ __globals__'.split()
@@ -46,7 +46,7 @@ _LOADS = frozenset(
     'LOAD_CONST LOAD_SMALL_INT LOAD_FAST LOAD_FAST_BORROW LOAD_FAST_CHECK LOAD_DEREF LOAD_GLOBAL LOAD_NAME'.split()
 )
 #: Attributes that libraries look up in any object to find out its type.
-_ASKED_FOR = frozenset({'data', 'dtype', 'flags', 'itemsize', 'nbytes', 'ndim', 'shape', 'size', 'strides', 'T'})
+ASKED_FOR = frozenset({'data', 'dtype', 'flags', 'itemsize', 'nbytes', 'ndim', 'shape', 'size', 'strides', 'T'})
 
 
 #: A function of (instructions, number): the instructions of an understood use that begins with this one, or none.
@@ -122,6 +122,10 @@ class StateChanges:
                 change.inside.parts[change.number] = hole
         return CarriedState([place for place, _ in self._found.values()], self._array, began, self._tuples)
 
+    def growing(self) -> list[GrowingList]:
+        """The lists that the run has only appended to, as launches do again."""
+        return [place for place, _ in self._found.values() if isinstance(place, GrowingList)]
+
     def _place(self, entry: WatchedValue, change: _Change) -> CarriedPlace:
         before, now = change.kept.value, change.now
         if before is MISSING or now is MISSING:
@@ -164,9 +168,9 @@ class StateChanges:
     def _is_only(self, entry: WatchedValue, use: _Use) -> bool:
         """Whether all code that ran uses values of this name in this way only."""
         watch, name = self._watch, entry.key
-        if watch._everything or name in _ASKED_FOR or name.startswith('__') or name in watch._strings:
+        if watch._everything or name in ASKED_FOR or name.startswith('__') or name in watch._strings:
             return False
-        if entry.kind == 'slot' or any(_opens(one) for one in watch._entries.values()):
+        if entry.kind == 'slot' or any(opens(one) for one in watch._entries.values()):
             return False
         if entry.kind == 'attribute':
             holder = watch._holders.get(id(entry.holder))
@@ -186,8 +190,8 @@ class StateChanges:
             return
         own = [code for code, foreign in watch._codes.values() if not foreign]
         in_full = any(id(base) in watch._full for cls in watch._timed_classes for base in bases_of(cls))
-        opened = watch._everything or in_full or any(map(_opens, watch._entries.values()))
-        opened = opened or any(not _OPENING.isdisjoint(code.co_names) for code in own)
+        opened = watch._everything or in_full or any(map(opens, watch._entries.values()))
+        opened = opened or any(not OPENING.isdisjoint(code.co_names) for code in own)
         for name in reckoned_from(set(times), own) - times.keys():
             times[name] = next(iter(times.values()))
             opened = opened or not all(only_keeps(cls, name) for cls in watch._timed_classes)
@@ -224,7 +228,7 @@ def _makes_a_class(code: CodeType) -> bool:
     return any(one.arg == 3 or one.opname == 'CALL_FUNCTION_EX' for one in calls)
 
 
-def _opens(entry: WatchedValue) -> bool:
+def opens(entry: WatchedValue) -> bool:
     """Whether a value reads attributes that code does not name. ``getattr`` is followed under its own name."""
     return any(entry.value is opener for opener in _OPENERS) or (entry.value is getattr and entry.key != 'getattr')
 
@@ -289,7 +293,7 @@ def _changes(
 
 def only_used(code: CodeType, name: str, use: _Use) -> bool:
     """Whether a code object uses this name only in the way of ``use``, and in no string."""
-    if not _OPENING.isdisjoint(code.co_names):
+    if not OPENING.isdisjoint(code.co_names):
         return False
     word = re.compile(rf'(?<!\w){re.escape(name)}(?!\w)')
     if any(word.search(text) for text in _texts(code.co_consts)):

@@ -53,7 +53,9 @@ class Variant:
         self.calls = 0
         self.launches = 0
         self.environment = environment
-        self.assumptions: list[Read] = rehearsal.reads
+        #: The numbers of the host reads that launches make anew, since their values are only kept.
+        self.kept = frozenset[int]() if environment is None else environment.kept
+        self.assumptions = _assumed(rehearsal, self.kept)
         self.rehearsal = rehearsal
         self.graph: Graph | None = None
         self.aims: list[int] = []
@@ -99,6 +101,11 @@ class Variant:
     def seams(self) -> list[Seam]:
         return [] if self.plan is None else self.plan.seams
 
+    def assume_all(self) -> None:
+        """Assume the values of all host reads."""
+        self.kept = frozenset()
+        self.assumptions = _assumed(self.rehearsal, self.kept)
+
     def give_up(self, reason: str) -> None:
         """Note that it can't be recorded, and why."""
         self.close()
@@ -129,6 +136,7 @@ class Variant:
         more = f': {self.reason}' if self.reason else ''
         words = [counted(self.calls, 'call'), counted(self.launches, 'launch')]
         words += [counted(len(self.assumptions), 'assumption')] if self.assumptions else []
+        words += [f'{counted(len(self.kept), "host read")} made anew'] if self.kept else []
         words += [counted(len(self.seams), 'seam')] if self.seams else []
         return f'<{self.state} variant, {", ".join(words)}{" ".join(more.split())}>'
 
@@ -141,6 +149,10 @@ class Variant:
     def _repr_html_(self) -> str:
         drawn = '' if self.graph is None or self.graph.closed else self.graph.svg()
         return f'{drawn}<pre style="white-space:pre-wrap">{escape(str(self))}</pre>'
+
+
+def _assumed(rehearsal: Rehearsal, kept: frozenset[int]) -> list[Read]:
+    return [read for number, read in enumerate(rehearsal.reads) if number not in kept]
 
 
 def opaque(value: Any) -> bool:

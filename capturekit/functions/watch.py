@@ -15,7 +15,7 @@ import gc
 import os
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -44,6 +44,7 @@ from capturekit.functions.understood import (
 from capturekit.functions.watched_value import itself
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among, attributes_of, is_dataclass
+from capturekit.model.host_reads import Read
 from capturekit.model.kept_values import IsArray, Keeper, contents_of
 from capturekit.model.plain_values import WITH_CODE, plain_key
 
@@ -70,6 +71,7 @@ class Watch(LibraryUses):
         arguments: what ``fn`` is called with. Values in it that the caller does not compare are watched.
         array: the class of arrays, whose methods the user may replace.
         carries: returns, at the end of the run, whether launches can repeat changes of Python state.
+        reads: the host reads, a list that the run fills.
     """
 
     def __init__(
@@ -82,12 +84,14 @@ class Watch(LibraryUses):
         arguments: Any = (),
         array: type | None = None,
         carries: Callable[[], bool] | None = None,
+        reads: Sequence[Read] = (),
     ) -> None:
         super().__init__(is_array, skip, array)
         self._fn = fn
         self._ignore = ignore
         self._given = arguments
         self._carries = carries
+        self._reads = reads
         self._environment: Environment | None = None
         self._previous: Any = None
         #: The frame of Python's import system while a module is imported.
@@ -167,7 +171,8 @@ class Watch(LibraryUses):
         try:
             if kind is None:
                 self._in_turn(self._answer_all)
-                self._environment = finish(self, self._carries is not None and self._carries() and not self._waits)
+                carries = self._carries is not None and self._carries() and not self._waits
+                self._environment = finish(self, carries, self._reads)
         finally:
             self._before.__exit__()
             self._callback = self._keeper.met = None  # they hold this object, and so all that it has met
@@ -308,6 +313,9 @@ class Watch(LibraryUses):
                 self._before.made(frame.f_locals.get(code.co_varnames[0]))
             self._library(frame)
             return
+        below = frame.f_back
+        come_from = None if below is None or below.f_code is Watch.run.__code__ else (id(below.f_code), below.f_lasti)
+        self._callers.setdefault(id(code), set()).add(come_from)
         count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in _VARIABLE)
         if not count and not code.co_freevars:
             if id(code) not in self._searched:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from capturekit.functions.carried_state import CarriedState
@@ -13,6 +13,7 @@ from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import classes_called, handed_on
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
+from capturekit.functions.kept_reads import kept_reads
 from capturekit.functions.lines_run import caught_in
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.sets_made import is_another_name_of_sets, orders_of_sets
@@ -31,15 +32,16 @@ from capturekit.model.class_layout import (
     made_by_class_statement,
     name_of,
 )
+from capturekit.model.host_reads import Read
 from capturekit.model.kept_values import contents_of
 from capturekit.model.plain_values import a
 from capturekit.model.value_changes import ValueDifference, difference
 
 
-def finish(watch: CodeWatch, carries: bool = False) -> Environment:
+def finish(watch: CodeWatch, carries: bool = False, reads: Sequence[Read] = ()) -> Environment:
     """Make the environment of a run that has ended, and empty the watch.
 
-    ``carries``: whether launches can repeat changes of Python state.
+    ``carries``: whether launches can repeat changes of Python state. ``reads``: the host reads of the run.
     """
     paths = _paths(watch)
     changes = StateChanges(watch, paths)
@@ -49,6 +51,7 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     if written is None and watch._unwatchable:
         written = watch._unwatchable[0]
     objects, missing = _objects_of(watch)
+    kept = kept_reads(watch, changes, reads) if written is None else frozenset[int]()
     carried = changes.carried() if written is None else None
     arrays = _arrays_of(watch, carried)
     bases = list(watch._bases.values())
@@ -59,7 +62,7 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     environment = Environment(
         entries, objects, arrays, watch._unwatchable, written, missing, bases, _all_names(watch), forms, carried
     )
-    environment.own = watch._own
+    environment.own, environment.kept = watch._own, kept
     environment.times = frozenset(watch._times)
     environment.compiler = watch._compiler, frozenset(watch._compiled)
     environment.too_much = isinstance(watch._failure, TooLong) or watch._weak
@@ -166,6 +169,7 @@ def _let_go(watch: CodeWatch) -> None:
     for found in (watch._codes, watch._known, watch._by_module, watch._globals, watch._states):
         found.clear()
     watch._locks.clear()
+    watch._callers.clear()
     watch._holders.clear()
     watch._suspended.clear()
     watch._entries.clear()

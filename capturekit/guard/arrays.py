@@ -22,7 +22,7 @@ from capturekit.guard.uploads import Uploads
 from capturekit.guard.verdicts import Verdicts
 from capturekit.model import errors
 from capturekit.model.counted import counted
-from capturekit.model.host_reads import signature
+from capturekit.model.host_reads import origin, signature
 from capturekit.model.ledger import LEGACY_HANDLES
 from capturekit.model.rules import RULES, VARIANTS, Code, Operation, Rule
 from capturekit.model.source_line import here
@@ -55,7 +55,7 @@ class Arrays:
         if rehearsal is not None and self.state.mine() is None:
             with self.state.inside:
                 value = original(array, stream, order, out, True)
-            rehearsal.add(value, here(), signature())
+            rehearsal.add(value, here(), *origin())
             return value
         where = self.placeholders.meant(
             stream if stream is not None else self.state.platform.cupy.cuda.get_current_stream()
@@ -101,6 +101,10 @@ class Arrays:
                 rule=f'The rehearsal has no read of {array.dtype}{list(array.shape)} here: it went another way.',
                 remedy='Rehearse on the inputs that are recorded, in the same state of caches and generators.',
             )
+        value = live.parts.answers.late(found, array) if array.size else None
+        if value is not None:
+            live.note('note', self.lanes.current_lane(live), f'host read {found}: made anew at every launch', at)
+            return _as_asked(value, order, out)
         lane = self.lanes.current_lane(live)
         text = f'host read {found}: {counted(found.value.nbytes, "byte")} assumed, and checked at every launch'
         live.note('assumed', lane, text, at, nbytes=found.value.nbytes)
@@ -110,11 +114,7 @@ class Arrays:
                 self.parts.cut_on_device(live, flat, found.value, at)
             else:
                 self.parts.check_on_host(live, flat, found.value, at)
-        value = found.value.copy('C' if order == 'C' else 'F' if order == 'F' else 'K')
-        if out is not None:
-            out[...] = value
-            return out
-        return value
+        return _as_asked(found.value, order, out)
 
     @staticmethod
     def _in_graph(live: OpenCapture, array: Any) -> bool:
@@ -281,6 +281,15 @@ class Arrays:
         original = self.state.installation.originals['cupy._core.array']
         with self.state.lock:
             return [self.constant(live, functools.partial(original, one), 'index') for one in hosts]
+
+
+def _as_asked(found: Any, order: str, out: Any) -> Any:
+    """A value of the host as ``ndarray.get`` returns it."""
+    value = found.copy('C' if order == 'C' else 'F' if order == 'F' else 'K')
+    if out is not None:
+        out[...] = value
+        return out
+    return value
 
 
 def _by_table(arrays: list[Any], dtype: Any, kind: Any) -> bool:

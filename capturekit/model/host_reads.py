@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -24,12 +26,21 @@ Signature = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
+class Site:
+    """The instruction of the user's code that is under way."""
+
+    code: CodeType
+    offset: int
+
+
+@dataclass(frozen=True)
 class Read:
-    """One host read: ``value`` as NumPy has it, ``at`` the user's line."""
+    """One host read: ``value`` as NumPy has it, ``at`` the user's line, ``site`` the instruction there."""
 
     value: NDArray[Any]
     at: Place | None
     signature: Signature
+    site: Site | None = None
 
     def __str__(self) -> str:
         return f'{self.value.dtype}{list(self.value.shape)} at {self.at}'
@@ -49,17 +60,22 @@ class Rehearsal:
     #: Whether it recorded events, as CuPy does after each copy from the host.
     records_events: bool = False
 
-    def add(self, value: Any, at: Place | None, signature: Signature) -> None:
+    def add(self, value: Any, at: Place | None, signature: Signature, site: Site | None = None) -> None:
         """Remember a read."""
-        self.reads.append(Read(np.array(value), at, signature))
+        self.reads.append(Read(np.array(value), at, signature, site))
 
 
 class Answers:
-    """The reads of a rehearsal, given back one after the other."""
+    """The reads of a rehearsal, given back one after the other.
+
+    ``late``: takes the array of a read whose value each launch reads anew, and returns what the recording gets instead;
+    None for a read whose value is assumed.
+    """
 
     def __init__(self, reads: list[Read]) -> None:
         self._reads = list(reads)
         self._next = 0
+        self.late: Callable[[Read, Any], NDArray[Any] | None] = lambda _read, _array: None
 
     def answer(self, shape: tuple[int, ...], dtype: Any, signature: Signature) -> Read | None:
         """The next read of this kind; None if the rehearsal has none left."""
@@ -73,13 +89,19 @@ class Answers:
 
 def signature() -> Signature:
     """The origin of the read under way."""
-    found = []
-    frame = sys._getframe(1)
+    return origin()[0]
+
+
+def origin() -> tuple[Signature, Site | None]:
+    """The origin of the read under way, and the instruction of the user's code."""
+    found, site = [], None
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         if not code.co_filename.startswith(_OURS):
             found.append((code.co_filename, frame.f_lineno))
             if not is_foreign(code.co_filename):
+                site = Site(code, frame.f_lasti)
                 break
-        frame = frame.f_back  # type: ignore[assignment]
-    return tuple(found)
+        frame = frame.f_back
+    return tuple(found), site
