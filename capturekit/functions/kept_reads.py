@@ -11,6 +11,8 @@ them. One use that does more than move the value, or that is not understood, mak
 from __future__ import annotations
 
 import dis
+import sys
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -27,10 +29,15 @@ from capturekit.model.source_line import is_ours
 
 #: What makes a plain value of an array: a function, or methods.
 _BY_FUNCTION, _BY_METHOD = 'float', frozenset({'item', 'get'})
-_LOADS = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD')
-_KNOWN = {'len': len, 'float': float}
+#: A function of CuPy.
+_COPIES = 'asnumpy'
+_PLAIN_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
+_LOADS = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD', 'LOAD_DEREF')
+_KNOWN: dict[str, Any] = {'len': len, 'float': float, 'list': list, 'tuple': tuple}
 _MAKES_ARRAYS = frozenset({'array', 'asarray'})
 _NUMPYS = {name: getattr(np, name) for name in _MAKES_ARRAYS}
+#: The types of functions that return what the code they call returns: Python's, and those that NumPy dispatches.
+_RETURN: tuple[Any, ...] = (FunctionType, type(np.sum))
 _GENERATORS = 0x2A0
 #: The dtypes of numbers that are followed, and of arrays.
 _NUMBERS, _ARRAYS = ('f4', 'f8'), ('f4', 'f8', 'c8', 'c16', 'i4', 'i8', 'u4', 'u8')
@@ -41,7 +48,7 @@ class Counts(Exception):
 
 
 class Part(NamedTuple):
-    """A tuple of so many items, one of which holds the value."""
+    """A tuple or a list of so many items, one of which holds the value."""
 
     number: int
     count: int
@@ -55,8 +62,12 @@ _VALUE, _LIST = 'value', 'list'
 class _Code(NamedTuple):
     code: CodeType
     steps: list[dis.Instruction]
-    at: dict[int, int]
+    offsets: list[int]
     lines: set[int] | None
+
+    def number(self, offset: int) -> int:
+        """The number of the instruction that is under way; a call may stand at the end of its cache."""
+        return bisect_right(self.offsets, offset) - 1
 
     def ran(self, place: int) -> bool:
         return self.lines is None or (line_number(self.steps[place]) or 0) in self.lines
@@ -67,20 +78,23 @@ def kept_reads(watch: CodeWatch, changes: StateChanges, reads: Sequence[Read]) -
     if watch._everything or not any(map(_is_followed, reads)):
         return frozenset()
     program = _Program(watch, changes)
-    known: dict[Site, bool] = {}
+    known: dict[Any, bool] = {}
     found = set()
     for number, read in enumerate(reads):
-        if _is_followed(read) and read.site is not None:
-            if read.site not in known:
-                known[read.site] = program.only_keeps(read.site, read.value.size == 1)
-            found.update([number] if known[read.site] else [])
+        if read.site is None or not _is_followed(read):
+            continue
+        key = read.site, read.value.size == 1, len(read.signature)
+        if key not in known:
+            known[key] = program.only_keeps(*key)
+        if known[key]:
+            found.add(number)
     return frozenset(found)
 
 
 def _is_followed(read: Read) -> bool:
     kind = read.value.dtype.str[1:]
     single = read.value.size == 1 and kind in _NUMBERS
-    return read.site is not None and len(read.signature) == 1 and (single or (read.value.size > 1 and kind in _ARRAYS))
+    return read.site is not None and (single or (read.value.size > 1 and kind in _ARRAYS))
 
 
 class _Program:
@@ -99,34 +113,46 @@ class _Program:
         self._opened = any(not OPENING.isdisjoint(code.co_names) for code in own)
         self._opened = self._opened or any(map(opens, watch._entries.values()))
         #: The calls, and other instructions, from which Python code was entered.
-        self._entered = {caller for callers in watch._callers.values() for caller in callers if caller is not None}
+        self._entered = {
+            (key, self._codes[key].number(offset))
+            for callers in watch._callers.values()
+            for key, offset in filter(None, callers)
+            if key in self._codes
+        }
         self._grown = {place.entry.key for place in changes.growing()}
 
-    def only_keeps(self, site: Site, single: bool) -> bool:
-        """Whether all values that are read at a call are only kept. ``single``: of arrays with one element."""
+    def only_keeps(self, site: Site, single: bool, depth: int) -> bool:
+        """Whether all values that are read at a call are only kept.
+
+        ``single``: of arrays with one element. ``depth``: how many functions are under way for it, with the user's.
+        """
         code = self._codes.get(id(site.code))
         if code is None or self._opened:
             return False
         try:
-            place = code.at.get(site.offset)
-            if place is None or not self._reads(code, place, single):
+            place = code.number(site.offset)
+            if not self._reads(code, place, single, depth):
                 return False
             _Flow(self).all_of(code, place)
         except (Counts, NotArithmetic):
             return False
         return True
 
-    def _reads(self, code: _Code, place: int, single: bool) -> bool:
+    def _reads(self, code: _Code, place: int, single: bool, depth: int) -> bool:
         """Whether the call there makes a number of an array, or copies the array to the host."""
         if single and self.callee(code, place, {_BY_FUNCTION}) == _BY_FUNCTION:
             return code.steps[place].arg == 1
+        if depth < 3 and self.callee(code, place, {_COPIES}) == _COPIES:
+            return code.steps[place].arg == 1 and code.steps[place].opname in _PLAIN_CALLS
+        if depth > 1:
+            return False
         name = self.callee(code, place, _BY_METHOD)
         return name is not None and not code.steps[place].arg and (name == 'get' or single)
 
     def callee(self, code: _Code, place: int, names: Iterable[str]) -> str | None:
         """The name, one of these, under which a call loads what it calls, if that is what it is in CuPy or Python."""
         number = self.loaded(code, place)
-        if number is None or (id(code.code), code.steps[place].offset) in self._entered:
+        if number is None or (id(code.code), place) in self._entered:
             return None
         step = code.steps[number]
         name = step.argval
@@ -134,6 +160,8 @@ class _Program:
             return None
         if name in _KNOWN:
             is_it = step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and self._is_always(name, _KNOWN[name])
+        elif name == _COPIES:
+            is_it = self._is_always(name, getattr(sys.modules.get('cupy'), name, None))
         elif name in _MAKES_ARRAYS:
             before = code.steps[number - 1]
             module = before.opname == 'LOAD_GLOBAL' and self._is_always(before.argval, np)
@@ -171,10 +199,9 @@ class _Program:
                 yield None
                 continue
             outer = self._codes.get(caller[0])
-            place = None if outer is None else outer.at.get(caller[1])
-            if outer is None or place is None or not self._calls_a_function(outer, place):
+            if outer is None or not self._calls_a_function(outer, outer.number(caller[1])):
                 raise Counts
-            yield outer, place
+            yield outer, outer.number(caller[1])
 
     def _calls_a_function(self, code: _Code, place: int) -> bool:
         """Whether the call there calls a function written in Python, and nothing that calls others."""
@@ -183,7 +210,7 @@ class _Program:
             return False
         name = code.steps[number].argval
         found = [entry.value for entry in self._watch._entries.values() if entry.key == name]
-        plain = bool(found) and all(type(one) is FunctionType for one in found)
+        plain = bool(found) and all(type(one) in _RETURN for one in found)
         return plain and name not in self._watch._strings and not self.stores(name)
 
     def attribute(self, name: str) -> Iterable[tuple[_Code, int]]:
@@ -194,7 +221,7 @@ class _Program:
         for code in self._codes.values():
             for place, step in enumerate(code.steps):
                 if step.argval == name and step.opcode in dis.hasname and code.ran(place):
-                    if (id(code.code), step.offset) in self._entered:
+                    if (id(code.code), place) in self._entered:
                         raise Counts  # a property
                     yield code, place
 
@@ -209,7 +236,7 @@ class _Program:
 
 def _code(code: CodeType, lines: set[int] | None) -> _Code:
     steps = plain_steps(code)
-    return _Code(code, steps, {step.offset: number for number, step in enumerate(steps)}, lines)
+    return _Code(code, steps, [step.offset for step in steps], lines)
 
 
 class _Flow:
@@ -266,11 +293,11 @@ class _Flow:
         elif kind == 'UNPACK_SEQUENCE':
             for position, part in _parts(what, one.arg or 0):
                 self._add(code, number, position, part)
-        elif kind == 'BINARY_SUBSCR' and above == 1:
+        elif kind in ('BINARY_SUBSCR', 'STORE_SUBSCR') and above == 1:
             self._item(code, number, what)
         elif kind in ('LOAD_ATTR', 'LOAD_METHOD'):
             self._asked(code, number, what)
-        elif kind in ('CALL', 'CALL_FUNCTION', 'CALL_METHOD') and above < (one.arg or 0):
+        elif kind in _PLAIN_CALLS and above < (one.arg or 0):
             self._given(code, number, what)
         else:
             raise Counts
@@ -281,13 +308,15 @@ class _Flow:
                 self._add(*caller, 0, what)
 
     def _item(self, code: _Code, number: int, what: Any) -> None:
+        loads, index = code.steps[number].opname == 'BINARY_SUBSCR', code.steps[number - 1]
         if type(what) is not Part:
+            if not loads:
+                raise Counts
             self._add(code, number, 0, _VALUE)
             return
-        index = code.steps[number - 1]
         if index.opname not in ('LOAD_CONST', 'LOAD_SMALL_INT') or type(index.argval) is not int:
             raise Counts
-        if index.argval % what.count == what.number:
+        if loads and index.argval % what.count == what.number:
             self._add(code, number, 0, what.what)
 
     def _asked(self, code: _Code, number: int, what: Any) -> None:
@@ -300,7 +329,7 @@ class _Flow:
     def _given(self, code: _Code, number: int, what: Any) -> None:
         """A function gets the value as an argument: one that only makes another value of the same number of it."""
         one = code.steps[number]
-        name = self._program.callee(code, number, {'append', 'len', 'float', *_MAKES_ARRAYS})
+        name = self._program.callee(code, number, {'append', *_KNOWN, *_MAKES_ARRAYS})
         if name is None or one.arg != 1:
             raise Counts
         if name == 'append':
@@ -311,7 +340,9 @@ class _Flow:
             self._add(code, number, 0, _VALUE)
         elif name in _MAKES_ARRAYS and what == _LIST:
             self._add(code, number, 0, _LIST)
-        elif name != 'len' or what != _LIST:
+        elif name in ('list', 'tuple') and type(what) is Part:
+            self._add(code, number, 0, what)
+        elif name != 'len' or what == _VALUE:
             raise Counts
 
     def _list(self, code: _Code, loads: dis.Instruction) -> None:
