@@ -113,9 +113,14 @@ class TimeKept(NamedTuple):
     classes: tuple[type, ...]
 
 
+def is_clock(function: Any) -> bool:
+    """Whether a function reads a clock and does nothing else."""
+    return any(function is clock for clock in CLOCKS)
+
+
 def time_kept(frame: FrameType, function: Any) -> TimeKept | None:
     """Where the time is kept that a call of a clock in a frame reads; None if it may get to another place."""
-    if not any(function is clock for clock in CLOCKS):
+    if not is_clock(function):
         return None
     for reading in readings_of(frame.f_code):
         if reading.call == frame.f_lasti:

@@ -11,6 +11,7 @@ from inspect import CO_NESTED
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
+from capturekit.functions.clock_uses import TimeKept
 from capturekit.functions.code_reads import READERS, CodeNames, names_by_line, names_of
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.libraries import asked_by_user
@@ -22,6 +23,7 @@ from capturekit.functions.settings import DEPTH
 from capturekit.functions.understood import FUNCTION_PARTS, makes_unknown
 from capturekit.functions.watched_value import read_cell
 from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class, found_in_class
+from capturekit.model.host_reads import Site
 from capturekit.model.kept_values import IsArray, Kept
 
 _WEAK: Any = (weakref.ReferenceType, *weakref.ProxyTypes)
@@ -77,6 +79,11 @@ class CodeWatch(ObjectUses):
         #: The attributes in which the run keeps times of a clock, each with the sentence for the case that they count.
         self._times: dict[str, str] = {}
         self._timed_classes: list[type] = []
+        #: Where the user's code reads a clock, each with the sentence for the case that the time counts; what keeps the
+        #: time of each reading there (None: not seen at once); and the attributes that times were followed to.
+        self._readings: dict[Site, str] = {}
+        self._times_kept: dict[Site, list[TimeKept | None]] = {}
+        self._times_followed: dict[str, str] = {}
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
 

@@ -31,6 +31,7 @@ from capturekit.model.source_line import is_ours
 _BY_FUNCTION, _BY_METHOD = 'float', frozenset({'item', 'get'})
 #: A function of CuPy.
 _COPIES = 'asnumpy'
+_OPERATORS = ('BINARY_ADD', 'BINARY_SUBTRACT', 'BINARY_MULTIPLY', 'BINARY_TRUE_DIVIDE')
 _PLAIN_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
 _LOADS = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD', 'LOAD_DEREF')
 _KNOWN: dict[str, Any] = {'len': len, 'float': float, 'list': list, 'tuple': tuple}
@@ -91,6 +92,23 @@ def kept_reads(watch: CodeWatch, changes: StateChanges, reads: Sequence[Read]) -
     return frozenset(found)
 
 
+def kept_times(watch: CodeWatch) -> tuple[dict[str, str], list[Site]]:
+    """The attributes in which readings of a clock end, each with a sentence, and the readings that may get elsewhere.
+
+    A time may be reckoned with: nothing that is made of it reaches the caller.
+    """
+    names: dict[str, str] = {}
+    others: list[Site] = []
+    program = _Program(watch) if watch._readings and not watch._everything else None
+    for site, sentence in watch._readings.items():
+        found = None if program is None else program.names_of_times(site)
+        if found is None:
+            others.append(site)
+        else:
+            names |= dict.fromkeys(found, sentence)
+    return names, others
+
+
 def _is_followed(read: Read) -> bool:
     kind = read.value.dtype.str[1:]
     single = read.value.size == 1 and kind in _NUMBERS
@@ -98,9 +116,9 @@ def _is_followed(read: Read) -> bool:
 
 
 class _Program:
-    """The code that ran, and how values go through it."""
+    """The code that ran, and how values go through it. ``changes``: those that launches make again, if any."""
 
-    def __init__(self, watch: CodeWatch, changes: StateChanges) -> None:
+    def __init__(self, watch: CodeWatch, changes: StateChanges | None = None) -> None:
         self._watch = watch
         own = [code for code, foreign in watch._codes.values() if not foreign]
         self._codes = {id(code): _code(code, watch._lines.of(code)) for code in own}
@@ -119,7 +137,7 @@ class _Program:
             for key, offset in filter(None, callers)
             if key in self._codes
         }
-        self._grown = {place.entry.key for place in changes.growing()}
+        self._grown = set() if changes is None else {place.entry.key for place in changes.growing()}
 
     def only_keeps(self, site: Site, single: bool, depth: int) -> bool:
         """Whether all values that are read at a call are only kept.
@@ -137,6 +155,18 @@ class _Program:
         except (Counts, NotArithmetic):
             return False
         return True
+
+    def names_of_times(self, site: Site) -> set[str] | None:
+        """The attributes that get what is made of a time that is read at a call; None if the caller may get it."""
+        code = self._codes.get(id(site.code))
+        if code is None or self._opened:
+            return None
+        try:
+            flow = _Flow(self, True)
+            flow.all_of(code, code.number(site.offset))
+        except (Counts, NotArithmetic):
+            return None
+        return flow.attributes
 
     def _reads(self, code: _Code, place: int, single: bool, depth: int) -> bool:
         """Whether the call there makes a number of an array, or copies the array to the host."""
@@ -169,6 +199,10 @@ class _Program:
         else:
             is_it = step.opname in ('LOAD_ATTR', 'LOAD_METHOD')
         return name if is_it else None
+
+    def enters(self, code: _Code, place: int) -> bool:
+        """Whether an instruction has entered code written in Python."""
+        return (id(code.code), place) in self._entered
 
     def loaded(self, code: _Code, place: int) -> int | None:
         """The number of the instruction that loads what a call calls."""
@@ -240,10 +274,16 @@ def _code(code: CodeType, lines: set[int] | None) -> _Code:
 
 
 class _Flow:
-    """Follows one value through the code that ran. Raises Counts where it does more than move."""
+    """Follows one value through the code that ran. Raises Counts where it does more than move.
 
-    def __init__(self, program: _Program) -> None:
+    ``of_time``: it may be reckoned with, and must not reach the caller.
+    """
+
+    def __init__(self, program: _Program, of_time: bool = False) -> None:
         self._program = program
+        self._of_time = of_time
+        #: The attributes that get the value.
+        self.attributes: set[str] = set()
         self._todo: list[tuple[_Code, int, int, Any]] = []
         self._seen: set[Any] = set()
         #: The names under which code has lists that hold values, and the stores that put known things there.
@@ -270,6 +310,9 @@ class _Flow:
             one = code.steps[number]
             if one.is_jump_target:
                 break
+            if one.opname == 'SWAP' and above in (0, (one.arg or 0) - 1):
+                above = (one.arg or 0) - 1 - above
+                continue
             if takes(one) > above:
                 return self._taken(code, number, above, what)
             above += dis.stack_effect(one.opcode, one.arg, jump=False)
@@ -299,6 +342,8 @@ class _Flow:
             self._asked(code, number, what)
         elif kind in _PLAIN_CALLS and above < (one.arg or 0):
             self._given(code, number, what)
+        elif self._of_time and what == _VALUE and _reckons(one) and not self._program.enters(code, number):
+            self._add(code, number, 0, _VALUE)
         else:
             raise Counts
 
@@ -306,6 +351,8 @@ class _Flow:
         for caller in self._program.callers(code):
             if caller is not None:
                 self._add(*caller, 0, what)
+            elif self._of_time:
+                raise Counts
 
     def _item(self, code: _Code, number: int, what: Any) -> None:
         loads, index = code.steps[number].opname == 'BINARY_SUBSCR', code.steps[number - 1]
@@ -371,6 +418,7 @@ class _Flow:
 
     def _attribute(self, name: str, what: Any) -> None:
         """Follow what is in an attribute of this name, from all instructions that load it."""
+        self.attributes.add(name)
         for code, place in self._program.attribute(name):
             step = code.steps[place]
             if step.opname == 'LOAD_ATTR' and 'NULL' not in step.argrepr:
@@ -393,11 +441,22 @@ class _Flow:
             raise Counts
         for code, place in stores:
             above = 1 if owner else 2
-            made = code.steps[place - above] if place >= above else None
-            empty = made is not None and made.opname == 'BUILD_LIST' and not made.arg
             plain = owner or code.steps[place - 1].opname in ('LOAD_FAST', 'LOAD_FAST_BORROW', 'LOAD_DEREF')
-            if (id(code.code), place) not in self._stored and not (empty and plain):
+            if (id(code.code), place) not in self._stored and not (plain and _is_new_list(code, place - above)):
                 raise Counts
+
+
+def _is_new_list(code: _Code, place: int) -> bool:
+    """Whether the instruction there makes a list of constants."""
+    one = code.steps[place] if place >= 0 else None
+    if one is None or one.opname != 'BUILD_LIST' or (one.arg or 0) > place:
+        return False
+    return all(step.opname in ('LOAD_CONST', 'LOAD_SMALL_INT') for step in code.steps[place - (one.arg or 0) : place])
+
+
+def _reckons(one: dis.Instruction) -> bool:
+    """Whether an instruction makes a new number of two."""
+    return one.opname in _OPERATORS or (one.opname == 'BINARY_OP' and one.argrepr in ('+', '-', '*', '/'))
 
 
 def _built(one: dis.Instruction, above: int, what: Any) -> Any:

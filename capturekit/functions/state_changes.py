@@ -83,7 +83,7 @@ class StateChanges:
 
     def add(self, entry: WatchedValue, value: Any) -> bool:
         """Add a watched value that has changed. False if the change is not understood."""
-        if entry.kind not in _KINDS or self._array is None or entry.key in self._watch._times:
+        if entry.kind not in _KINDS or self._array is None or self._keeps_time(entry.key):
             return False
         try:
             for change in _changes(entry.kept, value, ()):
@@ -96,6 +96,9 @@ class StateChanges:
         except NotUnderstood:
             return False
         return True
+
+    def _keeps_time(self, name: str) -> bool:
+        return name in self._watch._times or name in self._watch._times_followed
 
     def _put(self, value: Any) -> None:
         """Note the tuples in a value. A tuple that is in two places would be two tuples after a launch."""

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.address_hashes import is_hash_of_a_value
-from capturekit.functions.clock_uses import time_kept
+from capturekit.functions.clock_uses import is_clock, time_kept
 from capturekit.functions.code_reads import READERS
 from capturekit.functions.compiling import compiler_code
 from capturekit.functions.environment import Environment
@@ -44,7 +44,7 @@ from capturekit.functions.understood import (
 from capturekit.functions.watched_value import itself
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among, attributes_of, is_dataclass
-from capturekit.model.host_reads import Read
+from capturekit.model.host_reads import Read, Site
 from capturekit.model.kept_values import IsArray, Keeper, contents_of
 from capturekit.model.plain_values import WITH_CODE, plain_key
 
@@ -252,14 +252,14 @@ class Watch(LibraryUses):
             self._settle()
 
     def _timed(self, frame: FrameType, function: Any) -> bool:
-        """Note where the user's code keeps the time of a clock. False if the time may get to another place."""
+        """Note where the user's code reads a clock. False if a library's code does, or if it is no clock."""
         known = self._codes.get(id(frame.f_code))
-        kept = time_kept(frame, function) if known is not None and not known[1] else None
-        if kept is None:
+        if known is None or known[1] or not is_clock(function):
             return False
-        for name in kept.names:
-            self._times.setdefault(name, self._sentence(frame, f'calls time.{function.__name__}'))
-        self._timed_classes += kept.classes
+        site, kept = Site(frame.f_code, frame.f_lasti), time_kept(frame, function)
+        if site not in self._readings:
+            self._readings[site] = self._sentence(frame, f'calls time.{function.__name__}')
+        self._times_kept.setdefault(site, []).append(kept)
         return True
 
     def _library(self, frame: FrameType) -> None:

@@ -13,7 +13,7 @@ from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import classes_called, handed_on
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
-from capturekit.functions.kept_reads import kept_reads
+from capturekit.functions.kept_reads import kept_reads, kept_times
 from capturekit.functions.lines_run import caught_in
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.sets_made import is_another_name_of_sets, orders_of_sets
@@ -44,6 +44,7 @@ def finish(watch: CodeWatch, carries: bool = False, reads: Sequence[Read] = ()) 
     ``carries``: whether launches can repeat changes of Python state. ``reads``: the host reads of the run.
     """
     paths = _paths(watch)
+    _follow_times(watch)
     changes = StateChanges(watch, paths)
     carries = carries and not any(paths is None or paths.reach(lock) for lock in watch._locks)
     written = _written(watch, changes if carries else None)
@@ -63,7 +64,7 @@ def finish(watch: CodeWatch, carries: bool = False, reads: Sequence[Read] = ()) 
         entries, objects, arrays, watch._unwatchable, written, missing, bases, _all_names(watch), forms, carried
     )
     environment.own, environment.kept = watch._own, kept
-    environment.times = frozenset(watch._times)
+    environment.times = frozenset({*watch._times, *watch._times_followed})
     environment.compiler = watch._compiler, frozenset(watch._compiled)
     environment.too_much = isinstance(watch._failure, TooLong) or watch._weak
     if watch._everything:
@@ -75,6 +76,19 @@ def finish(watch: CodeWatch, carries: bool = False, reads: Sequence[Read] = ()) 
     environment.by_identity = bool(watch._identities) or carried is not None
     _let_go(watch)
     return environment
+
+
+def _follow_times(watch: CodeWatch) -> None:
+    """Find out where times of a clock go; those that go to places which are not followed are told apart."""
+    watch._times_followed, others = kept_times(watch)
+    for site in others:
+        for kept in watch._times_kept[site]:
+            if kept is None:
+                watch._unwatchable.append(watch._readings[site])
+                continue
+            for name in kept.names:
+                watch._times.setdefault(name, watch._readings[site])
+            watch._timed_classes += kept.classes
 
 
 def _doubts(watch: CodeWatch, changes: StateChanges, paths: ReadPaths | None) -> None:
@@ -170,6 +184,8 @@ def _let_go(watch: CodeWatch) -> None:
         found.clear()
     watch._locks.clear()
     watch._callers.clear()
+    watch._readings.clear()
+    watch._times_kept.clear()
     watch._holders.clear()
     watch._suspended.clear()
     watch._entries.clear()
