@@ -14,7 +14,7 @@ import dis
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.handed_on import call_of
 from capturekit.functions.number_uses import NotArithmetic, takes
 from capturekit.functions.state_changes import ASKED_FOR, OPENING, StateChanges, opens
+from capturekit.model.class_layout import MISSING
 from capturekit.model.host_reads import Read, Site
 from capturekit.model.source_line import is_ours
 
@@ -189,13 +190,12 @@ class _Program:
         if name not in names:
             return None
         if name in _KNOWN:
-            is_it = step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and self._is_always(name, _KNOWN[name])
+            is_it = self._is_global(code, step, _KNOWN[name])
         elif name == _COPIES:
             is_it = self._is_always(name, getattr(sys.modules.get('cupy'), name, None))
         elif name in _MAKES_ARRAYS:
             before = code.steps[number - 1]
-            module = before.opname == 'LOAD_GLOBAL' and self._is_always(before.argval, np)
-            is_it = module and getattr(np, name) is _NUMPYS[name]
+            is_it = self._is_global(code, before, np) and getattr(np, name) is _NUMPYS[name]
         else:
             is_it = step.opname in ('LOAD_ATTR', 'LOAD_METHOD')
         return name if is_it else None
@@ -216,10 +216,24 @@ class _Program:
         found = [entry.value for entry in self._watch._entries.values() if entry.key == name]
         return bool(found) and all(one is value for one in found) and not self.stores(name)
 
-    def stores(self, name: str) -> bool:
+    def _is_global(self, code: _Code, step: dis.Instruction, value: Any) -> bool:
+        """Whether an instruction loads a global or a builtin that is this value."""
+        return step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and self._global(code, step.argval) is value
+
+    def _global(self, code: _Code, name: str) -> Any:
+        """The global or builtin that code finds under a name while it runs; MISSING if that may change."""
+        if self.stores(name, ('_GLOBAL', '_NAME')):
+            return MISSING
+        _, own = self._watch._globals_of.get(id(code.code), (None, 0))
+        found = [entry for entry in self._watch._entries.values() if entry.kind == 'global' and entry.key == name]
+        mine = [one.value for one in found if id(one.mapping) == own]
+        mine = mine or [one.value for one in found if one.where().startswith('builtin ')]
+        return mine[0] if mine else MISSING
+
+    def stores(self, name: str, kinds: tuple[str, ...] = ('_GLOBAL', '_NAME', '_ATTR', '_DEREF')) -> bool:
         """Whether code stores something under a name that other code may load."""
         return any(
-            step.argval == name and step.opname.startswith(('STORE_', 'DELETE_')) and 'FAST' not in step.opname
+            step.argval == name and step.opname.startswith(('STORE_', 'DELETE_')) and step.opname.endswith(kinds)
             for code in self._codes.values()
             for step in code.steps
         )
@@ -254,10 +268,16 @@ class _Program:
             raise Counts
         for code in self._codes.values():
             for place, step in enumerate(code.steps):
-                if step.argval == name and step.opcode in dis.hasname and code.ran(place):
+                if step.argval == name and step.opcode in dis.hasname and code.ran(place) and not self._of_module(code, place):
                     if (id(code.code), place) in self._entered:
                         raise Counts  # a property
                     yield code, place
+
+    def _of_module(self, code: _Code, place: int) -> bool:
+        """Whether an instruction loads an attribute of a module, whose attributes are compared."""
+        before = code.steps[place - 1] if place and code.steps[place].opname in ('LOAD_ATTR', 'LOAD_METHOD') else None
+        loads = before is not None and before.opname == 'LOAD_GLOBAL'
+        return loads and type(self._global(code, before.argval)) is ModuleType
 
     def codes(self, owner: int = 0) -> list[_Code]:
         """The code with this id; all code that ran if that is 0."""

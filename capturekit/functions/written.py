@@ -124,7 +124,7 @@ def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
     others = [holder.value for holder in watch._holders.values() if paths is None or paths.reach(id(holder.value))]
     entries = [entry for entry in watch._entries.values() if paths is None or paths.reads(entry)]
     yield from classes_called(entries, codes)
-    yield from handed_on(entries, others, codes, watch._strings, watch._attributes - SPECIAL)
+    yield from handed_on(entries, others, codes, watch._strings, watch._attributes - SPECIAL, watch._times_followed)
     yield from classes_of_files([value for value, _, _ in watch._states.values()], codes)
     for cls, count in watch._finalized.values():
         if count > 0:
