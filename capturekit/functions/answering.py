@@ -292,10 +292,10 @@ class Answering:
         reason = lazy(self._fn)
         if environment is not None:
             written = environment.written() or next(iter(rehearsal.effects), None) or reason
-            if environment.too_much:
-                return self._keep(given, WatchedRun(None, rehearsal, written or '', result), fitted)
             if _is_forgiven(kind, written):
                 return result
+            if environment.too_much:
+                return self._keep(given, WatchedRun(None, rehearsal, written or '', result), fitted)
             reason = written or shape_of_change(before, args, given.is_array)
             reason = reason or given_back(environment, result, given.is_array)
         return self._keep(given, WatchedRun(environment, rehearsal, reason or '', result), fitted)
@@ -475,8 +475,8 @@ def _finished(given: Given, result: Any) -> Any:
 def _is_forgiven(kind: Kind, written: str | None) -> bool:
     """Whether a run that changed something may be tried again.
 
-    A cache that is filled at first use is full the next time, and an object that the run made may have the address of
-    one that has died since. If it happens again, it is not by chance.
+    A cache that is filled at first use is full the next time, which also takes less time to follow, and an object that
+    the run made may have the address of one that has died since. If it happens again, it is not by chance.
     """
     if written is None or kind.sure or kind.forgiven >= PATIENCE:
         kind.sure = written is not None

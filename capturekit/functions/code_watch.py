@@ -94,7 +94,7 @@ class CodeWatch(ObjectUses):
             self._opaque(f'holds {made}: what its objects read is not known')
         of_user = issubclass(type(value), type) and not self._is_foreign_class(value)
         if of_user and found_in_class(value, '__init__') is object.__init__:
-            self._makes(value)
+            self._makes(value, True)
         super()._note(value)
 
     def _collect(self, frame: FrameType, code: CodeType) -> None:

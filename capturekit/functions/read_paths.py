@@ -190,6 +190,11 @@ class ReadPaths:
         found = self._within.get(value)
         return value in self._used or not found or any(map(self.reads, found))
 
+    def only_checks(self, cls: type) -> bool:
+        """Whether all that the run can have done with a class is to ask whether objects are of it."""
+        found = self._used.get(id(cls), set())
+        return found is not None and found <= _CHECKED
+
     def _follow(self) -> None:
         """Find what is read: from what the code has at hand on, through all that it asks for."""
         todo = list(self._entries)

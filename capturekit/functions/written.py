@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator, Sequence
+from types import CodeType
 from typing import Any
 
 from capturekit.functions.carried_state import CarriedState
@@ -129,15 +130,30 @@ def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
     for cls, count in watch._finalized.values():
         if count > 0:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
-    yield from orders_of_sets([(code, watch._lines.of(code)) for code in codes], watch._sets, watch._by_address)
-    for entry in entries if watch._by_address else ():
+    by_address = _hashed_by_address(watch, codes, paths)
+    yield from orders_of_sets([(code, watch._lines.of(code)) for code in codes], watch._sets, by_address)
+    for entry in entries if by_address else ():
         if is_another_name_of_sets(entry):
-            cls = min(watch._by_address)
+            cls = min(by_address)
             yield f'{entry.where()} makes sets, whose order is that of the addresses of its {cls} objects'
     if watch._everything:
         modules = [holder for holder in watch._holders.values() if holder.kind == 'module']
         owned = {id(one.value) for one in modules if one.owned or is_compiled(one.value)}
         yield from taken_from_modules(entries, others, codes, owned)
+
+
+def _hashed_by_address(watch: CodeWatch, codes: list[CodeType], paths: ReadPaths | None) -> set[str]:
+    """The names of classes of which the run may have made objects that are hashed by their address.
+
+    A class that the code only asks for in ``isinstance`` it has not called, unless it comes to the class by an object.
+    """
+    by_object = paths is None or any(not _TO_CLASSES.isdisjoint(code.co_names) for code in codes)
+    perhaps = [cls for cls in watch._perhaps_made.values() if by_object or paths is None or not paths.only_checks(cls)]
+    return watch._by_address | {name_of(cls) for cls in perhaps}
+
+
+#: Names by which code comes to the class of an object, and calls it.
+_TO_CLASSES = frozenset({'type', '__class__', '__new__', '__reduce__', '__reduce_ex__', 'copy', 'deepcopy', 'replace'})
 
 
 def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
