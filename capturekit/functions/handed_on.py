@@ -39,7 +39,11 @@ def reads_unknown(value: Any) -> bool:
 
 
 def handed_on(
-    entries: list[WatchedValue], others: Iterable[Any], codes: list[CodeType], asked: set[str], given: set[str],
+    entries: list[WatchedValue],
+    others: Iterable[Any],
+    codes: list[CodeType],
+    asked: set[str],
+    given: set[str],
     followed: Container[str] = (),
 ) -> Iterator[str]:
     """Say which functions of that kind the code hands on.

@@ -268,9 +268,11 @@ class _Program:
             raise Counts
         for code in self._codes.values():
             for place, step in enumerate(code.steps):
-                if step.argval == name and step.opcode in dis.hasname and code.ran(place) and not self._of_module(code, place):
-                    if (id(code.code), place) in self._entered:
-                        raise Counts  # a property
+                if step.argval != name or step.opcode not in dis.hasname or not code.ran(place):
+                    continue
+                if (id(code.code), place) in self._entered:
+                    raise Counts  # a property
+                if not self._of_module(code, place):
                     yield code, place
 
     def _of_module(self, code: _Code, place: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,7 +111,8 @@ class LateReads:
     def _compare(self, then: Any, now: Any) -> None:
         """Raise if two forms differ in anything but markers in the places of values."""
         if isinstance(now, HeldArray) and isinstance(then, HeldArray):
-            self._compare_arrays(then.value, now.value)
+            before, after = cast(Any, then.value), cast(Any, now.value)
+            self._compare_arrays(before, after)
         elif type(now) is tuple and type(then) is tuple and len(now) == len(then):
             if _is_number(now) and _is_number(then):
                 self._compare_numbers(float(then[1]), float(now[1]))
@@ -157,7 +158,7 @@ class LateReads:
         """A form with leaves in the places of markers."""
         found: _Kept | _InArray | None = None
         if isinstance(node, HeldArray):
-            found = self._in_array(node.value)
+            found = self._in_array(cast(Any, node.value))
         elif type(node) is tuple and _is_number(node):
             found = self._of(float(node[1]))
         elif type(node) is tuple:

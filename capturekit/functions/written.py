@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator, Sequence
-from types import CodeType
 from typing import Any
 
 from capturekit.functions.carried_state import CarriedState
@@ -130,7 +129,7 @@ def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
     for cls, count in watch._finalized.values():
         if count > 0:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
-    by_address = _hashed_by_address(watch, codes, paths)
+    by_address = _hashed_by_address(watch, paths)
     yield from orders_of_sets([(code, watch._lines.of(code)) for code in codes], watch._sets, by_address)
     for entry in entries if by_address else ():
         if is_another_name_of_sets(entry):
@@ -142,18 +141,15 @@ def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
         yield from taken_from_modules(entries, others, codes, owned)
 
 
-def _hashed_by_address(watch: CodeWatch, codes: list[CodeType], paths: ReadPaths | None) -> set[str]:
+def _hashed_by_address(watch: CodeWatch, paths: ReadPaths | None) -> set[str]:
     """The names of classes of which the run may have made objects that are hashed by their address.
 
-    A class that the code only asks for in ``isinstance`` it has not called, unless it comes to the class by an object.
+    A class that the code only asks for in ``isinstance`` it has not called, unless it comes to it by an object.
     """
-    by_object = paths is None or any(not _TO_CLASSES.isdisjoint(code.co_names) for code in codes)
-    perhaps = [cls for cls in watch._perhaps_made.values() if by_object or paths is None or not paths.only_checks(cls)]
-    return watch._by_address | {name_of(cls) for cls in perhaps}
-
-
-#: Names by which code comes to the class of an object, and calls it.
-_TO_CLASSES = frozenset({'type', '__class__', '__new__', '__reduce__', '__reduce_ex__', 'copy', 'deepcopy', 'replace'})
+    met = {id(base) for holder in watch._holders.values() for base in bases_of(type(holder.value))}
+    perhaps = watch._perhaps_made.values()
+    made = [cls for cls in perhaps if paths is None or id(cls) in met or not paths.only_checks(cls)]
+    return watch._by_address | set(map(name_of, made))
 
 
 def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:

@@ -167,7 +167,7 @@ def by_a_copy(_cp: Any) -> Made:
 
 def by_locals(_cp: Any) -> Made:
     def fn(x: Any) -> Any:
-        total = float(x.sum())  # noqa: F841
+        total = float(x.sum())
         return x + (1 if locals()['total'] > 9 else 2)
 
     return fn, tuple

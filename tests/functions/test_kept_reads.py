@@ -86,7 +86,7 @@ def test_a_result_that_differs_otherwise_is_refused(sim: Any, other: float) -> N
 
     late = LateReads(sim, [Read(np.array(1.0), None, ())], frozenset({0}))
     for then, now in (((float, 1.0), (float, other)), ((float, 2.0), (float, other)), ((int, 1), (int, 2))):
-        with pytest.raises(UnsupportedCallError, match='differs|computed'):
+        with pytest.raises(UnsupportedCallError, match=r'differs|computed'):
             late.placed(now, then, now, 1)
 
 
