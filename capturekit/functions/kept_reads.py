@@ -53,7 +53,7 @@ class Part(NamedTuple):
     """A tuple or a list of so many items, one of which holds the value."""
 
     number: int
-    count: int
+    length: int
     what: Any
 
 
@@ -278,8 +278,9 @@ class _Program:
     def _of_module(self, code: _Code, place: int) -> bool:
         """Whether an instruction loads an attribute of a module, whose attributes are compared."""
         before = code.steps[place - 1] if place and code.steps[place].opname in ('LOAD_ATTR', 'LOAD_METHOD') else None
-        loads = before is not None and before.opname == 'LOAD_GLOBAL'
-        return loads and type(self._global(code, before.argval)) is ModuleType
+        if before is None or before.opname != 'LOAD_GLOBAL':
+            return False
+        return type(self._global(code, before.argval)) is ModuleType
 
     def codes(self, owner: int = 0) -> list[_Code]:
         """The code with this id; all code that ran if that is 0."""
@@ -385,7 +386,7 @@ class _Flow:
             return
         if index.opname not in ('LOAD_CONST', 'LOAD_SMALL_INT') or type(index.argval) is not int:
             raise Counts
-        if loads and index.argval % what.count == what.number:
+        if loads and index.argval % what.length == what.number:
             self._add(code, number, 0, what.what)
 
     def _asked(self, code: _Code, number: int, what: Any) -> None:
@@ -497,6 +498,6 @@ def _parts(what: Any, count: int) -> list[tuple[int, Any]]:
     """The items of what is unpacked that hold the value: how many lie above each, and what each is."""
     if type(what) is not Part:
         return [(position, _VALUE) for position in range(count)]
-    if what.count != count:
+    if what.length != count:
         raise Counts
     return [(what.number, what.what)]
