@@ -377,7 +377,7 @@ class Answering:
         """Record, and answer this call by the recording. A call that can't be recorded is eager from now on."""
         drawn: list[Feed] = []
         reason, failed = '', None
-        for gates in ('device', 'host') if len(variant.assumptions) <= CHAIN else ('host',):
+        for gates in ('device', 'host') if variant.checks <= CHAIN else ('host',):
             recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
             BUSY.depth += 1
             try:
@@ -404,7 +404,7 @@ class Answering:
             if not drawn and variant.kept:
                 variant.assume_all()
                 return self._record_here(given, variant)
-            if drawn or not variant.assumptions:
+            if drawn or not variant.checks:
                 break
         if failed is not None:
             return self._take_over(given, variant, failed, drawn)

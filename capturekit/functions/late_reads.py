@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from capturekit.functions.outcomes import Kept, Outcome, all_of, all_on_device
 from capturekit.model import errors
 from capturekit.model.host_reads import Read
 from capturekit.model.plain_values import HeldArray
@@ -27,6 +28,7 @@ class _Kept(NamedTuple):
     read: Read
     marker: NDArray[Any]
     offset: int
+    outcomes: tuple[Outcome, ...]
 
     @property
     def is_number(self) -> bool:
@@ -51,15 +53,22 @@ class _InArray(NamedTuple):
 
 
 class LateReads:
-    """The reads of one recording that each launch makes anew. ``kept``: the numbers of these among ``reads``."""
+    """The reads of one recording that each launch makes anew.
 
-    def __init__(self, cupy: Any, reads: Sequence[Read], kept: frozenset[int]) -> None:
+    ``kept``: the numbers of these among ``reads``, each with what has to come out as it did.
+
+    Raises:
+        UnsupportedCallError: there is no marker for one of them.
+    """
+
+    def __init__(self, cupy: Any, reads: Sequence[Read], kept: Kept) -> None:
+        self._cupy = cupy
         self._kept: list[_Kept] = []
         taken = {_identity(read.value) for read in reads}
         end = 0
         for number in sorted(kept):
-            marker = _marker(reads[number].value, taken)
-            self._kept.append(_Kept(reads[number], marker, end))
+            marker = _marker(reads[number], taken, kept[number])
+            self._kept.append(_Kept(reads[number], marker, end, kept[number]))
             end += -(-marker.nbytes // _ALIGNED) * _ALIGNED
         #: Where a launch keeps the values, as bytes.
         self.room = cupy.ndarray((end,), 'u1')
@@ -71,13 +80,19 @@ class LateReads:
         """Whether the result holds any value that was read."""
         return bool(self._wanted)
 
-    def take(self, read: Read, array: Any) -> NDArray[Any] | None:
-        """Keep what an array holds at each launch; return the marker. None: the value of the read is assumed."""
+    def take(self, read: Read, array: Any) -> tuple[NDArray[Any], tuple[Any, NDArray[Any]] | None] | None:
+        """Keep what an array holds at each launch; return the marker, and what has to be as it was: what and how.
+
+        None: the value of the read is assumed.
+        """
         found = next((one for one in self._kept if one.read is read), None)
         if found is None:
             return None
         self.room[found.offset : found.offset + found.marker.nbytes] = array.reshape(-1).view(np.uint8)
-        return found.marker
+        if not found.outcomes:
+            return found.marker, None
+        now = all_on_device(self._cupy, found.outcomes, array, read.parameters)
+        return found.marker, (now, all_of(found.outcomes, read.value.item(), read.parameters))
 
     def placed(self, form: Any, then: Any, now: Any, first: int) -> Any:
         """The form of a result, in which leaves from number ``first`` on stand for what a launch has read.
@@ -199,15 +214,27 @@ def _identity(array: NDArray[Any]) -> Any:
     return float(array.item()) if array.size == 1 and array.dtype.kind == 'f' else _bytes(array)
 
 
-def _marker(value: NDArray[Any], taken: set[Any]) -> NDArray[Any]:
-    """An array like this one, with other values, which no other read has."""
+def _marker(read: Read, taken: set[Any], outcomes: tuple[Outcome, ...]) -> NDArray[Any]:
+    """An array like the one that was read, with other values, which no other read has and of which the same comes out.
+
+    Numbers a little larger are tried first, then numbers a little smaller.
+    """
+    wanted = all_of(outcomes, read.value.item(), read.parameters).tolist() if outcomes else []
+    for step in (1, -1):
+        made = _other(read.value, taken, step)
+        if not outcomes or all_of(outcomes, made.item(), read.parameters).tolist() == wanted:
+            taken.add(_identity(made))
+            return made
+    raise _differs('A number that is read has no neighbour of which the same comes out.')
+
+
+def _other(value: NDArray[Any], taken: set[Any], step: int) -> NDArray[Any]:
     made = np.array(value, order='C')
     if made.dtype.kind in 'fc':
         made[~np.isfinite(made)] = 1.5
     bits = made.reshape(-1).view(f'u{made.dtype.itemsize // (2 if made.dtype.kind == "c" else 1)}')
     while _identity(made) in taken:
-        bits += np.array(1, bits.dtype)
-    taken.add(_identity(made))
+        bits += np.array(step % (1 << 8 * bits.itemsize), bits.dtype)
     return made
 
 

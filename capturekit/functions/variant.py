@@ -16,6 +16,7 @@ from capturekit.functions.array_blocks import whole_extent
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.environment import Environment
 from capturekit.functions.number_arguments import NumberSlots
+from capturekit.functions.outcomes import Kept
 from capturekit.functions.stream_order import StreamOrder
 from capturekit.graph.executable import Graph
 from capturekit.launch.graph_memory import extent
@@ -54,7 +55,7 @@ class Variant:
         self.launches = 0
         self.environment = environment
         #: The numbers of the host reads that launches make anew, since their values are only kept.
-        self.kept = frozenset[int]() if environment is None else environment.kept
+        self.kept: Kept = {} if environment is None else environment.kept
         self.assumptions = _assumed(rehearsal, self.kept)
         self.rehearsal = rehearsal
         self.graph: Graph | None = None
@@ -103,8 +104,13 @@ class Variant:
 
     def assume_all(self) -> None:
         """Assume the values of all host reads."""
-        self.kept = frozenset()
+        self.kept = {}
         self.assumptions = _assumed(self.rehearsal, self.kept)
+
+    @property
+    def checks(self) -> int:
+        """How many host reads have to be checked at each launch."""
+        return len(self.assumptions) + sum(bool(outcomes) for outcomes in self.kept.values())
 
     def give_up(self, reason: str) -> None:
         """Note that it can't be recorded, and why."""
@@ -151,7 +157,7 @@ class Variant:
         return f'{drawn}<pre style="white-space:pre-wrap">{escape(str(self))}</pre>'
 
 
-def _assumed(rehearsal: Rehearsal, kept: frozenset[int]) -> list[Read]:
+def _assumed(rehearsal: Rehearsal, kept: Kept) -> list[Read]:
     return [read for number, read in enumerate(rehearsal.reads) if number not in kept]
 
 

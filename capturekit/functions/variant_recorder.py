@@ -84,7 +84,7 @@ class VariantRecorder:
         self.caller: Caller | None = None
         self.late: LateReads | None = None
         self.slots: NumberSlots | None = None
-        parted = bool(variant.assumptions or variant.rehearsal.seams)
+        parted = bool(variant.checks or variant.rehearsal.seams)
         #: Whether the graph gets the edges that its data needs. These would be found again for each other address.
         self.relanes = options.lanes == 'auto' and not parted
         self.copied = None if parted or self.relanes else copied
@@ -215,7 +215,7 @@ class VariantRecorder:
         if self.variant.kept:
             self.late = LateReads(self.platform.cupy, self.variant.rehearsal.reads, self.variant.kept)
             live.parts.answers.late = self.late.take
-        if self.variant.environment is not None and (self.variant.assumptions or self.variant.rehearsal.seams):
+        if self.variant.environment is not None and (self.variant.checks or self.variant.rehearsal.seams):
             for array in self.variant.environment.arrays():
                 GUARD.draws.back_up(live, array)
 

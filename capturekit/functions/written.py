@@ -52,7 +52,7 @@ def finish(watch: CodeWatch, carries: bool = False, reads: Sequence[Read] = ()) 
     if written is None and watch._unwatchable:
         written = watch._unwatchable[0]
     objects, missing = _objects_of(watch)
-    kept = kept_reads(watch, changes, reads) if written is None else frozenset[int]()
+    kept = kept_reads(watch, changes, reads) if written is None else {}
     carried = changes.carried() if written is None else None
     arrays = _arrays_of(watch, carried)
     bases = list(watch._bases.values())

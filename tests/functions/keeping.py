@@ -107,7 +107,58 @@ def twice_the_same(_cp: Any) -> Made:
     return fn, tuple
 
 
+def until_it_is_small(_cp: Any) -> Made:
+    def fn(x: Any, tol: float = 100.0) -> Any:
+        costs: list[float] = []
+        for number in range(4):
+            cost = float((x.astype(bool) * 0 + number).sum())
+            costs.append(cost)
+            if cost > tol or tol <= cost or cost != cost:
+                break
+        return x, costs, not cost > 1000.0
+
+    return fn, tuple
+
+
+LIMIT = 1e6
+
+
+class Callback:
+    """What stops a solver whose costs are no numbers any more, as libraries write it."""
+
+    stop = False
+
+    def after(self, solver: Solver) -> None:
+        if np.isnan(solver.cost[-1]) or np.isinf(solver.cost[-1]):
+            self.stop = True
+
+
+def with_a_callback(_cp: Any) -> Made:
+    most = 50
+
+    def fn(x: Any) -> Any:
+        solver, callback = Solver(), Callback()
+        solver.setup(x.astype(bool) * 1.0)
+        for _ in range(3):
+            solver.step()
+            callback.after(solver)
+            if callback.stop or solver.cost[-1] > LIMIT or solver.cost[0] > most:
+                break
+        return solver.r, solver.cost
+
+    return fn, tuple
+
+
+def large_or_small(_cp: Any) -> Made:
+    def fn(x: Any) -> Any:
+        total = float((x.astype(bool) * 0).sum() + 3)
+        return (x + 1, total) if total > 9 else (x - 1, total)
+
+    return fn, tuple
+
+
 CASES = [
+    until_it_is_small, with_a_callback, large_or_small,
     returned, alone, of_single_precision, dropped, in_a_list, by_a_solver, of_which_one_part_is_taken,
     through_lists_and_tuples, into_a_list_that_stays, whole_arrays, twice_the_same,
 ]  # fmt: skip

@@ -19,6 +19,85 @@ def compares(_cp: Any) -> Made:
     return fn, tuple
 
 
+def compares_with_a_parameter(_cp: Any) -> Made:
+    def fn(x: Any, tol: float = 9.0) -> Any:
+        total = float(x.sum())
+        if total < 0:
+            tol = 3.0
+        return (x + 1, total) if total > tol else (x - 1, total)
+
+    return fn, tuple
+
+
+def compares_in_helpers(_cp: Any) -> Made:
+    def is_large(x: Any, tol: float) -> Any:
+        total = float(x.sum())
+        return total >= tol, total
+
+    def fn(x: Any) -> Any:
+        one, other = is_large(x, 9.0), is_large(x, 3)
+        return x + one[0] + 2 * other[0], one, other
+
+    return fn, tuple
+
+
+def compares_items(_cp: Any) -> Made:
+    def fn(x: Any) -> Any:
+        costs = []
+        for _ in range(5):
+            x = x * 2
+            costs.append(x.sum().item())
+            if costs[-1] > 99:
+                break
+        return x, costs
+
+    return fn, tuple
+
+
+def compares_two_reads(_cp: Any) -> Made:
+    def fn(x: Any) -> Any:
+        one, other = float(x.sum()), float(x[0] * 9)
+        return (x + 1 if one < other else x - 1), one
+
+    return fn, tuple
+
+
+def asks_for_nan(_cp: Any) -> Made:
+    def fn(x: Any) -> Any:
+        total = float((x / x[0]).sum())
+        return (x + 1, total) if np.isnan(total) else (x - 1, total)
+
+    return fn, tuple
+
+
+def compares_an_array(_cp: Any) -> Made:
+    def fn(x: Any) -> Any:
+        host = x.sum().astype('f4').get()
+        return (x + 1, host) if host > 9.1 else (x - 1, host)
+
+    return fn, tuple
+
+
+def by_a_jump_to_the_store(_cp: Any) -> Made:
+    def fn(x: Any) -> Any:
+        old: list[float] = []
+        costs = old if x.size else []
+        costs.append(float(x.sum()))
+        return x + (old[0] > 9), costs
+
+    return fn, tuple
+
+
+def by_a_jump_to_the_method(_cp: Any) -> Made:
+    def fn(x: Any) -> Any:
+        old: list[float] = []
+        costs: list[float] = []
+        (old if x.size else costs).append(float(x.sum()))
+        return x + (old[0] > 9), costs
+
+    return fn, tuple
+
+
 def computes(_cp: Any) -> Made:
     return (lambda x: (x, float(x.sum()) * 2)), tuple
 
@@ -288,6 +367,8 @@ def large() -> bool:
 LAST = 0.0
 
 CASES = [
+    compares_with_a_parameter, compares_in_helpers, compares_items, compares_two_reads, asks_for_nan,
+    compares_an_array, by_a_jump_to_the_store, by_a_jump_to_the_method,
     compares, computes, scales, adds_up, by_another_name, by_a_list_in_a_list, by_a_setter, by_a_property,
     by_a_list_of_its_own, by_a_key, by_a_partial_function, by_getattr, by_vars, by_a_copy, by_locals,
     by_an_inner_function, by_its_caller, by_a_branch, by_an_array_of_the_costs, by_the_truth_of_an_array, as_an_index,
