@@ -29,6 +29,8 @@ _FOUND = {(module, name): getattr(module, name, None) for module in (np, math) f
 _LOADS = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD', 'LOAD_DEREF')
 #: The types of functions that return what the code they call returns: Python's, and those that NumPy dispatches.
 _RETURN: tuple[Any, ...] = (FunctionType, type(np.sum))
+#: The type of functions that jax compiles. They call nothing but jax's own code.
+_OF_JAX = frozenset({'PjitFunction'})
 _GENERATORS = 0x2A0
 
 
@@ -175,7 +177,7 @@ class CodeThatRan:
             return False
         name = code.steps[number].argval
         found = [entry.value for entry in self._watch._entries.values() if entry.key == name]
-        plain = bool(found) and all(type(one) in _RETURN for one in found)
+        plain = bool(found) and all(type(one) in _RETURN or type(one).__name__ in _OF_JAX for one in found)
         return plain and name not in self._watch._strings and not self.stores(name)
 
     def attribute(self, name: str) -> Iterable[tuple[RanCode, int]]:

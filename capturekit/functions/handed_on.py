@@ -112,7 +112,7 @@ def _names(code: CodeType) -> tuple[str, ...]:
     return (*code.co_names, *code.co_freevars, *code.co_varnames, *code.co_cellvars)
 
 
-def _hands_on(code: CodeType, name: str, loads: tuple[str, ...], of_modules: bool) -> bool:
+def _hands_on(code: CodeType, name: str, loads: tuple[str, ...], of_modules: bool = False) -> bool:
     """Whether code loads what has this name without calling it at once; ``of_modules``: of
     attributes, only those of globals count."""
     steps = single_steps(code)
