@@ -393,7 +393,7 @@ class Answering:
             except CaptureError as error:
                 reason = error.in_one_line().rstrip('.')
                 if variant.kept and not recorder.drawn:
-                    variant.assume_all()
+                    variant.assume(variant.rehearsal, {})
                     return self._record_here(given, variant)
                 break
             except Exception as error:
@@ -402,7 +402,7 @@ class Answering:
                 BUSY.depth -= 1
                 drawn = recorder.drawn
             if not drawn and variant.kept:
-                variant.assume_all()
+                variant.assume(variant.rehearsal, {})
                 return self._record_here(given, variant)
             if drawn or not variant.checks:
                 break

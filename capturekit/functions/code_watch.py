@@ -11,7 +11,7 @@ from inspect import CO_NESTED
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
-from capturekit.functions.clock_uses import TimeKept
+from capturekit.functions.clock_uses import ClockReadings
 from capturekit.functions.code_reads import READERS, CodeNames, names_by_line, names_of
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.libraries import asked_by_user
@@ -23,7 +23,6 @@ from capturekit.functions.settings import DEPTH
 from capturekit.functions.understood import FUNCTION_PARTS, makes_unknown
 from capturekit.functions.watched_value import read_cell
 from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class, found_in_class
-from capturekit.model.host_reads import Site
 from capturekit.model.kept_values import IsArray, Kept
 
 _WEAK: Any = (weakref.ReferenceType, *weakref.ProxyTypes)
@@ -76,14 +75,7 @@ class CodeWatch(ObjectUses):
         self._inside: set[int] = set()
         #: Code of an ``__init__`` that was given an object which was there before.
         self._begun_again: set[int] = set()
-        #: The attributes in which the run keeps times of a clock, each with the sentence for the case that they count.
-        self._times: dict[str, str] = {}
-        self._timed_classes: list[type] = []
-        #: Where the user's code reads a clock, each with the sentence for the case that the time counts; what keeps the
-        #: time of each reading there (None: not seen at once); and the attributes that times were followed to.
-        self._readings: dict[Site, str] = {}
-        self._times_kept: dict[Site, list[TimeKept | None]] = {}
-        self._times_followed: dict[str, str] = {}
+        self._clock = ClockReadings()
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
 

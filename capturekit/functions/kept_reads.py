@@ -53,8 +53,8 @@ def kept_times(watch: CodeWatch) -> tuple[dict[str, str], list[Site]]:
     """
     names: dict[str, str] = {}
     others: list[Site] = []
-    program = CodeThatRan(watch) if watch._readings and not watch._everything else None
-    for site, sentence in watch._readings.items():
+    program = CodeThatRan(watch) if watch._clock.readings and not watch._everything else None
+    for site, sentence in watch._clock.readings.items():
         found = None if program is None else _names_of_times(program, site)
         if found is None:
             others.append(site)

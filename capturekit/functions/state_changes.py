@@ -98,7 +98,7 @@ class StateChanges:
         return True
 
     def _keeps_time(self, name: str) -> bool:
-        return name in self._watch._times or name in self._watch._times_followed
+        return name in self._watch._clock.times or name in self._watch._clock.followed
 
     def _put(self, value: Any) -> None:
         """Note the tuples in a value. A tuple that is in two places would be two tuples after a launch."""
@@ -188,16 +188,16 @@ class StateChanges:
 
     def times_that_count(self) -> Iterator[str]:
         """For each attribute that keeps the time of a clock and may be read otherwise: the sentence that says so."""
-        watch, times = self._watch, self._watch._times
+        watch, times = self._watch, self._watch._clock.times
         if not times:
             return
         own = [code for code, foreign in watch._codes.values() if not foreign]
-        in_full = any(id(base) in watch._full for cls in watch._timed_classes for base in bases_of(cls))
+        in_full = any(id(base) in watch._full for cls in watch._clock.classes for base in bases_of(cls))
         opened = watch._everything or in_full or any(map(opens, watch._entries.values()))
         opened = opened or any(not OPENING.isdisjoint(code.co_names) for code in own)
         for name in reckoned_from(set(times), own) - times.keys():
             times[name] = next(iter(times.values()))
-            opened = opened or not all(only_keeps(cls, name) for cls in watch._timed_classes)
+            opened = opened or not all(only_keeps(cls, name) for cls in watch._clock.classes)
         for name, sentence in times.items():
             named = any(
                 foreign and name in code.co_names and not is_ours(code.co_filename)

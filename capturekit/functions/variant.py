@@ -54,9 +54,7 @@ class Variant:
         self.calls = 0
         self.launches = 0
         self.environment = environment
-        #: The numbers of the host reads that launches make anew, since their values are only kept.
-        self.kept: Kept = {} if environment is None else environment.kept
-        self.assumptions = _assumed(rehearsal, self.kept)
+        self.assume(rehearsal, {} if environment is None else environment.kept)
         self.rehearsal = rehearsal
         self.graph: Graph | None = None
         self.aims: list[int] = []
@@ -83,7 +81,7 @@ class Variant:
         self.rehearsed_on = 0
         #: How launches are ordered with the caller's streams; None if they need no order.
         self.stream_order: StreamOrder | None = None
-        #: The number arguments that the graph reads; and how many launches are still to be compared because of them.
+        #: The number arguments that the graph reads; and how many launches are still compared because of them.
         self.slots: NumberSlots | None = None
         self.untried = 0
         #: Calls that returned before their checks were done.
@@ -102,10 +100,10 @@ class Variant:
     def seams(self) -> list[Seam]:
         return [] if self.plan is None else self.plan.seams
 
-    def assume_all(self) -> None:
-        """Assume the values of all host reads."""
-        self.kept = {}
-        self.assumptions = _assumed(self.rehearsal, self.kept)
+    def assume(self, rehearsal: Rehearsal, kept: Kept) -> None:
+        """Assume the values of the host reads, but for those that launches make anew since they are only kept."""
+        self.kept = kept
+        self.assumptions: list[Read] = [read for number, read in enumerate(rehearsal.reads) if number not in kept]
 
     @property
     def checks(self) -> int:
@@ -155,10 +153,6 @@ class Variant:
     def _repr_html_(self) -> str:
         drawn = '' if self.graph is None or self.graph.closed else self.graph.svg()
         return f'{drawn}<pre style="white-space:pre-wrap">{escape(str(self))}</pre>'
-
-
-def _assumed(rehearsal: Rehearsal, kept: Kept) -> list[Read]:
-    return [read for number, read in enumerate(rehearsal.reads) if number not in kept]
 
 
 def opaque(value: Any) -> bool:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from capturekit.functions.address_hashes import is_hash_of_a_value
-from capturekit.functions.clock_uses import is_clock, time_kept
+from capturekit.functions.clock_uses import is_clock
 from capturekit.functions.code_reads import READERS
 from capturekit.functions.compiling import compiler_code
 from capturekit.functions.environment import Environment
@@ -44,7 +44,7 @@ from capturekit.functions.understood import (
 from capturekit.functions.watched_value import itself
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among, attributes_of, is_dataclass
-from capturekit.model.host_reads import Read, Site
+from capturekit.model.host_reads import Read
 from capturekit.model.kept_values import IsArray, Keeper, contents_of
 from capturekit.model.plain_values import WITH_CODE, plain_key
 
@@ -256,10 +256,7 @@ class Watch(LibraryUses):
         known = self._codes.get(id(frame.f_code))
         if known is None or known[1] or not is_clock(function):
             return False
-        site, kept = Site(frame.f_code, frame.f_lasti), time_kept(frame, function)
-        if site not in self._readings:
-            self._readings[site] = self._sentence(frame, f'calls time.{function.__name__}')
-        self._times_kept.setdefault(site, []).append(kept)
+        self._clock.note(frame, function, self._sentence(frame, f'calls time.{function.__name__}'))
         return True
 
     def _library(self, frame: FrameType) -> None:
@@ -313,9 +310,7 @@ class Watch(LibraryUses):
                 self._before.made(frame.f_locals.get(code.co_varnames[0]))
             self._library(frame)
             return
-        below = frame.f_back
-        come_from = None if below is None or below.f_code is Watch.run.__code__ else (id(below.f_code), below.f_lasti)
-        self._callers.setdefault(id(code), set()).add(come_from)
+        self._callers.setdefault(id(code), set()).add(_caller_of(frame))
         count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in _VARIABLE)
         if not count and not code.co_freevars:
             if id(code) not in self._searched:
@@ -426,6 +421,12 @@ class Watch(LibraryUses):
             return
         if gc.is_tracked(value) and self._before.had(value) and id(value) not in self._own:
             self._meet(value)
+
+
+def _caller_of(frame: FrameType) -> tuple[int, int] | None:
+    """The code that a frame was called from, by its id, and where in it; None for the function that is watched."""
+    below = frame.f_back
+    return None if below is None or below.f_code is Watch.run.__code__ else (id(below.f_code), below.f_lasti)
 
 
 #: Functions written in C, and the settings that what they do depends on.

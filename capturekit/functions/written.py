@@ -64,7 +64,7 @@ def finish(watch: CodeWatch, carries: bool = False, reads: Sequence[Read] = ()) 
         entries, objects, arrays, watch._unwatchable, written, missing, bases, _all_names(watch), forms, carried
     )
     environment.own, environment.kept = watch._own, kept
-    environment.times = frozenset({*watch._times, *watch._times_followed})
+    environment.times = frozenset({*watch._clock.times, *watch._clock.followed})
     environment.compiler = watch._compiler, frozenset(watch._compiled)
     environment.too_much = isinstance(watch._failure, TooLong) or watch._weak
     if watch._everything:
@@ -80,15 +80,7 @@ def finish(watch: CodeWatch, carries: bool = False, reads: Sequence[Read] = ()) 
 
 def _follow_times(watch: CodeWatch) -> None:
     """Find out where times of a clock go; those that go to places which are not followed are told apart."""
-    watch._times_followed, others = kept_times(watch)
-    for site in others:
-        for kept in watch._times_kept[site]:
-            if kept is None:
-                watch._unwatchable.append(watch._readings[site])
-                continue
-            for name in kept.names:
-                watch._times.setdefault(name, watch._readings[site])
-            watch._timed_classes += kept.classes
+    watch._unwatchable += watch._clock.take_apart(*kept_times(watch))
 
 
 def _doubts(watch: CodeWatch, changes: StateChanges, paths: ReadPaths | None) -> None:
@@ -124,7 +116,7 @@ def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
     others = [holder.value for holder in watch._holders.values() if paths is None or paths.reach(id(holder.value))]
     entries = [entry for entry in watch._entries.values() if paths is None or paths.reads(entry)]
     yield from classes_called(entries, codes)
-    yield from handed_on(entries, others, codes, watch._strings, watch._attributes - SPECIAL, watch._times_followed)
+    yield from handed_on(entries, others, codes, watch._strings, watch._attributes - SPECIAL, watch._clock.followed)
     yield from classes_of_files([value for value, _, _ in watch._states.values()], codes)
     for cls, count in watch._finalized.values():
         if count > 0:
@@ -196,8 +188,8 @@ def _let_go(watch: CodeWatch) -> None:
         found.clear()
     watch._locks.clear()
     watch._callers.clear()
-    watch._readings.clear()
-    watch._times_kept.clear()
+    watch._clock.readings.clear()
+    watch._clock.kept.clear()
     watch._holders.clear()
     watch._suspended.clear()
     watch._entries.clear()
