@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dis
+import functools
 import math
 import sys
 from bisect import bisect_right
 from collections.abc import Iterable
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -38,20 +39,37 @@ class Counts(Exception):
     """A value is used in a way that does more than keep it."""
 
 
-class RanCode(NamedTuple):
-    """Code that ran: its instructions, where they are, and its lines that ran (None: any)."""
+class RanCode:
+    """Code that ran: its instructions, and its lines that ran (None: any)."""
 
-    code: CodeType
-    steps: list[dis.Instruction]
-    offsets: list[int]
-    lines: set[int] | None
+    def __init__(self, code: CodeType, lines: set[int] | None, calls: Iterable[int]) -> None:
+        self.code = code
+        self._lines = lines
+        self._calls = list(calls)
+        #: All names in it.
+        self.names = {*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars}
+
+    @functools.cached_property
+    def steps(self) -> list[dis.Instruction]:
+        """The instructions."""
+        return plain_steps(self.code)
+
+    @functools.cached_property
+    def entering(self) -> set[int]:
+        """The numbers of the calls, and other instructions, from which Python code was entered."""
+        return set(map(self.number, self._calls))
+
+    @functools.cached_property
+    def _offsets(self) -> list[int]:
+        return [step.offset for step in self.steps]
 
     def number(self, offset: int) -> int:
         """The number of the instruction that is under way; a call may stand at the end of its cache."""
-        return bisect_right(self.offsets, offset) - 1
+        return bisect_right(self._offsets, offset) - 1
 
     def ran(self, place: int) -> bool:
-        return self.lines is None or (line_number(self.steps[place]) or 0) in self.lines
+        """Whether the line of an instruction ran."""
+        return self._lines is None or (line_number(self.steps[place]) or 0) in self._lines
 
 
 class CodeThatRan:
@@ -60,7 +78,10 @@ class CodeThatRan:
     def __init__(self, watch: CodeWatch, changes: StateChanges | None = None) -> None:
         self._watch = watch
         own = [code for code, foreign in watch._codes.values() if not foreign]
-        self._codes = {id(code): _code(code, watch._lines.of(code)) for code in own}
+        calls: dict[int, list[int]] = {}
+        for caller, offset in (one for callers in watch._callers.values() for one in callers if one is not None):
+            calls.setdefault(caller, []).append(offset)
+        self._codes = {id(code): RanCode(code, watch._lines.of(code), calls.get(id(code), ())) for code in own}
         self._foreign = {
             name
             for code, foreign in watch._codes.values()
@@ -69,19 +90,12 @@ class CodeThatRan:
         }
         self.opened = any(not OPENING.isdisjoint(code.co_names) for code in own)
         self.opened = self.opened or any(map(opens, watch._entries.values()))
-        #: The calls, and other instructions, from which Python code was entered.
-        self._entered = {
-            (key, self._codes[key].number(offset))
-            for callers in watch._callers.values()
-            for key, offset in filter(None, callers)
-            if key in self._codes
-        }
         self._grown = set() if changes is None else {place.entry.key for place in changes.growing()}
 
     def callee(self, code: RanCode, place: int, names: Iterable[str]) -> str | None:
         """The name, one of these, under which a call loads what it calls, if that is what it is in CuPy or Python."""
         number = self.loaded(code, place)
-        if number is None or (id(code.code), place) in self._entered:
+        if number is None or place in code.entering:
             return None
         step = code.steps[number]
         name = step.argval
@@ -98,10 +112,6 @@ class CodeThatRan:
         else:
             is_it = step.opname in ('LOAD_ATTR', 'LOAD_METHOD')
         return name if is_it else None
-
-    def enters(self, code: RanCode, place: int) -> bool:
-        """Whether an instruction has entered code written in Python."""
-        return (id(code.code), place) in self._entered
 
     def loaded(self, code: RanCode, place: int) -> int | None:
         """The number of the instruction that loads what a call calls, if only one can have loaded it."""
@@ -154,6 +164,7 @@ class CodeThatRan:
         return any(
             step.argval == name and step.opname.startswith(('STORE_', 'DELETE_')) and step.opname.endswith(kinds)
             for code in self._codes.values()
+            if name in code.names
             for step in code.steps
         )
 
@@ -186,10 +197,10 @@ class CodeThatRan:
         if hidden or any(hasattr(cls, name) for cls in (np.ndarray, np.generic, self._watch._array)):
             raise Counts
         for code in self._codes.values():
-            for place, step in enumerate(code.steps):
+            for place, step in enumerate(code.steps) if name in code.names else ():
                 if step.argval != name or step.opcode not in dis.hasname or not code.ran(place):
                     continue
-                if (id(code.code), place) in self._entered:
+                if place in code.entering:
                     raise Counts  # a property
                 if not self._of_module(code, place):
                     yield code, place
@@ -208,8 +219,3 @@ class CodeThatRan:
     def grows(self, name: str) -> bool:
         """Whether launches append to a list of this name, which was there before and of which nothing else is made."""
         return name in self._grown
-
-
-def _code(code: CodeType, lines: set[int] | None) -> RanCode:
-    steps = plain_steps(code)
-    return RanCode(code, steps, [step.offset for step in steps], lines)

@@ -115,9 +115,10 @@ class StateChanges:
         for place, change in self._found.values():
             before = change.kept.value
             if isinstance(place, StoredPlace):
-                if not (self._is_state(before) and self._has_arrays(before)):
+                if self._is_state(before) and self._has_arrays(before):
+                    began += place.expect(before, self._array)
+                elif not self._is_only_stored(place.entry, change):
                     continue
-                began += place.expect(before, self._array)
             hole = Kept('carried', None)
             if change.inside is None:
                 place.entry.kept = hole
@@ -205,6 +206,11 @@ class StateChanges:
             )
             if opened or named or name in watch._strings or not all(only_in_readings(code, name) for code in own):
                 yield sentence
+
+    def _is_only_stored(self, entry: WatchedValue, change: _Change) -> bool:
+        """Whether no code that ran reads an attribute that gets another value: what it held before does not matter."""
+        plain = type(change.kept.value) in _PLAIN and not change.path
+        return plain and entry.kind == 'attribute' and self._is_only(entry, storing)
 
     def _only_used(self, code: CodeType, name: str, use: _Use) -> bool:
         """Whether code uses values of this name in one way only, or gives them to objects that this run made."""
@@ -320,6 +326,11 @@ def beginning(code: CodeType, steps: list[dis.Instruction], number: int) -> set[
     kept = all(one.argval != itself for one in steps if one.opname.startswith(('STORE_FAST', 'DELETE_FAST')))
     loads = stored and steps[number - 1].opname in ('LOAD_FAST', 'LOAD_FAST_BORROW')
     return {number} if kept and loads and steps[number - 1].argval == itself else set()
+
+
+def storing(steps: list[dis.Instruction], number: int) -> set[int]:
+    """The instruction that stores an attribute."""
+    return {number} if steps[number].opname == 'STORE_ATTR' else set()
 
 
 def appending(steps: list[dis.Instruction], number: int) -> set[int]:

@@ -126,7 +126,7 @@ class ValueFlow:
     def _reckoned(self, held: _Held, number: int, above: int) -> None:
         """An operator takes the value."""
         one = held.code.steps[number]
-        if self._of_time and _reckons(one) and not self._program.enters(held.code, number):
+        if self._of_time and _reckons(one) and number not in held.code.entering:
             self._add(held.after(number))
         elif self._of_number and one.opname == 'COMPARE_OP' and one.argval in COMPARISONS:
             self.outcomes.add(Outcome(one.argval, self._operand(held, number, above), above == 0))
@@ -236,7 +236,8 @@ class ValueFlow:
         """Raise if another list than one that the run has just made may be under this name."""
         codes = self._program.codes(owner)
         kind = 'STORE_FAST' if owner else 'STORE_ATTR'
-        every = [(code, place) for code in codes for place, step in enumerate(code.steps) if step.argval == name]
+        named = [code for code in codes if name in code.names]
+        every = [(code, place) for code in named for place, step in enumerate(code.steps) if step.argval == name]
         stores = [(code, place) for code, place in every if code.steps[place].opname == kind and code.ran(place)]
         if owner and name in parameters_of(codes[0].code):
             raise Counts

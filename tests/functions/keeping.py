@@ -157,7 +157,25 @@ def large_or_small(_cp: Any) -> Made:
     return fn, tuple
 
 
+class Trainer:
+    """What keeps the last loss in an attribute, and lives on."""
+
+    def __init__(self) -> None:
+        self.last = 0.0
+
+    def step(self, x: Any) -> Any:
+        y = x * 2
+        self.last = float(y.sum())
+        return y
+
+
+def in_an_attribute_that_stays(_cp: Any) -> Made:
+    trainer = Trainer()
+    return trainer.step, lambda: trainer.last
+
+
 CASES = [
+    in_an_attribute_that_stays,
     until_it_is_small, with_a_callback, large_or_small,
     returned, alone, of_single_precision, dropped, in_a_list, by_a_solver, of_which_one_part_is_taken,
     through_lists_and_tuples, into_a_list_that_stays, whole_arrays, twice_the_same,

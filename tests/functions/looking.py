@@ -366,7 +366,35 @@ def large() -> bool:
 
 LAST = 0.0
 
+
+class Trainer:
+    def __init__(self) -> None:
+        self.last = 0.0
+        self.best = 0.0
+
+    def step(self, x: Any) -> Any:
+        before = self.last
+        self.last = float(x.sum())
+        return x + before
+
+    def with_the_best(self, x: Any) -> Any:
+        self.last = float(x.sum())
+        self.best = max(self.best, self.last)
+        return x + self.best
+
+
+def the_value_of_the_call_before(_cp: Any) -> Made:
+    trainer = Trainer()
+    return trainer.step, lambda: trainer.last
+
+
+def the_best_value(_cp: Any) -> Made:
+    trainer = Trainer()
+    return trainer.with_the_best, lambda: (trainer.last, trainer.best)
+
+
 CASES = [
+    the_value_of_the_call_before, the_best_value,
     compares_with_a_parameter, compares_in_helpers, compares_items, compares_two_reads, asks_for_nan,
     compares_an_array, by_a_jump_to_the_store, by_a_jump_to_the_method,
     compares, computes, scales, adds_up, by_another_name, by_a_list_in_a_list, by_a_setter, by_a_property,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -65,6 +66,9 @@ def test_a_read_that_is_made_anew_is_no_assumption(cp: Any) -> None:
     (variant,) = fn.variants
     assert variant.launches == 2 and not variant.assumptions
     assert '1 host read made anew' in repr(variant)
+    told = io.StringIO()
+    fn.explain(told)
+    assert 'made anew at each launch: float64[] at' in told.getvalue()
 
 
 def test_each_read_has_a_marker_of_its_own(sim: Any) -> None:
