@@ -278,7 +278,7 @@ class Answering:
         before = snapshot(() if self._options.pure else args, given.is_array, opaque)
         fitted = fitting_now(kind, given.platform.cupy.cuda.get_current_stream().ptr)
         rehearsal = Rehearsal()
-        watch = self._watch(given)
+        watch = self._watch(given, rehearsal)
         BUSY.depth += 1
         GARBAGE.hold()  # finalizers and the collector's callbacks would be taken for a part of the function
         try:
@@ -292,15 +292,15 @@ class Answering:
         reason = lazy(self._fn)
         if environment is not None:
             written = environment.written() or next(iter(rehearsal.effects), None) or reason
-            if environment.too_much:
-                return self._keep(given, WatchedRun(None, rehearsal, written or '', result), fitted)
             if _is_forgiven(kind, written):
                 return result
+            if environment.too_much:
+                return self._keep(given, WatchedRun(None, rehearsal, written or '', result), fitted)
             reason = written or shape_of_change(before, args, given.is_array)
             reason = reason or given_back(environment, result, given.is_array)
         return self._keep(given, WatchedRun(environment, rehearsal, reason or '', result), fitted)
 
-    def _watch(self, given: Given) -> Watch | None:
+    def _watch(self, given: Given, rehearsal: Rehearsal) -> Watch | None:
         """What watches the run; None with ``pure=True``, the promise that nothing but the arguments counts."""
         if self._options.pure:
             return None
@@ -312,6 +312,7 @@ class Answering:
         return Watch(
             self._fn, is_array=given.is_array, ignore=lambda value: not opaque(value),
             arguments=(given.args, given.kwargs), array=given.platform.cupy.ndarray, carries=carries,
+            reads=rehearsal.reads,
         )  # fmt: skip
 
     def _keep(self, given: Given, run: WatchedRun, fitted: list[Variant]) -> Any:
@@ -376,7 +377,7 @@ class Answering:
         """Record, and answer this call by the recording. A call that can't be recorded is eager from now on."""
         drawn: list[Feed] = []
         reason, failed = '', None
-        for gates in ('device', 'host') if len(variant.assumptions) <= CHAIN else ('host',):
+        for gates in ('device', 'host') if variant.checks <= CHAIN else ('host',):
             recorder = VariantRecorder(given.platform, self._fn, variant, gates, self._options)
             BUSY.depth += 1
             try:
@@ -391,13 +392,19 @@ class Answering:
                 break
             except CaptureError as error:
                 reason = error.in_one_line().rstrip('.')
+                if variant.kept and not recorder.drawn:
+                    variant.assume(variant.rehearsal, {})
+                    return self._record_here(given, variant)
                 break
             except Exception as error:
                 reason = f'{type(error).__name__}: {error}'
             finally:
                 BUSY.depth -= 1
                 drawn = recorder.drawn
-            if drawn or not variant.assumptions:
+            if not drawn and variant.kept:
+                variant.assume(variant.rehearsal, {})
+                return self._record_here(given, variant)
+            if drawn or not variant.checks:
                 break
         if failed is not None:
             return self._take_over(given, variant, failed, drawn)
@@ -468,8 +475,8 @@ def _finished(given: Given, result: Any) -> Any:
 def _is_forgiven(kind: Kind, written: str | None) -> bool:
     """Whether a run that changed something may be tried again.
 
-    A cache that is filled at first use is full the next time, and an object that the run made may have the address of
-    one that has died since. If it happens again, it is not by chance.
+    A cache that is filled at first use is full the next time, which also takes less time to follow, and an object that
+    the run made may have the address of one that has died since. If it happens again, it is not by chance.
     """
     if written is None or kind.sure or kind.forgiven >= PATIENCE:
         kind.sure = written is not None

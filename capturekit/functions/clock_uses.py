@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from capturekit.functions.code_reads import single_steps
 from capturekit.model.class_layout import MISSING, bases_of, dictionary_of_class, made_by_class_statement
+from capturekit.model.host_reads import Site
 
 #: The functions that read a clock and do nothing else.
 CLOCKS = (
@@ -113,9 +114,53 @@ class TimeKept(NamedTuple):
     classes: tuple[type, ...]
 
 
+def is_clock(function: Any) -> bool:
+    """Whether a function reads a clock and does nothing else."""
+    return any(function is clock for clock in CLOCKS)
+
+
+class ClockReadings:
+    """The clocks that a run has read.
+
+    Attributes:
+        times: the attributes that keep times, by name, with the sentence for the case that they count.
+        classes: the classes of the objects that have these.
+        readings: where the user's code reads a clock, with the sentence for the case that the time counts.
+        kept: what keeps the time of each reading there; None: not seen at once.
+        followed: the attributes that times were followed to.
+    """
+
+    def __init__(self) -> None:
+        self.times: dict[str, str] = {}
+        self.classes: list[type] = []
+        self.readings: dict[Site, str] = {}
+        self.kept: dict[Site, list[TimeKept | None]] = {}
+        self.followed: dict[str, str] = {}
+
+    def note(self, frame: FrameType, function: Any, sentence: str) -> None:
+        """Note a call of a clock in a frame."""
+        site = Site(frame.f_code, frame.f_lasti)
+        self.readings.setdefault(site, sentence)
+        self.kept.setdefault(site, []).append(time_kept(frame, function))
+
+    def take_apart(self, followed: dict[str, str], others: list[Site]) -> list[str]:
+        """Note where times were followed to. Returns what to say of the others, unless an attribute keeps them."""
+        self.followed = followed
+        said = []
+        for site in others:
+            for kept in self.kept[site]:
+                if kept is None:
+                    said.append(self.readings[site])
+                    continue
+                for name in kept.names:
+                    self.times.setdefault(name, self.readings[site])
+                self.classes += kept.classes
+        return said
+
+
 def time_kept(frame: FrameType, function: Any) -> TimeKept | None:
     """Where the time is kept that a call of a clock in a frame reads; None if it may get to another place."""
-    if not any(function is clock for clock in CLOCKS):
+    if not is_clock(function):
         return None
     for reading in readings_of(frame.f_code):
         if reading.call == frame.f_lasti:

@@ -304,6 +304,19 @@ def single_steps(code: CodeType) -> list[dis.Instruction]:
     return [one for instruction in dis.get_instructions(code) for one in _single(instruction)]
 
 
+def plain_steps(code: CodeType) -> list[dis.Instruction]:
+    """The same, where also an instruction that stores two variables, or stores and loads one, is returned as two."""
+    return [part for one in single_steps(code) for part in _stored_apart(one)]
+
+
+def _stored_apart(one: dis.Instruction) -> list[dis.Instruction]:
+    kinds = {'STORE_FAST_STORE_FAST': 'STORE_FAST', 'STORE_FAST_LOAD_FAST': 'LOAD_FAST'}
+    if one.opname not in kinds:
+        return [one]
+    names = zip(('STORE_FAST', kinds[one.opname]), one.argval)
+    return [one._replace(opname=kind, opcode=dis.opmap[kind], argval=name) for kind, name in names]
+
+
 def _single(instruction: dis.Instruction) -> list[dis.Instruction]:
     """An instruction, those of which it is made where it loads two variables, or none where it does nothing."""
     if instruction.opname in ('CACHE', 'EXTENDED_ARG'):

@@ -13,6 +13,7 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from capturekit.functions.address_hashes import is_hashed_by_value
+from capturekit.functions.clock_uses import ClockReadings
 from capturekit.functions.code_reads import READERS, CodeNames, names_by_line, names_of
 from capturekit.functions.collector import Before, functions_of
 from capturekit.functions.entropy import SEEDED, overwrites_entropy
@@ -63,6 +64,8 @@ class CodeWatch(ObjectUses):
         self._of_class: list[type] = []
         #: The code that ran, whether it is a library's, and the functions that have it.
         self._codes: dict[int, tuple[CodeType, bool]] = {}
+        #: By the id of code that ran: the code and the offset in it from where it was called; None: the run itself.
+        self._callers: dict[int, set[tuple[int, int] | None]] = {}
         self._known: dict[int, list[FunctionType]] = {}
         self._functions: dict[int, FunctionType] = {}
         #: The lines that ran, what each line of a code object names, and the globals of its functions, by id.
@@ -80,11 +83,9 @@ class CodeWatch(ObjectUses):
         self._inside: set[int] = set()
         #: Code of an ``__init__`` that was given an object which was there before.
         self._begun_again: set[int] = set()
-        #: The attributes in which the run keeps times of a clock, each with the sentence for the case that they count.
-        self._times: dict[str, str] = {}
         #: What to say of the calls of ``hash``, by code and offset, whose arguments are not told next.
         self._to_hash: dict[tuple[int, int], str] = {}
-        self._timed_classes: list[type] = []
+        self._clock = ClockReadings()
         self._globals: dict[int, tuple[dict[str, Any], dict[str, Any], str]] = {}
         self._made: dict[tuple[int, str], tuple[dict[str, Any], str]] = {}
 
@@ -95,7 +96,7 @@ class CodeWatch(ObjectUses):
             self._opaque(f'holds {made}: what its objects read is not known')
         of_user = issubclass(type(value), type) and not self._is_foreign_class(value)
         if of_user and found_in_class(value, '__init__') is object.__init__:
-            self._makes(value)
+            self._makes(value, True)
         super()._note(value)
 
     def _collect(self, frame: FrameType, code: CodeType) -> None:

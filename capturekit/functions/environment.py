@@ -19,6 +19,7 @@ import numpy as np
 from capturekit.functions import comparison
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.comparison import GONE, Same
+from capturekit.functions.outcomes import Kept as KeptReads
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.guard import GUARD
 from capturekit.model.class_layout import (
@@ -52,6 +53,8 @@ class Environment:
     asks_identities = False
     #: Whether it is not to be kept: following the run took too long, or it would keep alive what is held weakly.
     too_much = False
+    #: The host reads whose values are only kept, by number, each with what has to come out as it did.
+    kept: KeptReads = types.MappingProxyType({})
     #: CuPy's compiler, and the sources that the run had it make kernels of: what it did there was not followed.
     compiler: tuple[CodeType | None, frozenset[Any]] = None, frozenset()
 

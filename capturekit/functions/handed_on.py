@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dis
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from types import CodeType
 from typing import Any
 
@@ -39,12 +39,17 @@ def reads_unknown(value: Any) -> bool:
 
 
 def handed_on(
-    entries: list[WatchedValue], others: Iterable[Any], codes: list[CodeType], asked: set[str], given: set[str]
+    entries: list[WatchedValue],
+    others: Iterable[Any],
+    codes: list[CodeType],
+    asked: set[str],
+    given: set[str],
+    followed: Container[str] = (),
 ) -> Iterator[str]:
     """Say which functions of that kind the code hands on.
 
     ``others``: what is watched besides the entries. ``asked``: names of attributes that are in texts; ``given``: that
-    code asked for.
+    code asked for; ``followed``: of which it is known where their values go, but for those of modules.
     """
     watched = {entry.key: entry.kept.value for entry in entries if entry.key and reads_unknown(entry.kept.value)}
     every = [inner for code in codes for inner in nested(code)]
@@ -56,7 +61,8 @@ def handed_on(
     got = by_name | (asked - named) if 'getattr' in named else by_name
     for found, loads, anyhow in ((watched, _LOADS, got), (methods, _OF_OBJECTS, unshown)):
         for name, function in found.items():
-            where = next((code for code in every if name in _names(code) and _hands_on(code, name, loads)), None)
+            only = name in followed
+            where = next((code for code in every if name in _names(code) and _hands_on(code, name, loads, only)), None)
             if where is not None or name in anyhow:
                 yield _sentence(function, 'hands on', '' if where is None else f' in {where.co_name}')
 
@@ -106,11 +112,15 @@ def _names(code: CodeType) -> tuple[str, ...]:
     return (*code.co_names, *code.co_freevars, *code.co_varnames, *code.co_cellvars)
 
 
-def _hands_on(code: CodeType, name: str, loads: tuple[str, ...]) -> bool:
-    """Whether code loads what has this name without calling it at once."""
+def _hands_on(code: CodeType, name: str, loads: tuple[str, ...], of_modules: bool = False) -> bool:
+    """Whether code loads what has this name without calling it at once; ``of_modules``: of
+    attributes, only those of globals count."""
     steps = single_steps(code)
     return any(
-        step.argval == name and step.opname.startswith(loads) and not _called_at_once(steps, number)
+        step.argval == name
+        and step.opname.startswith(loads)
+        and not (of_modules and step.opname == 'LOAD_ATTR' and steps[number - 1].opname != 'LOAD_GLOBAL')
+        and not _called_at_once(steps, number)
         for number, step in enumerate(steps)
     )
 

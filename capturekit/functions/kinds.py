@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from capturekit.functions.follow_time import FollowCost
+from capturekit.functions.outcomes import all_of
 from capturekit.functions.usual_call import UsualCall
 from capturekit.functions.variant import Variant
 from capturekit.launch.graph_memory import extent
 from capturekit.model import errors
-from capturekit.model.host_reads import Rehearsal
+from capturekit.model.host_reads import Read, Rehearsal
 
 
 class Kind:
@@ -114,10 +115,22 @@ def fitting(kind: Kind, tried: list[Variant], error: errors.AssumptionError) -> 
 
 def same_way(variant: Variant, rehearsal: Rehearsal) -> bool:
     """Whether a fitting variant was made from a run that read the same values at the same lines."""
-    if variant.state not in ('rehearsed', 'recorded', 'pieces') or len(variant.assumptions) != len(rehearsal.reads):
+    before = variant.rehearsal.reads
+    if variant.state not in ('rehearsed', 'recorded', 'pieces') or len(before) != len(rehearsal.reads):
         return False
-    pairs = zip(variant.assumptions, rehearsal.reads)
-    return all(a.signature == b.signature and _same(a.value, b.value) for a, b in pairs)
+    pairs = enumerate(zip(before, rehearsal.reads))
+    return all(a.signature == b.signature and _comes_out_alike(variant, n, a, b) for n, (a, b) in pairs)
+
+
+def _comes_out_alike(variant: Variant, number: int, before: Read, now: Read) -> bool:
+    """Whether two reads are alike for a variant: of what it makes anew, only what comes out counts."""
+    outcomes = variant.kept.get(number)
+    if outcomes is None:
+        return _same(before.value, now.value)
+    if not outcomes:
+        return True
+    there, here = (all_of(outcomes, one.value.item(), before.parameters).tolist() for one in (before, now))
+    return bool(there == here)
 
 
 def fitting_now(kind: Kind, stream: int) -> list[Variant]:

@@ -27,7 +27,9 @@ _TAKES = {
     'CALL': (2, 0) if 'PRECALL' in dis.opmap else (2, 1), 'PRECALL': (0, 1), 'CALL_KW': (3, 1),
     'CALL_FUNCTION': (1, 1), 'CALL_METHOD': (2, 1), 'CALL_FUNCTION_KW': (2, 1),
     'BINARY_MATRIX_MULTIPLY': (2, 0), 'STORE_FAST': (1, 0), 'STORE_FAST_LOAD_FAST': (1, 0),
-    'STORE_FAST_STORE_FAST': (2, 0), **{name: (2, 0) for name in _TAKING if name[-4:] != 'TIVE'},
+    'STORE_FAST_STORE_FAST': (2, 0), 'STORE_ATTR': (2, 0), 'STORE_SUBSCR': (3, 0), 'POP_TOP': (1, 0),
+    'RETURN_VALUE': (1, 0), 'UNPACK_SEQUENCE': (1, 0), 'BUILD_MAP': (0, 2), 'BUILD_CONST_KEY_MAP': (1, 1),
+    'IS_OP': (2, 0), 'BUILD_STRING': (0, 1), **{name: (2, 0) for name in _TAKING if name[-4:] != 'TIVE'},
 }  # fmt: skip
 #: Names through which code reaches its own local variables by other means.
 _OPENING = {
@@ -96,19 +98,10 @@ class NumberUses:
                 return self._local(names[0])
             if one.opname == 'STORE_FAST_STORE_FAST' and above == 1:
                 return self._local(one.argval[1])
-            takes = self._takes(one)
-            if takes > above:
+            if takes(one) > above:
                 return self._must_be_arithmetic(one)
             above += dis.stack_effect(one.opcode, one.arg, jump=False)
         raise NotArithmetic('it is used across a branch')
-
-    def _takes(self, one: dis.Instruction) -> int:
-        if one.opname in _PUTTING:
-            return 0
-        if one.opname not in _TAKES:
-            raise NotArithmetic(f'{one.opname} is not understood')
-        least, times = _TAKES[one.opname]
-        return least + times * (one.arg or 0)
 
     def _must_be_arithmetic(self, one: dis.Instruction) -> None:
         operator = one.argrepr.removesuffix('=') if one.opname == 'BINARY_OP' else ''
@@ -118,6 +111,16 @@ class NumberUses:
         if 'CALL' in one.opname:
             raise NotArithmetic('it is given to a function')
         raise NotArithmetic(f'{one.opname} takes it')
+
+
+def takes(one: dis.Instruction) -> int:
+    """How many values an instruction takes from the stack. Raises NotArithmetic for one that is not understood."""
+    if one.opname in _PUTTING:
+        return 0
+    if one.opname not in _TAKES:
+        raise NotArithmetic(f'{one.opname} is not understood')
+    least, times = _TAKES[one.opname]
+    return least + times * (one.arg or 0)
 
 
 def _must_be_plain(fn: FunctionType, opcodes: set[str]) -> None:

@@ -26,6 +26,8 @@ class ObjectUses(Holders):
         self._plain = False
         #: The classes of objects that are hashed by their address, of which the run has made some.
         self._by_address: set[str] = set()
+        #: The classes of such objects that the run may have made without an event, by id.
+        self._perhaps_made: dict[int, type] = {}
         #: By the id of a class with a method ``__del__``: it, and how many of its objects the run has made, less those
         #: for which that method has run.
         self._finalized: dict[int, list[Any]] = {}
@@ -44,9 +46,11 @@ class ObjectUses(Holders):
         if not all(self._is_array(variables.get(name)) or is_itself(variables.get(name)) for name in names):
             self._identities = self._identities or where
 
-    def _makes(self, cls: type) -> None:
-        """Note a class of which the run makes objects, or may do so without an event."""
-        if hashed_by_address(cls):
+    def _makes(self, cls: type, perhaps: bool = False) -> None:
+        """Note a class of which the run makes objects. ``perhaps``: where it calls the class, which is no event."""
+        if hashed_by_address(cls) and perhaps:
+            self._perhaps_made[id(cls)] = cls
+        elif hashed_by_address(cls):
             self._by_address.add(name_of(cls))
         if found_in_class(cls, '__del__') is not MISSING:
             self._finalized.setdefault(id(cls), [cls, 0])[1] += 1

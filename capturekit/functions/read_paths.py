@@ -23,6 +23,8 @@ from capturekit.model.kept_values import Kept
 #: The names that a value is asked for; None: all that the code names, for the value gets elsewhere.
 _Asked = set[str] | None
 _ATTRIBUTES = ('LOAD_ATTR', 'LOAD_METHOD')
+#: What loads the other classes of a tuple.
+_OTHERS = frozenset({'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FAST', 'LOAD_FAST_BORROW', 'LOAD_DEREF'})
 _KINDS = ('global', 'attribute', 'slot', 'class attribute')
 _CHECKS = frozenset({'isinstance', 'issubclass'})
 #: What these two ask a class for; all else that they read is its metaclass's.
@@ -120,10 +122,19 @@ def _asked_next(instructions: list[dis.Instruction], number: int) -> _Asked:
 
 
 def _is_checked(instructions: list[dis.Instruction], number: int) -> bool:
-    """Whether a load gives the last argument of ``isinstance`` or ``issubclass``."""
-    end = number + 1
-    while instructions[end].opname in ('PRECALL', 'NOP') and end + 1 < len(instructions):
+    """Whether a load gives the last argument of ``isinstance`` or ``issubclass``, or an item of a tuple that is it."""
+    end, above = number + 1, 0
+    while end + 1 < len(instructions):
+        one = instructions[end]
+        if one.opname == 'BUILD_TUPLE' and (one.arg or 0) > above:
+            above = 0
+        elif one.opname in _OTHERS and 'NULL' not in one.argrepr:
+            above += 1
+        elif one.opname not in ('PRECALL', 'NOP') and not (above and one.opname == 'LOAD_ATTR'):
+            break
         end += 1
+    if above:
+        return False
     calls = (n for n in range(number) if instructions[n].argval in _CHECKS and instructions[n].opname == 'LOAD_GLOBAL')
     return instructions[end].opname.startswith('CALL') and any(call_of(instructions, n) == end for n in calls)
 
@@ -189,6 +200,11 @@ class ReadPaths:
         """Whether the run can have got a value, by its id."""
         found = self._within.get(value)
         return value in self._used or not found or any(map(self.reads, found))
+
+    def only_checks(self, cls: type) -> bool:
+        """Whether all that the run can have done with a class is to ask whether objects are of it."""
+        found = self._used.get(id(cls), set())
+        return found is not None and found <= _CHECKED
 
     def _follow(self) -> None:
         """Find what is read: from what the code has at hand on, through all that it asks for."""

@@ -26,6 +26,10 @@ _LOADS = ('LOAD_FAST', 'LOAD_DEREF', 'LOAD_NAME')
 #: What may be done with a set, whatever the order of its members.
 _USES = ('CONTAINS_OP', 'TO_BOOL', 'POP_JUMP', 'UNARY_NOT', 'COMPARE_OP', 'POP_TOP')
 _METHODS = frozenset('add discard remove clear update isdisjoint issubset issuperset'.split())
+#: What gives the values of all variables.
+_ALL_VARIABLES = frozenset({'locals', 'vars', 'eval', 'exec', '_getframe', 'currentframe'})
+#: What makes a function of code, and what comes before.
+_MAKING = ('LOAD_CONST', 'MAKE_FUNCTION', 'SET_FUNCTION_ATTRIBUTE', 'PUSH_NULL')
 _SKIPPED = ('PUSH_NULL', 'PRECALL', 'NOP')
 #: What may be done besides with a set whose members are known: it goes no further than that.
 _GOES_THROUGH = ('GET_ITER', 'UNPACK_SEQUENCE', 'UNPACK_EX', 'LIST_EXTEND')
@@ -173,9 +177,30 @@ def _makes_hashed_by_value(iterator: Any) -> bool:
 
 
 def _makes_functions(code: CodeType) -> bool:
-    """Whether functions are written in code, each of which is hashed by its address."""
-    inner = (one for one in code.co_consts if type(one) is CodeType)
-    return any(one.co_name == '<lambda>' or not one.co_name.startswith('<') for one in inner)
+    """Whether functions are written in code, each hashed by its address, with which it does more than call them."""
+    inner = [one for one in code.co_consts if type(one) is CodeType]
+    made = [one for one in inner if one.co_name == '<lambda>' or not one.co_name.startswith('<')]
+    every = [_without_cells(one) for one in nested(code)] if made else []
+    if any(not _ALL_VARIABLES.isdisjoint(one.co_names) for one in nested(code)):
+        return bool(made)
+    return not all(_is_only_called(code, one, every) for one in made)
+
+
+def _is_only_called(code: CodeType, inner: CodeType, every: list[_Steps]) -> bool:
+    """Whether a function that is written in code is stored in one variable, and only called from there."""
+    steps = single_steps(code)
+    for number, step in enumerate(steps):
+        if step.argval is inner:
+            rest = (one for one in steps[number + 1 :] if one.opname not in _MAKING)
+            stored = next(rest)
+            break
+    else:
+        return False
+    if stored.opname not in ('STORE_FAST', 'STORE_DEREF'):
+        return False
+    loads = [(one, n) for one in every for n, step in enumerate(one) if step.argval == stored.argval]
+    loads = [(one, n) for one, n in loads if not one[n].opname.startswith(('STORE_', 'LOAD_CLOSURE', 'MAKE_CELL'))]
+    return all(one[n].opname.startswith(_LOADS) and call_of(one, n) is not None for one, n in loads)
 
 
 def _is_of_views(steps: _Steps, step: dis.Instruction) -> bool:

@@ -28,7 +28,7 @@ from capturekit.model.value_changes import difference
 
 _KINDS = ('attribute', 'slot', 'global', 'variable')
 #: The names of functions and attributes through which code reads values that it does not name.
-_OPENING = frozenset(
+OPENING = frozenset(
     'locals vars globals eval exec dir _getframe currentframe f_locals f_globals gc ctypes inspect '
     'pickle attrgetter methodcaller cell_contents __dict__ __getattribute__ __get__ __getstate__ '
     '__reduce__ __reduce_ex__ __self__ __closure__ __globals__'.split()
@@ -46,7 +46,7 @@ _LOADS = frozenset(
     'LOAD_CONST LOAD_SMALL_INT LOAD_FAST LOAD_FAST_BORROW LOAD_FAST_CHECK LOAD_DEREF LOAD_GLOBAL LOAD_NAME'.split()
 )
 #: Attributes that libraries look up in any object to find out its type.
-_ASKED_FOR = frozenset({'data', 'dtype', 'flags', 'itemsize', 'nbytes', 'ndim', 'shape', 'size', 'strides', 'T'})
+ASKED_FOR = frozenset({'data', 'dtype', 'flags', 'itemsize', 'nbytes', 'ndim', 'shape', 'size', 'strides', 'T'})
 
 
 #: A function of (instructions, number): the instructions of an understood use that begins with this one, or none.
@@ -83,7 +83,7 @@ class StateChanges:
 
     def add(self, entry: WatchedValue, value: Any) -> bool:
         """Add a watched value that has changed. False if the change is not understood."""
-        if entry.kind not in _KINDS or self._array is None or entry.key in self._watch._times:
+        if entry.kind not in _KINDS or self._array is None or self._keeps_time(entry.key):
             return False
         try:
             for change in _changes(entry.kept, value, ()):
@@ -96,6 +96,9 @@ class StateChanges:
         except NotUnderstood:
             return False
         return True
+
+    def _keeps_time(self, name: str) -> bool:
+        return name in self._watch._clock.times or name in self._watch._clock.followed
 
     def _put(self, value: Any) -> None:
         """Note the tuples in a value. A tuple that is in two places would be two tuples after a launch."""
@@ -112,15 +115,20 @@ class StateChanges:
         for place, change in self._found.values():
             before = change.kept.value
             if isinstance(place, StoredPlace):
-                if not (self._is_state(before) and self._has_arrays(before)):
+                if self._is_state(before) and self._has_arrays(before):
+                    began += place.expect(before, self._array)
+                elif not self._is_only_stored(place.entry, change):
                     continue
-                began += place.expect(before, self._array)
             hole = Kept('carried', None)
             if change.inside is None:
                 place.entry.kept = hole
             else:
                 change.inside.parts[change.number] = hole
         return CarriedState([place for place, _ in self._found.values()], self._array, began, self._tuples)
+
+    def growing(self) -> list[GrowingList]:
+        """The lists that the run has only appended to, as launches do again."""
+        return [place for place, _ in self._found.values() if isinstance(place, GrowingList)]
 
     def _place(self, entry: WatchedValue, change: _Change) -> CarriedPlace:
         before, now = change.kept.value, change.now
@@ -164,9 +172,9 @@ class StateChanges:
     def _is_only(self, entry: WatchedValue, use: _Use) -> bool:
         """Whether all code that ran uses values of this name in this way only."""
         watch, name = self._watch, entry.key
-        if watch._everything or name in _ASKED_FOR or name.startswith('__') or name in watch._strings:
+        if watch._everything or name in ASKED_FOR or name.startswith('__') or name in watch._strings:
             return False
-        if entry.kind == 'slot' or any(_opens(one) for one in watch._entries.values()):
+        if entry.kind == 'slot' or any(opens(one) for one in watch._entries.values()):
             return False
         if entry.kind == 'attribute':
             holder = watch._holders.get(id(entry.holder))
@@ -181,16 +189,16 @@ class StateChanges:
 
     def times_that_count(self) -> Iterator[str]:
         """For each attribute that keeps the time of a clock and may be read otherwise: the sentence that says so."""
-        watch, times = self._watch, self._watch._times
+        watch, times = self._watch, self._watch._clock.times
         if not times:
             return
         own = [code for code, foreign in watch._codes.values() if not foreign]
-        in_full = any(id(base) in watch._full for cls in watch._timed_classes for base in bases_of(cls))
-        opened = watch._everything or in_full or any(map(_opens, watch._entries.values()))
-        opened = opened or any(not _OPENING.isdisjoint(code.co_names) for code in own)
+        in_full = any(id(base) in watch._full for cls in watch._clock.classes for base in bases_of(cls))
+        opened = watch._everything or in_full or any(map(opens, watch._entries.values()))
+        opened = opened or any(not OPENING.isdisjoint(code.co_names) for code in own)
         for name in reckoned_from(set(times), own) - times.keys():
             times[name] = next(iter(times.values()))
-            opened = opened or not all(only_keeps(cls, name) for cls in watch._timed_classes)
+            opened = opened or not all(only_keeps(cls, name) for cls in watch._clock.classes)
         for name, sentence in times.items():
             named = any(
                 foreign and name in code.co_names and not is_ours(code.co_filename)
@@ -198,6 +206,11 @@ class StateChanges:
             )
             if opened or named or name in watch._strings or not all(only_in_readings(code, name) for code in own):
                 yield sentence
+
+    def _is_only_stored(self, entry: WatchedValue, change: _Change) -> bool:
+        """Whether no code that ran reads an attribute that gets another value: what it held before does not matter."""
+        plain = type(change.kept.value) in _PLAIN and not change.path
+        return plain and entry.kind == 'attribute' and self._is_only(entry, storing)
 
     def _only_used(self, code: CodeType, name: str, use: _Use) -> bool:
         """Whether code uses values of this name in one way only, or gives them to objects that this run made."""
@@ -224,7 +237,7 @@ def _makes_a_class(code: CodeType) -> bool:
     return any(one.arg == 3 or one.opname == 'CALL_FUNCTION_EX' for one in calls)
 
 
-def _opens(entry: WatchedValue) -> bool:
+def opens(entry: WatchedValue) -> bool:
     """Whether a value reads attributes that code does not name. ``getattr`` is followed under its own name."""
     return any(entry.value is opener for opener in _OPENERS) or (entry.value is getattr and entry.key != 'getattr')
 
@@ -289,7 +302,7 @@ def _changes(
 
 def only_used(code: CodeType, name: str, use: _Use) -> bool:
     """Whether a code object uses this name only in the way of ``use``, and in no string."""
-    if not _OPENING.isdisjoint(code.co_names):
+    if not OPENING.isdisjoint(code.co_names):
         return False
     word = re.compile(rf'(?<!\w){re.escape(name)}(?!\w)')
     if any(word.search(text) for text in _texts(code.co_consts)):
@@ -313,6 +326,11 @@ def beginning(code: CodeType, steps: list[dis.Instruction], number: int) -> set[
     kept = all(one.argval != itself for one in steps if one.opname.startswith(('STORE_FAST', 'DELETE_FAST')))
     loads = stored and steps[number - 1].opname in ('LOAD_FAST', 'LOAD_FAST_BORROW')
     return {number} if kept and loads and steps[number - 1].argval == itself else set()
+
+
+def storing(steps: list[dis.Instruction], number: int) -> set[int]:
+    """The instruction that stores an attribute."""
+    return {number} if steps[number].opname == 'STORE_ATTR' else set()
 
 
 def appending(steps: list[dis.Instruction], number: int) -> set[int]:

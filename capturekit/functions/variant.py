@@ -16,6 +16,7 @@ from capturekit.functions.array_blocks import whole_extent
 from capturekit.functions.carried_state import CarriedState
 from capturekit.functions.environment import Environment
 from capturekit.functions.number_arguments import NumberSlots
+from capturekit.functions.outcomes import Kept
 from capturekit.functions.stream_order import StreamOrder
 from capturekit.graph.executable import Graph
 from capturekit.launch.graph_memory import extent
@@ -53,7 +54,7 @@ class Variant:
         self.calls = 0
         self.launches = 0
         self.environment = environment
-        self.assumptions: list[Read] = rehearsal.reads
+        self.assume(rehearsal, {} if environment is None else environment.kept)
         self.rehearsal = rehearsal
         self.graph: Graph | None = None
         self.aims: list[int] = []
@@ -80,7 +81,7 @@ class Variant:
         self.rehearsed_on = 0
         #: How launches are ordered with the caller's streams; None if they need no order.
         self.stream_order: StreamOrder | None = None
-        #: The number arguments that the graph reads; and how many launches are still to be compared because of them.
+        #: The number arguments that the graph reads; and how many launches are still compared because of them.
         self.slots: NumberSlots | None = None
         self.untried = 0
         #: Calls that returned before their checks were done.
@@ -98,6 +99,16 @@ class Variant:
     @property
     def seams(self) -> list[Seam]:
         return [] if self.plan is None else self.plan.seams
+
+    def assume(self, rehearsal: Rehearsal, kept: Kept) -> None:
+        """Assume the values of the host reads, but for those that launches make anew since they are only kept."""
+        self.kept = kept
+        self.assumptions: list[Read] = [read for number, read in enumerate(rehearsal.reads) if number not in kept]
+
+    @property
+    def checks(self) -> int:
+        """How many host reads have to be checked at each launch."""
+        return len(self.assumptions) + sum(bool(outcomes) for outcomes in self.kept.values())
 
     def give_up(self, reason: str) -> None:
         """Note that it can't be recorded, and why."""
@@ -129,6 +140,7 @@ class Variant:
         more = f': {self.reason}' if self.reason else ''
         words = [counted(self.calls, 'call'), counted(self.launches, 'launch')]
         words += [counted(len(self.assumptions), 'assumption')] if self.assumptions else []
+        words += [f'{counted(len(self.kept), "host read")} made anew'] if self.kept else []
         words += [counted(len(self.seams), 'seam')] if self.seams else []
         return f'<{self.state} variant, {", ".join(words)}{" ".join(more.split())}>'
 

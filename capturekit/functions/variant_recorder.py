@@ -12,6 +12,7 @@ from capturekit.functions.aiming import Aimer, Target
 from capturekit.functions.argument_slots import Ports, from_low
 from capturekit.functions.array_blocks import block_like, places_of, same_array, spans
 from capturekit.functions.compiling import NoCompiler
+from capturekit.functions.late_reads import LateReads
 from capturekit.functions.number_arguments import NumberSlots, names_of_positions
 from capturekit.functions.options import Options
 from capturekit.functions.recordable import (
@@ -22,6 +23,7 @@ from capturekit.functions.recordable import (
     must_not_refuse,
     must_reach_known_arrays,
     only_arrays,
+    values_of,
 )
 from capturekit.functions.running import Result, runner_of
 from capturekit.functions.settings import PRODUCTS
@@ -82,8 +84,9 @@ class VariantRecorder:
         #: Whether any argument or result is copied; and whether launches find addresses in the table.
         self.copies = self.has_table = True
         self.caller: Caller | None = None
+        self.late: LateReads | None = None
         self.slots: NumberSlots | None = None
-        parted = bool(variant.assumptions or variant.rehearsal.seams)
+        parted = bool(variant.checks or variant.rehearsal.seams)
         #: Whether the graph gets the edges that its data needs. These would be found again for each other address.
         self.relanes = options.lanes == 'auto' and not parted
         self.copied = None if parted or self.relanes else copied
@@ -213,7 +216,10 @@ class VariantRecorder:
             self.ports.fetch([None if i in self.aims else place for i, place in enumerate(self.places)])
         live.host_calls.opening = lambda launch: self._fill(launch, leaves, ())
         assert live.parts.answers is not None
-        if self.variant.environment is not None and (self.variant.assumptions or self.variant.rehearsal.seams):
+        if self.variant.kept:
+            self.late = LateReads(self.platform.cupy, self.variant.rehearsal.reads, self.variant.kept)
+            live.parts.answers.late = self.late.take
+        if self.variant.environment is not None and (self.variant.checks or self.variant.rehearsal.seams):
             for array in self.variant.environment.arrays():
                 GUARD.draws.back_up(live, array)
 
@@ -279,7 +285,12 @@ class VariantRecorder:
         held = found_again(self.variant.held, objects)
         known_object = lambda value: opaque(value) and any(value is one for one in held)  # noqa: E731
         arrays, self.form = take_apart(packed(result), is_array, known_object, name='the result')
-        must_be_same(self.variant.values, result, cupy)
+        if self.late is None:
+            must_be_same(self.variant.values, result, cupy)
+        else:
+            now = values_of(result, cupy)
+            self.form = self.late.placed(self.form, self.variant.values, now, len(arrays) + 1)
+            arrays += [self.late.room] if self.late.used else []
         must_leave_nothing(live)
         for value in held_in(self.form):
             if not any(value is one for one in held) and not isinstance(value, type):
@@ -427,4 +438,7 @@ class VariantRecorder:
                 source = leaves[result.source] if result.of == 'own' else blocks[result.source]
                 like = result.array
                 found.append(cupy.ndarray(like.shape, like.dtype, source.data + result.offset, like.strides))
+        if self.late is not None and self.late.used:
+            with GUARD.inside:
+                found += self.late.values(found[-1].get())
         return unpacked(put_together(self.form, found))

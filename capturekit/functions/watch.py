@@ -16,7 +16,7 @@ import gc
 import os
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from capturekit.functions.address_hashes import is_comparison_of_ids, is_hash_of_a_value
 from capturekit.functions.backends import uses_backends
-from capturekit.functions.clock_uses import time_kept
+from capturekit.functions.clock_uses import is_clock
 from capturekit.functions.code_reads import READERS
 from capturekit.functions.compiling import compiler_code
 from capturekit.functions.entropy import DRAWING, SEEDED
@@ -64,6 +64,7 @@ from capturekit.functions.understood import (
 from capturekit.functions.watched_value import itself
 from capturekit.functions.written import finish
 from capturekit.model.class_layout import among, attributes_of, is_dataclass
+from capturekit.model.host_reads import Read
 from capturekit.model.kept_values import IsArray, Keeper, contents_of
 from capturekit.model.plain_values import WITH_CODE, plain_key
 
@@ -91,6 +92,7 @@ class Watch(LibraryUses):
         arguments: what ``fn`` is called with. Values in it that the caller does not compare are watched.
         array: the class of arrays, whose methods the user may replace.
         carries: returns, at the end of the run, whether launches can repeat changes of Python state.
+        reads: the host reads, a list that the run fills.
     """
 
     def __init__(
@@ -103,12 +105,14 @@ class Watch(LibraryUses):
         arguments: Any = (),
         array: type | None = None,
         carries: Callable[[], bool] | None = None,
+        reads: Sequence[Read] = (),
     ) -> None:
         super().__init__(is_array, skip, array)
         self._fn = fn
         self._ignore = ignore
         self._given = arguments
         self._carries = carries
+        self._reads = reads
         self._environment: Environment | None = None
         self._previous: Any = None
         #: The frame of Python's import system while a module is imported.
@@ -189,7 +193,8 @@ class Watch(LibraryUses):
         try:
             if kind is None:
                 self._in_turn(self._answer_all)
-                self._environment = finish(self, self._carries is not None and self._carries() and not self._waits)
+                carries = self._carries is not None and self._carries() and not self._waits
+                self._environment = finish(self, carries, self._reads)
         finally:
             self._before.__exit__()
             self._callback = self._keeper.met = None  # they hold this object, and so all that it has met
@@ -292,14 +297,11 @@ class Watch(LibraryUses):
         return True
 
     def _timed(self, frame: FrameType, function: Any) -> bool:
-        """Note where the user's code keeps the time of a clock. False if the time may get to another place."""
+        """Note where the user's code reads a clock. False if a library's code does, or if it is no clock."""
         known = self._codes.get(id(frame.f_code))
-        kept = time_kept(frame, function) if known is not None and not known[1] else None
-        if kept is None:
+        if known is None or known[1] or not is_clock(function):
             return False
-        for name in kept.names:
-            self._times.setdefault(name, self._sentence(frame, f'calls time.{function.__name__}'))
-        self._timed_classes += kept.classes
+        self._clock.note(frame, function, self._sentence(frame, f'calls time.{function.__name__}'))
         return True
 
     def _library(self, frame: FrameType) -> None:
@@ -360,6 +362,7 @@ class Watch(LibraryUses):
                 self._before.made(frame.f_locals.get(code.co_varnames[0]))
             self._library(frame)
             return
+        self._callers.setdefault(id(code), set()).add(_caller_of(frame))
         count = code.co_argcount + code.co_kwonlyargcount + sum(bool(code.co_flags & flag) for flag in _VARIABLE)
         if not count and not code.co_freevars:
             if id(code) not in self._searched:
@@ -477,6 +480,14 @@ class Watch(LibraryUses):
 
 #: Functions written in C of which it counts that a library calls them, by id.
 _COUNTS_ANYWHERE = frozenset(map(id, (os.urandom, _warnings.warn, _warnings.warn_explicit)))
+
+
+def _caller_of(frame: FrameType) -> tuple[int, int] | None:
+    """The code that a frame was called from, by its id, and where in it; None for the function that is watched."""
+    below = frame.f_back
+    return None if below is None or below.f_code is Watch.run.__code__ else (id(below.f_code), below.f_lasti)
+
+
 #: Functions written in C, and the settings that what they do depends on.
 _SETTINGS_OF = {
     ('_abc', 'get_cache_token'): REGISTERED, ('sys', 'getrecursionlimit'): DEPTH,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from capturekit.functions.carried_state import CarriedState
@@ -13,6 +13,7 @@ from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
 from capturekit.functions.handed_on import classes_called, handed_on
 from capturekit.functions.hidden_state import FILES, HOST_RANDOMNESS, STATE_NAMES, is_in_state
+from capturekit.functions.kept_reads import kept_reads, kept_times
 from capturekit.functions.lines_run import caught_in
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.sets_made import is_another_name_of_sets, orders_of_sets
@@ -31,17 +32,19 @@ from capturekit.model.class_layout import (
     made_by_class_statement,
     name_of,
 )
+from capturekit.model.host_reads import Read
 from capturekit.model.kept_values import contents_of
 from capturekit.model.plain_values import a
 from capturekit.model.value_changes import ValueDifference, difference
 
 
-def finish(watch: CodeWatch, carries: bool = False) -> Environment:
+def finish(watch: CodeWatch, carries: bool = False, reads: Sequence[Read] = ()) -> Environment:
     """Make the environment of a run that has ended, and empty the watch.
 
-    ``carries``: whether launches can repeat changes of Python state.
+    ``carries``: whether launches can repeat changes of Python state. ``reads``: the host reads of the run.
     """
     paths = _paths(watch)
+    _follow_times(watch)
     changes = StateChanges(watch, paths)
     carries = carries and not any(paths is None or paths.reach(lock) for lock in watch._locks)
     written = _written(watch, changes if carries else None)
@@ -49,6 +52,7 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     if written is None and watch._unwatchable:
         written = watch._unwatchable[0]
     objects, missing = _objects_of(watch)
+    kept = kept_reads(watch, changes, reads) if written is None else {}
     carried = changes.carried() if written is None else None
     arrays = _arrays_of(watch, carried)
     bases = list(watch._bases.values())
@@ -59,8 +63,8 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     environment = Environment(
         entries, objects, arrays, watch._unwatchable, written, missing, bases, _all_names(watch), forms, carried
     )
-    environment.own = watch._own
-    environment.times = frozenset(watch._times)
+    environment.own, environment.kept = watch._own, kept
+    environment.times = frozenset({*watch._clock.times, *watch._clock.followed})
     environment.compiler = watch._compiler, frozenset(watch._compiled)
     environment.too_much = isinstance(watch._failure, TooLong) or watch._weak
     if watch._everything:
@@ -72,6 +76,11 @@ def finish(watch: CodeWatch, carries: bool = False) -> Environment:
     environment.by_identity = bool(watch._identities) or carried is not None
     _let_go(watch)
     return environment
+
+
+def _follow_times(watch: CodeWatch) -> None:
+    """Find out where times of a clock go; those that go to places which are not followed are told apart."""
+    watch._unwatchable += watch._clock.take_apart(*kept_times(watch))
 
 
 def _doubts(watch: CodeWatch, changes: StateChanges, paths: ReadPaths | None) -> None:
@@ -107,20 +116,32 @@ def _handed_on(watch: CodeWatch, paths: ReadPaths | None) -> Iterator[str]:
     others = [holder.value for holder in watch._holders.values() if paths is None or paths.reach(id(holder.value))]
     entries = [entry for entry in watch._entries.values() if paths is None or paths.reads(entry)]
     yield from classes_called(entries, codes)
-    yield from handed_on(entries, others, codes, watch._strings, watch._attributes - SPECIAL)
+    yield from handed_on(entries, others, codes, watch._strings, watch._attributes - SPECIAL, watch._clock.followed)
     yield from classes_of_files([value for value, _, _ in watch._states.values()], codes)
     for cls, count in watch._finalized.values():
         if count > 0:
             yield f'the function makes {a(cls)}, whose method __del__ runs after the call'
-    yield from orders_of_sets([(code, watch._lines.of(code)) for code in codes], watch._sets, watch._by_address)
-    for entry in entries if watch._by_address else ():
+    by_address = _hashed_by_address(watch, paths)
+    yield from orders_of_sets([(code, watch._lines.of(code)) for code in codes], watch._sets, by_address)
+    for entry in entries if by_address else ():
         if is_another_name_of_sets(entry):
-            cls = min(watch._by_address)
+            cls = min(by_address)
             yield f'{entry.where()} makes sets, whose order is that of the addresses of its {cls} objects'
     if watch._everything:
         modules = [holder for holder in watch._holders.values() if holder.kind == 'module']
         owned = {id(one.value) for one in modules if one.owned or is_compiled(one.value)}
         yield from taken_from_modules(entries, others, codes, owned)
+
+
+def _hashed_by_address(watch: CodeWatch, paths: ReadPaths | None) -> set[str]:
+    """The names of classes of which the run may have made objects that are hashed by their address.
+
+    A class that the code only asks for in ``isinstance`` it has not called, unless it comes to it by an object.
+    """
+    met = {id(base) for holder in watch._holders.values() for base in bases_of(type(holder.value))}
+    perhaps = watch._perhaps_made.values()
+    made = [cls for cls in perhaps if paths is None or id(cls) in met or not paths.only_checks(cls)]
+    return watch._by_address | set(map(name_of, made))
 
 
 def _objects_of(watch: CodeWatch) -> tuple[list[tuple[Any, type, Any, Any]], list[Any]]:
@@ -166,6 +187,9 @@ def _let_go(watch: CodeWatch) -> None:
     for found in (watch._codes, watch._known, watch._by_module, watch._globals, watch._states):
         found.clear()
     watch._locks.clear()
+    watch._callers.clear()
+    watch._clock.readings.clear()
+    watch._clock.kept.clear()
     watch._holders.clear()
     watch._suspended.clear()
     watch._entries.clear()

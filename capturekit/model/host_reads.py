@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -24,12 +26,25 @@ Signature = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
+class Site:
+    """The instruction of the user's code that is under way."""
+
+    code: CodeType
+    offset: int
+
+
+@dataclass(frozen=True)
 class Read:
-    """One host read: ``value`` as NumPy has it, ``at`` the user's line."""
+    """One host read: ``value`` as NumPy has it, ``at`` the user's line, ``site`` the instruction there.
+
+    ``parameters``: the numbers that the function of that line got.
+    """
 
     value: NDArray[Any]
     at: Place | None
     signature: Signature
+    site: Site | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return f'{self.value.dtype}{list(self.value.shape)} at {self.at}'
@@ -49,17 +64,24 @@ class Rehearsal:
     #: Whether it recorded events, as CuPy does after each copy from the host.
     records_events: bool = False
 
-    def add(self, value: Any, at: Place | None, signature: Signature) -> None:
-        """Remember a read."""
-        self.reads.append(Read(np.array(value), at, signature))
+    def add(self, value: Any, at: Place | None) -> None:
+        """Remember the read under way."""
+        found, frame = _origin()
+        site = None if frame is None else Site(frame.f_code, frame.f_lasti)
+        self.reads.append(Read(np.array(value), at, found, site, {} if frame is None else _parameters(frame)))
 
 
 class Answers:
-    """The reads of a rehearsal, given back one after the other."""
+    """The reads of a rehearsal, given back one after the other.
+
+    ``late``: takes the array of a read whose value each launch reads anew. It returns what the recording gets instead,
+    and what has to be as it was: an array and its value, or None. It returns None for a read whose value is assumed.
+    """
 
     def __init__(self, reads: list[Read]) -> None:
         self._reads = list(reads)
         self._next = 0
+        self.late: Callable[[Read, Any], tuple[NDArray[Any], tuple[Any, NDArray[Any]] | None] | None] = _assumed
 
     def answer(self, shape: tuple[int, ...], dtype: Any, signature: Signature) -> Read | None:
         """The next read of this kind; None if the rehearsal has none left."""
@@ -71,15 +93,31 @@ class Answers:
         return None
 
 
+def _assumed(_read: Read, _array: Any) -> None:
+    return None
+
+
 def signature() -> Signature:
     """The origin of the read under way."""
+    return _origin()[0]
+
+
+def _origin() -> tuple[Signature, FrameType | None]:
+    """The origin of the read under way, and the frame of the user's code."""
     found = []
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         if not code.co_filename.startswith(_OURS):
             found.append((code.co_filename, frame.f_lineno))
             if not is_foreign(code.co_filename):
                 break
-        frame = frame.f_back  # type: ignore[assignment]
-    return tuple(found)
+        frame = frame.f_back
+    return tuple(found), frame
+
+
+def _parameters(frame: FrameType) -> dict[str, Any]:
+    """The numbers that a function has got."""
+    code = frame.f_code
+    names, variables = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount], frame.f_locals
+    return {name: variables[name] for name in names if type(variables.get(name)) in (int, float)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -73,6 +74,119 @@ def test_times_that_nobody_sees(cp: Any, function: Callable[..., Any]) -> None:
     for number in range(5):
         assert fn(cp.full(2, float(number))).get().tolist() == [2.0 * number] * 2
     assert launches(fn) >= 3
+
+
+class App:
+    """A loop that keeps how long its steps took, in a list, under the name of a function of the module time."""
+
+    def __init__(self) -> None:
+        self.time: list[float] = [0]
+        self.longest = 0.0
+
+    def run(self, x: Any) -> Any:
+        for _ in range(2):
+            start = time.time()
+            x = x * 2
+            self.time.append(self.time[-1] + time.time() - start)
+        return x
+
+
+def of_an_app(x: Any) -> Any:
+    return App().run(x)
+
+
+def in_variables(x: Any) -> Any:
+    begun = time.perf_counter()
+    y = x * 2
+    took = time.perf_counter() - begun
+    both = [took, begun]  # noqa: F841
+    return y
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason='which lines ran is known from Python 3.12 on')
+@pytest.mark.parametrize('function', [of_an_app, in_variables], ids=lambda f: f.__name__)
+def test_times_in_lists_and_variables(cp: Any, function: Callable[..., Any]) -> None:
+    fn = ck.graphed(function)
+    for number in range(5):
+        assert fn(cp.full(2, float(number))).get().tolist() == [(4.0 if function is of_an_app else 2.0) * number] * 2
+    assert launches(fn) >= 3
+
+
+def the_list_itself(x: Any) -> Any:
+    app = App()
+    return app.run(x), app.time
+
+
+def the_last_of_the_list(x: Any) -> Any:
+    app = App()
+    return app.run(x), app.time[-1] - app.time[0]
+
+
+def the_app_itself(x: Any) -> Any:
+    app = App()
+    app.run(x)
+    return app
+
+
+def on_the_device(x: Any) -> Any:
+    begun = time.time()
+    y = x * 2
+    y += time.time() - begun
+    return y
+
+
+def compared(x: Any) -> Any:
+    app = App()
+    app.run(x)
+    return x + 1 if app.time[-1] < 1000 else x
+
+
+def by_another_list(x: Any) -> Any:
+    app = App()
+    times = app.time
+    app.run(x)
+    return x * 0 + times[-1]
+
+
+LISTS: list[list[float]] = []
+
+
+def in_a_list_that_stays(x: Any) -> Any:
+    app = App()
+    app.time = app.time if not LISTS else LISTS[-1]
+    app.run(x)
+    LISTS[:] = [app.time]
+    return x
+
+
+class Watched(App):
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        if name == 'longest':
+            SEEN[0] = value
+
+
+SEEN = [0.0]
+
+
+def by_a_setter(x: Any) -> Any:
+    app = Watched()
+    app.longest = time.time()
+    return x * 0 + SEEN[0]
+
+
+ELSEWHERE = [
+    the_list_itself, the_last_of_the_list, the_app_itself, on_the_device, compared, by_another_list,
+    in_a_list_that_stays, by_a_setter,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize('function', ELSEWHERE, ids=lambda f: f.__name__)
+def test_times_that_get_elsewhere(cp: Any, function: Callable[..., Any]) -> None:
+    fn = ck.graphed(function)
+    for number in range(4):
+        fn(cp.full(2, float(number)))
+    assert not launches(fn)
 
 
 OLD = Solver()

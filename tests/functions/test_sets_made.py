@@ -91,6 +91,96 @@ def mapped(x: Any) -> Any:
     return x * sum(name.part.rate for name in names)
 
 
+def rates_of(parts: Any) -> float:
+    total = 0.0
+    for number, part in enumerate(parts):
+        total += part.rate * (number + 1)
+    return total
+
+
+class Kind:
+    """A class whose objects are made without an event."""
+
+    rate = 2.0
+
+
+def asked_for_a_kind(x: Any) -> Any:
+    names = frozenset('ab') if not isinstance(x, (str, Kind)) else frozenset()
+    return x * len(sorted(frozenset.union(names, frozenset('c'))))
+
+
+def with_an_inner_function(x: Any) -> Any:
+    letters = tuple(map(frozenset, ('ab', 'bc')))
+
+    def shared(depth: int) -> int:
+        return len(frozenset.intersection(*letters)) if not depth else shared(depth - 1)
+
+    return x * shared(2)
+
+
+@told
+@pytest.mark.parametrize('fn', [asked_for_a_kind, with_an_inner_function])
+def test_classes_that_are_only_asked_for_do_not_count(cp: Any, fn: Callable[[Any], Any]) -> None:
+    graphed = ck.graphed(fn)
+    for number in range(5):
+        assert graphed(cp.full(2, number)).get().tolist() == fn(cp.full(2, number)).get().tolist()
+    assert graphed.variants[0].launches >= 3
+
+
+def kinds_made(x: Any) -> Any:
+    return x * rates_of(frozenset(map(Kind, ())) | {Kind(), Kind()})
+
+
+def kinds_made_of_a_list(x: Any) -> Any:
+    makers = [Kind, Part]
+    kinds = frozenset(make() for make in makers) if isinstance(makers[0], type) else frozenset()
+    return x * rates_of(kinds)
+
+
+def kinds_made_of_another(x: Any) -> Any:
+    return x * rates_of(frozenset([type(KIND)(), type(KIND)()])) if isinstance(KIND, (str, Kind)) else x
+
+
+def inner_functions(x: Any) -> Any:
+    def one(v: Any) -> Any:
+        return v * 2
+
+    def other(v: Any) -> Any:
+        return v + 1
+
+    changes = [*map(frozenset, [[one, other]])]
+    for change in changes[0]:
+        x = change(x)
+    return x
+
+
+def inner_functions_of_variables(x: Any) -> Any:
+    def one(v: Any) -> Any:
+        return v * 2
+
+    def other(v: Any) -> Any:
+        return v + 1
+
+    if x is None:
+        return one(x), other(x)
+    for change in frozenset(value for value in locals().values() if callable(value)):
+        x = change(x)
+    return x
+
+
+KIND = Kind()
+
+
+@pytest.mark.parametrize(
+    'fn', [kinds_made, kinds_made_of_a_list, kinds_made_of_another, inner_functions, inner_functions_of_variables]
+)
+def test_classes_and_functions_that_may_be_members_count(cp: Any, fn: Callable[[Any], Any]) -> None:
+    graphed = ck.graphed(fn)
+    for _ in range(3):
+        graphed(cp.ones(2))
+    assert graphed.variants[0].state == 'eager'
+
+
 @told
 @pytest.mark.parametrize(
     'fn', [mapped, compared, checked, unpacked, gone_through, frozen, of_a_generator, lasting, not_run]
@@ -100,13 +190,6 @@ def test_members_that_are_seen_do_not_count(cp: Any, fn: Callable[[Any], Any]) -
     for _ in range(5):
         assert graphed(cp.ones(2)).get().tolist() == fn(cp.ones(2)).get().tolist()
     assert [variant.launches >= 3 for variant in graphed.variants] == [True]  # CuPy's own caches may cost a call
-
-
-def rates_of(parts: Any) -> float:
-    total = 0.0
-    for number, part in enumerate(parts):
-        total += part.rate * (number + 1)
-    return total
 
 
 def in_a_variable(x: Any) -> Any:

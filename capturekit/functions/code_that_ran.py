@@ -1,0 +1,221 @@
+"""The code that a run came to, and what its instructions load, call and store."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import math
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from capturekit.functions.code_reads import line_number, plain_steps
+from capturekit.functions.code_watch import CodeWatch
+from capturekit.functions.handed_on import call_of
+from capturekit.functions.state_changes import ASKED_FOR, OPENING, StateChanges, opens
+from capturekit.model.class_layout import MISSING
+from capturekit.model.source_line import is_ours
+
+#: A function of CuPy that copies an array to the host.
+COPIES = 'asnumpy'
+#: Functions of Python by their names; functions that make arrays of lists, and that ask what kind of number one is.
+KNOWN: dict[str, Any] = {'len': len, 'float': float, 'list': list, 'tuple': tuple}
+MAKES_ARRAYS = frozenset({'array', 'asarray'})
+ASKS = frozenset({'isnan', 'isinf', 'isfinite'})
+_FOUND = {(module, name): getattr(module, name, None) for module in (np, math) for name in MAKES_ARRAYS | ASKS}
+_LOADS = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD', 'LOAD_DEREF')
+#: The types of functions that return what the code they call returns: Python's, and those that NumPy dispatches.
+_RETURN: tuple[Any, ...] = (FunctionType, type(np.sum))
+#: The type of functions that jax compiles. They call nothing but jax's own code.
+_OF_JAX = frozenset({'PjitFunction'})
+_GENERATORS = 0x2A0
+
+
+class Counts(Exception):
+    """A value is used in a way that does more than keep it."""
+
+
+class RanCode:
+    """Code that ran: its instructions, and its lines that ran (None: any)."""
+
+    def __init__(self, code: CodeType, lines: set[int] | None, calls: Iterable[int]) -> None:
+        self.code = code
+        self._lines = lines
+        self._calls = list(calls)
+        #: All names in it.
+        self.names = {*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars}
+
+    @functools.cached_property
+    def steps(self) -> list[dis.Instruction]:
+        """The instructions."""
+        return plain_steps(self.code)
+
+    @functools.cached_property
+    def entering(self) -> set[int]:
+        """The numbers of the calls, and other instructions, from which Python code was entered."""
+        return set(map(self.number, self._calls))
+
+    @functools.cached_property
+    def _offsets(self) -> list[int]:
+        return [step.offset for step in self.steps]
+
+    def number(self, offset: int) -> int:
+        """The number of the instruction that is under way; a call may stand at the end of its cache."""
+        return bisect_right(self._offsets, offset) - 1
+
+    def ran(self, place: int) -> bool:
+        """Whether the line of an instruction ran."""
+        return self._lines is None or (line_number(self.steps[place]) or 0) in self._lines
+
+
+class CodeThatRan:
+    """The code that ran, and how values go through it. ``changes``: those that launches make again, if any."""
+
+    def __init__(self, watch: CodeWatch, changes: StateChanges | None = None) -> None:
+        self._watch = watch
+        own = [code for code, foreign in watch._codes.values() if not foreign]
+        calls: dict[int, list[int]] = {}
+        for caller, offset in (one for callers in watch._callers.values() for one in callers if one is not None):
+            calls.setdefault(caller, []).append(offset)
+        self._codes = {id(code): RanCode(code, watch._lines.of(code), calls.get(id(code), ())) for code in own}
+        self._foreign = {
+            name
+            for code, foreign in watch._codes.values()
+            if foreign and not is_ours(code.co_filename)
+            for name in code.co_names
+        }
+        self.opened = any(not OPENING.isdisjoint(code.co_names) for code in own)
+        self.opened = self.opened or any(map(opens, watch._entries.values()))
+        self._grown = set() if changes is None else {place.entry.key for place in changes.growing()}
+
+    def callee(self, code: RanCode, place: int, names: Iterable[str]) -> str | None:
+        """The name, one of these, under which a call loads what it calls, if that is what it is in CuPy or Python."""
+        number = self.loaded(code, place)
+        if number is None or place in code.entering:
+            return None
+        step = code.steps[number]
+        name = step.argval
+        if name not in names:
+            return None
+        if name in KNOWN:
+            is_it = self._is_global(code, step, KNOWN[name])
+        elif name == COPIES:
+            is_it = self._is_always(name, getattr(sys.modules.get('cupy'), name, None))
+        elif name in MAKES_ARRAYS:
+            is_it = self._is_of(np, code, number)
+        elif name in ASKS:
+            is_it = self._is_of(np, code, number) or self._is_of(math, code, number)
+        else:
+            is_it = step.opname in ('LOAD_ATTR', 'LOAD_METHOD')
+        return name if is_it else None
+
+    def loaded(self, code: RanCode, place: int) -> int | None:
+        """The number of the instruction that loads what a call calls, if only one can have loaded it."""
+        for number in range(place - 1, -1, -1):
+            if code.steps[number + 1].is_jump_target:
+                return None
+            step = code.steps[number]
+            if step.opname in _LOADS and call_of(code.steps, number) == place:
+                return None if step.is_jump_target and step.opname in ('LOAD_ATTR', 'LOAD_METHOD') else number
+        return None
+
+    def _is_of(self, module: Any, code: RanCode, number: int) -> bool:
+        """Whether an instruction loads a function of a module, which is still the one that it was at first."""
+        name = code.steps[number].argval
+        known = _FOUND[module, name] is not None and getattr(module, name) is _FOUND[module, name]
+        return known and number > 0 and self._is_global(code, code.steps[number - 1], module)
+
+    def _is_always(self, name: str, value: Any) -> bool:
+        """Whether this name has this value wherever the code that ran names it."""
+        found = [entry.value for entry in self._watch._entries.values() if entry.key == name]
+        return bool(found) and all(one is value for one in found) and not self.stores(name)
+
+    def _is_global(self, code: RanCode, step: dis.Instruction, value: Any) -> bool:
+        """Whether an instruction loads a global or a builtin that is this value."""
+        return step.opname in ('LOAD_GLOBAL', 'LOAD_NAME') and self.global_in(code, step.argval) is value
+
+    def global_in(self, code: RanCode, name: str) -> Any:
+        """The global or builtin that code finds under a name while it runs; MISSING if that may change."""
+        if self.stores(name, ('_GLOBAL', '_NAME')):
+            return MISSING
+        _, own = self._watch._globals_of.get(id(code.code), (None, 0))
+        found = [entry for entry in self._watch._entries.values() if entry.kind == 'global' and entry.key == name]
+        mine = [one.value for one in found if id(one.mapping) == own]
+        mine = mine or [one.value for one in found if one.where().startswith('builtin ')]
+        return mine[0] if mine else MISSING
+
+    def variable_of_closures(self, name: str) -> Any:
+        """What all variables of this name hold that functions have found in their closures, and that the run has not
+        made; MISSING if there are several values."""
+        found = [one.value for one in self._watch._entries.values() if one.key == name and one.kind == 'variable']
+        made = self.stores(name) or any(name in code.code.co_cellvars for code in self._codes.values())
+        return found[0] if found and not made and all(one is found[0] for one in found) else MISSING
+
+    def code_of(self, code: CodeType) -> RanCode | None:
+        """What is known of code, if it is the user's and ran."""
+        return self._codes.get(id(code))
+
+    def stores(self, name: str, kinds: tuple[str, ...] = ('_GLOBAL', '_NAME', '_ATTR', '_DEREF')) -> bool:
+        """Whether code stores something under a name that other code may load."""
+        return any(
+            step.argval == name and step.opname.startswith(('STORE_', 'DELETE_')) and step.opname.endswith(kinds)
+            for code in self._codes.values()
+            if name in code.names
+            for step in code.steps
+        )
+
+    def callers(self, code: RanCode) -> Iterable[tuple[RanCode, int] | None]:
+        """The calls to which code returns: directly. None: to the caller of the whole. Raises Counts."""
+        if code.code.co_flags & _GENERATORS:
+            raise Counts
+        for caller in self._watch._callers.get(id(code.code), ()):
+            if caller is None:
+                yield None
+                continue
+            outer = self._codes.get(caller[0])
+            if outer is None or not self._calls_a_function(outer, outer.number(caller[1])):
+                raise Counts
+            yield outer, outer.number(caller[1])
+
+    def _calls_a_function(self, code: RanCode, place: int) -> bool:
+        """Whether the call there calls a function written in Python, and nothing that calls others."""
+        number = self.loaded(code, place) if code.steps[place].opname.startswith('CALL') else None
+        if number is None:
+            return False
+        name = code.steps[number].argval
+        found = [entry.value for entry in self._watch._entries.values() if entry.key == name]
+        plain = bool(found) and all(type(one) in _RETURN or type(one).__name__ in _OF_JAX for one in found)
+        return plain and name not in self._watch._strings and not self.stores(name)
+
+    def attribute(self, name: str) -> Iterable[tuple[RanCode, int]]:
+        """All places where code that ran names an attribute. Raises Counts if other code may see it."""
+        hidden = name.startswith('__') or name in ASKED_FOR or name in self._watch._strings or name in self._foreign
+        if hidden or any(hasattr(cls, name) for cls in (np.ndarray, np.generic, self._watch._array)):
+            raise Counts
+        for code in self._codes.values():
+            for place, step in enumerate(code.steps) if name in code.names else ():
+                if step.argval != name or step.opcode not in dis.hasname or not code.ran(place):
+                    continue
+                if place in code.entering:
+                    raise Counts  # a property
+                if not self._of_module(code, place):
+                    yield code, place
+
+    def _of_module(self, code: RanCode, place: int) -> bool:
+        """Whether an instruction loads an attribute of a module, whose attributes are compared."""
+        before = code.steps[place - 1] if place and code.steps[place].opname in ('LOAD_ATTR', 'LOAD_METHOD') else None
+        if before is None or before.opname != 'LOAD_GLOBAL' or code.steps[place].is_jump_target:
+            return False
+        return type(self.global_in(code, before.argval)) is ModuleType
+
+    def codes(self, owner: int = 0) -> list[RanCode]:
+        """The code with this id; all code that ran if that is 0."""
+        return [self._codes[owner]] if owner else list(self._codes.values())
+
+    def grows(self, name: str) -> bool:
+        """Whether launches append to a list of this name, which was there before and of which nothing else is made."""
+        return name in self._grown

@@ -1,0 +1,78 @@
+"""What decides something about a number that was read on the host, and has to come out at each launch as it did."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Comparisons by what the code says, each with the name of CuPy's function.
+COMPARISONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    '<': (operator.lt, 'less'), '<=': (operator.le, 'less_equal'), '>': (operator.gt, 'greater'),
+    '>=': (operator.ge, 'greater_equal'), '==': (operator.eq, 'equal'), '!=': (operator.ne, 'not_equal'),
+}  # fmt: skip
+_ASKED: dict[str, Callable[[float], bool]] = {'isnan': math.isnan, 'isinf': math.isinf, 'isfinite': math.isfinite}
+#: Larger integers are not the same number as a float.
+_EXACT = 1 << 53
+
+
+class Operand(NamedTuple):
+    """What a number is compared with: a parameter of the function that reads it, or a number."""
+
+    parameter: str
+    number: Any = None
+
+    def value(self, parameters: Mapping[str, Any]) -> Any:
+        """The number, given those that the parameters have; None if it is none that a float can be."""
+        found = parameters.get(self.parameter) if self.parameter else self.number
+        if type(found) is int and -_EXACT < found < _EXACT:
+            return found
+        return found if type(found) is float else None
+
+
+class Outcome(NamedTuple):
+    """A comparison with ``operand``, or a question (``isnan``). ``swapped``: the operand is on the left."""
+
+    what: str
+    operand: Operand | None = None
+    swapped: bool = False
+
+    def of(self, number: float, parameters: Mapping[str, Any]) -> bool:
+        """What comes out for a number."""
+        if self.operand is None:
+            return _ASKED[self.what](number)
+        other = self.operand.value(parameters)
+        plain = COMPARISONS[self.what][0]
+        return bool(plain(other, number) if self.swapped else plain(number, other))
+
+    def on_device(self, cupy: Any, number: Any, parameters: Mapping[str, Any]) -> Any:
+        """The same on the device, for an array without axes of float64."""
+        if self.operand is None:
+            return getattr(cupy, self.what)(number)
+        other = float(self.operand.value(parameters))
+        function = getattr(cupy, COMPARISONS[self.what][1])
+        return function(other, number) if self.swapped else function(number, other)
+
+
+#: The host reads of a run whose values are only kept, by number, each with what has to come out as it did.
+Kept = Mapping[int, tuple[Outcome, ...]]
+
+
+def are_known(outcomes: Iterable[Outcome], parameters: Mapping[str, Any]) -> bool:
+    """Whether all numbers that are compared with are known."""
+    return all(one.operand is None or one.operand.value(parameters) is not None for one in outcomes)
+
+
+def all_of(outcomes: Iterable[Outcome], number: float, parameters: Mapping[str, Any]) -> NDArray[Any]:
+    """What comes out of all, in order."""
+    return np.array([one.of(number, parameters) for one in outcomes], bool)
+
+
+def all_on_device(cupy: Any, outcomes: Iterable[Outcome], array: Any, parameters: Mapping[str, Any]) -> Any:
+    """The same on the device, for an array with one element."""
+    number = array.reshape(()).astype('f8')
+    return cupy.stack([one.on_device(cupy, number, parameters) for one in outcomes])

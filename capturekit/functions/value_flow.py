@@ -1,0 +1,296 @@
+"""Follows a value through the code that ran, to find out whether it is only kept."""
+
+from __future__ import annotations
+
+import dis
+from typing import Any, NamedTuple
+
+from capturekit.functions.code_reads import parameters_of
+from capturekit.functions.code_that_ran import ASKS, KNOWN, MAKES_ARRAYS, CodeThatRan, Counts, RanCode
+from capturekit.functions.handed_on import call_of
+from capturekit.functions.number_uses import takes
+from capturekit.functions.outcomes import COMPARISONS, Operand, Outcome
+
+PLAIN_CALLS = ('CALL', 'CALL_FUNCTION', 'CALL_METHOD')
+_OPERATORS = ('BINARY_ADD', 'BINARY_SUBTRACT', 'BINARY_MULTIPLY', 'BINARY_TRUE_DIVIDE')
+_CONSTANTS = ('LOAD_CONST', 'LOAD_SMALL_INT')
+_FAST = ('LOAD_FAST', 'LOAD_FAST_BORROW')
+
+
+class Part(NamedTuple):
+    """A tuple or a list of so many items, one of which holds the value."""
+
+    number: int
+    length: int
+    what: Any
+
+
+#: What is followed: the value or what holds it and only moves, a list or an array of such values, or a tuple.
+_VALUE, _LIST = 'value', 'list'
+
+
+class _Held(NamedTuple):
+    """The value on the stack, when the instruction of this number is done.
+
+    ``above``: how many others lie above it. ``here``: whether it has not left the function that read it.
+    """
+
+    code: RanCode
+    place: int
+    above: int
+    what: Any
+    here: bool
+
+    def after(self, place: int, above: int = 0, what: Any = _VALUE) -> _Held:
+        """What another instruction of the same code has made of it."""
+        return self._replace(place=place, above=above, what=what)
+
+
+class ValueFlow:
+    """Follows one value through the code that ran. Raises Counts where it does more than move.
+
+    ``of_time``: it may be reckoned with, and must not reach the caller. ``of_number``: it is a number of Python, which
+    may be compared.
+    """
+
+    def __init__(self, program: CodeThatRan, of_time: bool = False, of_number: bool = False) -> None:
+        self._program = program
+        self._of_time, self._of_number = of_time, of_number
+        #: The attributes that get the value; and what decides something about it.
+        self.attributes: set[str] = set()
+        self.outcomes: set[Outcome] = set()
+        self._todo: list[_Held] = []
+        self._seen: set[Any] = set()
+        #: The names under which code has lists that hold values, and the stores that put known things there.
+        self._lists: set[tuple[int, str]] = set()
+        self._stored: set[tuple[int, int]] = set()
+
+    def all_of(self, code: RanCode, place: int) -> None:
+        """Follow what the call there gives."""
+        self._add(_Held(code, place, 0, _VALUE, True))
+        while self._todo:
+            self._follow(self._todo.pop())
+        for owner, name in self._lists:
+            self._must_be_made(owner, name)
+
+    def _add(self, held: _Held) -> None:
+        key = id(held.code.code), *held[1:]
+        if key not in self._seen:
+            self._seen.add(key)
+            self._todo.append(held)
+
+    def _follow(self, held: _Held) -> None:
+        """Follow what lies on the stack to the instruction that takes it."""
+        above = held.above
+        for number in range(held.place + 1, len(held.code.steps)):
+            one = held.code.steps[number]
+            if one.is_jump_target:
+                break
+            if one.opname == 'SWAP' and above in (0, (one.arg or 0) - 1):
+                above = (one.arg or 0) - 1 - above
+                continue
+            if takes(one) > above:
+                return self._taken(held, number, above)
+            above += dis.stack_effect(one.opcode, one.arg, jump=False)
+        raise Counts
+
+    def _taken(self, held: _Held, number: int, above: int) -> None:
+        code, one = held.code, held.code.steps[number]
+        kind = one.opname
+        if kind in ('POP_TOP', 'IS_OP'):
+            return
+        if kind == 'STORE_FAST':
+            self._stored.add((id(code.code), number))
+            self._local(code, one.argval, held.what, held.here)
+        elif kind == 'STORE_ATTR' and above == 1:
+            self._stored.add((id(code.code), number))
+            self._attribute(one.argval, held.what)
+        elif kind == 'RETURN_VALUE':
+            self._returned(code, held.what)
+        elif kind.startswith('BUILD_'):
+            self._add(held.after(number, 0, _built(one, above, held.what)))
+        elif kind == 'UNPACK_SEQUENCE':
+            for position, part in _parts(held.what, one.arg or 0):
+                self._add(held.after(number, position, part))
+        elif kind in ('BINARY_SUBSCR', 'STORE_SUBSCR') and above == 1:
+            self._item(held, number)
+        elif kind in ('LOAD_ATTR', 'LOAD_METHOD'):
+            self._asked(code, number, held.what)
+        elif kind in PLAIN_CALLS and above < (one.arg or 0):
+            self._given(held, number)
+        elif held.what == _VALUE:
+            self._reckoned(held, number, above)
+        else:
+            raise Counts
+
+    def _reckoned(self, held: _Held, number: int, above: int) -> None:
+        """An operator takes the value."""
+        one = held.code.steps[number]
+        if self._of_time and _reckons(one) and number not in held.code.entering:
+            self._add(held.after(number))
+        elif self._of_number and one.opname == 'COMPARE_OP' and one.argval in COMPARISONS:
+            self.outcomes.add(Outcome(one.argval, self._operand(held, number, above), above == 0))
+        else:
+            raise Counts
+
+    def _operand(self, held: _Held, number: int, above: int) -> Operand:
+        """What the value is compared with: what is loaded just after it, or just before."""
+        steps = held.code.steps
+        loads = steps[held.place + 1 : number] if above else steps[max(held.place - 1, 0) : held.place]
+        if len(loads) != 1 or (not above and (number != held.place + 1 or steps[held.place].is_jump_target)):
+            raise Counts
+        found, name = None, loads[0].argval
+        if loads[0].opname in _CONSTANTS:
+            found = name
+        elif loads[0].opname in _FAST and held.here and _is_parameter(held.code, name):
+            return Operand(name)
+        elif loads[0].opname == 'LOAD_GLOBAL':
+            found = self._program.global_in(held.code, name)
+        elif loads[0].opname == 'LOAD_DEREF':
+            found = self._program.variable_of_closures(name)
+        if type(found) not in (int, float):
+            raise Counts
+        return Operand('', found)
+
+    def _returned(self, code: RanCode, what: Any) -> None:
+        for caller in self._program.callers(code):
+            if caller is not None:
+                self._add(_Held(*caller, 0, what, False))
+            elif self._of_time:
+                raise Counts
+
+    def _item(self, held: _Held, number: int) -> None:
+        steps, what = held.code.steps, held.what
+        loads, index = steps[number].opname == 'BINARY_SUBSCR', steps[number - 1]
+        if type(what) is not Part:
+            if not loads:
+                raise Counts
+            self._add(held.after(number))
+            return
+        if index.opname not in _CONSTANTS or type(index.argval) is not int:
+            raise Counts
+        if loads and index.argval % what.length == what.number:
+            self._add(held.after(number, 0, what.what))
+
+    def _asked(self, code: RanCode, number: int, what: Any) -> None:
+        """A method of a list is loaded: only to append something, whatever it is."""
+        step = code.steps[number]
+        call = call_of(code.steps, number)
+        if what != _LIST or step.argval != 'append' or call is None or code.steps[call].arg != 1:
+            raise Counts
+
+    def _given(self, held: _Held, number: int) -> None:
+        """A function gets the value as an argument: one that only makes another value of the same number of it."""
+        code, what = held.code, held.what
+        name = self._program.callee(code, number, {'append', *KNOWN, *MAKES_ARRAYS, *ASKS})
+        if name is None or code.steps[number].arg != 1:
+            raise Counts
+        if name == 'append':
+            load = self._program.loaded(code, number)
+            assert load is not None
+            self._list(code, code.steps[load - 1])
+        elif (name == 'float' and what == _VALUE) or (name in ('list', 'tuple') and type(what) is Part):
+            self._add(held.after(number, 0, what))
+        elif name in MAKES_ARRAYS and what == _LIST:
+            self._add(held.after(number, 0, _LIST))
+        elif name in ASKS and what == _VALUE and self._of_number:
+            self.outcomes.add(Outcome(name))
+        elif name != 'len' or what == _VALUE:
+            raise Counts
+
+    def _list(self, code: RanCode, loads: dis.Instruction) -> None:
+        """A value is appended to what an instruction loads."""
+        name = loads.argval
+        if loads.opname.startswith('LOAD_FAST'):
+            self._lists.add((id(code.code), name))
+            self._local(code, name, _LIST, False)
+        elif loads.opname == 'LOAD_ATTR' and 'NULL' not in loads.argrepr:
+            self._lists.add((0, name))
+            self._attribute(name, _LIST)
+        elif not (loads.opname in ('LOAD_GLOBAL', 'LOAD_DEREF') and self._program.grows(name)):
+            raise Counts
+
+    def _local(self, code: RanCode, name: str, what: Any, here: bool) -> None:
+        """Follow what is in a local variable, from all instructions that load it."""
+        if name in code.code.co_cellvars or name in code.code.co_freevars:
+            raise Counts
+        for place, step in enumerate(code.steps):
+            if step.argval != name or 'FAST' not in step.opname or not code.ran(place):
+                continue
+            if step.opname in (*_FAST, 'LOAD_FAST_CHECK'):
+                self._add(_Held(code, place, 0, what, here))
+            elif step.opname not in ('STORE_FAST', 'DELETE_FAST'):
+                raise Counts
+
+    def _attribute(self, name: str, what: Any) -> None:
+        """Follow what is in an attribute of this name, from all instructions that load it."""
+        self.attributes.add(name)
+        for code, place in self._program.attribute(name):
+            step = code.steps[place]
+            if step.opname == 'LOAD_ATTR' and 'NULL' not in step.argrepr:
+                self._add(_Held(code, place, 0, what, False))
+            elif step.opname not in ('STORE_ATTR', 'DELETE_ATTR', 'LOAD_GLOBAL'):
+                raise Counts
+
+    def _must_be_made(self, owner: int, name: str) -> None:
+        """Raise if another list than one that the run has just made may be under this name."""
+        codes = self._program.codes(owner)
+        kind = 'STORE_FAST' if owner else 'STORE_ATTR'
+        named = [code for code in codes if name in code.names]
+        every = [(code, place) for code in named for place, step in enumerate(code.steps) if step.argval == name]
+        stores = [(code, place) for code, place in every if code.steps[place].opname == kind and code.ran(place)]
+        if owner and name in parameters_of(codes[0].code):
+            raise Counts
+        if not stores and not (not owner and self._program.grows(name)):
+            raise Counts
+        for code, place in stores:
+            if (id(code.code), place) not in self._stored and not _stores_a_new_list(code, place):
+                raise Counts
+
+
+def _stores_a_new_list(code: RanCode, place: int) -> bool:
+    """Whether a store, to which nothing jumps, puts a list of constants there that is made just before."""
+    steps, above = code.steps, 1
+    if steps[place].opname == 'STORE_ATTR':
+        above = 2
+        if place < 2 or steps[place - 1].opname not in (*_FAST, 'LOAD_DEREF'):
+            return False
+    made = steps[place - above] if place >= above else None
+    count = 0 if made is None else made.arg or 0
+    first = place - above - count
+    if made is None or made.opname != 'BUILD_LIST' or first < 0:
+        return False
+    constants = all(step.opname in _CONSTANTS for step in steps[first : place - above])
+    return constants and not any(step.is_jump_target for step in steps[first + 1 : place + 1])
+
+
+def _is_parameter(code: RanCode, name: str) -> bool:
+    """Whether a variable is a parameter that gets no other value."""
+    stores = any(step.argval == name and step.opname.startswith(('STORE_', 'DELETE_')) for step in code.steps)
+    return name in parameters_of(code.code) and name not in code.code.co_cellvars and not stores
+
+
+def _reckons(one: dis.Instruction) -> bool:
+    """Whether an instruction makes a new number of two."""
+    return one.opname in _OPERATORS or (one.opname == 'BINARY_OP' and one.argrepr in ('+', '-', '*', '/'))
+
+
+def _built(one: dis.Instruction, above: int, what: Any) -> Any:
+    """What a container that is built of the value is."""
+    count = one.arg or 0
+    if one.opname == 'BUILD_TUPLE':
+        return Part(count - 1 - above, count, what)
+    if one.opname == 'BUILD_LIST' or (one.opname == 'BUILD_MAP' and not above % 2):
+        return _VALUE
+    if one.opname == 'BUILD_CONST_KEY_MAP' and above:
+        return _VALUE
+    raise Counts
+
+
+def _parts(what: Any, count: int) -> list[tuple[int, Any]]:
+    """The items of what is unpacked that hold the value: how many lie above each, and what each is."""
+    if type(what) is not Part:
+        return [(position, _VALUE) for position in range(count)]
+    if what.length != count:
+        raise Counts
+    return [(what.number, what.what)]
