@@ -143,6 +143,10 @@ class ClockReadings:
         self.readings.setdefault(site, sentence)
         self.kept.setdefault(site, []).append(time_kept(frame, function))
 
+    def keeps(self, name: str) -> bool:
+        """Whether attributes of this name keep times."""
+        return name in self.times or name in self.followed
+
     def take_apart(self, followed: dict[str, str], others: list[Site]) -> list[str]:
         """Note where times were followed to. Returns what to say of the others, unless an attribute keeps them."""
         self.followed = followed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import itertools
 import math
 import sys
 from bisect import bisect_right
@@ -17,7 +18,8 @@ from capturekit.functions.code_reads import line_number, plain_steps
 from capturekit.functions.code_watch import CodeWatch
 from capturekit.functions.handed_on import call_of
 from capturekit.functions.state_changes import ASKED_FOR, OPENING, StateChanges, opens
-from capturekit.model.class_layout import MISSING
+from capturekit.functions.watched_value import WatchedValue
+from capturekit.model.class_layout import MISSING, attributes_of
 from capturekit.model.source_line import is_ours
 
 #: A function of CuPy that copies an array to the host.
@@ -32,6 +34,8 @@ _LOADS = ('LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_ATTR', 'LOAD_METHOD', 'LOAD_DEREF')
 _RETURN: tuple[Any, ...] = (FunctionType, type(np.sum))
 #: The type of functions that jax compiles. They call nothing but jax's own code.
 _OF_JAX = frozenset({'PjitFunction'})
+#: The kinds of watched values that are attributes.
+_PLACES = ('attribute', 'slot', 'class attribute')
 _GENERATORS = 0x2A0
 
 
@@ -76,7 +80,7 @@ class CodeThatRan:
     """The code that ran, and how values go through it. ``changes``: those that launches make again, if any."""
 
     def __init__(self, watch: CodeWatch, changes: StateChanges | None = None) -> None:
-        self._watch = watch
+        self._watch, self._changes = watch, changes
         own = [code for code, foreign in watch._codes.values() if not foreign]
         calls: dict[int, list[int]] = {}
         for caller, offset in (one for callers in watch._callers.values() for one in callers if one is not None):
@@ -196,6 +200,10 @@ class CodeThatRan:
         hidden = name.startswith('__') or name in ASKED_FOR or name in self._watch._strings or name in self._foreign
         if hidden or any(hasattr(cls, name) for cls in (np.ndarray, np.generic, self._watch._array)):
             raise Counts
+        if any(name in attributes_of(value) for value in self._watch._own.values()):
+            raise Counts  # the caller sees it in an argument
+        if not all(map(self._keeps_or_carries, self._watch._entries.values(), itertools.repeat(name))):
+            raise Counts
         for code in self._codes.values():
             for place, step in enumerate(code.steps) if name in code.names else ():
                 if step.argval != name or step.opcode not in dis.hasname or not code.ran(place):
@@ -204,6 +212,15 @@ class CodeThatRan:
                     raise Counts  # a property
                 if not self._of_module(code, place):
                     yield code, place
+
+    def _keeps_or_carries(self, entry: WatchedValue, name: str) -> bool:
+        """Whether a place of this name that was there before has the same object still, or what launches put there.
+
+        An equal value may have been put there, which is no change, but would be one with another value.
+        """
+        if entry.key != name or entry.kind not in _PLACES or entry.read() is entry.value:
+            return True
+        return self._changes is not None and self._changes.carries(entry)
 
     def _of_module(self, code: RanCode, place: int) -> bool:
         """Whether an instruction loads an attribute of a module, whose attributes are compared."""

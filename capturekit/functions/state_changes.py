@@ -83,7 +83,7 @@ class StateChanges:
 
     def add(self, entry: WatchedValue, value: Any) -> bool:
         """Add a watched value that has changed. False if the change is not understood."""
-        if entry.kind not in _KINDS or self._array is None or self._keeps_time(entry.key):
+        if entry.kind not in _KINDS or self._array is None or self._watch._clock.keeps(entry.key):
             return False
         try:
             for change in _changes(entry.kept, value, ()):
@@ -96,9 +96,6 @@ class StateChanges:
         except NotUnderstood:
             return False
         return True
-
-    def _keeps_time(self, name: str) -> bool:
-        return name in self._watch._clock.times or name in self._watch._clock.followed
 
     def _put(self, value: Any) -> None:
         """Note the tuples in a value. A tuple that is in two places would be two tuples after a launch."""
@@ -125,6 +122,10 @@ class StateChanges:
             else:
                 change.inside.parts[change.number] = hole
         return CarriedState([place for place, _ in self._found.values()], self._array, began, self._tuples)
+
+    def carries(self, entry: WatchedValue) -> bool:
+        """Whether launches put something else in the place of a watched value."""
+        return any(place.entry is entry and not place.path for place, _ in self._found.values())
 
     def growing(self) -> list[GrowingList]:
         """The lists that the run has only appended to, as launches do again."""

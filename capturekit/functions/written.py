@@ -317,6 +317,8 @@ def _written(watch: CodeWatch, changes: StateChanges | None) -> str | None:
             continue  # reported below
         value = entry.read()
         found = difference(entry.kept, value)
+        if found is None and value is not entry.value and watch._clock.keeps(entry.key):
+            return f'the function rebinds {entry.where()}'  # to an equal time, by chance
         if found is not None and (changes is None or not changes.add(entry, value)):
             return _change_in_words(entry, value, found)
     for (_, name), (values, file) in watch._made.items():

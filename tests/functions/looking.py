@@ -383,6 +383,19 @@ class Trainer:
         return x + self.best
 
 
+def an_equal_value_in_a_class(_cp: Any) -> Made:
+    class Last:
+        value = 7.0
+        values: tuple[float, ...] = ()
+
+    def fn(x: Any) -> Any:
+        Last.value = float(x.sum())
+        Last.values = (float(x.max()),)
+        return x + 1
+
+    return fn, lambda: (Last.value, Last.values)
+
+
 def the_value_of_the_call_before(_cp: Any) -> Made:
     trainer = Trainer()
     return trainer.step, lambda: trainer.last
@@ -394,7 +407,7 @@ def the_best_value(_cp: Any) -> Made:
 
 
 CASES = [
-    the_value_of_the_call_before, the_best_value,
+    the_value_of_the_call_before, the_best_value, an_equal_value_in_a_class,
     compares_with_a_parameter, compares_in_helpers, compares_items, compares_two_reads, asks_for_nan,
     compares_an_array, by_a_jump_to_the_store, by_a_jump_to_the_method,
     compares, computes, scales, adds_up, by_another_name, by_a_list_in_a_list, by_a_setter, by_a_property,

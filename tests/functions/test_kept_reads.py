@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import sys
 from collections.abc import Callable, Iterator
@@ -107,6 +108,33 @@ def test_lines_that_do_not_run_do_not_count(cp: Any) -> None:
         return fn, tuple
 
     assert launches_of(cp, make) >= len(VALUES) - 2
+
+
+@dataclasses.dataclass
+class State:
+    last: float = 0.0
+
+
+def note(state: State, x: Any) -> Any:
+    state.last = float(x.sum())
+    return x + 1
+
+
+def test_an_equal_value_in_an_argument_is_no_change_and_still_counts(cp: Any) -> None:
+    fn, state = ck.graphed(note), State(6.0)
+    for value in (1, 1, 1, 2, 3, 2, 1):
+        fn(state, cp.arange(3.0) + value)
+        assert state.last == 3.0 + 3 * value
+
+
+def test_an_equal_value_that_is_stored_first(cp: Any) -> None:
+    trainer = keeping.Trainer()
+    trainer.last = 12.0
+    fn = ck.graphed(trainer.step)
+    for value in (1.0, 1.0, 1.0, 2.0, 3.0, 2.0, 1.0):
+        fn(cp.arange(4.0) + value)
+        assert trainer.last == 12.0 + 8 * value
+        trainer.last = 12.0 + 8 * value
 
 
 def generated(_cp: Any) -> Any:
