@@ -25,6 +25,8 @@ from capturekit.model.dag import Order
 LEAST_BYTES = 8 << 20
 #: CuPy's memory blocks begin at multiples of this.
 _ALIGNED = 512
+#: A value that one kernel hands to the next needs no more blocks than these, with the one that it lies in.
+_SPARE = 2
 #: Of more accesses nothing is moved: looking at each with each takes too long.
 _MOST = 4096
 
@@ -64,11 +66,17 @@ class _Value:
         return self.uses[-1].row
 
 
-def gather(fusion: Fusion, memory: Sequence[Memory], free: FreeMemory, blind: frozenset[int]) -> None:
+def gather(
+    fusion: Fusion,
+    memory: Sequence[Memory],
+    free: FreeMemory,
+    blind: frozenset[int],
+    recorded: Sequence[Memory],
+) -> None:
     """Let the values between the kernels of a fusion lie in few blocks; ``fusion`` is changed.
 
     Args:
-        memory: what each node touches; None where that is not known.
+        memory: what each node that is left touches; None where that is not known. recorded: the same of all nodes.
         free: the graph's own memory that no array lies in any more.
         blind: nodes of unknown memory that surely use no memory of that.
     """
@@ -86,8 +94,10 @@ def gather(fusion: Fusion, memory: Sequence[Memory], free: FreeMemory, blind: fr
         else:
             return
     values = _values(uses, free, unknown) if len(uses) <= _MOST else []
-    homes = _homes(values, uses, free)
-    if sum(high - low for low, high in homes) < LEAST_BYTES or any(a[1] > b[0] for a, b in pairwise(homes)):
+    if sum(high - low for low, high in {(one.low, one.high) for one in values}) < LEAST_BYTES:
+        return
+    homes = sorted([*_homes(values, uses, free), *_spare(values, uses, free, recorded)])
+    if any(a[1] > b[0] for a, b in pairwise(homes)):
         return
     moved = housed(values, homes)
     for place, by in moved.items():
@@ -159,6 +169,26 @@ def _homes(values: Sequence[_Value], uses: Sequence[_Use], free: FreeMemory) -> 
     others = FreeMemory(use.access.extent for use in uses if id(use) not in mine)
     every = sorted({(one.low, one.high) for one in values})
     return [one for one in every if [*others.rest(*one)] == [one] and not [*free.rest(*one)]]
+
+
+def _spare(
+    values: Sequence[_Value], uses: Sequence[_Use], free: FreeMemory, recorded: Sequence[Memory]
+) -> list[tuple[int, int]]:
+    """Blocks of temporaries that no node uses any more, as large as the largest value."""
+    size = max((one.high - one.low for one in values), default=0)
+    taken = FreeMemory(use.access.extent for use in uses)
+    found: list[tuple[int, int]] = []
+    for low, high in sorted({one.extent for several in recorded for one in several or () if _fills(one)}):
+        apart = not found or found[-1][1] <= low
+        if size and high - low >= size and apart and [*taken.rest(low, high)] == [(low, high)]:
+            found += [] if [*free.rest(low, high)] else [(low, high)]
+        if len(found) == _SPARE:
+            break
+    return found
+
+
+def _fills(one: Access) -> bool:
+    return bool(one.writes) and one.exact and one.dense
 
 
 def housed(values: Sequence[_Value], homes: Sequence[tuple[int, int]]) -> dict[int, dict[tuple[int, int], int]]:

@@ -57,7 +57,7 @@ def whole_fusion(
     if thin.gone:
         found = _without(found, thin)
     if gathers:
-        gather(found, thin.memory, free, blind)
+        gather(found, thin.memory, free, blind, seen)
     return found
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from capturekit.driver.cub_reduction import threads
 from capturekit.driver.cupy_kernels import _memo
-from capturekit.driver.elementwise import Operand
+from capturekit.driver.elementwise import Operand, Rounded
 from capturekit.driver.kernel_args import Argument
 from capturekit.driver.reduction import _OWN, Made, Reduction, ReductionCode, code_of
 
@@ -38,6 +38,7 @@ def block_codes() -> dict[int, ReductionCode]:
         own = (None,) * _OWN  # what CuPy's template has behind the arrays, where these have two sizes
         more = (identity, each, combine, result.replace(_ROW, _LENGTH), types, preamble, options)
         code = code_of(Made(name, block, kind, (*params[:2], *own), (*infos[:2], *own), *more))
+        code = code.does if isinstance(code, Rounded) else code
         if isinstance(code, ReductionCode):
             found[int(function.ptr)] = replace(code, library=True)
     return found
