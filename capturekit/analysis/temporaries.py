@@ -173,6 +173,7 @@ class _Search:
         assert said is not None
         named = {one.address for one in said.accesses}
         there = self._calls.setdefault((said.call, said.accesses), set())
+        has = [access.address for access in node.touched.accesses]
         of_arrays = {one.low for access in said.accesses for one in self._in(*access.extent)}
         for access in node.touched.accesses:
             there.add(access.address)
@@ -183,7 +184,8 @@ class _Search:
                 if one.low in of_arrays and access.address not in named:
                     one.stays = f'{said.call} has an address in it that is not one of its arrays'
             before = [] if access.address in named else self._in(access.address - 1, access.address)
-            if any(one.high == access.address for one in before):  # whose it is can not be told
+            known = [one for one in before if one.low in of_arrays or any(one.has(a, a + 1) for a in has)]
+            if any(one.high == access.address for one in known):  # whose it is can not be told
                 for one in (*before, *inside):
                     one.stays = f'{said.call} has the address of its end, or of the next one'
         for access in said.accesses:

@@ -104,7 +104,7 @@ class GraphMemory(TemporaryBlocks):
         self.holders = 0
         #: Held objects must not go before the graphs: those are closed when the process ends.
         self.to_close = False
-        self.workspaces = Workspaces(self._new_workspace, count_of(cupy, late))
+        self.workspaces = Workspaces(self._new_workspace, count_of(cupy, late, share is not None))
         #: How many of a memory group's workspaces it uses, by device.
         self._shared_workspaces: dict[int, int] = {}
         self._asked = AskedBytes()

@@ -8,19 +8,21 @@ from typing import Any
 #: For cuBLAS on each lane: what NVIDIA's documentation of cublasSetWorkspace recommends for Hopper and later. With
 #: another size it might choose other kernels than in an eager run.
 WORKSPACE_BYTES = 32 << 20
-#: So many of them are used in turn at the most, and of the device's memory not more than this part.
-_MOST, _PART = 32, 32
+#: So many of them are used in turn at the most, and of the device's memory not more than this part; fewer, where they
+#: stay. Others are packed once the order is known.
+_MOST, _PART, _MOST_THAT_STAY = 128, 32, 32
 
 
-def count_of(cupy: Any, late: int | None) -> int:
+def count_of(cupy: Any, late: int | None, stay: bool = False) -> int:
     """How many workspaces a lane uses in turn: one, unless memory is to be used again ``late`` (0 or a limit in bytes).
 
     Two calls of cuBLAS that share one come one after the other. Of a limit half is left for what the block allocates.
+    ``stay``: whether they are shared with other graphs, so that none is given back.
     """
     if late is None:
         return 1
     most = late // 2 if late else int(cupy.cuda.runtime.memGetInfo()[1]) // _PART
-    return max(1, min(_MOST, most // WORKSPACE_BYTES))
+    return max(1, min(_MOST_THAT_STAY if stay else _MOST, most // WORKSPACE_BYTES))
 
 
 class Workspaces:

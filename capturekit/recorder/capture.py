@@ -454,7 +454,7 @@ def capture(
             known they are packed (``cap.relaned.packed``), and the first launch is compared with the graph as recorded.
         memory_limit: with ``lanes='auto'``, bytes up to which new memory is taken before some is used again; half of
             them at the most are for workspaces of cuBLAS, of which there is one in any case. None: 256 MiB, or twice
-            what the block needs at once, as far as it has come, whichever is more; and up to 32 workspaces of 32 MiB.
+            what the block needs at once, as far as it has come, whichever is more; and up to 128 workspaces of 32 MiB.
         fuse: whether runs of elementwise kernels become one kernel each at the end of the block, as by
             :meth:`Graph.fuse`; 'fast': as by ``Graph.fuse('fast')``. ``cap.fused`` is the report. With
             ``lanes='auto'`` the edges are made afterwards.

@@ -148,6 +148,10 @@ def test_an_address_at_its_end_keeps_it() -> None:
     assert not why(named), 'it is the beginning of an array'
     first, second = examined(end, [block(), block(OTHER)])
     assert first.stays and second.stays
+    scratch = [of_library([LOW + 8, OTHER], on(OTHER + SIZE, True))]
+    assert all(one.stays for one in examined(scratch, [block(), block(OTHER)])), 'the node has both'
+    first, second = examined([of_library([OTHER], on(OTHER + SIZE, True))], [block(), block(OTHER)])
+    assert not first.stays and not second.stays, 'of the first it has nothing else'
 
 
 def test_a_call_of_unknown_addresses_is_a_stranger() -> None:

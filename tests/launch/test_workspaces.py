@@ -12,11 +12,13 @@ from capturekit.launch.workspaces import WORKSPACE_BYTES, Workspaces, count_of
 
 @pytest.mark.parametrize(
     ('late', 'count'),
-    [(None, 1), (0, 32), (1, 1), (4 * WORKSPACE_BYTES, 2), (16 * WORKSPACE_BYTES, 8), (1 << 40, 32)],
+    [(None, 1), (0, 80), (1, 1), (4 * WORKSPACE_BYTES, 2), (16 * WORKSPACE_BYTES, 8), (1 << 40, 128)],
 )
 def test_half_of_a_limit_is_for_them(late: int | None, count: int) -> None:
     runtime = SimpleNamespace(memGetInfo=lambda: (0, 80 << 30))
-    assert count_of(SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)), late) == count
+    cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
+    assert count_of(cupy, late) == count
+    assert count_of(cupy, late, stay=True) == min(count, 32)
 
 
 def test_a_small_device_has_fewer() -> None:
