@@ -138,7 +138,7 @@ def _of(variant: Variant) -> list[Said]:
         said += [f'changed at each launch: {place.where()}' for place in variant.carried.places]
     said += [f'checked on the device at each launch: {read}' for read in variant.assumptions]
     for number, outcomes in variant.kept.items():
-        checked = ', and what is asked of it checked' if outcomes else ''
+        checked = '; what is asked of it is checked on the device' if outcomes else ''
         said.append(f'made anew at each launch{checked}: {variant.rehearsal.reads[number]}')
     said += [f'called by the host at each launch: {seam}' for seam in variant.seams]
     if variant.relaned is not None:
