@@ -27,7 +27,7 @@ from capturekit.launch.asked_bytes import AskedBytes
 from capturekit.launch.lane_blocks import UNIT, LaneBlocks, Ticket
 from capturekit.launch.launch_turns import LaunchTurns
 from capturekit.launch.memory_group import Share
-from capturekit.launch.temporary_blocks import TemporaryBlocks
+from capturekit.launch.temporary_blocks import TemporaryBlocks, all_free
 from capturekit.launch.workspaces import Workspaces, count_of
 from capturekit.model.lease import Lease
 from capturekit.model.ledger import Clock, Lane, LedgerCapture
@@ -35,16 +35,6 @@ from capturekit.model.rules import CaptureStatus
 
 #: No address is as high.
 _HIGHEST = 1 << 64
-
-
-def _all_free(pool: Any) -> Iterator[Any]:
-    """A pool's free memory for the current stream, in pieces; the pool can't grow: it raises MemoryError instead."""
-    size = 1 << max(int(pool.free_bytes()), 1).bit_length() - 1
-    while size >= UNIT:
-        try:
-            yield pool.malloc(size)
-        except MemoryError:
-            size //= 2
 
 
 def extent(array: Any) -> tuple[int, int]:
@@ -436,7 +426,7 @@ class GraphMemory(TemporaryBlocks):
         try:
             for stream in streams:
                 with self._on(self.device_of(stream)), stream:
-                    found += [pointer for pool in self._pools() for pointer in _all_free(pool)]
+                    found += [pointer for pool in self._pools() for pointer in all_free(pool)]
         finally:
             self._full = False
         return found

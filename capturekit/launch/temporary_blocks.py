@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 from capturekit.launch.asked_bytes import AskedBytes
-from capturekit.launch.lane_blocks import Block, LaneBlocks
+from capturekit.launch.lane_blocks import UNIT, Block, LaneBlocks
 from capturekit.launch.memory_group import Share
 from capturekit.launch.workspaces import Workspaces
 from capturekit.model.ledger import LedgerCapture
@@ -71,3 +71,13 @@ class TemporaryBlocks:
         for device in self._devices:
             with self._on(device):
                 self._fresh.free_all_blocks()
+
+
+def all_free(pool: Any) -> Iterator[Any]:
+    """A pool's free memory for the current stream, in pieces; the pool can't grow: it raises MemoryError instead."""
+    size = 1 << max(int(pool.free_bytes()), 1).bit_length() - 1
+    while size >= UNIT:
+        try:
+            yield pool.malloc(size)
+        except MemoryError:
+            size //= 2

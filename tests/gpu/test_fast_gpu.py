@@ -76,7 +76,7 @@ def test_nothing_but_rounding_is_not_let_through(gpu: Any) -> None:
     assert not report and not found.get().any()
 
 
-def test_a_library_goes_on_with_numbers_that_are_rounded_otherwise(gpu: Any) -> None:
+def test_a_library_may_read_numbers_that_are_rounded(gpu: Any) -> None:
     a, b = numbers((64, 200), 1, 2), numbers((200, 48), 1, 2)
 
     @ck.graphed(fuse='fast')
