@@ -189,7 +189,7 @@ class Packed:
     settled: bool = False
 
     def __str__(self) -> str:
-        return f'temporaries: {self.before:,} bytes as recorded, {self.now:,} packed'
+        return f'temporaries: {counted(self.before, "byte")} as recorded, {self.now:,} packed'
 
 
 @dataclass(repr=False)
