@@ -74,7 +74,7 @@ def test_small_arrays_stay_where_they_are(cp: Any, monkeypatch: pytest.MonkeyPat
     assert found[0] < found[1]
 
 
-def test_a_result_needs_no_copy_where_no_value_between_lies_in_its_block(cp: Any) -> None:
+def test_a_result_that_is_alone_in_its_block_needs_no_copy(cp: Any) -> None:
     @ck.graphed(fuse=True)
     def work(u: Any) -> Any:
         return heat(cp, u, 7)
