@@ -3,8 +3,8 @@
 A recorded graph uses one temporary's memory again for the next as CuPy's pool hands it out, and a result often gets a
 block that temporaries had before. After fusing, few of these temporaries are left. They are gathered in blocks of their
 own, each where that one lay which was needed no longer most recently: so a result's block holds nothing else, and calls
-of a graphed function can let the nodes write into the caller's array instead of copying the result. Only values that nobody but fused kernels
-of one row of nodes touches are moved, and only into memory that holds nothing but such values.
+of a graphed function can let the nodes write into the caller's array instead of copying the result. Only values that
+nobody but fused kernels of one row of nodes touches are moved, and only into memory that holds nothing but such values.
 """
 
 from __future__ import annotations
