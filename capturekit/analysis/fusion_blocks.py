@@ -1,9 +1,10 @@
 """Where values lie that one fused kernel hands to later ones: in as few blocks of memory as can be.
 
-A recorded graph uses one temporary's memory again for the next as CuPy's pool hands it out, which may go through many
-blocks in turns. After fusing, few of these temporaries are left. What was used last is in the GPU's cache still; so a
-value is written where the value lay that was needed no longer most recently. Only values that nobody but fused kernels
-of one row of nodes touches are moved, and only into memory that holds nothing but such values.
+A recorded graph uses one temporary's memory again for the next as CuPy's pool hands it out, and a result often gets a
+block that temporaries had before. After fusing, few of these temporaries are left. They are gathered in blocks of their
+own, each where that one lay which was needed no longer most recently: so a result's block holds nothing else, and calls
+of a graphed function can let the nodes write into the caller's array instead of copying the result. Only values that
+nobody but fused kernels of one row of nodes touches are moved, and only into memory that holds nothing but such values.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from capturekit.driver.fused_kernel import FusedKernel, Place
 from capturekit.driver.node_accesses import Access
 from capturekit.model.dag import Order
 
-#: Blocks of fewer bytes in all stay in the cache anyway.
+#: Values of fewer bytes in all stay where they are: to copy a small result takes no longer than to change a node.
 LEAST_BYTES = 8 << 20
 #: CuPy's memory blocks begin at multiples of this.
 _ALIGNED = 512

@@ -74,7 +74,7 @@ def test_small_arrays_stay_where_they_are(cp: Any, monkeypatch: pytest.MonkeyPat
     assert found[0] < found[1]
 
 
-def test_a_result_with_a_block_of_its_own_needs_no_copy(cp: Any) -> None:
+def test_a_result_that_is_alone_in_its_block_needs_no_copy(cp: Any) -> None:
     @ck.graphed(fuse=True)
     def work(u: Any) -> Any:
         return heat(cp, u, 7)

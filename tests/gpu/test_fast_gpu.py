@@ -52,8 +52,10 @@ def mixed(cp: Any) -> Any:
 
 
 def fused(cp: Any) -> Any:
-    work = lambda x, y: x * x * y + y * 3 + x  # noqa: E731
-    return work if cp is np else cp.fuse()(work)
+    def polynomial(x: Any, y: Any) -> Any:
+        return x * x * y + y * 3 + x
+
+    return polynomial if cp is np else cp.fuse()(polynomial)
 
 
 @pytest.mark.parametrize('name', CASES)
@@ -76,7 +78,7 @@ def test_nothing_but_rounding_is_not_let_through(gpu: Any) -> None:
     assert not report and not found.get().any()
 
 
-def test_a_library_may_read_numbers_that_are_rounded(gpu: Any) -> None:
+def test_a_library_goes_on_with_rounded_numbers(gpu: Any) -> None:
     a, b = numbers((64, 200), 1, 2), numbers((200, 48), 1, 2)
 
     @ck.graphed(fuse='fast')
