@@ -110,6 +110,8 @@ def rounded_numbers(
     found: list[Numbers] = []
     for node in sequence:
         touched = memory[node]
+        if touched is None and node in fused:  # a kernel of the user's, whose code tells what it writes
+            touched = _told(does[node])
         if touched is None:
             found = []
             continue
@@ -121,6 +123,15 @@ def rounded_numbers(
             more = [Numbers(one) for one in written if any(_meets(one, piece) for piece in found)]
         found += more
     return found
+
+
+def _told(does: Any) -> Memory:
+    """What a fused kernel touches, by its operands; None if they are not known."""
+    does = does.does if isinstance(does, Rounded) else does
+    if not isinstance(does, (Elementwise, Reduction)):
+        return None
+    arrays = [one for one in does.operands if one.number is None]
+    return [replace(_of(one).access, writes=bool(one.writes)) for one in arrays]
 
 
 def _made(

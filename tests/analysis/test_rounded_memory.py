@@ -144,3 +144,10 @@ def test_every_bit_counts_where_a_node_is_not_known() -> None:
     assert found([a, None], [touched(a), None], {0}) == []
     kernel = [linear(BASE + 1024, 64, None, exact=False), linear(BASE + 512, 16, False)]
     assert found([a, 'not CuPy'], [touched(a), kernel], {0}) == [(512, ('float32',)), (1024, ())]
+
+
+def test_a_fused_kernel_of_the_users_tells_what_it_writes() -> None:
+    a, own = does('float32', 512, 0), does('float32', 1024, 512)
+    assert found([a, own], [touched(a), None], {0, 1}) == [(512, ('float32',)), (1024, ('float32',))]
+    assert found([a, own], [touched(a), None], {0}) == []
+    assert found([a, 'two kernels'], [touched(a), None], {0, 1}) == []
