@@ -242,11 +242,7 @@ class Watch(LibraryUses):
         code = frame.f_code
         known = self._codes.get(id(code))
         if known is not None and known[1] and not python_module(code.co_filename):
-            if function is os.urandom:
-                self._draws_entropy(frame)
-            elif id(function) in _COUNTS_ANYWHERE:  # a library warns
-                self._depends_on(WARNINGS)
-                self._settle()
+            self._called_by_library(frame, function)
             return
         if code is DRAWING:
             return
@@ -281,6 +277,13 @@ class Watch(LibraryUses):
             self._name((), (), True)
             self._settle()
 
+    def _called_by_library(self, frame: FrameType, function: Any) -> None:
+        if function is os.urandom:
+            self._draws_entropy(frame)
+        elif id(function) in _COUNTS_ANYWHERE:  # it warns
+            self._depends_on(WARNINGS)
+            self._settle()
+
     def _is_seen_through(self, frame: FrameType, what: tuple[str, str]) -> bool:
         """Whether code of the user shows what it asks ``id``, ``hash`` or ``globals`` for; that is watched then."""
         code = frame.f_code
@@ -313,12 +316,7 @@ class Watch(LibraryUses):
         module = python_module(code.co_filename)
         name = code.co_name
         if not module:
-            top = str(frame.f_globals.get('__name__', '')).partition('.')[0]
-            top = 'cupy' if is_cupys(top) else top
-            again = self._package(frame, top, name) or code is self._compiler or code.co_flags & _SUSPENDS
-            if not again and name not in ('__init__', '<module>'):
-                self._done_with.add(id(code))
-            return
+            return self._not_pythons(frame)
         top = module.partition('.')[0]
         if top in _SETTINGS_IN:
             self._depends_on(_SETTINGS_IN[top])
@@ -346,6 +344,15 @@ class Watch(LibraryUses):
             self._doubt(frame, f'calls {module}.{name}')
         else:
             self._followed(frame, module, name)
+
+    def _not_pythons(self, frame: FrameType) -> None:
+        """Look at code of a library that is not Python's own: once in a run, if another call can tell nothing new."""
+        code = frame.f_code
+        top = str(frame.f_globals.get('__name__', '')).partition('.')[0]
+        top = 'cupy' if is_cupys(top) else top
+        again = self._package(frame, top, code.co_name) or code is self._compiler or code.co_flags & _SUSPENDS
+        if not again and code.co_name not in ('__init__', '<module>'):
+            self._done_with.add(id(code))
 
     def _called(self, frame: FrameType) -> None:
         code = frame.f_code
