@@ -30,6 +30,7 @@ from capturekit.functions.compiling import compiler_code
 from capturekit.functions.entropy import DRAWING, SEEDED
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
+from capturekit.functions.formats import attributes_in
 from capturekit.functions.hidden_parts import never
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
 from capturekit.functions.libraries import (
@@ -43,11 +44,13 @@ from capturekit.functions.libraries import (
 from capturekit.functions.library_uses import ASKED_OF_WHOLE, LibraryUses
 from capturekit.functions.own_globals import name_of_global
 from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
+from capturekit.functions.setting_uses import is_by_locale
 from capturekit.functions.settings import (
     BACKENDS,
     CODECS,
     DEPTH,
     HANDLED,
+    LOCALE,
     REGISTERED,
     ROUTINES,
     WARNINGS,
@@ -268,7 +271,7 @@ class Watch(LibraryUses):
             return
         if what == ('builtins', 'hash') and ((known is not None and known[1]) or is_hash_of_a_value(frame)):
             return
-        if known is not None and self._is_seen_through(frame, what):
+        if (known is not None and self._is_seen_through(frame, what)) or self._formats(function, what):
             return
         self._calls.add(what)
         found = reads(function)
@@ -291,6 +294,18 @@ class Watch(LibraryUses):
         if name is None:
             return False
         self._global_named(frame, name)
+        return True
+
+    def _formats(self, function: Any, what: tuple[str, str]) -> bool:
+        """Watch the attributes that the text names whose method ``format`` is called. False for other functions."""
+        text = getattr(function, '__self__', None) if what in _OF_TEXTS else None
+        names = attributes_in(text) if type(text) is str else None
+        if names is None:
+            return False
+        if is_by_locale(str(text)):
+            self._depends_on(LOCALE)
+        self._name(names, names, False)
+        self._settle()
         return True
 
     def _timed(self, frame: FrameType, function: Any) -> bool:
@@ -487,4 +502,5 @@ _SETTINGS_OF = {
     ('_warnings', 'warn'): WARNINGS, ('_warnings', 'warn_explicit'): WARNINGS,
 }  # fmt: skip
 _SETTINGS_IN = {'warnings': WARNINGS, '_py_warnings': WARNINGS, 'traceback': HANDLED}
+_OF_TEXTS = (('builtins.str', 'format'), ('builtins.str', 'format_map'))
 _PLAIN = (list, tuple, dict, set, frozenset, np.ndarray, slice)
