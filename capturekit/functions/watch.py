@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.address_hashes import is_comparison_of_ids, is_hash_of_a_value
+from capturekit.functions.address_hashes import is_hash_of_a_value
 from capturekit.functions.backends import uses_backends
 from capturekit.functions.clock_uses import time_kept
 from capturekit.functions.code_reads import READERS
@@ -30,7 +30,6 @@ from capturekit.functions.compiling import compiler_code
 from capturekit.functions.entropy import DRAWING, SEEDED
 from capturekit.functions.environment import Environment
 from capturekit.functions.follow_time import TooLong
-from capturekit.functions.formats import attributes_in
 from capturekit.functions.hidden_parts import never
 from capturekit.functions.hidden_state import HOST_RANDOMNESS
 from capturekit.functions.libraries import (
@@ -41,16 +40,14 @@ from capturekit.functions.libraries import (
     is_library_frame,
     python_module,
 )
-from capturekit.functions.library_uses import ASKED_OF_WHOLE, LibraryUses
-from capturekit.functions.own_globals import name_of_global
+from capturekit.functions.library_uses import ASKED_OF_WHOLE
 from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
-from capturekit.functions.setting_uses import is_by_locale
+from capturekit.functions.seen_through import SeenThrough
 from capturekit.functions.settings import (
     BACKENDS,
     CODECS,
     DEPTH,
     HANDLED,
-    LOCALE,
     REGISTERED,
     ROUTINES,
     WARNINGS,
@@ -85,7 +82,7 @@ _OF_THREADS = frozenset({'threading', 'queue', 'concurrent', 'multiprocessing', 
 _own_folder = os.path.dirname(os.path.abspath(__file__))
 
 
-class Watch(LibraryUses):
+class Watch(SeenThrough):
     """Follow one run of ``fn`` in this thread: ``with Watch(fn, is_array=...) as watch: fn(x)``.
 
     Arguments:
@@ -242,11 +239,7 @@ class Watch(LibraryUses):
         code = frame.f_code
         known = self._codes.get(id(code))
         if known is not None and known[1] and not python_module(code.co_filename):
-            if function is os.urandom:
-                self._draws_entropy(frame)
-            elif id(function) in _COUNTS_ANYWHERE:  # a library warns
-                self._depends_on(WARNINGS)
-                self._settle()
+            self._called_by_library(frame, function)
             return
         if code is DRAWING:
             return
@@ -281,32 +274,12 @@ class Watch(LibraryUses):
             self._name((), (), True)
             self._settle()
 
-    def _is_seen_through(self, frame: FrameType, what: tuple[str, str]) -> bool:
-        """Whether code of the user shows what it asks ``id``, ``hash`` or ``globals`` for; that is watched then."""
-        code = frame.f_code
-        if what == ('builtins', 'hash') and 'hash' in code.co_names and self._lines.of(code) is not None:
-            self._to_hash[id(code), frame.f_lasti] = self._sentence(frame, 'calls builtins.hash')
-            return True
-        if what == ('builtins', 'id') and is_comparison_of_ids(frame):
-            self._identities = self._identities or f'{code.co_name} of {os.path.basename(code.co_filename)}'
-            return True
-        name = name_of_global(frame) if what == ('builtins', 'globals') else None
-        if name is None:
-            return False
-        self._global_named(frame, name)
-        return True
-
-    def _formats(self, function: Any, what: tuple[str, str]) -> bool:
-        """Watch the attributes that the text names whose method ``format`` is called. False for other functions."""
-        text = getattr(function, '__self__', None) if what in _OF_TEXTS else None
-        names = attributes_in(text) if type(text) is str else None
-        if names is None:
-            return False
-        if is_by_locale(str(text)):
-            self._depends_on(LOCALE)
-        self._name(names, names, False)
-        self._settle()
-        return True
+    def _called_by_library(self, frame: FrameType, function: Any) -> None:
+        if function is os.urandom:
+            self._draws_entropy(frame)
+        elif id(function) in _COUNTS_ANYWHERE:  # it warns
+            self._depends_on(WARNINGS)
+            self._settle()
 
     def _timed(self, frame: FrameType, function: Any) -> bool:
         """Note where the user's code keeps the time of a clock. False if the time may get to another place."""
@@ -328,11 +301,7 @@ class Watch(LibraryUses):
         module = python_module(code.co_filename)
         name = code.co_name
         if not module:
-            top = str(frame.f_globals.get('__name__', '')).partition('.')[0]
-            top = 'cupy' if is_cupys(top) else top
-            again = self._package(frame, top, name) or code is self._compiler or code.co_flags & _SUSPENDS
-            if not again and name not in ('__init__', '<module>'):
-                self._done_with.add(id(code))
+            self._of_package(frame, code)
             return
         top = module.partition('.')[0]
         if top in _SETTINGS_IN:
@@ -361,6 +330,14 @@ class Watch(LibraryUses):
             self._doubt(frame, f'calls {module}.{name}')
         else:
             self._followed(frame, module, name)
+
+    def _of_package(self, frame: FrameType, code: CodeType) -> None:
+        """Note what code of a package reads, and whether another call of it could tell anything new."""
+        top = str(frame.f_globals.get('__name__', '')).partition('.')[0]
+        top = 'cupy' if is_cupys(top) else top
+        again = self._package(frame, top, code.co_name) or code is self._compiler or code.co_flags & _SUSPENDS
+        if not again and code.co_name not in ('__init__', '<module>'):
+            self._done_with.add(id(code))
 
     def _called(self, frame: FrameType) -> None:
         code = frame.f_code
@@ -502,5 +479,4 @@ _SETTINGS_OF = {
     ('_warnings', 'warn'): WARNINGS, ('_warnings', 'warn_explicit'): WARNINGS,
 }  # fmt: skip
 _SETTINGS_IN = {'warnings': WARNINGS, '_py_warnings': WARNINGS, 'traceback': HANDLED}
-_OF_TEXTS = (('builtins.str', 'format'), ('builtins.str', 'format_map'))
 _PLAIN = (list, tuple, dict, set, frozenset, np.ndarray, slice)
