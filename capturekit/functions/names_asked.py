@@ -62,7 +62,7 @@ class NamesAsked(CodeWatch):
             self._to_ask = id(code), frame.f_lasti
             if self._lines.of(code) is None:
                 self._answer_all()
-        elif name not in self._strings and not (name == '__dict__' and self._wraps(frame)):
+        elif name not in self._strings and not (name == '__dict__' and self._wraps(frame)) and not _binds(frame):
             self._name((name,), (name,), False)
             self._settle()
 
@@ -109,3 +109,11 @@ def _is_plain(value: Any) -> bool:
     cls = type(value)
     plain = type(cls) is type and solid_base(cls) is object and plain_key(value) is None and contents_of(value) is None
     return plain and all(made_by_class_statement(base) for base in bases_of(cls)[:-1])
+
+
+def _binds(frame: FrameType) -> bool:
+    """Whether a ``partialmethod`` binds its function: what it asks for is the method of functions that does so."""
+    if frame.f_code is not functools.partialmethod.__get__.__code__:
+        return False
+    method = frame.f_locals.get('self')
+    return type(method) is functools.partialmethod and type(vars(method).get('func')) is FunctionType

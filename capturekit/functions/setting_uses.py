@@ -35,5 +35,10 @@ def settings_of(code: CodeType) -> Iterator[str]:
         texts = [text for text in inner.co_consts if type(text) is str]
         if writes or not _TEXTS.isdisjoint(inner.co_names) or any('%' in text for text in texts):
             yield DIGITS
-        if 'strftime' in inner.co_names or any(_BY_LOCALE.search(text) or _OF_DATES.search(text) for text in texts):
+        if 'strftime' in inner.co_names or any(map(is_by_locale, texts)):
             yield LOCALE
+
+
+def is_by_locale(text: str) -> bool:
+    """Whether a text may be a format, or have one in it, that goes by the locale."""
+    return bool(_BY_LOCALE.search(text) or _OF_DATES.search(text))

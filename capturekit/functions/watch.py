@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from capturekit.functions.address_hashes import is_comparison_of_ids, is_hash_of_a_value
+from capturekit.functions.address_hashes import is_hash_of_a_value
 from capturekit.functions.backends import uses_backends
 from capturekit.functions.clock_uses import is_clock
 from capturekit.functions.code_reads import READERS
@@ -40,9 +40,9 @@ from capturekit.functions.libraries import (
     is_library_frame,
     python_module,
 )
-from capturekit.functions.library_uses import ASKED_OF_WHOLE, LibraryUses
-from capturekit.functions.own_globals import name_of_global
+from capturekit.functions.library_uses import ASKED_OF_WHOLE
 from capturekit.functions.readable_state import in_package, is_cupys, is_one_of_a_kind
+from capturekit.functions.seen_through import SeenThrough
 from capturekit.functions.settings import (
     BACKENDS,
     CODECS,
@@ -82,7 +82,7 @@ _OF_THREADS = frozenset({'threading', 'queue', 'concurrent', 'multiprocessing', 
 _own_folder = os.path.dirname(os.path.abspath(__file__))
 
 
-class Watch(LibraryUses):
+class Watch(SeenThrough):
     """Follow one run of ``fn`` in this thread: ``with Watch(fn, is_array=...) as watch: fn(x)``.
 
     Arguments:
@@ -267,7 +267,7 @@ class Watch(LibraryUses):
             return
         if what == ('builtins', 'hash') and ((known is not None and known[1]) or is_hash_of_a_value(frame)):
             return
-        if known is not None and self._is_seen_through(frame, what):
+        if (known is not None and self._is_seen_through(frame, what)) or self._formats(function, what):
             return
         self._calls.add(what)
         found = reads(function)
@@ -283,21 +283,6 @@ class Watch(LibraryUses):
         elif id(function) in _COUNTS_ANYWHERE:  # it warns
             self._depends_on(WARNINGS)
             self._settle()
-
-    def _is_seen_through(self, frame: FrameType, what: tuple[str, str]) -> bool:
-        """Whether code of the user shows what it asks ``id``, ``hash`` or ``globals`` for; that is watched then."""
-        code = frame.f_code
-        if what == ('builtins', 'hash') and 'hash' in code.co_names and self._lines.of(code) is not None:
-            self._to_hash[id(code), frame.f_lasti] = self._sentence(frame, 'calls builtins.hash')
-            return True
-        if what == ('builtins', 'id') and is_comparison_of_ids(frame):
-            self._identities = self._identities or f'{code.co_name} of {os.path.basename(code.co_filename)}'
-            return True
-        name = name_of_global(frame) if what == ('builtins', 'globals') else None
-        if name is None:
-            return False
-        self._global_named(frame, name)
-        return True
 
     def _timed(self, frame: FrameType, function: Any) -> bool:
         """Note where the user's code reads a clock. False if a library's code does, or if it is no clock."""
@@ -316,7 +301,8 @@ class Watch(LibraryUses):
         module = python_module(code.co_filename)
         name = code.co_name
         if not module:
-            return self._not_pythons(frame)
+            self._of_package(frame, code)
+            return
         top = module.partition('.')[0]
         if top in _SETTINGS_IN:
             self._depends_on(_SETTINGS_IN[top])
@@ -345,9 +331,8 @@ class Watch(LibraryUses):
         else:
             self._followed(frame, module, name)
 
-    def _not_pythons(self, frame: FrameType) -> None:
-        """Look at code of a library that is not Python's own: once in a run, if another call can tell nothing new."""
-        code = frame.f_code
+    def _of_package(self, frame: FrameType, code: CodeType) -> None:
+        """Note what code of a package reads, and whether another call of it could tell anything new."""
         top = str(frame.f_globals.get('__name__', '')).partition('.')[0]
         top = 'cupy' if is_cupys(top) else top
         again = self._package(frame, top, code.co_name) or code is self._compiler or code.co_flags & _SUSPENDS
