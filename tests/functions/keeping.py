@@ -180,4 +180,3 @@ CASES = [
     returned, alone, of_single_precision, dropped, in_a_list, by_a_solver, of_which_one_part_is_taken,
     through_lists_and_tuples, into_a_list_that_stays, whole_arrays, twice_the_same,
 ]  # fmt: skip
-BY_LINES: list[Any] = []
