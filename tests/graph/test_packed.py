@@ -51,28 +51,6 @@ def chained(cp: Any, x: Any, **options: Any) -> tuple[Any, Any]:
 
 
 @quiet
-@given(program=st.lists(steps, min_size=1, max_size=10))
-def test_ordinary_programs_give_the_same_bits(cp: Any, program: list[tuple[str, int, int]]) -> None:
-    inputs = [cp.linspace(n, n + 1, 16).reshape(4, 4) for n in range(4)]
-    start = [one.copy() for one in inputs]
-    found, sizes = [], []
-    for options in ({}, {'lanes': 'auto'}):
-        with ck.capture(**options) as cap:
-            arrays = list(inputs)
-            run(cp, program, arrays)
-        for _ in range(3):
-            for one, value in zip(inputs, start):
-                one[...] = value
-            cap.graph.launch()
-            found.append([cp.asnumpy(one).tobytes() for one in (*arrays, *inputs)])
-        assert not options or cap.relaned.compared in ('', SAME)
-        assert not cap.graph.races()
-        sizes.append(cap.graph.memory_bytes)
-        cap.graph.close()
-    assert all(one == found[0] for one in found)
-
-
-@quiet
 @given(program=st.lists(steps, min_size=2, max_size=8))
 def test_programs_that_are_timed_give_the_same_bits(sim: Any, program: list[tuple[str, int, int]]) -> None:
     inputs = [sim.linspace(n, n + 1, 16).reshape(4, 4) for n in range(4)]
@@ -153,9 +131,8 @@ def test_what_a_kernel_of_somebody_elses_may_know_stays(cp: Any, monkeypatch: py
     assert cap.relaned.packed.before == 3 * 8192
     for _ in range(2):
         cap.graph.launch()
-    host = np.linspace(1, 2, N)
-    assert np.allclose(values(early), np.sqrt(host * 3) * 2 + 1, rtol=1e-14)
-    assert np.allclose(values(later), host * 5 + (host + 1), rtol=1e-14)
+    assert values(early) == values(cp.sqrt(x * 3) * 2 + 1)
+    assert values(later) == values(x * 5 + (x + 1))
 
 
 def test_what_is_read_before_it_is_written_stays(cp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,8 +145,8 @@ def test_what_is_read_before_it_is_written_stays(cp: Any, monkeypatch: pytest.Mo
         z = cp.sqrt(x * 3) + 1
     assert reasons == ['it is read before the launch has written it']
     cap.graph.launch()
-    assert np.allclose(values(y)[:500], (np.linspace(1, 2, N) * 2)[:500], rtol=1e-14)
-    assert np.allclose(values(z), np.sqrt(np.linspace(1, 2, N) * 3) + 1, rtol=1e-14)
+    assert values(y)[:500] == values(x * 2)[:500]
+    assert values(z) == values(cp.sqrt(x * 3) + 1)
 
 
 def test_only_memory_of_its_own_is_packed(cp: Any) -> None:
