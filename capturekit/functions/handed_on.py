@@ -141,8 +141,8 @@ def call_of(steps: list[dis.Instruction], number: int, through: bool = False) ->
     depth = dis.stack_effect(load.opcode, load.arg, jump=False)
     if load.opname == 'LOAD_ATTR':
         depth += 1 + _has_null_below(steps, number)
-    elif number and steps[number - 1].opname == 'PUSH_NULL':
-        depth += 1
+    elif load.opname == 'LOAD_METHOD' or (number and steps[number - 1].opname == 'PUSH_NULL'):
+        depth += 1  # what a method is loaded from lies beside it until the call
     for place, step in enumerate(steps[number + 1 :], number + 1):
         depth += dis.stack_effect(step.opcode, step.arg, jump=False)
         if depth < 1:

@@ -89,8 +89,8 @@ class ValueFlow:
             if one.opname == 'SWAP' and above in (0, (one.arg or 0) - 1):
                 above = (one.arg or 0) - 1 - above
                 continue
-            if takes(one) > above:
-                return self._taken(held, number, above)
+            if takes(one) > above:  # Python 3.11 takes the arguments just before the call
+                return self._taken(held, number + (one.opname == 'PRECALL'), above)
             above += dis.stack_effect(one.opcode, one.arg, jump=False)
         raise Counts
 
