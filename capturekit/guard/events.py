@@ -193,7 +193,8 @@ class Events:
                 self._one_device_in_body(mine, device)
                 with self.state.inside:
                     blocking = not self.state.platform.device.stream_flags(ptr) & 1
-        answer = self.verdicts.carry_out(verdict, call, ptr, go)
+        made = lambda: self.verdicts.carry_out(verdict, call, ptr, go)  # noqa: E731
+        answer = made() if mine is not None else self.verdicts.about_event(_O.WAIT_EVENT, call, event, made, ptr)
         with self.state.lock:
             self._waited(ptr, event, blocking, device, stream)
             self.outside.hold_again()

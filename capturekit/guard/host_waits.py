@@ -205,7 +205,8 @@ class HostWaits:
                 mine.note('adapted', None, f'{call} became a join: every lane waits for it', at)
                 self.allocators.refresh()
                 return None
-        return self.verdicts.carry_out(verdict, call, None, go)
+        made = lambda: self.verdicts.carry_out(verdict, call, None, go)  # noqa: E731
+        return self.verdicts.about_event(operation, call, ptr, made) if mine is None else made()
 
     def elapsed_time(self, original: Callable[..., Any], start: Any, end: Any) -> Any:
         return self._elapsed('get_elapsed_time()', start.ptr, end.ptr, lambda: original(start, end))
@@ -223,4 +224,4 @@ class HostWaits:
             if mark is not None:
                 event = start if marks[0] is mark else end
                 self.verdicts.refuse(self.verdicts.judge(_O.EVENT_ELAPSED_TIME, event=event), call)
-        return go()
+        return self.verdicts.about_event(_O.EVENT_ELAPSED_TIME, call, start, go)

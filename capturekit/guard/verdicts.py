@@ -19,7 +19,18 @@ from capturekit.model import errors
 from capturekit.model.causes import PROGRAM
 from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import LEGACY_HANDLES, EventState, Verdict
-from capturekit.model.rules import RULES, VARIANTS, CaptureStatus, Code, Effect, FromElsewhere, Mode, Operation, Rule
+from capturekit.model.rules import (
+    RULES,
+    VARIANTS,
+    CaptureStatus,
+    Code,
+    Effect,
+    FromElsewhere,
+    Mode,
+    Operation,
+    Rule,
+    Target,
+)
 from capturekit.model.source_line import Place, here
 
 #: Seconds that another thread's device-wide synchronisation waits for captures to close.
@@ -28,6 +39,7 @@ WAIT_SECONDS = 60.0
 MOMENT = 0.1
 
 _O = Operation
+_QUERY = 'cupy.cuda.runtime.eventQuery'
 #: The operations that concern one device: the current one, if none is named.
 _OF_A_DEVICE = (_O.DEVICE_SYNCHRONIZE, _O.LEGACY_WORK)
 
@@ -230,6 +242,26 @@ class Verdicts:
         if verdict.answer.refused and not verdict.answer.loses and self.state.mine() is None and not verdict.lost:
             return go()  # the capture survives it, and CUDA returns the error itself
         self.refuse(verdict, call, ptr)
+
+    def about_event(
+        self, operation: Operation, call: str, event: int, go: Callable[[], Any], ptr: int | None = None
+    ) -> Any:
+        """Make a call about an event, in a thread without a capture.
+
+        CUDA calls an event of a capture that is over an invalid argument: CuPy raises that, or says False for ever if
+        it is asked whether the event is done. Both are refused with the reason.
+        """
+        try:
+            answer = go()
+        except self.state.platform.cupy.cuda.runtime.CUDARuntimeError as error:
+            if isinstance(error, CaptureError) or error.status != Code.cudaErrorInvalidValue:
+                raise
+        else:
+            if answer is not False or self.state.own(_QUERY, event) != Code.cudaErrorInvalidValue:
+                return answer
+        target = Target.DEAD_FORK if operation is _O.WAIT_EVENT else Target.DEAD_EVENT
+        verdict = Verdict(self.state.ledger.table.row(operation, target)[0](Mode.RELAXED, False))
+        raise self.refusal(verdict, call, ptr, VARIANTS['event-after-capture']) from None
 
     def _relaxed(self, go: Callable[[], Any]) -> Any:
         device = self.state.platform.device

@@ -474,6 +474,14 @@ VARIANTS: dict[str, Rule] = {
         remedy='Do it there, with a lane of that device: `with lanes[1]: part = cp.ascontiguousarray(x)`; what is '
         'contiguous and of the same dtype is copied as it is.',
     ),
+    # after the capture, where nothing is being recorded: such events are mostly meant to time or await the launch
+    'event-after-capture': replace(
+        RULES['dead-event'],
+        says='This event was recorded in a capture that is over. It stands for nodes of the graph: no launch of the '
+        'graph records it, and so it has no time and can not be waited for',
+        remedy='Record it again around the launch: `event.record(stream)` before or after `graph.launch(stream)`, '
+        'then use it.',
+    ),
     # it is not the stream that has to change, but the place of the call
     'wait-for-legacy-stream': replace(RULES['legacy-stream'], remedy=RULES['device-sync'].remedy),
     'query-legacy-stream': replace(RULES['legacy-stream'], remedy=RULES['query-captured'].remedy),

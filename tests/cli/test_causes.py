@@ -144,3 +144,41 @@ def test_a_refusal_of_a_destructor_is_shown_in_short(tmp_path: Path) -> None:
     ran = run(tmp_path, by_hand(body, 'record()'))
     assert 'Exception ignored in' in ran.stderr and 'patching.py' not in ran.stderr
     assert 'SynchronizationError: Stream.synchronize()' in ran.stderr
+
+
+#: Uses of an event after the capture in which it was recorded; ``ready`` and ``side`` are an event and a stream.
+AFTERWARDS = (
+    'ready.synchronize()',
+    'while not ready.done: pass',
+    'side.wait_event(ready)',
+    'cp.cuda.get_elapsed_time(ready, ready)',
+    'cp.cuda.get_elapsed_time(fresh, ready)',
+    'cp.cuda.runtime.eventSynchronize(ready.ptr)',
+)
+
+
+@pytest.mark.parametrize('use', AFTERWARDS)
+@pytest.mark.parametrize('options', [(), ('--observe',)], ids=['refused', 'observed'])
+def test_an_event_used_after_its_capture_is_named(tmp_path: Path, use: str, options: tuple[str, ...]) -> None:
+    """CUDA says 'invalid argument' to most, and CuPy says for ever that the event is not done."""
+    use = use.replace('while', 'if') if options else use
+    script = by_hand(
+        'global ready\nready = stream.record()',
+        'side, fresh = cp.cuda.Stream(non_blocking=True), cp.cuda.Event()\nfresh.record()\nrecord().launch(stream)\n'
+        f'{use}  # first',
+    )
+    ran = run(tmp_path, script, *options)
+    assert f'at script.py:{line(script, "first")}\n' in ran.stderr and 'IsolationError: ' in ran.stderr, ran.stderr
+    assert 'Record it again around the launch' in ran.stderr and 'cap.' not in ran.stderr
+    assert ran.returncode == 1 or (options and 'if not' in use)
+
+
+def test_an_event_recorded_again_after_its_capture_is_good(tmp_path: Path) -> None:
+    after = (
+        'graph = record()\nready.record(stream)\ngraph.launch(stream)\nend = stream.record()\nend.synchronize()\n'
+        'assert ready.done and cp.cuda.get_elapsed_time(ready, end) >= 0\n'
+        'try:\n    cp.cuda.runtime.eventSynchronize(late.ptr)\n'
+        'except cp.cuda.runtime.CUDARuntimeError as error:\n    assert error.status == 1'
+    )
+    ran = run(tmp_path, by_hand('global ready, late\nready, late = stream.record(), stream.record()', after))
+    assert ran.returncode == 0, ran.stderr
