@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
@@ -193,7 +194,7 @@ class Events:
                 self._one_device_in_body(mine, device)
                 with self.state.inside:
                     blocking = not self.state.platform.device.stream_flags(ptr) & 1
-        made = lambda: self.verdicts.carry_out(verdict, call, ptr, go)  # noqa: E731
+        made = partial(self.verdicts.carry_out, verdict, call, ptr, go)
         answer = made() if mine is not None else self.verdicts.about_event(_O.WAIT_EVENT, call, event, made, ptr)
         with self.state.lock:
             self._waited(ptr, event, blocking, device, stream)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
@@ -205,7 +206,7 @@ class HostWaits:
                 mine.note('adapted', None, f'{call} became a join: every lane waits for it', at)
                 self.allocators.refresh()
                 return None
-        made = lambda: self.verdicts.carry_out(verdict, call, None, go)  # noqa: E731
+        made = partial(self.verdicts.carry_out, verdict, call, None, go)
         return self.verdicts.about_event(operation, call, ptr, made) if mine is None else made()
 
     def elapsed_time(self, original: Callable[..., Any], start: Any, end: Any) -> Any:
