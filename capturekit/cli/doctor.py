@@ -23,6 +23,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from capturekit.cli.by_environment import NAME, wanted
 from capturekit.driver.cuda import current
 from capturekit.guard import GUARD, watch
 from capturekit.guard.entry_points import ENTRIES, Entry
@@ -83,7 +84,7 @@ class DoctorReport:
 
 def examine() -> DoctorReport:
     """Look at this machine."""
-    facts = {'python': _python(), 'installed': installed(), **ask()}
+    facts = {'python': _python(), 'installed': installed(), **ask(), 'environment': {'simulate': wanted()}}
     findings = tuple(judge(facts))
     return DoctorReport(facts, findings, verdict_of(facts, findings))
 
@@ -96,12 +97,15 @@ def _python() -> dict[str, Any]:
 
 
 def ask() -> Facts:
-    """Gather facts by trying things out, in a process of its own that finds the same modules as this one."""
+    """Gather facts by trying things out, in a process of its own that finds the same modules as this one.
+
+    The facts are the machine's own, also where ``CAPTUREKIT_SIMULATE`` puts the simulated device in its place.
+    """
     facts: Facts = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / 'facts'
         command = [sys.executable, '-X', 'faulthandler', '-c', _TELL, str(path)]
-        paths = {**os.environ, 'PYTHONPATH': os.pathsep.join(p or os.getcwd() for p in sys.path)}
+        paths = {**os.environ, 'PYTHONPATH': os.pathsep.join(p or os.getcwd() for p in sys.path), NAME: '0'}
         try:
             ran = subprocess.run(command, env=paths, capture_output=True, text=True, timeout=_PATIENCE)
             ended = _ended(ran.returncode, ran.stderr)
@@ -345,17 +349,17 @@ def _of_cupy(facts: Facts) -> Iterator[Diagnosis]:
 
 def _of_bindings(facts: Facts) -> Iterator[Diagnosis]:
     bindings = facts['bindings']
-    wanted = _cupy_cuda(facts)
+    cupys = _cupy_cuda(facts)
     if 'error' in bindings:
-        level = 'bad' if wanted or _has_gpu(facts) else 'note'
-        hint = f"pip install 'capturekit[cuda{wanted or 13}]'"
+        level = 'bad' if cupys or _has_gpu(facts) else 'note'
+        hint = f"pip install 'capturekit[cuda{cupys or 13}]'"
         yield Diagnosis('cuda-bindings', f'can not be imported: {bindings["error"]}: {hint}', level)
         return
     yield Diagnosis('cuda-bindings', bindings['version'])
     yield from _of_version(BINDINGS, bindings['version'], facts)
     made_for = numbers(bindings['version'])[0]
-    if wanted and made_for != wanted:
-        text = f"is of CUDA {made_for} and CuPy of CUDA {wanted}: pip install 'capturekit[cuda{wanted}]'"
+    if cupys and made_for != cupys:
+        text = f"is of CUDA {made_for} and CuPy of CUDA {cupys}: pip install 'capturekit[cuda{cupys}]'"
         yield Diagnosis('cuda-bindings', text, 'bad')
 
 
@@ -402,7 +406,10 @@ def _of_capture(facts: Facts) -> Iterator[Diagnosis]:
     else:
         nodes = counted(found['nodes'], 'node')
         yield Diagnosis('capture', f'{nodes} recorded and launched on {found["on"]}, with the right result')
-    if facts['gpu'].get('count'):
+    if facts['environment']['simulate']:
+        use = f'scripts run on the simulated device, because {NAME}=1 is set; {NAME}=0 lets them use a GPU'
+        yield Diagnosis('run', use, 'note')
+    elif facts['gpu'].get('count'):
         use = '`run` uses the GPU; the simulated device is for `run --simulate` and for tests'
         yield Diagnosis('run', use)
     else:
@@ -422,7 +429,8 @@ def verdict_of(facts: Facts, findings: tuple[Diagnosis, ...]) -> str:
         more = f' (and {len(bad) - 1} more, marked !)' if len(bad) > 1 else ''
         return f'not good: {bad[0].about}: {textwrap.shorten(bad[0].text, 2 * _WIDTH, placeholder=" ...")}{more}'
     if facts['gpu'].get('count'):
-        return 'good: captures are recorded and launched on the GPU'
+        kept = f', which {NAME}=1 keeps scripts from' if facts['environment']['simulate'] else ''
+        return f'good: captures are recorded and launched on the GPU{kept}'
     return 'good, without a GPU: captures are recorded and launched on the simulated device'
 
 

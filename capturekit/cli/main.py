@@ -285,7 +285,7 @@ def _kept(save: str | None, report: str | None) -> Iterator[None]:
                 f.write(to_html(shown))
             _say(f'report of a {shown.outcome} capture written to {report}')
         elif report is not None:
-            _say('no report was written, because no capture has ended (one begun by hand ends at its end_capture)')
+            _say('no report was written, because no capture was begun')
 
 
 def _run(program: _Program, simulate: bool, seed: int, devices: int, way: _Way) -> int:
@@ -338,6 +338,7 @@ def _guarded(program: _Program, way: _Way) -> int:
     PROGRAM.clear()
     observing = observed() if way.observe else nullcontext()
     watching = watched() if way.watch else nullcontext()
+    ended: BaseException | None = None
     with as_main(program.argv, program.folder), aloud(), watch(), watching, observing, threads_shown(way.whole):
         try:
             program.go()
@@ -354,10 +355,11 @@ def _guarded(program: _Program, way: _Way) -> int:
             _say(str(wrong))
             return 2
         except BaseException as error:
+            ended = error
             if pipe_closed(error):
                 return 1
             show(error, way.whole)
             return 130 if isinstance(error, KeyboardInterrupt) else 1
         finally:
             for live in list(GUARD.lives.values()):
-                GUARD.captures.gone(live)
+                GUARD.manual.never_ended(live, ended)

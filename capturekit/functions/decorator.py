@@ -69,6 +69,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
         self._answering = _answering(plain, options)
         self.numbers = NumberArguments()
         self._lock = threading.RLock()
+        #: How many calls ran eagerly without being watched, by reason.
+        self._unwatched: dict[str, int] = {}
         self._kinds: OrderedDict[Any, Kind] = OrderedDict()
         self._platform: Platform | None = None
         #: Whether another CuPy may take the place of this one: the simulated device does.
@@ -99,6 +101,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
             kinds, self._kinds, self._used = self._kinds, OrderedDict(), None
             self._answering.pending = None
             self._answering.logged.clear()
+            self._unwatched.clear()
         for kind in kinds.values():
             kind.close()
 
@@ -119,7 +122,9 @@ class Graphed(AsFunction, Generic[P, R_co]):
         ``file``: where to print, as for :func:`print`; None: standard output."""
         with self._lock:
             kinds = dict(self._kinds)
-        print(explanation(self._answering.name, kinds, self._newness.warning, self.numbers), file=file)
+            unwatched = dict(self._unwatched)
+        told = explanation(self._answering.name, kinds, self._newness.warning, self.numbers, unwatched)
+        print(told, file=file)
 
     def __repr__(self) -> str:
         return f'<graphed {self.__wrapped__!r}, {counted(len(self.variants), "variant")}>'
@@ -155,6 +160,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
         alone = not kwargs and all_are(array, args)
         found: Any = (args, len(args), None) if alone else self._taken_apart(platform.cupy, args, kwargs)
         if found is None:
+            self._count_unwatched('their arguments can not be compared')
             return fn(*args, **kwargs)
         leaves, form, numbers = found
         head = form if alone else (form, *map(type, leaves))
@@ -165,6 +171,7 @@ class Graphed(AsFunction, Generic[P, R_co]):
             if numbers is None:
                 kind.usual = usual_call(platform.cupy, args, kwargs, form, key, self._reaches)
             if self._passing(args, kwargs):
+                self._count_unwatched('nearly each call was of a new kind')
                 return fn(*args, **kwargs)
         elif kind is not self._used and self._answering.pending is None:
             self._touch(key, kind)
@@ -267,6 +274,10 @@ class Graphed(AsFunction, Generic[P, R_co]):
         if words:
             self._answering.say(words)
         return self._newness.warning != ''
+
+    def _count_unwatched(self, why: str) -> None:
+        with self._lock:
+            self._unwatched[why] = self._unwatched.get(why, 0) + 1
 
     def _new_kind(self, key: Any, leaves: list[Any], alike: tuple[Any, ...] = ()) -> Kind:
         with self._lock:

@@ -84,8 +84,10 @@ def _word(value: Any) -> Any:
     return type(value), id(value)
 
 
-def explanation(name: str, kinds: Mapping[Any, Kind], newness: str, numbers: NumberArguments) -> str:
-    """The text of ``fn.explain()``."""
+def explanation(
+    name: str, kinds: Mapping[Any, Kind], newness: str, numbers: NumberArguments, unwatched: Mapping[str, int]
+) -> str:
+    """The text of ``fn.explain()``. ``unwatched``: how many calls ran eagerly without being watched, by reason."""
     lines = [f'{name}: {counted(len(kinds), "kind")} of calls']
     if numbers.positions:
         lines.append(f'  numbers that each call brings to the graph: argument {", ".join(map(str, numbers.positions))}')
@@ -93,6 +95,8 @@ def explanation(name: str, kinds: Mapping[Any, Kind], newness: str, numbers: Num
         lines.append(f'  numbers that are a part of the kind: {numbers.reason}')
     if newness:
         lines.append(f'  eager where a kind is new: {newness}.')
+    for why, calls in unwatched.items():
+        lines.append(f'  {counted(calls, "call")} ran eagerly and unwatched, because {why}')
     return '\n'.join(lines + told_together((key, _said(kind)) for key, kind in kinds.items()))
 
 

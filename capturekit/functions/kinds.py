@@ -33,8 +33,6 @@ class Kind:
         self.direct: Callable[[Any, Any], Any] | None = None
         #: How the arguments share memory; () if they do not.
         self.shared = shared
-        #: The number of calls of this kind, counted while most other kinds come only once.
-        self.calls = 0
         #: How many calls in a row no launch could answer: because a check failed, and because no variant fitted.
         self.misses = self.strange = 0
         #: What following runs has cost since the last launch; the last run's reason, and how often it came.

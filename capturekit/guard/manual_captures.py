@@ -19,10 +19,10 @@ from capturekit.guard.outside_streams import OutsideStreams
 from capturekit.guard.state import State
 from capturekit.guard.unjoined import Joins
 from capturekit.guard.verdicts import Verdicts
-from capturekit.model.errors import CudaCallError
+from capturekit.model.errors import CaptureError, CudaCallError
 from capturekit.model.ledger import Lane
 from capturekit.model.rules import VARIANTS, CaptureStatus, Code, Mode, Operation
-from capturekit.model.source_line import here
+from capturekit.model.source_line import here, raised_at
 
 _O = Operation
 _WITHOUT_PRIORITIES = (
@@ -111,6 +111,27 @@ class ManualCaptures:
                 afterwards.callback(
                     tell_listeners, live, None
                 )  # after the lock: listeners may wait for threads that wait for it
+
+    def never_ended(self, live: OpenCapture, error: BaseException | None) -> None:
+        """Forget a capture that the program has left open, and tell the listeners of it as of one that failed.
+
+        ``error``: what ended the program, or None.
+        """
+        with self.state.lock:
+            if live.memory is None:
+                with suppress(CudaCallError):
+                    self._count(live)
+            self.captures.gone(live)
+        if live.memory is not None:
+            return  # a block's own end tells of it
+        if isinstance(error, CaptureError):
+            live.note('finding', None, f'{type(error).__name__}: {error}', error.location)
+        elif error is not None:
+            live.note('finding', None, f'{type(error).__name__}: {error}', raised_at(error) or live.active_at)
+        else:
+            live.note('finding', None, 'the program ended before end_capture was called', live.at)
+        close_recording(live, 'failed')
+        tell_listeners(live, None)
 
     def _may_end(self, call: str, ptr: int, lane: Lane | None, live: OpenCapture | None) -> None:
         """Raise an error if this call can not end the capture."""

@@ -28,6 +28,7 @@ GOOD: doctor.Facts = {
     'names': {'entries': 151, 'missing': {}, 'optional': {}},
     'libraries': {'late': {}, 'unable': {}},
     'capture': {'nodes': 3, 'on': 'the GPU'},
+    'environment': {'simulate': False},
 }
 NO_GPU = {'driver': {'error': 'OSError: libcuda.so.1'}, 'gpu': {'count': 0}, 'capture': {'nodes': 3, 'on': 'the sim'}}
 
@@ -153,6 +154,16 @@ def test_without_cupy_and_gpu_all_is_good() -> None:
     )
     assert report.good, str(report)
     assert "GPU           none: OSError: libcuda.so.1" in str(report)  # fmt: skip
+
+
+def test_a_gpu_that_the_environment_keeps_scripts_from() -> None:
+    report = judged(environment={'simulate': True})
+    assert report.good
+    assert about(report, 'note') == [
+        'run: scripts run on the simulated device, because CAPTUREKIT_SIMULATE=1 is set; CAPTUREKIT_SIMULATE=0 lets '
+        'them use a GPU'
+    ]
+    assert report.verdict.endswith('on the GPU, which CAPTUREKIT_SIMULATE=1 keeps scripts from')
 
 
 def test_lines_fit_a_terminal() -> None:
@@ -296,6 +307,15 @@ def test_as_json(tmp_path: Path) -> None:
     assert said['verdict'].startswith('good')
     assert said['facts']['capture'] == {'on': 'the simulated device', 'nodes': 3}
     assert {finding['level'] for finding in said['findings']} == {'good', 'note'}
+
+
+def test_the_simulated_device_is_not_taken_for_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('CAPTUREKIT_SIMULATE', '1')
+    ran = run(tmp_path, numpy='2.5.5')
+    said = ' '.join(ran.stdout.split())
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert 'GPU none: ' in said and 'because CAPTUREKIT_SIMULATE=1 is set' in said
+    assert ran.stdout.splitlines()[-1].startswith('verdict: good, without a GPU')
 
 
 def test_a_broken_cupy_says_why(tmp_path: Path) -> None:

@@ -266,6 +266,7 @@ def test_command_takes_a_function(tmp_path: Path) -> None:
         (('nothing.py',), "there is no file 'nothing.py'"),
         (('--simulate', 'no_such_module:step'), "there is no module 'no_such_module'"),
         (('--simulate', 'json:no_such'), "there is no function 'no_such' in json"),
+        (('--simulate', '.json:loads'), "'.json' is no name of a module"),
         (('json:dumps', '3'), 'takes no arguments'),
         (('--simulate', 'json:dumps'), "'dumps' takes no arguments here"),
         (('samples/fork_join.py:main',), 'lint --function main samples/fork_join.py'),
@@ -276,6 +277,21 @@ def test_command_usage(args: tuple[str, ...], said: str) -> None:
     ran = called('lint', *args)
     assert (ran.returncode, ran.stdout) == (2, '')
     assert said in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ('line', 'said'),
+    [
+        ('import no_such_module', "ModuleNotFoundError: No module named 'no_such_module', at model.py:1"),
+        ('1 / 0', 'ZeroDivisionError: division by zero, at model.py:1'),
+        ('x = (', "SyntaxError: '(' was never closed (model.py, line 1)"),
+    ],
+)
+def test_a_module_that_can_not_be_imported(line: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / 'model.py').write_text(f'{line}\n')
+    ran = called('lint', '--simulate', 'model:step', cwd=tmp_path)
+    assert (ran.returncode, ran.stdout) == (2, '')
+    assert ran.stderr.splitlines()[1:] == [f"capturekit: 'model' can not be imported: {said}"]
 
 
 def test_command_help_fits_a_terminal() -> None:

@@ -453,6 +453,35 @@ def test_the_capture_that_failed_is_reported(tmp_path: Path) -> None:
     assert 'HostReadError' in page and 'fails.py:16' in page
 
 
+LEFT_OPEN = """\
+import cupy
+x = cupy.arange(4.0)
+with cupy.cuda.Stream(non_blocking=True) as stream:
+    stream.begin_capture()
+    y = x + 1
+    {line}
+"""
+
+
+@pytest.mark.parametrize(
+    ('line', 'status', 'said'),
+    [
+        ('float(y[0])', 1, ('HostReadError', 'by_hand.py:6')),
+        ('y = 1 / 0', 1, ('ZeroDivisionError', 'by_hand.py:6')),
+        ('pass', 0, ('the program ended before end_capture was called', 'by_hand.py:4')),
+    ],
+)
+def test_a_capture_by_hand_left_open_is_reported(line: str, status: int, said: tuple[str, str], tmp_path: Path) -> None:
+    script = tmp_path / 'by_hand.py'
+    script.write_text(LEFT_OPEN.format(line=line))
+    kept = ['--save', str(tmp_path / 'r.json'), '--report', str(tmp_path / 'r.html')]
+    ran = called('run', '--simulate', *kept, str(script))
+    saved = Recording.load(tmp_path / 'r.json')
+    assert ran.returncode == status and 'report of a failed capture' in ran.stderr
+    assert (saved.outcome, saved.node_count) == ('failed', 1)
+    assert all(word in (tmp_path / 'r.html').read_text() for word in said)
+
+
 def test_nothing_to_report(tmp_path: Path) -> None:
     script = tmp_path / 'none.py'
     script.write_text('print(1)\n')

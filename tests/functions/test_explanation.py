@@ -92,3 +92,27 @@ def test_numbers_of_kinds_are_told_as_ranges() -> None:
     assert numbered([3]) == 'kind 3'
     assert numbered([1, 2]) == 'kinds 1, 2'
     assert numbered([1, 2, 3, 4, 6, 8, 9]) == 'kinds 1 to 4, 6, 8, 9'
+
+
+def test_calls_that_were_not_watched_are_counted(sim: Any) -> None:
+    fn = ck.graphed(lambda x, word: x * len(word), limit=2)
+    fn(sim.ones(3), bytearray(b'a'))
+    before = [line for line in explained(fn) if 'unwatched' in line]
+    for number in range(20):
+        fn(sim.ones(3), f'word {number}')
+    after = [line for line in explained(fn) if 'unwatched' in line]
+    fn.clear()
+    assert before == []
+    assert after == ['  12 calls ran eagerly and unwatched, because nearly each call was of a new kind']
+    assert not any('unwatched' in line for line in explained(fn))
+
+
+def test_calls_whose_arguments_can_not_be_compared_are_counted(sim: Any) -> None:
+    class More(sim.ndarray):
+        pass
+
+    fn = ck.graphed(lambda x: x * 2)
+    for _ in range(2):
+        fn(sim.ones(3).view(More))
+    unwatched = '  2 calls ran eagerly and unwatched, because their arguments can not be compared'
+    assert explained(fn) == [explained(fn)[0], unwatched]

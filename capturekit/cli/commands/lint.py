@@ -147,13 +147,21 @@ def _lint_function(module: str, function: str, given: argparse.Namespace) -> int
     return _told(given, report, run, looked, [], 'nothing was looked at')
 
 
-def _resolve(module: str, function: str) -> Callable[[], Any]:
+def _imported(module: str) -> Any:
+    if not all(module.split('.')):
+        raise _Missing(f'{module!r} is no name of a module: give it whole, from its first package on')
     try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is not None and f'{module}.'.startswith(f'{error.name}.'):
+        return importlib.import_module(module)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f'{module}.'.startswith(f'{error.name}.'):
             raise _Missing(f'there is no module {error.name!r}') from None
-        raise
+        at = raised_at(error)
+        why = ' '.join(f'{type(error).__name__}: {error}'.split())
+        raise _Missing(f'{module!r} can not be imported: {why}' + (f', at {at}' if at else '')) from None
+
+
+def _resolve(module: str, function: str) -> Callable[[], Any]:
+    found = _imported(module)
     for name in function.split('.'):
         found = getattr(found, name, None)
     if not callable(found):
