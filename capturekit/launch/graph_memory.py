@@ -358,20 +358,20 @@ class GraphMemory(TemporaryBlocks):
 
         ``ends``: the nodes before its next work, if the caller has just asked for them.
         """
+        number = lane.number
         with self._asking:
-            self._known[lane.number] = self._ends(lane.stream) if ends is None else ends
+            self._known[number] = self._ends(lane.stream) if ends is None else ends
             self.tick += 1
-            self._active[lane.number] = self.tick
+            self._active[number] = self.tick
 
     def worked(self, lane: Lane, ends: tuple[int, ...] | None = None) -> bool:
         """Ask the driver whether an inactive lane got work by its handle since it was last active or asked about."""
         with self._asking:
             if ends is None:
                 ends = self._ends(lane.stream)
-            known = self._known.get(lane.number, ())
-            self._known[lane.number] = ends
-            if ends == known:
+            if ends == self._known.get(lane.number, ()):
                 return False
+            self._known[lane.number] = ends
             if any(self._behind(lane, other) for other in lane.capture.lanes if other is not lane):
                 self._unforeseen.add(lane.number)
             lane.used = True
@@ -389,12 +389,18 @@ class GraphMemory(TemporaryBlocks):
         capture = self._capture
         if capture is None or capture.status is not CaptureStatus.ACTIVE:
             return {}
-        found = {}
+        found, last = {}, self._active
         for lane in capture.lanes:
-            active = lane.current > 0 or self._active.get(lane.number, -1) >= tick
+            number = lane.number
+            busy = lane.used or lane.current > 0 or lane.suspect or lane.waited  # else it is idle
+            active = lane.current > 0 or last.get(number, -1) >= tick
             # the driver is asked about a lane that may have got work unseen
-            if (active and not self.idle(lane)) or self.worked(lane) or active:
-                found[lane.number] = lane.segment - 1 if self.idle(lane) else lane.segment
+            if active and busy:
+                found[number] = lane.segment
+            elif self.worked(lane):
+                found[number] = lane.segment
+            elif active:
+                found[number] = lane.segment - 1
         return found
 
     def recorded_into(self, mem: Any) -> bool:
