@@ -59,7 +59,7 @@ class ForkScopes:
 
         ``frame``: the one that enters the scope.
         """
-        with self.state.lock:
+        with self.state.lock, self.state.inside:
             at, lane = here(frame), self.state.ledger.lanes[parent]
             event = self._recorded(live, lane, at)
             for number, stream in enumerate(streams):
@@ -71,7 +71,7 @@ class ForkScopes:
 
         ``frame``: the one that leaves the scope.
         """
-        with self.state.lock:
+        with self.state.lock, self.state.inside:
             at, known = here(frame), self.state.ledger.lanes
             for number, ptr in enumerate(lanes):
                 lane = known[ptr]
@@ -88,16 +88,15 @@ class ForkScopes:
             raise
 
     def _recorded(self, live: OpenCapture, lane: Lane, at: Place | None) -> tuple[Any, int]:
-        """Record a new event on a lane; return it and its handle."""
+        """Record a new event on a lane; return it and its handle. The caller lets wrappers pass its calls."""
         made = self.state.installation.originals
         ends = live.graph_memory.ends(lane.stream)
         if ends and ends[0] < 0:
             self._check(live)
         if live.trace is None:
             live.active_at = at or live.active_at
-        with self.state.inside:
-            event = live.platform.cupy.cuda.Event(disable_timing=True)
-            made[_RECORD](live.streams[lane.stream], event)
+        event = live.platform.cupy.cuda.Event(disable_timing=True)
+        made[_RECORD](live.streams[lane.stream], event)
         lane.nodes = ends
         live.events.append(event)  # kept, so that no new event gets its handle while the capture knows it
         if not lane.current:
@@ -123,8 +122,7 @@ class ForkScopes:
 
         With the first wait of a fork or a join, the nodes so far go to the current line.
         """
-        with self.state.inside:
-            self.state.installation.originals[_WAIT](stream, event[0])
+        self.state.installation.originals[_WAIT](stream, event[0])
         forked = self.state.ledger.wait(handle, event[1], at=at, device=of.device)
         if forked is not None:
             self.lanes.entered(live, forked, stream, at)

@@ -211,7 +211,10 @@ class Fork:
         platform = self._platform = current()
         if self._check is not None:
             self._check('fork()')
-        self._parent = parent = platform.cupy.cuda.get_current_stream()
+        mine = GUARD.mine()
+        # the wrapper has the answer for a graphed function, which sees its caller's stream
+        plain = mine is not None and mine.caller is None
+        self._parent = parent = GUARD.state.current_stream() if plain else platform.cupy.cuda.get_current_stream()
         handle = int(parent.ptr)
         lane = GUARD.ledger.lanes.get(handle) if GUARD.lives else None
         self._live = None if lane is None else GUARD.lives.get(lane.capture)
