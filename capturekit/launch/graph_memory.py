@@ -314,13 +314,12 @@ class GraphMemory(TemporaryBlocks):
 
         ``malloc_of`` returns a pool's own method, where a wrapper stands in its place.
         """
-        lanes, note = self.blocks, self._asked.note
+        lanes, note, asked = self.blocks, self._asked.note, self._asked.sizes
         if not self.private:
             return lambda size: lanes.malloc(lane, size)
         if self.late is not None:
             return lambda size: note(lanes.malloc(lane, size), size)
         own = self.pool.malloc if malloc_of is None else malloc_of(self.pool)
-        asked = self._asked.sizes
         settled, alone = -1, False
 
         def malloc(size: int) -> Any:
@@ -329,8 +328,7 @@ class GraphMemory(TemporaryBlocks):
             if now != settled:  # lanes were forked or joined since, perhaps by another thread
                 settled, alone = now, self.solo(lane)
             pointer = own(size) if alone else lanes.malloc(lane, size)
-            address = pointer.ptr
-            asked.pop(address, None)  # as AskedBytes.note() does: a call less for each array
+            asked.pop(address := pointer.ptr, None)  # as AskedBytes.note() does: a call less for each array
             asked[address] = size
             return pointer
 
@@ -342,10 +340,6 @@ class GraphMemory(TemporaryBlocks):
             if other is not lane and not self._behind(other, lane):
                 return False
         return True
-
-    def idle(self, lane: Lane) -> bool:
-        """True when no work can follow the last event of a lane, unless it is made to wait again."""
-        return not (lane.used or lane.current > 0 or lane.suspect or lane.waited)
 
     def _behind(self, other: Lane, lane: Lane) -> bool:
         """Note that ``other`` was joined into ``lane`` after its last activity."""
@@ -397,7 +391,8 @@ class GraphMemory(TemporaryBlocks):
         found, last = {}, self._active
         for lane in capture.lanes:
             number = lane.number
-            busy = lane.used or lane.current > 0 or lane.suspect or lane.waited  # else it is idle
+            # else no work can follow its last event, unless it is made to wait again
+            busy = lane.used or lane.current > 0 or lane.suspect or lane.waited
             active = lane.current > 0 or last.get(number, -1) >= tick
             # the driver is asked about a lane that may have got work unseen
             if (active and busy) or self.worked(lane):
