@@ -62,8 +62,12 @@ class ForkScopes:
         with self.state.lock, self.state.inside:
             at, lane = here(frame), self.state.ledger.lanes[parent]
             event = self._recorded(live, lane, at)
-            for number, stream in enumerate(streams):
-                self._wait(live, stream, stream.__dict__['ptr'], event, lane, at, first=not number)
+            if live.trace is not None:
+                ends = lane.nodes
+                known = len(ends) < 2 and live.trace.stream == parent
+                live.trace.poll((ends[0] if ends else 0) if known else None)
+            for stream in streams:
+                self._wait(live, stream, stream.__dict__['ptr'], event, lane, at, first=False)
             # the allocator of the current lane notices by itself that lanes were forked
 
     def join(self, live: OpenCapture, parent: Any, into: int, lanes: Iterable[int], frame: FrameType) -> None:
@@ -120,7 +124,7 @@ class ForkScopes:
     ) -> None:
         """Let a stream, given with its handle, wait for an event, given with its own, that lies on a lane.
 
-        With the first wait of a fork or a join, the nodes so far go to the current line.
+        With the first wait of a join, the nodes so far go to the current line.
         """
         self.state.installation.originals[_WAIT](stream, event[0])
         forked = self.state.ledger.wait(handle, event[1], at=at, device=of.device)
