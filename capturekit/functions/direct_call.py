@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from capturekit.driver.cuda import Platform
 from capturekit.functions.array_blocks import are_whole
+from capturekit.functions.comparison import GONE
 from capturekit.functions.given_call import Given
 from capturekit.functions.kinds import Kind, apart
 from capturekit.functions.usual_call import UsualCall
@@ -39,7 +40,7 @@ def direct_call(kind: Kind, answering: Answering, platform: Platform) -> Direct 
 
 def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., Any]) -> Direct:
     """The comparisons before the launch."""
-    changed, graph, run = variant.changed, variant.graph, variant.run
+    watched, changed, graph, run = variant.environment, variant.changed, variant.graph, variant.run
     variants, reach, acquire, release = kind.variants, kind.reach, kind.lock.acquire, kind.lock.release
     outside, far = variant.outside, variant.far
     one, is_apart = len(reach) == 1, _remembering(reach, outside)
@@ -57,7 +58,13 @@ def _fitting(kind: Kind, variant: Variant, leaves_of: Any, quick: Callable[..., 
         try:
             if kind.variants is not variants or variant.run is not run or graph._made is None:
                 return NOT_ANSWERED
-            if changed() is not None or (fits is not None and not fits()):
+            try:
+                unchanged = watched is None or watched.as_before()
+            except GONE:
+                unchanged = False
+            if not unchanged and changed() is not None:
+                return NOT_ANSWERED
+            if fits is not None and not fits():
                 return NOT_ANSWERED
             if not alone and not is_apart(pointers):
                 return NOT_ANSWERED

@@ -117,6 +117,9 @@ class Environment:
         self._sizes: list[tuple[str, Any, int]] = []
         #: What ``changed`` asks first: whether all of this is as it was.
         self._same: Same = lambda: False
+        #: The same where that is all there is to compare; else False, and :meth:`changed` has to be asked. It may raise
+        #: one of :data:`capturekit.functions.comparison.GONE`, which means False, too.
+        self.as_before: Same = self._same
         #: Whether there is more to compare, by rules that take longer.
         self._more = False
 
@@ -316,6 +319,7 @@ class Environment:
         absent += [*self._missing, *self._inner_absent]
         rows = [*self._rows, *few]
         self._same = comparison.names_and_code(rows, self._functions, absent, self._inner_sizes, rest)
+        self.as_before = (lambda: False) if self._more else self._same
 
 
 def _is_setting(entry: WatchedValue) -> bool:

@@ -59,7 +59,7 @@ def usual_call(
         if test is None:
             return None
         tests.append(test)
-    leaves = _of_arrays(tests) if isinstance(form, int) else _of_any(tests, given, kwargs, reaches, cupy.ndarray)
+    leaves = _of_arrays(tests, given) if isinstance(form, int) else _of_any(tests, given, kwargs, reaches, cupy.ndarray)
     return UsualCall(form, key, _on_device(cupy, leaves))
 
 
@@ -112,9 +112,11 @@ def _like_box(n: int, box: Any) -> _Fits:
     return fits
 
 
-def _of_arrays(tests: list[_Fits]) -> _Leaves:
+def _of_arrays(tests: list[_Fits], arrays: tuple[Any, ...]) -> _Leaves:
     """The look at arguments that are all arrays, given by position."""
     count = len(tests)
+    if count == 1:
+        return _of_one(arrays[0])
 
     def leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
         if kwargs or len(args) != count:
@@ -122,7 +124,21 @@ def _of_arrays(tests: list[_Fits]) -> _Leaves:
         for fits in tests:
             if not fits(args):
                 return None
-        return None if count > 1 and _twice(args) else [*args]
+        return None if _twice(args) else [*args]
+
+    return leaves
+
+
+def _of_one(array: Any) -> _Leaves:
+    """The look at one array, given by position. It is asked at most calls, so it makes none for the comparison."""
+    cls, dtype = type(array), array.dtype
+    look, layout = layout_of(array)
+
+    def leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+        if len(args) != 1 or kwargs:
+            return None
+        value = args[0]
+        return [value] if type(value) is cls and value.dtype is dtype and look(value) == layout else None
 
     return leaves
 

@@ -18,6 +18,7 @@ from capturekit.model.rules import RULES, VARIANTS, Operation
 from capturekit.model.source_line import called, here
 
 _O = Operation
+_SET_ALLOCATOR = 'cupy.cuda.memory._set_thread_local_allocator'
 #: Functions that only allocate and launch no work.
 ALLOCATE_ONLY = frozenset({'empty', 'empty_like'})
 
@@ -50,13 +51,22 @@ class Allocators:
             wanted = self._of_lane(live, lane, me)  # type: ignore[arg-type]
         elif ptr not in LEGACY_HANDLES and (mine := state.mine()) and mine.strict and mine.memory is not None:
             wanted = Ours(functools.partial(self._malloc_outside, mine))
-        set_allocator = state.installation.originals['cupy.cuda.memory._set_thread_local_allocator']
+        set_allocator = state.installation.originals[_SET_ALLOCATOR]
         if wanted is not None:
             if me not in self.kept:
                 self.kept[me] = state.platform.cupy.cuda.memory._get_thread_local_allocator()
             set_allocator(wanted)
         elif me in self.kept:
             set_allocator(self.kept.pop(me))
+
+    def to_lane(self, live: OpenCapture, lane: Lane) -> None:
+        """:meth:`refresh` where the current stream is known to be this lane of an open capture with memory."""
+        me = threading.get_ident()
+        if me in self.foreign:
+            return
+        if me not in self.kept:
+            self.kept[me] = self.state.platform.cupy.cuda.memory._get_thread_local_allocator()
+        self.state.installation.originals[_SET_ALLOCATOR](self._of_lane(live, lane, me))
 
     def _of_lane(self, live: OpenCapture, lane: Lane, me: int) -> Ours | None:
         """The allocator for a thread that works on a lane; made once as long as it would be the same."""
@@ -122,7 +132,7 @@ class Allocators:
         me = threading.get_ident()
         self.foreign.discard(me)
         if me in self.kept:
-            self.state.installation.originals['cupy.cuda.memory._set_thread_local_allocator'](self.kept.pop(me))
+            self.state.installation.originals[_SET_ALLOCATOR](self.kept.pop(me))
 
     def allocator_set(self, original: Callable[..., Any], allocator: Any) -> Any:
         """Hold what a user's allocator hands out inside a capture (``using_allocator``), because the graph uses it."""

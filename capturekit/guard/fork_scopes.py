@@ -7,6 +7,7 @@ What they lead to is what existing code leads to that records events and waits f
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import FrameType
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
@@ -20,7 +21,7 @@ from capturekit.model.errors import CaptureError
 from capturekit.model.ledger import Lane
 from capturekit.model.source_line import Place, here
 
-_STREAM = 'cupy.cuda.stream._BaseStream'
+_RECORD, _WAIT = 'cupy.cuda.stream._BaseStream.record', 'cupy.cuda.stream._BaseStream.wait_event'
 
 
 class ForkScopes:
@@ -53,23 +54,33 @@ class ForkScopes:
                 return None
         return mine
 
-    def fork(self, live: OpenCapture, parent: int, streams: Iterable[Any]) -> None:
-        """Let non-blocking streams of the current device wait for a lane. They become lanes, or are lanes already."""
-        with self.state.lock:
-            at, lane = here(), self.state.ledger.lanes[parent]
+    def fork(self, live: OpenCapture, parent: int, streams: Iterable[Any], frame: FrameType) -> None:
+        """Let non-blocking streams of the current device wait for a lane. They become lanes, or are lanes already.
+
+        ``frame``: the one that enters the scope.
+        """
+        with self.state.lock, self.state.inside:
+            at, lane = here(frame), self.state.ledger.lanes[parent]
             event = self._recorded(live, lane, at)
-            for number, stream in enumerate(streams):
-                self._wait(live, stream, stream.ptr, event, lane, at, first=not number)
+            if live.trace is not None:
+                ends = lane.nodes
+                known = len(ends) < 2 and live.trace.stream == parent
+                live.trace.poll((ends[0] if ends else 0) if known else None)
+            for stream in streams:
+                self._wait(live, stream, stream.__dict__['ptr'], event, lane, at, first=False)
             # the allocator of the current lane notices by itself that lanes were forked
 
-    def join(self, live: OpenCapture, parent: Any, into: int, lanes: Iterable[int]) -> None:
-        """Let a lane wait for others, given by their handles; ``into`` is that of its stream, ``parent``."""
-        with self.state.lock:
-            at, known = here(), self.state.ledger.lanes
+    def join(self, live: OpenCapture, parent: Any, into: int, lanes: Iterable[int], frame: FrameType) -> None:
+        """Let a lane wait for others, given by their handles; ``into`` is that of its stream, ``parent``.
+
+        ``frame``: the one that leaves the scope.
+        """
+        with self.state.lock, self.state.inside:
+            at, known = here(frame), self.state.ledger.lanes
             for number, ptr in enumerate(lanes):
                 lane = known[ptr]
                 self._wait(live, parent, into, self._recorded(live, lane, at), lane, at, first=not number)
-            self.allocators.refresh(known[into])
+            self.allocators.to_lane(live, known[into])
 
     def _check(self, live: OpenCapture) -> None:
         """Raise if the capture is lost, and let the guard know it."""
@@ -81,23 +92,23 @@ class ForkScopes:
             raise
 
     def _recorded(self, live: OpenCapture, lane: Lane, at: Place | None) -> tuple[Any, int]:
-        """Record a new event on a lane; return it and its handle."""
+        """Record a new event on a lane; return it and its handle. The caller lets wrappers pass its calls."""
         made = self.state.installation.originals
         ends = live.graph_memory.ends(lane.stream)
         if ends and ends[0] < 0:
             self._check(live)
         if live.trace is None:
             live.active_at = at or live.active_at
-        with self.state.inside:
-            event = live.platform.cupy.cuda.Event(disable_timing=True)
-            made[f'{_STREAM}.record'](live.streams[lane.stream], event)
+        event = live.platform.cupy.cuda.Event(disable_timing=True)
+        made[_RECORD](live.streams[lane.stream], event)
         lane.nodes = ends
         live.events.append(event)  # kept, so that no new event gets its handle while the capture knows it
-        self.lanes.was_used(lane, ends)
+        if not lane.current:
+            self.lanes.was_used(lane, ends)
         ptr = event.ptr
         self.state.ledger.record(ptr, lane.stream, at)
         lane.last_use = at
-        live.note('record', lane, f'event {ptr:#x} recorded on lane {lane.number}', at, event=ptr)
+        live.step('record', lane, f'event {ptr:#x} recorded on lane {lane.number}', at, ptr)
         return event, ptr
 
     def _wait(
@@ -113,10 +124,9 @@ class ForkScopes:
     ) -> None:
         """Let a stream, given with its handle, wait for an event, given with its own, that lies on a lane.
 
-        With the first wait of a fork or a join, the nodes so far go to the current line.
+        With the first wait of a join, the nodes so far go to the current line.
         """
-        with self.state.inside:
-            self.state.installation.originals[f'{_STREAM}.wait_event'](stream, event[0])
+        self.state.installation.originals[_WAIT](stream, event[0])
         forked = self.state.ledger.wait(handle, event[1], at=at, device=of.device)
         if forked is not None:
             self.lanes.entered(live, forked, stream, at)
@@ -124,6 +134,6 @@ class ForkScopes:
         lane = self.state.ledger.lanes[handle]
         text = f'lane {lane.number} waits for lane {of.number}'
         kind = 'join' if of is not lane else 'wait'
-        live.note(kind, lane, text, at, polled=not first, event=event[1], other=of.number)
+        live.ordering(kind, lane, text, at, of.number, event[1], polled=not first)
         if not lane.current:
             live.graph_memory.rests(lane)

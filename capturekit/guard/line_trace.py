@@ -179,13 +179,17 @@ class Trace:
         if self._others or self._deaf:
             self.poll()
         else:
+            stream = self.stream
             try:
-                tail = self._last(self.stream)
+                tail = self._last(stream)
             except CudaCallError:
                 self._ask_no_more()
             else:
-                if tail != self._seen:
-                    self._mark(tail, self.stream)
+                if tail > 0 and tail != self._seen and stream in self._lanes:  # as _mark() does, at nearly each line
+                    self._seen = tail
+                    self._marks.append((tail, stream, self._now))
+                elif tail != self._seen:
+                    self._mark(tail, stream)
         if not self._was_lost:
             self._good = self._now
         self._now = (code, line)

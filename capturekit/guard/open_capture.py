@@ -118,6 +118,21 @@ class OpenCapture:
         if step.other is not None and self.trace is not None:
             self.trace.note(step, polled)
 
+    def step(self, kind: str, lane: Lane, text: str, at: Place | None, event: int | None = None) -> None:
+        """:meth:`note` for a step on a lane that orders no lanes: it is noted often."""
+        line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
+        self.recording.steps.append(Step(kind, lane.number, text, line, event))
+
+    def ordering(
+        self, kind: str, lane: Lane, text: str, at: Place | None, other: int, event: int | None, polled: bool
+    ) -> None:
+        """:meth:`note` for a step on a lane that comes after another one: it is noted often."""
+        line: list[Any] | None = None if at is None else [at.file, at.line, at.function]
+        step = Step(kind, lane.number, text, line, event, None, other)
+        self.recording.steps.append(step)
+        if self.trace is not None:
+            self.trace.note(step, polled)
+
     def refusal(self, error: CaptureError) -> None:
         """Remember a call that was refused in the block. If the block catches the error, the recording says so."""
         text = f'refused, and caught in the block: {type(error).__name__}: {error.operation}. {error.remedy}'

@@ -304,7 +304,7 @@ class _Attribute:
         except KeyError:
             raise AttributeError(self._name) from None
         # capturekit's own code reads it too often to call the verb each time
-        if not (id(sys._getframe(1).f_code) in _OURS or self._inside.depth or _is_ours(sys._getframe(1))):
+        if not (self._inside.depth or id(sys._getframe(1).f_code) in _OURS or _is_ours(sys._getframe(1))):
             verb = self._verb if self._inside.substitute is None else self._inside.substitute.instead_of(self._verb)
             instead = verb(instance, value)
             return instead if isinstance(instead, int) else value

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import get_ident
+from types import FrameType
 from typing import Any
 
 from capturekit.guard.allocators import Allocators
@@ -17,10 +19,12 @@ from capturekit.guard.verdicts import Verdicts
 from capturekit.model.cleanup import add_note
 from capturekit.model.ledger import LEGACY_HANDLES, Lane
 from capturekit.model.rules import RULES, Operation
-from capturekit.model.source_line import here
+from capturekit.model.source_line import Place, here
 
 _O = Operation
-_STREAM, _DEVICE = 'cupy.cuda.stream._BaseStream', 'cupy.cuda.device.Device'
+_STREAM_ENTER, _STREAM_EXIT = (f'cupy.cuda.stream._BaseStream.{name}' for name in ('__enter__', '__exit__'))
+_DEVICE_ENTER, _DEVICE_EXIT = (f'cupy.cuda.device.Device.{name}' for name in ('__enter__', '__exit__'))
+_CURRENT = 'cupy.cuda.stream.get_current_stream'
 
 
 @dataclass(eq=False)
@@ -75,85 +79,98 @@ class StreamSwitches:
 
     # -- the lanes of a scope: capturekit makes these calls itself, so nothing is asked twice about them --------------
 
-    def enter_lane(self, stream: Any, ptr: int, device: Any) -> bool:
-        """Make a lane of a scope current; False, and nothing is done, where that may be special."""
+    def enter_lane(self, stream: Any, ptr: int, device: Any, frame: FrameType) -> bool:
+        """Make a lane of a scope current; False, and nothing is done, where that may be special.
+
+        ``frame``: the one that enters it.
+        """
         state, made = self.state, self.state.installation.originals
         with state.lock:
-            found = self._between_lanes(ptr)
+            at = here(frame)
+            found = self._between_lanes(ptr, at)
             if found is None:
                 return False
             live, before, lane, ends = found
             with state.inside:
-                made[f'{_DEVICE}.__enter__'](device)
+                made[_DEVICE_ENTER](device)
                 try:
-                    made[f'{_STREAM}.__enter__'](stream)
+                    made[_STREAM_ENTER](stream)
                 except BaseException:
-                    made[f'{_DEVICE}.__exit__'](device, None, None, None)
+                    made[_DEVICE_EXIT](device, None, None, None)
                     raise
-            self._moved(live, before, lane, ends)
+            self._moved(live, before, lane, ends, at)
         return True
 
-    def leave_lane(self, stream: Any, ptr: int, device: Any, *exc: Any) -> bool:
-        """Leave a lane of a scope, and its device; False, and nothing is done, where that may be special."""
+    def leave_lane(self, stream: Any, ptr: int, device: Any, frame: FrameType, *exc: Any) -> bool:
+        """Leave a lane of a scope, and its device; False, and nothing is done, where that may be special.
+
+        ``frame``: the one that leaves it.
+        """
         state, made = self.state, self.state.installation.originals
         with state.lock:
-            found = self._between_lanes(ptr)
+            at = here(frame)
+            found = self._between_lanes(ptr, at)
             if found is None:
                 return False
             live, before, _lane, ends = found
             try:
                 with state.inside:
-                    made[f'{_STREAM}.__exit__'](stream, *exc)
-                    made[f'{_DEVICE}.__exit__'](device, *exc)
+                    made[_STREAM_EXIT](stream, *exc)
+                    made[_DEVICE_EXIT](device, *exc)
             finally:
-                now = state.current_stream()
-                lane = state.ledger.lanes.get(now.ptr)
+                now = made[_CURRENT]()
+                lane = state.ledger.lanes.get(now.__dict__['ptr'])
                 if lane is not None and lane.capture is live.capture:
-                    self._moved(live, before, lane, ends)
+                    self._moved(live, before, lane, ends, at)
                 else:
                     self.lanes.leave(live.streams[before.stream])
                     self._arrive(now, live.streams[before.stream])
         return True
 
-    def _between_lanes(self, ptr: int) -> tuple[OpenCapture, Lane, Lane, tuple[int, ...]] | None:
+    def _between_lanes(self, ptr: int, at: Place | None) -> tuple[OpenCapture, Lane, Lane, tuple[int, ...]] | None:
         """This thread's good capture, the current lane, and the lane of a handle; None if a switch may be special.
 
         Last come the nodes before the current lane's next work. Its new nodes go to the current line.
         """
-        state, mine = self.state, self.state.mine()
+        state = self.state
+        stack = state.threads.get(get_ident())
+        mine = stack[-1] if stack else None
         if mine is None or mine.memory is None or mine.caller is not None or mine.outside.held:
             return None
         inside, lanes, capture = state.inside, state.ledger.lanes, mine.capture
-        before, lane = lanes.get(state.current_stream().ptr), lanes.get(ptr)
-        if inside.depth or inside.substitute is not None or before is None or lane is None:
+        if inside.depth or inside.substitute is not None:
             return None
-        if before.capture is not capture or lane.capture is not capture:
+        # the handle is read past the wrapper, which would let capturekit's own code have it as well
+        before = lanes.get(state.installation.originals[_CURRENT]().__dict__['ptr'])
+        lane = lanes.get(ptr)
+        if before is None or lane is None or before.capture is not capture or lane.capture is not capture:
             return None
-        if not before.device == lane.device == state.current_device():
+        if not before.device == lane.device == state.platform.cupy.cuda.runtime.getDevice():
             return None
         ends = mine.memory.ends(before.stream)
         if ends and ends[0] < 0:  # the capture is lost
             return None
-        if mine.trace is None:
-            mine.active_at = here() or mine.active_at
+        trace = mine.trace
+        if trace is None:
+            mine.active_at = at or mine.active_at
         else:
-            known = len(ends) < 2 and mine.trace.stream == before.stream
-            mine.trace.poll((ends[0] if ends else 0) if known else None)
+            known = len(ends) < 2 and trace.stream == before.stream
+            trace.poll((ends[0] if ends else 0) if known else None)
         return mine, before, lane, ends
 
-    def _moved(self, live: OpenCapture, before: Lane, lane: Lane, ends: tuple[int, ...]) -> None:
+    def _moved(self, live: OpenCapture, before: Lane, lane: Lane, ends: tuple[int, ...], at: Place | None) -> None:
         """Note that a lane of a capture is current instead of another one, whose next work comes after ``ends``."""
         memory = live.graph_memory
         before.used, before.current = True, max(before.current - 1, 0)
         if not before.current:
             memory.rests(before, ends)
-        lane.last_use = here()
+        lane.last_use = at
         lane.current += 1
         memory.active(lane)
         if live.trace is not None:
             live.trace.stream = lane.stream
-        live.note('switch', lane, f'lane {lane.number} made current', lane.last_use)
-        self.allocators.refresh(lane)
+        live.step('switch', lane, f'lane {lane.number} made current', at)
+        self.allocators.to_lane(live, lane)
 
     def choose(self, stream: Any, call: str) -> Any:
         """Return the stream to make current.

@@ -14,11 +14,11 @@ class AskedBytes:
 
     def __init__(self) -> None:
         #: By the address of a block, in the order in which they were handed out.
-        self._asked: dict[int, int] = {}
+        self.sizes: dict[int, int] = {}
 
     def note(self, pointer: Any, size: int) -> Any:
         """Note a block that was handed out for so many bytes. Return its pointer."""
-        address, asked = pointer.ptr, self._asked
+        address, asked = pointer.ptr, self.sizes
         asked.pop(address, None)  # it goes to the end: the latest
         asked[address] = size
         return pointer
@@ -26,7 +26,7 @@ class AskedBytes:
     def forget(self, addresses: Iterable[int]) -> None:
         """Forget blocks that were given back to the device."""
         for address in addresses:
-            self._asked.pop(address, None)
+            self.sizes.pop(address, None)
 
     def behind(self) -> list[tuple[int, int]]:
         """The ends of blocks in use that lie behind what was asked for, in order of address.
@@ -37,7 +37,7 @@ class AskedBytes:
         """
         found: list[tuple[int, int]] = []
         later: list[tuple[int, int]] = []  # disjoint, in order
-        for low, size in reversed(self._asked.items()):
+        for low, size in reversed(self.sizes.items()):
             end, high = low + size, low + -(-size // UNIT) * UNIT
             first = max(bisect_left(later, (low,)) - 1, 0)
             last = bisect_left(later, (high,))

@@ -314,7 +314,7 @@ class GraphMemory(TemporaryBlocks):
 
         ``malloc_of`` returns a pool's own method, where a wrapper stands in its place.
         """
-        lanes, note = self.blocks, self._asked.note
+        lanes, note, asked = self.blocks, self._asked.note, self._asked.sizes
         if not self.private:
             return lambda size: lanes.malloc(lane, size)
         if self.late is not None:
@@ -327,7 +327,10 @@ class GraphMemory(TemporaryBlocks):
             now = self.tick + self.ordered
             if now != settled:  # lanes were forked or joined since, perhaps by another thread
                 settled, alone = now, self.solo(lane)
-            return note(own(size) if alone else lanes.malloc(lane, size), size)
+            pointer = own(size) if alone else lanes.malloc(lane, size)
+            asked.pop(address := pointer.ptr, None)  # as AskedBytes.note() does: a call less for each array
+            asked[address] = size
+            return pointer
 
         return malloc
 
@@ -337,10 +340,6 @@ class GraphMemory(TemporaryBlocks):
             if other is not lane and not self._behind(other, lane):
                 return False
         return True
-
-    def idle(self, lane: Lane) -> bool:
-        """True when no work can follow the last event of a lane, unless it is made to wait again."""
-        return not (lane.used or lane.current > 0 or lane.suspect or lane.waited)
 
     def _behind(self, other: Lane, lane: Lane) -> bool:
         """Note that ``other`` was joined into ``lane`` after its last activity."""
@@ -358,20 +357,20 @@ class GraphMemory(TemporaryBlocks):
 
         ``ends``: the nodes before its next work, if the caller has just asked for them.
         """
+        number = lane.number
         with self._asking:
-            self._known[lane.number] = self._ends(lane.stream) if ends is None else ends
+            self._known[number] = self._ends(lane.stream) if ends is None else ends
             self.tick += 1
-            self._active[lane.number] = self.tick
+            self._active[number] = self.tick
 
     def worked(self, lane: Lane, ends: tuple[int, ...] | None = None) -> bool:
         """Ask the driver whether an inactive lane got work by its handle since it was last active or asked about."""
         with self._asking:
             if ends is None:
                 ends = self._ends(lane.stream)
-            known = self._known.get(lane.number, ())
-            self._known[lane.number] = ends
-            if ends == known:
+            if ends == self._known.get(lane.number, ()):
                 return False
+            self._known[lane.number] = ends
             if any(self._behind(lane, other) for other in lane.capture.lanes if other is not lane):
                 self._unforeseen.add(lane.number)
             lane.used = True
@@ -389,12 +388,17 @@ class GraphMemory(TemporaryBlocks):
         capture = self._capture
         if capture is None or capture.status is not CaptureStatus.ACTIVE:
             return {}
-        found = {}
+        found, last = {}, self._active
         for lane in capture.lanes:
-            active = lane.current > 0 or self._active.get(lane.number, -1) >= tick
+            number = lane.number
+            # else no work can follow its last event, unless it is made to wait again
+            busy = lane.used or lane.current > 0 or lane.suspect or lane.waited
+            active = lane.current > 0 or last.get(number, -1) >= tick
             # the driver is asked about a lane that may have got work unseen
-            if (active and not self.idle(lane)) or self.worked(lane) or active:
-                found[lane.number] = lane.segment - 1 if self.idle(lane) else lane.segment
+            if (active and busy) or self.worked(lane):
+                found[number] = lane.segment
+            elif active:
+                found[number] = lane.segment - 1
         return found
 
     def recorded_into(self, mem: Any) -> bool:

@@ -17,6 +17,8 @@ UNIT = 512
 #: Where memory is used again late, so many times as much may be taken as one line of work needs, and so many bytes at
 #: least: short chains need few blocks, and whoever waits for one of these waits for the chain before.
 _TIMES, LEAST = 2, 256 << 20
+#: A life of a block whose places are not known.
+_UNKNOWN: tuple[None, None] = (None, None)
 
 
 class BlockSource(Protocol):
@@ -65,11 +67,11 @@ class Block:
     ``of_library``: it is a workspace, and no array's.
     """
 
-    __slots__ = ('born', 'device', 'lives', 'of_library', 'pointer', 'since', 'size')
+    __slots__ = ('address', 'born', 'device', 'lives', 'of_library', 'pointer', 'since', 'size')
 
     def __init__(self, pointer: Any, size: int, of_library: bool = False) -> None:
         self.pointer, self.of_library = pointer, of_library
-        self.device = int(pointer.device_id)
+        self.address, self.device = int(pointer.ptr), int(pointer.device_id)
         self.size = size
         self.born = 0
         self.since: tuple[int, ...] | None = None
@@ -103,21 +105,27 @@ class LaneBlocks:
         memory = self._memory
         with self:
             self._live += rounded
-            self._peak = max(self._peak, self._live)
-            room = -1 if memory.late is None else max(_TIMES * self._peak, LEAST)
-            if memory.late:
-                room = memory.late - memory.besides
-            block = self._take(lane, rounded) if self._total + rounded > room else None
+            if self._live > self._peak:
+                self._peak = self._live
+            late = memory.late
+            fits = late is not None and self._total + rounded <= self._room(late)
+            block = None if fits else self._take(lane, rounded)
             if block is None:
                 block = Block(memory.new_block(rounded), rounded)
                 self._total += rounded
             memory.active(lane)
-            block.born, block.since = memory.tick, memory.place()
-        owned = memory.unowned(block.pointer.ptr, rounded, Ticket(self, block), block.pointer.device_id)
+            block.born, block.since = memory.tick, None if late is None else memory.place()
+        owned = memory.unowned(block.address, rounded, Ticket(self, block), block.device)
         return memory.pointer(owned, 0)
+
+    def _room(self, late: int) -> int:
+        """The bytes up to which new memory is taken before some is used again."""
+        return late - self._memory.besides if late else max(_TIMES * self._peak, LEAST)
 
     def _take(self, lane: Lane, size: int) -> Block | None:
         free, late = self._free[lane.device, size], self._memory.late is not None
+        if not free:
+            return None
         for key in free if late else reversed(free):
             if covers(lane, key):
                 block = free[key].pop(0 if late else -1)
@@ -190,6 +198,10 @@ class LaneBlocks:
     def _put(self, block: Block) -> None:
         self._live -= block.size
         if not self._closed:
-            block.lives.append((block.since, self._memory.place()))
-            touched = tuple(sorted(self._memory.touched_since(block.born).items()))
+            memory = self._memory
+            if memory.late is None:
+                block.lives.append(_UNKNOWN)
+            else:
+                block.lives.append((block.since, memory.place()))
+            touched = tuple(sorted(memory.touched_since(block.born).items()))
             self._free[block.device, block.size].setdefault(touched, []).append(block)

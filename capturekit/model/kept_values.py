@@ -18,6 +18,7 @@ import numpy as np
 from capturekit.model.class_layout import among, attributes_of
 from capturekit.model.plain_values import (
     BUILT_IN,
+    BY_EQUALITY,
     BY_IDENTITY,
     WITH_CODE,
     Held,
@@ -100,6 +101,9 @@ class Keeper:
         self.count += 1
         if self.count > LIMIT:
             raise TooMany
+        cls = type(value)
+        if type(cls) is type and cls in BY_EQUALITY:  # nearly everything: the state of one generator is 625 numbers
+            return Kept('plain', value, (cls, value))
         key = plain_key(value)
         if key is not None:
             if issubclass(type(type(value)), enum.EnumMeta) or issubclass(type(value), WITH_CODE):
@@ -114,7 +118,6 @@ class Keeper:
         known = self.memory.get(id(value))
         if known is not None:
             return known
-        cls = type(value)
         if cls is types.MethodType:
             kept = Kept('method', value)
             self._remember(kept)

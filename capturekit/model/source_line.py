@@ -89,8 +89,12 @@ def here(frame: FrameType | None = None) -> Place | None:
     known = _foreign
     while at is not None:
         code = at.f_code
-        if not known.get(code.co_filename) and not is_foreign_frame(at):
-            return _place(code.co_filename, at.f_lineno, code.co_name)
+        file = code.co_filename
+        answer = known.get(file)
+        if answer is None or (not answer and file[:1] == '<'):
+            answer = is_foreign_frame(at)
+        if not answer:
+            return _place(file, at.f_lineno, code.co_name)
         at = at.f_back
     return None
 

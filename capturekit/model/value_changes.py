@@ -11,7 +11,15 @@ import numpy as np
 from capturekit.model.class_layout import MISSING, attributes_of, layout_of, name_of, solid_base
 from capturekit.model.counted import counted
 from capturekit.model.kept_values import IsArray, Keeper, Kept, contents_of
-from capturekit.model.plain_values import attribute_text, index_text, may_change, member_key, plain_key, show
+from capturekit.model.plain_values import (
+    BY_EQUALITY,
+    attribute_text,
+    index_text,
+    may_change,
+    member_key,
+    plain_key,
+    show,
+)
 
 
 class ValueDifference(NamedTuple):
@@ -28,6 +36,9 @@ def difference(kept: Kept, value: Any, seen: set[tuple[int, int]] | None = None)
     if kept.kind == 'same':
         return None if value is kept.value else _other(value, kept)
     if kept.kind == 'plain':
+        cls = type(value)
+        if type(cls) is type and cls in BY_EQUALITY:  # a metaclass may have a hash of its own
+            return None if (cls, value) == kept.data else _other(value, kept)
         same = value is kept.value and not may_change(value)
         return None if same or plain_key(value) == kept.data else _other(value, kept)
     if value is MISSING or type(value) is not type(kept.value):

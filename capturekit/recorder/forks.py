@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -129,7 +130,7 @@ class LaneScope:
         return bool(self.stream.done)
 
     def __enter__(self) -> LaneScope:
-        if GUARD.lives and GUARD.streams.enter_lane(self.stream, self.ptr, self._device):
+        if GUARD.lives and GUARD.streams.enter_lane(self.stream, self.ptr, self._device, sys._getframe(1)):
             self._stays.append(True)
             return self
         self._stays.append(self._no_switch())
@@ -154,9 +155,11 @@ class LaneScope:
             getattr(self._device, name)(*exc)
 
     def __exit__(self, *exc: Any) -> None:
-        if self._stays[-1] and GUARD.lives and GUARD.streams.leave_lane(self.stream, self.ptr, self._device, *exc):
-            self._stays.pop()
-            return
+        if self._stays[-1] and GUARD.lives:
+            frame = sys._getframe(1)
+            if GUARD.streams.leave_lane(self.stream, self.ptr, self._device, frame, *exc):
+                self._stays.pop()
+                return
         try:
             self.stream.__exit__(*exc)
         finally:
@@ -208,7 +211,10 @@ class Fork:
         platform = self._platform = current()
         if self._check is not None:
             self._check('fork()')
-        self._parent = parent = platform.cupy.cuda.get_current_stream()
+        mine = GUARD.mine()
+        # the wrapper has the answer for a graphed function, which sees its caller's stream
+        plain = mine is not None and mine.caller is None
+        self._parent = parent = GUARD.state.current_stream() if plain else platform.cupy.cuda.get_current_stream()
         handle = int(parent.ptr)
         lane = GUARD.ledger.lanes.get(handle) if GUARD.lives else None
         self._live = None if lane is None else GUARD.lives.get(lane.capture)
@@ -224,7 +230,7 @@ class Fork:
                 if event is not None:
                     streams[-1].wait_event(event)
             if at_once is not None:
-                GUARD.scopes.fork(at_once, handle, streams)
+                GUARD.scopes.fork(at_once, handle, streams, sys._getframe(1))
         except BaseException:
             self._give(streams)
             raise
@@ -270,7 +276,7 @@ class Fork:
         into, lanes = int(self._parent.ptr), [lane.ptr for lane in self._lanes]
         live = GUARD.scopes.capture_of(into, lanes)
         if live is not None:
-            GUARD.scopes.join(live, self._parent, into, lanes)
+            GUARD.scopes.join(live, self._parent, into, lanes, sys._getframe(2))
             return
         for lane in self._lanes:
             self._join(lane)
