@@ -11,9 +11,12 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CodeType
 from typing import Any, NamedTuple
 
-from capturekit.functions.understood import FLAGS, INSTRUCTIONS, OUT_OF_SIGHT
+from capturekit.functions.asked_of_arrays import AskedOf, asked_before
+from capturekit.functions.understood import FLAGS, INSTRUCTIONS, OF_ARRAYS, OF_DEVICES, OUT_OF_SIGHT
 from capturekit.model.class_layout import among, plain_attribute
 
+#: What code may ask objects of CuPy for that can not be compared.
+_OF_CUPY = OF_ARRAYS | OF_DEVICES
 _GLOBALS_MADE = frozenset({'STORE_GLOBAL', 'DELETE_GLOBAL'})
 GLOBALS_READ = frozenset({'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS'})
 #: Builtins that instructions call without naming them.
@@ -77,9 +80,9 @@ class CodeNames(NamedTuple):
     so with something unknown; ``imports``: modules imported in it, with the level of the import;
     ``unknown``: what is not understood, in words, or ''; ``sites``: the calls of ``getattr``, ``setattr``, ``hasattr``
     and ``delattr`` whose names can be found, by the id of their code object and the offset of the call in it;
-    ``looked_at``: the variables whose attribute ``format``, ``format_map`` or ``flags`` is loaded, each with that name:
-    of a text, it is what reads attributes, and of an array, it may say who owns its memory. They have the values that
-    they had when their line began.
+    ``looked_at``: the variables of which ``format`` or ``format_map`` is loaded, each with that name: of a text, it is
+    what reads attributes; and what is asked for something that arrays have, such as ``flags`` or ``base``. All have the
+    values that they had when their line began; ``of_arrays``: such names, asked of what can't be found out then.
     """
 
     read: frozenset[str]
@@ -92,7 +95,8 @@ class CodeNames(NamedTuple):
     unknown: str
     sites: dict[tuple[int, int], NameGiven]
     parameters: frozenset[str]
-    looked_at: frozenset[tuple[str, str]]
+    looked_at: frozenset[tuple[AskedOf, str]]
+    of_arrays: frozenset[str]
 
 
 class _Names:
@@ -107,7 +111,8 @@ class _Names:
         self.unknown = ''
         self.sites: dict[tuple[int, int], NameGiven] = {}
         self.parameters: set[str] = set()
-        self.looked_at: set[tuple[str, str]] = set()
+        self.looked_at: set[tuple[AskedOf, str]] = set()
+        self.of_arrays: set[str] = set()
 
     def add(self, code: CodeType) -> None:
         """Take in one code object, without those nested in it."""
@@ -130,7 +135,9 @@ class _Names:
         self.read.update(_BUILT_IN.get(instruction.opname, ()))
         name = instruction.argval
         if instruction.opcode not in dis.hasname or type(name) is not str:
-            self.everything |= instruction.opname == 'MATCH_CLASS'
+            if instruction.opname == 'MATCH_CLASS':
+                self.everything = True
+                self.of_arrays |= _OF_CUPY.intersection(instructions[number - 1].argval)
             return
         if name in READERS and instruction.opname in GLOBALS_READ:
             self._called(code, instructions, number)
@@ -144,6 +151,7 @@ class _Names:
         unsaid = set(code.co_names) - names_shown(instructions)
         self.read |= unsaid
         self.attributes |= unsaid
+        self.of_arrays |= unsaid & _OF_CUPY
         self.everything |= not _ALL.isdisjoint(unsaid)
         if not _BY_STRING.isdisjoint(code.co_names):
             texts = [part for text in code.co_consts if type(text) is str for part in text.split('.')]
@@ -166,8 +174,9 @@ class _Names:
             self.attributes.update(name.split('.')[1:])
         elif kind not in _LOCALS_MADE:
             self.attributes.add(name)
-            if name == 'flags' and not _one_flag(instructions[number + 1 : number + 3]):
-                self.attributes.update([] if self._is_looked_at(instructions, number) else [FLAGS])
+            whole = name == 'flags' and not _one_flag(instructions[number + 1 : number + 3])
+            if whole or (name in _OF_CUPY and kind.startswith('LOAD_')):
+                self._asked_of_arrays(instructions, number, FLAGS if whole else name)
             if name == 'acquire' and not _result_is_dropped(instructions[number + 1 :]):
                 self._unknown('the result of acquire, or a lock that it does not wait for,', line)
             if name in OUT_OF_SIGHT and kind != 'STORE_ATTR':
@@ -176,8 +185,16 @@ class _Names:
     def _is_looked_at(self, instructions: list[dis.Instruction], number: int) -> bool:
         """Whether an attribute is that of a variable, which can be looked at when its line begins."""
         variable = _variable_before(instructions, number) if instructions[number].opname == 'LOAD_ATTR' else ''
-        self.looked_at.update([(variable, instructions[number].argval)] if variable else [])
+        self.looked_at.update([(AskedOf(variable), instructions[number].argval)] if variable else [])
         return bool(variable)
+
+    def _asked_of_arrays(self, instructions: list[dis.Instruction], number: int, name: str) -> None:
+        """Note that something is asked for what arrays have. What it is may be found out when its line begins."""
+        of = asked_before(instructions, number)
+        if of is None:
+            self.of_arrays.add(name)
+        else:
+            self.looked_at.add((of, name))
 
     def _called(self, code: CodeType, instructions: list[dis.Instruction], number: int) -> None:
         """Note where ``getattr`` or its like, which is loaded there, is called, and where the name comes from."""
@@ -214,11 +231,12 @@ class _Names:
         """All that was taken in. ``of_line``: whoever asks looks at the variables when the line begins."""
         unseen = set() if of_line else {name for _, name in self.looked_at}
         everything = self.everything or not unseen.isdisjoint(_FORMATS)
-        self.attributes.update([FLAGS] if 'flags' in unseen else [])
+        of_arrays = frozenset(self.of_arrays | (unseen & _OF_CUPY))
         return CodeNames(
             frozenset(self.read), frozenset(self.written), frozenset(self.attributes | self.strings),
             frozenset(self.strings), everything, frozenset(self.identities), frozenset(self.imports),
             self.unknown, self.sites, frozenset(self.parameters), frozenset(self.looked_at),
+            of_arrays,
         )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 from capturekit.functions.address_hashes import is_hashed_by_value
+from capturekit.functions.asked_of_arrays import has_of_its_own
 from capturekit.functions.clock_uses import ClockReadings
 from capturekit.functions.code_reads import READERS, CodeNames, names_by_line, names_of
 from capturekit.functions.collector import Before, functions_of
@@ -20,10 +21,11 @@ from capturekit.functions.entropy import SEEDED, overwrites_entropy
 from capturekit.functions.libraries import asked_by_user
 from capturekit.functions.lines_run import LinesRun
 from capturekit.functions.object_uses import ObjectUses
+from capturekit.functions.readable_state import in_package
 from capturekit.functions.sets_made import SetsSeen
 from capturekit.functions.setting_uses import settings_of
 from capturekit.functions.settings import DEPTH
-from capturekit.functions.understood import FLAGS, FUNCTION_PARTS, makes_unknown
+from capturekit.functions.understood import FLAGS, FUNCTION_PARTS, OF_ARRAYS, OF_DEVICES, makes_unknown
 from capturekit.functions.watched_value import read_cell
 from capturekit.model.class_layout import MISSING, among, bases_of, dictionary_of_class, found_in_class, plain_attribute
 from capturekit.model.kept_values import IsArray, Kept
@@ -127,18 +129,19 @@ class CodeWatch(ObjectUses):
             names = self._by_line[id(frame.f_code)].get(frame.f_lineno)
             if names is not None and first:
                 self._watch_named(frame, names)
-            for variable, attribute in () if names is None else names.looked_at:
-                self._look_at(frame.f_locals.get(variable, MISSING), attribute)
+            for of, attribute in () if names is None else names.looked_at:
+                self._look_at(of.value_in(frame), attribute)
             self._time.end()
         except Exception as error:
             self._failure = error
 
     def _look_at(self, value: Any, attribute: str) -> None:
         """Note what the attribute of a value gives that is opened by some attributes of this name."""
-        if attribute == 'flags':
-            if self._is_array(value):
-                self._unwatchable.append(f'the function asks an array for {FLAGS}, which can not be compared')
-            self._attributes.update([] if plain_key(value) is not None or type(value) is re.Pattern else [FLAGS])
+        if attribute in OF_ARRAYS or attribute in OF_DEVICES:
+            plain = attribute == FLAGS and (plain_key(value) is not None or type(value) is re.Pattern)
+            of_cupy = self._is_array(value) or any(map(in_package, bases_of(type(value))))
+            if not plain and (of_cupy or not has_of_its_own(value, attribute.partition(' ')[0])):
+                self._of_cupy.add(attribute)
         elif not _is_no_method(value, attribute):
             self._name((), (), True)
             self._settle()
@@ -182,6 +185,7 @@ class CodeWatch(ObjectUses):
         _, start, file = self._globals[id(values)]
         if names.unknown:
             self._unwatchable.append(f'{code.co_name} of {file} uses {names.unknown}, which is not understood')
+        self._of_cupy |= names.of_arrays
         own = frame.f_builtins
         for name in sorted(names.read | names.written):
             if name in names.written and name not in start:

@@ -13,7 +13,7 @@ from typing import Any
 
 from capturekit.functions.hidden_state import FILES, IN_MEMORY, held_by, is_in_state, random_types, state_of, value_in
 from capturekit.functions.library_state import LibraryState
-from capturekit.functions.readable_state import is_iterator, is_logger, is_visible, logger_state
+from capturekit.functions.readable_state import is_iterator, is_logger, is_logger_as, is_visible, logger_state
 from capturekit.functions.watched_value import WatchedValue
 from capturekit.model.class_layout import among, dictionary_of_class
 from capturekit.model.kept_values import IsArray, Keeper, Kept
@@ -98,7 +98,8 @@ class HiddenParts(LibraryState):
             self._watch_state(f'{self._at}: its value', functools.partial(value_in, value))
             return True
         elif is_logger(cls):
-            self._watch_state(f'{self._at}: its levels', functools.partial(logger_state, value))
+            same = functools.partial(is_logger_as, value, logger_state(value))
+            self._watch_state(f'{self._at}: its levels, handlers and filters as they were', same)
         elif not self._is_array(value) and not is_visible(value):
             self._opaque(f"is or holds {a(cls)}, whose whole state can't be seen")
         return False

@@ -52,6 +52,7 @@ from capturekit.functions.watched_value import (
     Holder,
     WatchedValue,
     held_in_closure,
+    is_still,
     itself,
     of_this_thread,
     read_attribute,
@@ -89,6 +90,8 @@ class Holders(HiddenParts):
         self._pending: list[Any] = []
         self._also: list[tuple[Any, str]] = []
         self._attributes: set[str] = set()
+        #: What may be asked of arrays, and can't be compared.
+        self._of_cupy: set[str] = set()
         self._strings: set[str] = set()
         self._everything = False
         self._asks_all = False
@@ -278,6 +281,7 @@ class Holders(HiddenParts):
         everything = everything or not OPENING.isdisjoint(asked)
         for name in sorted(asked & OUT_OF_SIGHT):
             self._unwatchable.append(f'the function asks for the attribute {name}: what that reads is not known')
+        self._of_cupy |= asked & (OF_ARRAYS | OF_DEVICES)
         self._attributes |= new
         self._strings |= asked
         again = everything and not self._everything
@@ -352,6 +356,8 @@ class Holders(HiddenParts):
     def _attribute(self, holder: Holder, name: str, value: Any) -> None:
         if holder.kind == 'module' and not holder.owned:
             if among(type(value), FILES) and not (name == 'stdin' and among(type(value), IN_MEMORY)):
+                same = functools.partial(is_still, vars(holder.value), name, value)  # printing to it is no change
+                self._watch('state', holder.value, name, True, ('which file is', self._of(holder)), None, same)
                 return
             value = GUARD.installation.original_of(value)
         if name in BY_POINTER:
@@ -438,11 +444,8 @@ class Holders(HiddenParts):
         return self._foreign_name(module_of(cls), None) and (in_package(cls) or is_in_its_module(cls))
 
     def _of_arrays(self) -> str | None:
-        """The name of an attribute that only arrays have and that gives their address; or None."""
-        for name in sorted(self._attributes & (OF_ARRAYS | OF_DEVICES)):
-            if not any(key == name.partition(' ')[0] for _, _, key in self._entries):
-                return name
-        return None
+        """What the code may have asked an array for that gives its address or says who owns its memory; or None."""
+        return min(self._of_cupy, default=None)
 
 
 #: What the standard library reads from a member of an enumeration for ``value`` and ``name``.

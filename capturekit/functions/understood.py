@@ -206,7 +206,7 @@ OUT_OF_SIGHT = _set(
     'ag_running ag_suspended ag_await device_ptr __cuda_array_interface__ __dlpack__ toDlpack '
     '__array_interface__ ctypes'
 )
-#: The same, unless an object of the user has an attribute of that name: otherwise only arrays have it.
+#: The same, if what the code asks may be an array, or another object of CuPy's.
 OF_ARRAYS = _set('ptr owndata base metadata') | {FLAGS}
 #: Attributes of CuPy's classes written in C whose values change without the user's code.
 OF_DEVICES = _set('mem_info')

@@ -315,6 +315,9 @@ class Watch(SeenThrough):
         if top in WHOLE:
             if module == 'enum':
                 self._enumeration(frame)
+            if (module, name) == ('logging', 'isEnabledFor'):  # also of the root, which functions of logging ask
+                self._meet(frame.f_locals['self'])
+                self._settle()
             if name in ASKED_OF_WHOLE.get(top, ()) and asked_by_user(frame.f_back, self._skip):
                 self._asked_of_whole(frame, module, name)
             return
@@ -419,6 +422,7 @@ class Watch(SeenThrough):
                     self._of_class.append(cls)
             if id(value) in self._own or self._is_array(value):
                 continue
+            self._keeper.has_numbers = self._keeper.has_numbers or issubclass(cls, np.ndarray)
             if plain_key(value) is not None:
                 self._plain = self._plain or not is_one_of_a_kind(value)
                 if issubclass(type(cls), enum.EnumMeta) or issubclass(cls, WITH_CODE):

@@ -17,7 +17,7 @@ from capturekit.functions.kept_reads import kept_reads, kept_times
 from capturekit.functions.lines_run import caught_in
 from capturekit.functions.read_paths import ReadPaths
 from capturekit.functions.sets_made import is_another_name_of_sets, orders_of_sets
-from capturekit.functions.settings import HANDLED
+from capturekit.functions.settings import ERRORS, HANDLED
 from capturekit.functions.state_changes import StateChanges
 from capturekit.functions.understood import FAR, OF_PYTHON, SPECIAL
 from capturekit.functions.watched_value import Holder, WatchedValue, itself
@@ -43,6 +43,8 @@ def finish(watch: CodeWatch, carries: bool = False, reads: Sequence[Read] = ()) 
 
     ``carries``: whether launches can repeat changes of Python state. ``reads``: the host reads of the run.
     """
+    if reads or watch._keeper.has_numbers or 'type' in watch._attributes:
+        watch._depends_on(ERRORS)  # the code may compute with numbers of NumPy's
     paths = _paths(watch)
     _follow_times(watch)
     changes = StateChanges(watch, paths)

@@ -77,6 +77,8 @@ class Keeper:
         #: Their shapes and strides, by id.
         self.forms: dict[int, tuple[Any, Any]] = {}
         self.memory: dict[int, Kept] = {}
+        #: Whether an array of NumPy was kept, with which code may compute.
+        self.has_numbers = False
         self._new: list[int] = []
         self.count = 0
 
@@ -125,6 +127,7 @@ class Keeper:
             return kept
         contents = contents_of(value)
         if contents is not None:
+            self.has_numbers = self.has_numbers or issubclass(cls, np.ndarray)
             return self._keep_contents(value, contents)
         if self.whole is not None and not issubclass(cls, BY_IDENTITY) and self.whole(value):
             attributes = attributes_of(value)

@@ -337,8 +337,8 @@ PATTERNS: dict[str, Any] = {'one': re.compile('a')}
 
 
 def of_a_pattern(x: Any) -> Any:
-    pattern = PATTERNS['one']
-    return x * (2.0 if isinstance(pattern, re.Pattern) and pattern.flags == re.compile('').flags else 3.0)
+    pattern, plain = PATTERNS['one'], re.compile('')
+    return x * (2.0 if isinstance(pattern, re.Pattern) and pattern.flags == plain.flags else 3.0)
 
 
 def raises(x: Any) -> Any:

@@ -1,0 +1,112 @@
+"""What code asks for something that arrays have and that can't be compared: their address, or who owns their memory.
+
+An object of the user may have an attribute of the same name, ``base`` say. What an instruction takes it of is found out
+when its line begins, if it is a variable, a global, or an attribute of one.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections import namedtuple
+from types import FrameType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+from capturekit.model.class_layout import MISSING, dictionary_of_class, found_in_class, layout_of
+
+_FAST = ('LOAD_FAST', 'LOAD_FAST_CHECK', 'LOAD_FAST_BORROW')
+_FIELD: Any = type(vars(namedtuple('_Row', 'field'))['field'])
+_MODULE_DICT = vars(ModuleType)['__dict__'].__get__
+
+
+class AskedOf(NamedTuple):
+    """What is asked for an attribute: a local variable or a global, and the attributes that are taken of it first."""
+
+    variable: str
+    is_global: bool = False
+    attributes: tuple[str, ...] = ()
+
+    def value_in(self, frame: FrameType) -> Any:
+        """The value that a frame has there; MISSING if code may have to run to find it."""
+        values = frame.f_globals if self.is_global else frame.f_locals
+        value = values.get(self.variable, MISSING)
+        for name in self.attributes:
+            value = _attribute_of(value, name)
+        return value
+
+
+def asked_before(instructions: list[dis.Instruction], number: int) -> AskedOf | None:
+    """What an instruction takes an attribute of; None if its value may be another one than when the line began."""
+    if instructions[number].opname != 'LOAD_ATTR':
+        return None
+    attributes: list[str] = []
+    place = number - 1
+    while place > 0 and instructions[place].opname == 'LOAD_ATTR':
+        attributes.insert(0, instructions[place].argval)
+        place -= 1
+    root = instructions[max(place, 0)]
+    is_global = root.opname == 'LOAD_GLOBAL'
+    if place < 0 or not (is_global or root.opname in _FAST):
+        return None
+    line = _line_of(instructions[number])
+    before = [one.opname for one in instructions[:place] if _line_of(one) in (line, None)]
+    if line is None or _line_of(root) != line or (not is_global and _is_stored(instructions, root.argval, line)):
+        return None
+    if (is_global or attributes) and any(kind.startswith(_CHANGES) for kind in before):
+        return None
+    return AskedOf(root.argval, is_global, tuple(attributes))
+
+
+def has_of_its_own(value: Any, name: str) -> bool:
+    """Whether an object has an attribute itself, or in its class as something that is written in Python."""
+    cls = type(value)
+    if issubclass(cls, ModuleType):
+        return cls is ModuleType and name in _MODULE_DICT(value)
+    if value is MISSING or issubclass(cls, type):
+        return False
+    if found_in_class(cls, '__getattribute__') is not object.__getattribute__:
+        return False
+    layout, member = layout_of(cls), found_in_class(cls, name)
+    if type(member) is property:
+        return type(member.fget) is FunctionType
+    if name in layout.slots or type(member) is FunctionType or type(member) is _FIELD:
+        return True
+    if not hasattr(type(member), '__set__') and layout.dictionary is not None and name in layout.dictionary(value):
+        return True
+    return member is not MISSING and not hasattr(type(member), '__get__')
+
+
+def _attribute_of(value: Any, name: str) -> Any:
+    """An attribute that lies in an object, a module or a class; MISSING if code may have to run for it."""
+    cls = type(value)
+    if issubclass(cls, ModuleType):
+        return _MODULE_DICT(value).get(name, MISSING)
+    if value is MISSING or issubclass(cls, type):
+        return MISSING
+    if found_in_class(cls, '__getattribute__') is not object.__getattribute__:
+        return MISSING
+    layout, member = layout_of(cls), found_in_class(cls, name)
+    if name in layout.slots and dictionary_of_class(cls).get(name) is member:
+        return layout.read_slot(value, name)
+    if hasattr(type(member), '__set__') or layout.dictionary is None:
+        return MISSING
+    found = layout.dictionary(value).get(name, MISSING)
+    return member if found is MISSING and not hasattr(type(member), '__get__') else found
+
+
+def _is_stored(instructions: list[dis.Instruction], variable: str, line: int) -> bool:
+    """Whether a line gives a local variable another value."""
+    stores = (
+        one.argval if type(one.argval) is tuple else (one.argval,)
+        for one in instructions
+        if _line_of(one) in (line, None) and 'FAST' in one.opname and one.opname not in _FAST
+    )
+    return any(variable in names for names in stores)
+
+
+def _line_of(instruction: dis.Instruction) -> int | None:
+    positions = getattr(instruction, 'positions', None)  # Python 3.10 has none
+    return None if positions is None else positions.lineno
+
+
+#: What may run code, or bind names, before the value is loaded.
+_CHANGES = ('CALL', 'STORE_', 'DELETE_', 'FOR_ITER', 'SEND', 'YIELD', 'WITH_', 'BEFORE_WITH', 'IMPORT', 'LOAD_SPECIAL')
