@@ -294,4 +294,69 @@ def test_as_eagerly(cp: Any, program: Callable[[Any], Any], on: Callable[[int], 
 
     wanted = told(cp, program, lambda fn: fn, on)
     assert told(cp, program, over, on) == wanted
-    print([(one.state, one.reason) for one in made[0].variants])
+
+
+def test_a_result_of_another_device_is_launched(cp: Any) -> None:
+    for program in (a_branch_over_there, results_on_both, an_argument_is_written_over_there):
+        fn, arguments = program(cp)
+        graphed = ck.graphed(fn)
+        for n in range(CALLS):
+            graphed(*arguments(n))
+            wait(cp)
+        assert {one.state for one in graphed.variants} == {'recorded'}, graphed.variants[0].reason
+        assert sum(one.launches for one in graphed.variants) >= CALLS - 3
+
+
+def test_a_large_result_of_another_device(cp: Any) -> None:
+    """Large results are not copied elsewhere: here the launch can't write where the caller's array is."""
+
+    @ck.graphed
+    def fn(x: Any) -> Any:
+        with cp.cuda.Device(1):
+            y = cp.asarray(x) * 2
+            views = y[::2], y.T
+        return x + 1, y, views
+
+    for n in range(CALLS):
+        x = cp.arange(1 << 19, dtype='f8').reshape(2, -1) + n
+        wait(cp)
+        here, there, (half, turned) = fn(x)
+        wait(cp)
+        assert (here.device.id, there.device.id, half.device.id) == (0, 1, 1)
+        assert (here.get() == x.get() + 1).all() and (there.get() == x.get() * 2).all()
+        with cp.cuda.Device(1):
+            assert (half.get() == there.get()[::2]).all() and (turned.get() == there.get().T).all()
+        assert half.data.ptr == turned.data.ptr == there.data.ptr
+    assert fn.variants[0].state == 'recorded', fn.variants[0].reason
+
+
+def test_why_an_argument_of_another_device_stays_eager(cp: Any) -> None:
+    fn = ck.graphed(lambda x: x.device.id)
+    for n in range(CALLS):
+        assert fn(_over_there(cp, n)) == 1
+        assert fn(cp.arange(5.0)) == 0
+    eager, recorded = (next(one for one in fn.variants if one.state == state) for state in ('eager', 'recorded'))
+    assert 'An array of device 1 in a call on device 0' in eager.reason and recorded.launches
+
+
+@pytest.mark.parametrize('checked', [False, True])
+def test_a_result_there_of_a_call_in_parts_stays_eager(cp: Any, checked: bool) -> None:
+    def fn(x: Any, out: Any) -> Any:
+        scale = (2 if float(x[0]) > -1 else 3) if checked else 2
+        out[...] = cp.random.random(5)
+        with cp.cuda.Device(1):
+            return cp.asarray(x) * scale
+
+    drawn: list[list[Any]] = []
+    for over in (lambda fn: fn, ck.graphed):
+        graphed, out = over(fn), cp.zeros(5)
+        drawn.append([])
+        cp.random.seed(5)
+        for n in range(CALLS):
+            y = graphed(cp.arange(5.0) + n, out)
+            wait(cp)
+            assert y.device.id == 1 and (y.get() == (cp.arange(5.0) + n).get() * 2).all()
+            drawn[-1].append(out.get().tolist())
+    assert drawn[0] == drawn[1]
+    assert {one.state for one in graphed.variants} == {'eager'}
+    assert checked or 'A result on device 1' in graphed.variants[0].reason
