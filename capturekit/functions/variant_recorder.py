@@ -28,6 +28,7 @@ from capturekit.functions.recordable import (
 from capturekit.functions.running import Result, runner_of
 from capturekit.functions.settings import PRODUCTS
 from capturekit.functions.stream_order import StreamOrder
+from capturekit.functions.usual_call import devices_of
 from capturekit.functions.variant import Variant, opaque
 from capturekit.graph.executable import Graph
 from capturekit.graph.fuse import Besides
@@ -104,9 +105,7 @@ class VariantRecorder:
         stream = cupy.cuda.get_current_stream()
         rehearsal = self.variant.rehearsal
         leaves = given.leaves
-        self._must_be_here(leaves)
-        if given.numbers is not None:
-            self._must_follow_numbers()
+        self._must_fit(given)
         late = (self.options.memory_limit or 0) if self.relanes else None
         group = self.options.memory if self.shares else None
         capture = Capture(
@@ -182,20 +181,17 @@ class VariantRecorder:
         if rehearsal.records_events:
             cuda.alloc_pinned_memory(1)  # which drops the events that have happened
 
-    def _must_be_here(self, leaves: Sequence[Any]) -> None:
-        """Raise if an argument, which the function would find in the graph's memory here, lies on another device."""
+    def _must_fit(self, given: Any) -> None:
+        """Raise if the graph could not give the function its arrays where they are, or read numbers from its memory."""
         here = int(self.platform.cupy.cuda.get_device_id())
-        for leaf in leaves:
-            if int(leaf.data.device_id) != here:
+        for device in devices_of(self.platform.cupy, given.leaves):
+            if device not in (here, -1):  # -1: memory that CuPy knows of no device
                 raise errors.UnsupportedCallError(
-                    f'An array of device {leaf.data.device_id} in a call on device {here}',
+                    f'An array of device {device} in a call on device {here}',
                     rule='A launch brings arguments to the current device, and the function finds them there.',
                     remedy='Make their device current before the call: `with x.device: ...`.',
                 )
-
-    def _must_follow_numbers(self) -> None:
-        """Raise if the graph can't read numbers from its memory."""
-        if self.variant.rehearsal.seams:
+        if given.numbers is not None and self.variant.rehearsal.seams:
             raise errors.UnsupportedCallError(
                 'A number that changes from call to call',
                 rule='The function is recorded in pieces.',
