@@ -60,10 +60,18 @@ def parts(cp: Any, small: bool, timed: bool) -> dict[str, Callable[[], Iterator[
         raise SystemExit('this table needs two GPUs')
     branches = [Branch(b.title, b.work, (8,) * len(b.shape), 2) for b in BRANCHES] if small else BRANCHES
     return {
-        'copies': partial(copies, cp, SIZES[:2] if small else SIZES, timed),
-        'waits': partial(waits, cp, 4 if small else HOPS, timed),
-        'branches': lambda: (line for branch in branches for line in moved(cp, branch, timed)),
+        'copies': lambda: checked('copies', copies(cp, SIZES[:2] if small else SIZES, timed)),
+        'waits': lambda: checked('waits', waits(cp, 4 if small else HOPS, timed)),
+        'branches': lambda: (line for one in branches for line in checked(one.title, moved(cp, one, timed))),
     }
+
+
+def checked(title: str, lines: Iterator[Line]) -> Iterator[Line]:
+    """The lines; where a check fails, one that says so."""
+    try:
+        yield from lines
+    except AssertionError as error:
+        yield Line(title, error=str(error))
 
 
 def arrays(cp: Any, device: int, value: Any) -> Any:
