@@ -3,7 +3,7 @@
 The rows at the edges go to the neighbours by NCCL, on a lane of their own, while the inside of the strip is computed.
 MPI only starts the processes and tells them NCCL's id; without mpi4py it is one process.
 
-mpirun -n 4 python samples/mpi_stencil.py [--rows N] [--steps N]                                a GPU for each process
+mpirun -n 4 python samples/mpi_stencil.py [--rows N] [--columns N] [--steps N]                  a GPU for each process
 mpirun -n 2 python -m capturekit run --simulate samples/mpi_stencil.py                          anywhere
 """
 
@@ -86,11 +86,12 @@ def timed(call, count):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--rows', type=int, default=24 if SIMULATED else 4096, help='rows of the plate')
+    parser.add_argument('--columns', type=int, help='columns of the plate (default: as many as rows)')
     parser.add_argument('--steps', type=int, default=8 if SIMULATED else 400, help='steps, an even number')
     given = parser.parse_args()
     world = World()
     rows = given.rows // world.size * world.size
-    plate = np.random.default_rng(5).uniform(0, 1, (rows + 2, given.rows + 2))
+    plate = np.random.default_rng(5).uniform(0, 1, (rows + 2, (given.columns or given.rows) + 2))
     plate[[0, -1]] = plate[:, [0, -1]] = 0
     eager, recorded = strip(world, plate), strip(world, plate)
 
@@ -101,7 +102,9 @@ def main():
     with ck.capture() as cap:
         two_steps(recorded, cap.fork)
     with cp.cuda.Stream(non_blocking=True):
-        count = given.steps // 2
+        count = given.steps // 2 - 1
+        two_steps(eager, ck.fork)  # the first time, NCCL connects the GPUs
+        cap.graph.launch()
         by_step = timed(lambda: two_steps(eager, ck.fork), count)
         by_launch = timed(cap.graph.launch, count)
     same = bool((eager[0] == recorded[0]).all())
@@ -109,8 +112,9 @@ def main():
     cap.graph.close()  # NCCL's communicators wait for ever for graphs that hold them
     world.nccl.destroy()
     if world.rank == 0:
-        print(f'{rows} rows on {world.size} ranks, {cap.recording.device}: {cap.recording.node_count} nodes')
-        print(f'after {2 * count} steps: {sum(one[3] for one in told):.6f} in all, {check(plate, told, count)}')
+        size = f'{rows} x {plate.shape[1] - 2} on {world.size} ranks'
+        print(f'{size}, {cap.recording.device}: {cap.recording.node_count} nodes')
+        print(f'after {2 * count + 2} steps: {sum(one[3] for one in told):.6f} in all, {check(plate, told, count)}')
         print(f'{max(one[1] for one in told):.3f} ms a step, eagerly; {max(one[2] for one in told):.3f} in one launch')
     if not same:
         raise SystemExit('the launches differ from the eager steps')
@@ -119,7 +123,7 @@ def main():
 def check(plate, told, count):
     """What NumPy says of the whole plate."""
     u, v = plate.copy(), plate.copy()
-    for _ in range(2 * count if SIMULATED else 0):
+    for _ in range(2 * count + 2 if SIMULATED else 0):
         conduct(u, v, 1, len(u) - 1)
         u, v = v, u
     if not SIMULATED:

@@ -87,7 +87,7 @@ PRINTS = {
         r'the water moved by \d\.\d+; max error against eager 0',
     ],
     'mpi_stencil.py': [
-        r'24 rows on 1 ranks, the simulated device: \d+ nodes',
+        r'24 x 24 on 1 ranks, the simulated device: \d+ nodes',
         r'after 8 steps: \d+\.\d+ in all, off by 0e\+00',
         r'.* ms a step, eagerly; .* in one launch',
     ],

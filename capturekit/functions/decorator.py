@@ -27,7 +27,7 @@ from capturekit.functions.number_arguments import CallNumbers, NumberArguments, 
 from capturekit.functions.options import Options, options_of
 from capturekit.functions.pending import Call
 from capturekit.functions.recordable import is_more
-from capturekit.functions.usual_call import usual_call
+from capturekit.functions.usual_call import devices_of, usual_call
 from capturekit.functions.variant import Quick, Variant, opaque
 from capturekit.guard import GUARD
 from capturekit.launch.memory_group import MemoryGroup
@@ -164,7 +164,8 @@ class Graphed(AsFunction, Generic[P, R_co]):
             return fn(*args, **kwargs)
         leaves, form, numbers = found
         head = form if alone else (form, *map(type, leaves))
-        key = (head, platform.cupy.cuda.get_device_id(), *[(a.shape, a.strides, a.dtype, a.dtype.char) for a in leaves])
+        device = platform.cupy.cuda.get_device_id(), devices_of(platform.cupy, leaves)
+        key = (head, device, *[(a.shape, a.strides, a.dtype, a.dtype.char) for a in leaves])
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._new_kind(key, leaves)

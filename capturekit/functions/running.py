@@ -71,9 +71,9 @@ def _quick(recorder: Any, graph: Graph, offsets: Any) -> Callable[..., Any]:
     shifted, aim = any(ins) or any(outs), _aiming(recorder)
     current = recorder.platform.cupy.cuda.get_current_stream
     allocate, one, answer = _results(recorder)
-    if one and aim is None and not shifted and len(recorder.places) == 1:
+    if one and aim is None and not shifted and not recorder.far and len(recorder.places) == 1:
         return _one_to_one(recorder, graph, allocate)
-    count = most = 0
+    count, most, far = 0, 0, bool(recorder.far)
 
     def quick(leaves: Sequence[Any], pointers: Sequence[int]) -> Any:
         nonlocal count, most
@@ -90,10 +90,10 @@ def _quick(recorder: Any, graph: Graph, offsets: Any) -> Callable[..., Any]:
                     free(count, current().synchronize)
                 most = begun[0] + _AHEAD
             pack(table, 8 + count % RING * row, *pointers, *targets)
-        if aimed:
+        if aimed and not far:
             launch()
         else:
-            graph._launch_then(lambda: recorder.copy_results([blocks] if one else blocks))
+            graph._launch_then(lambda: recorder.copy_results([blocks] if one else blocks, aimed))
         variant.launches += 1
         return blocks if answer is None else answer(leaves, blocks)
 
@@ -129,7 +129,7 @@ def _results(recorder: Any) -> tuple[Callable[[], Any], bool, Callable[[Sequence
     to a call, or None if they are it."""
     results, blocks, form = recorder.results, recorder.blocks, recorder.form
     plain = all(block.size and has_strides_of_a_new_array(block) for block in blocks)
-    if recorder.variant.stream_order or not plain:
+    if recorder.variant.stream_order or recorder.far or not plain:
         return recorder._allocate, False, recorder._answer
     makers = [array_maker(recorder.platform.cupy, block.shape, block.dtype) for block in blocks]
     allocate: Callable[[], Any] = lambda: [make() for make in makers]  # noqa: E731
@@ -149,7 +149,7 @@ def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
     ports, variant, plan, (ins, outs) = recorder.ports, recorder.variant, graph._plan, offsets
     write = ports.writer(len(recorder.places) + len(recorder.blocks))
     free, launch, lock, aim = ports.free, graph.launch, variant.lock, _aiming(recorder)
-    begun = ports.begun
+    begun, far = ports.begun, bool(recorder.far)
     current, inside = recorder.platform.cupy.cuda.get_current_stream, GUARD.inside
 
     def given(leaves: Sequence[Any], blocks: Sequence[Any], wait: bool) -> None:
@@ -166,10 +166,10 @@ def _given(recorder: Any, graph: Graph, offsets: Any, launches: list[int]) -> Ca
             if plan is not None:
                 with inside():
                     plan.run(wait)
-            elif aimed:
+            elif aimed and not far:
                 launch()
             else:
-                graph._launch_then(lambda: recorder.copy_results(blocks))
+                graph._launch_then(lambda: recorder.copy_results(blocks, aimed))
             variant.launches += 1
 
     return given

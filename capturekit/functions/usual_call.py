@@ -50,8 +50,8 @@ def usual_call(
     given = (*args, *kwargs.values())
     nodes = range(len(given)) if isinstance(form, int) else _nodes(form)
     inside = [one for value in given for one in _held(value)]
-    arrays = [id(one) for one in inside if type(one) is cupy.ndarray]
-    if nodes is None or len(nodes) != len(given) or len({*arrays}) != len(arrays):
+    arrays = [one for one in inside if type(one) is cupy.ndarray]
+    if nodes is None or len(nodes) != len(given) or len({*map(id, arrays)}) != len(arrays):
         return None
     tests: list[_Fits] = []
     for n, (value, node) in enumerate(zip(given, nodes)):
@@ -60,7 +60,7 @@ def usual_call(
             return None
         tests.append(test)
     leaves = _of_arrays(tests, given) if isinstance(form, int) else _of_any(tests, given, kwargs, reaches, cupy.ndarray)
-    return UsualCall(form, key, _on_device(cupy, leaves))
+    return UsualCall(form, key, _on_device(cupy, arrays, leaves))
 
 
 def _test(array: type, n: int, value: Any, node: Any) -> _Fits | None:
@@ -169,13 +169,27 @@ def _of_any(tests: list[_Fits], given: tuple[Any, ...], named: Any, reaches: _Re
     return leaves
 
 
-def _on_device(cupy: Any, leaves: _Leaves) -> _Leaves:
-    """The look that also takes no call on another device than the current one, if there are several."""
+def devices_of(cupy: Any, leaves: Any) -> tuple[int, ...]:
+    """The device of each array, which calls of one kind share; () on a machine with one device."""
+    if int(cupy.cuda.runtime.getDeviceCount()) == 1:
+        return ()
+    return tuple([int(leaf.data.device_id) for leaf in leaves])
+
+
+def _on_device(cupy: Any, arrays: Any, leaves: _Leaves) -> _Leaves:
+    """The look that also takes no call on another device than the current one, nor with arrays of other devices than
+    these, if there are several."""
+    devices = devices_of(cupy, arrays)
     if int(cupy.cuda.runtime.getDeviceCount()) == 1:
         return leaves
     now = cupy.cuda.get_device_id
     device = now()
-    return lambda args, kwargs: leaves(args, kwargs) if now() == device else None
+
+    def there(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
+        found = leaves(args, kwargs) if now() == device else None
+        return found if found is not None and devices_of(cupy, found) == devices else None
+
+    return there
 
 
 def _twice(arrays: Any) -> bool:

@@ -28,6 +28,7 @@ from capturekit.functions.recordable import (
 from capturekit.functions.running import Result, runner_of
 from capturekit.functions.settings import PRODUCTS
 from capturekit.functions.stream_order import StreamOrder
+from capturekit.functions.usual_call import devices_of
 from capturekit.functions.variant import Variant, opaque
 from capturekit.graph.executable import Graph
 from capturekit.graph.fuse import Besides
@@ -80,6 +81,8 @@ class VariantRecorder:
         #: The arguments that nodes use where they lie, and the blocks whose results they write there.
         self.aims: dict[int, Any] = {}
         self.aimed_blocks: dict[int, Any] = {}
+        #: The blocks that lie on other devices than the launch, by number.
+        self.far: dict[int, Any] = {}
         self.aimer: Aimer | None = None
         #: Whether any argument or result is copied; and whether launches find addresses in the table.
         self.copies = self.has_table = True
@@ -102,8 +105,7 @@ class VariantRecorder:
         stream = cupy.cuda.get_current_stream()
         rehearsal = self.variant.rehearsal
         leaves = given.leaves
-        if given.numbers is not None:
-            self._must_follow_numbers()
+        self._must_fit(given)
         late = (self.options.memory_limit or 0) if self.relanes else None
         group = self.options.memory if self.shares else None
         capture = Capture(
@@ -179,9 +181,17 @@ class VariantRecorder:
         if rehearsal.records_events:
             cuda.alloc_pinned_memory(1)  # which drops the events that have happened
 
-    def _must_follow_numbers(self) -> None:
-        """Raise if the graph can't read numbers from its memory."""
-        if self.variant.rehearsal.seams:
+    def _must_fit(self, given: Any) -> None:
+        """Raise if the graph could not give the function its arrays where they are, or read numbers from its memory."""
+        here = int(self.platform.cupy.cuda.get_device_id())
+        for device in devices_of(self.platform.cupy, given.leaves):
+            if device not in (here, -1):  # -1: memory that CuPy knows of no device
+                raise errors.UnsupportedCallError(
+                    f'An array of device {device} in a call on device {here}',
+                    rule='A launch brings arguments to the current device, and the function finds them there.',
+                    remedy='Make their device current before the call: `with x.device: ...`.',
+                )
+        if given.numbers is not None and self.variant.rehearsal.seams:
             raise errors.UnsupportedCallError(
                 'A number that changes from call to call',
                 rule='The function is recorded in pieces.',
@@ -201,6 +211,12 @@ class VariantRecorder:
         environment = self.variant.environment
         try:
             must_reach_known_arrays(live, environment.arrays() if environment is not None else [])
+            if self.far and graph._plan is not None:
+                raise errors.UnsupportedCallError(
+                    f'A result on device {next(iter(self.far.values())).data.device_id}',
+                    rule='It is copied behind the launch, and this function is launched in parts, or with checks.',
+                    remedy='Bring it to the device of the call before it is returned: `cp.asarray(result)`.',
+                )
         except CaptureError:
             graph.close()
             raise
@@ -320,9 +336,12 @@ class VariantRecorder:
                 number = len(self.blocks)
                 first = members[0][1]
                 whole = len(members) == 1
+                elsewhere = int(first.data.device_id) != live.origin_device
                 base = cupy.ndarray((high - low,), 'u1', first.data + (low - first.data.ptr)) if not whole else first
                 self.blocks.append(base)
-                if whole and self._may_aim('result', number, first):
+                if elsewhere:
+                    self.far[number] = base
+                elif whole and self._may_aim('result', number, first):
                     self.aimed_blocks[number] = first
                 else:
                     stores.append((len(self.places) + number, base, False))
@@ -413,15 +432,18 @@ class VariantRecorder:
         ]
 
     def _like(self, block: Any, stream: Any) -> Any:
+        on = GUARD.on(int(block.data.device_id), self.platform) if self.far else nullcontext()
         if stream is None:
-            return block_like(self.platform.cupy, block)
-        with GUARD.inside, stream:
+            with on:
+                return block_like(self.platform.cupy, block)
+        with on, GUARD.inside, stream:
             return block_like(self.platform.cupy, block)
 
-    def copy_results(self, blocks: Sequence[Any]) -> None:
-        """Copy the results that nodes are to write where the caller's arrays are, after a launch that did not."""
+    def copy_results(self, blocks: Sequence[Any], aimed: bool = False) -> None:
+        """Copy the results of other devices, after a launch; and, unless it was ``aimed``, those that nodes are to
+        write where the caller's arrays are."""
         stream = self.platform.cupy.cuda.get_current_stream()
-        for number, mine in self.aimed_blocks.items():
+        for number, mine in (self.far if aimed else {**self.far, **self.aimed_blocks}).items():
             low, high = extent(mine)
             (start, _end), to = extent(blocks[number]), blocks[number].data
             (to + (start - to.ptr)).copy_from_device_async(mine.data + (low - mine.data.ptr), high - low, stream)

@@ -1,10 +1,9 @@
 """``python -m tests.benchmarks [TABLE] [--json PATH] [--only PART ...]``: what capturekit costs and what it gains.
 
-Five tables: ``costs``, which is what no name gives, ``workloads`` beside torch, ``peers``, which is what one would
+Six tables: ``costs``, which is what no name gives, ``workloads`` beside torch, ``peers``, which is what one would
 pick instead (``torch.compile``, ``jax.jit``), ``lanes``, programs of one stream on lanes by hand and on lanes that
-capturekit finds, and ``memory``. Each line is a ratio
-of two things measured in this one run; with it are the medians that it was made of. It needs a GPU and takes some
-minutes.
+capturekit finds, ``devices``, which is what it takes to go to a second GPU, and ``memory``. Each line is a ratio of two
+things measured in this one run; with it are the medians that it was made of. It needs a GPU and takes some minutes.
 
 Workloads are checked against NumPy before they are timed; a check that fails is a line with an error, and an exit
 status of 1. Without a GPU, or with ``--check``, all tables but ``costs`` run their checks and measure nothing.
@@ -115,7 +114,15 @@ def lanes(cp: Any, small: bool, timed: bool) -> Parts:
     return lanes.parts(cp, small, timed)
 
 
-TABLES = {'costs': costs, 'workloads': workloads, 'peers': peers, 'lanes': lanes, 'memory': memory}
+def devices(cp: Any, small: bool, timed: bool) -> Parts:
+    from tests.benchmarks import devices
+
+    return devices.parts(cp, small, timed)
+
+
+TABLES = {
+    'costs': costs, 'workloads': workloads, 'peers': peers, 'lanes': lanes, 'memory': memory, 'devices': devices
+}  # fmt: skip
 
 
 def given() -> argparse.Namespace:
@@ -132,7 +139,8 @@ def given() -> argparse.Namespace:
         'rebinding or wild; '
         'workloads: gelu, training, classifier, stencil, dsp or solver; '
         'peers: gelu, heat, options, attention, training or sum; '
-        'lanes: net, ensemble, attention, folds, solves, spectra, summaries, copies, filters, chains, plates or large',
+        'lanes: net, ensemble, attention, folds, solves, spectra, summaries, copies, filters, chains, plates or large; '
+        'devices: copies, waits or branches',
     )
     found = arguments.parse_args()
     if found.check and found.table == 'costs':
@@ -171,7 +179,7 @@ def on_the_simulated_device(options: argparse.Namespace, why: str) -> int:
     from capturekit.simulated import SimulatedDevice, install, uninstall
 
     print(f'on the simulated device ({why}): checks alone, at small sizes; nothing is measured and no file written')
-    install(SimulatedDevice(0))
+    install(SimulatedDevice(0, devices=2 if options.table == 'devices' else 1))
     try:
         import cupy as cp
 

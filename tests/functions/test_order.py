@@ -555,6 +555,33 @@ def test_another_devices_null_stream(late_pair: Any) -> None:
         assert program(late_pair, ck.graphed) == wanted
 
 
+def test_a_result_of_another_device_is_read_at_once(late_pair: Any) -> None:
+    """CuPy reads it on the null stream of its device, on which the function made it: a launch comes before, too."""
+
+    def program(cp: Any, over: Any) -> list[Any]:
+        with cp.cuda.Device(1):
+            kept = cp.arange(4.0)
+            cp.cuda.runtime.deviceSynchronize()
+
+        @over  # type: ignore[untyped-decorator]
+        def fn(x: Any) -> Any:
+            with cp.cuda.Device(1):
+                y = kept * 2
+                kept[...] += 1
+            return x + 1, y
+
+        found = []
+        for v in range(CALLS):
+            x, y = fn(cp.arange(4.0) + v)
+            with cp.cuda.Device(1):
+                found += [y.get().tolist(), (y + 1).get().tolist()]
+            found += [x.get().tolist(), y.device.id]
+        return found
+
+    fn = same(late_pair, program)
+    assert states(fn) == {'recorded'}
+
+
 # -- recorded numbers of the driver's ---------------------------------------------------------------------------------
 
 

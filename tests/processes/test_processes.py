@@ -84,7 +84,7 @@ def test_stencil_started_as_mpirun_does(size: int, tmp_path: Path) -> None:
     )
     assert all(code == 0 for code, _out, _err in ran), ran
     lines = ran[0][1].splitlines()
-    assert re.fullmatch(rf'24 rows on {size} ranks, the simulated device: \d+ nodes', lines[0])
+    assert re.fullmatch(rf'24 x 24 on {size} ranks, the simulated device: \d+ nodes', lines[0])
     assert re.fullmatch(r'after 8 steps: \d+\.\d+ in all, off by (0|\de-1\d)(e\+00)?', lines[1])
 
 
