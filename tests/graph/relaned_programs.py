@@ -40,9 +40,7 @@ def of_views(chance: random.Random) -> list[Op | Wait]:
 
 def of_arrays(chance: random.Random) -> list[tuple[str, int, int]]:
     """Ordinary code with temporaries, products, reductions, scans and sorts."""
-    return [
-        (chance.choice(OPERATIONS), chance.randrange(4), chance.randrange(4)) for _ in range(chance.randint(2, 12))
-    ]
+    return [(chance.choice(OPERATIONS), chance.randrange(4), chance.randrange(4)) for _ in range(chance.randint(2, 12))]
 
 
 def with_views(program: list[Op | Wait], relaned: bool) -> Way:
