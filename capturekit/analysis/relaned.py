@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from capturekit.analysis.intervals import most_at_once
+from capturekit.analysis.lower_bound import Bound
 from capturekit.analysis.node_view import Node
 from capturekit.driver.node_reader import shortened
 from capturekit.model.counted import counted
@@ -206,6 +207,7 @@ class Relaned(Shown):
         compared: what the first launch has shown, or why it shows nothing.
         times: what launches of each order took, where ``rounds=`` was given; None where nothing was timed.
         untimed: why nothing was timed although it was asked for; or ''.
+        bound: what no order can fall below, as the times of the nodes tell; None where nothing was timed.
         packed: how many bytes the temporaries take that ``lanes='auto'`` gave memory of their own; None where they
             have it still.
         unpacked: why they have it again, although they were packed; or ''.
@@ -221,6 +223,7 @@ class Relaned(Shown):
     compared: str = ''
     times: OrderTimes | None = None
     untimed: str = ''
+    bound: Bound | None = None
     packed: Packed | None = None
     unpacked: str = ''
     unit: str = 'nodes'
@@ -296,6 +299,8 @@ class Relaned(Shown):
         )
         if self.times is not None and not self.kept:
             lines.append(f'one launch, medians of {counted(len(self.times.needed), "round")}: {self.times}')
+        if self.bound is not None:
+            lines.append(f'by the times of its nodes no order takes less than {self.bound}')
         if self.packed is not None:
             lines.append(str(self.packed))
         if self.unpacked:

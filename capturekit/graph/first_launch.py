@@ -24,7 +24,7 @@ from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.counted import counted
 
 #: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
-_DEVICE = (2, 3)
+ON_DEVICE = (2, 3)
 #: What memory is filled with that nobody should read: a number that is not one, in floating point.
 _FILLED = 0xFF
 
@@ -172,7 +172,7 @@ class FirstLaunch:
 def bytes_at(platform: Platform, low: int, high: int) -> Any:
     """Memory as an array of bytes: of CuPy's, or of NumPy's where it is the host's."""
     cuda = platform.cupy.cuda
-    if cuda.runtime.pointerGetAttributes(low).type not in _DEVICE:
+    if cuda.runtime.pointerGetAttributes(low).type not in ON_DEVICE:
         return np.frombuffer((ctypes.c_ubyte * (high - low)).from_address(low), np.uint8)
     memory = cuda.UnownedMemory(low, high - low, None, cuda.Device().id)
     return platform.cupy.ndarray((high - low,), np.uint8, cuda.MemoryPointer(memory, 0))
