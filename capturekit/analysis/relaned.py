@@ -19,6 +19,8 @@ from capturekit.render.orders import Bar, Panel, in_rows, to_svg
 
 #: The most findings of one kind, and the most rows of a picture, that are printed.
 _SHOWN = 8
+#: How a picture is read.
+_LEGEND = '  [ begins a node, with its number where there is room; time goes to the right, rows run at the same time'
 #: The columns of a picture.
 _WIDE = 72
 
@@ -106,13 +108,14 @@ def _spans(order: Order, took: Sequence[float]) -> Iterator[tuple[float, float]]
 
 
 def _rows(spans: Sequence[tuple[float, float]], scale: float) -> list[str]:
-    """Rows of text in which each span stands, by its number, behind those that have ended before it."""
+    """Rows of text in which each span stands, by its number if it has room, behind those that have ended before."""
     places = in_rows(spans)
     rows: list[list[str]] = [[' '] * (_WIDE + 1) for _ in range(max(places, default=-1) + 1)]
     for number in sorted(range(len(spans)), key=spans.__getitem__):
         start, end = spans[number]
         first, last = int(start * scale), int(end * scale)
-        text = f'[{number}'.ljust(max(last - first, 1), '-')[: max(last - first, 1)]
+        wide = max(last - first, 1)
+        text = (f'[{number}' if len(str(number)) < wide else '[').ljust(wide, '-')
         rows[places[number]][first : first + len(text)] = text
     return [''.join(row).rstrip() for row in rows]
 
@@ -322,6 +325,7 @@ class Relaned(Shown):
         (was, now), (few, many) = one.longest, one.at_once
         path = f'{was:,.1f} us, {now:,.1f} us' if self.unit == 'us' else f'{counted(int(was), "node")}, {int(now):,}'
         yield f'{name}: longest path {path}; at most {few} and {many} at once'
+        yield _LEGEND
         yield from (f'  {line}' for line in one.picture())
 
     def _chance(self) -> Iterator[str]:
