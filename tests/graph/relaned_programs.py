@@ -7,9 +7,11 @@ many had their order changed and how many their temporaries packed. A program th
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -104,24 +106,27 @@ def tried(cp: Any, seed: int) -> tuple[str, str]:
             graph.close()
 
 
-def one_job(cp: Any, first: int, count: int) -> int:
+def one_job(cp: Any, first: int, count: int, seconds: float = math.inf) -> int:
+    """Try programs until there are enough or the time is over, and tell; return how many differ."""
+    end, done = time.monotonic() + seconds, 0
     words: Counter[str] = Counter()
     wrong = 0
-    for seed in range(first, first + count):
+    while done < count and time.monotonic() < end:
+        seed, done = first + done, done + 1
         word, error = tried(cp, seed)
         words[word] += 1
         if error:
             wrong += 1
             print(error, flush=True)
     kinds = ', '.join(f'{number} {word}' for word, number in sorted(words.items()))
-    print(f'seeds {first} to {first + count - 1}: {count} programs, {wrong} differ; {kinds}', flush=True)
+    print(f'seeds {first} to {first + done - 1}: {done} programs, {wrong} differ; {kinds}', flush=True)
     return wrong
 
 
-def several(first: int, count: int, jobs: int) -> int:
+def several(first: int, count: int, jobs: int, seconds: float) -> int:
     """The same in several processes; return how many of them failed."""
     each = -(-count // jobs)
-    command = [sys.executable, '-m', 'tests.graph.relaned_programs', '--jobs', '1']
+    command = [sys.executable, '-m', 'tests.graph.relaned_programs', '--jobs', '1', '--seconds', str(seconds)]
     running = [
         subprocess.Popen([*command, '--first', str(low), '--count', str(min(each, first + count - low))])
         for low in range(first, first + count, each)
@@ -134,20 +139,21 @@ def main() -> int:
     arguments.add_argument('--count', type=int, default=200, help='how many programs (default %(default)s)')
     arguments.add_argument('--first', type=int, default=0, help='the first seed (default %(default)s)')
     arguments.add_argument('--jobs', type=int, default=1, help='processes (default %(default)s)')
+    arguments.add_argument('--seconds', type=float, default=math.inf, help='no new program after so many')
     given = arguments.parse_args()
     if given.jobs > 1:
-        return int(several(given.first, given.count, given.jobs) > 0)
+        return int(several(given.first, given.count, given.jobs, given.seconds) > 0)
     if why_no_gpu() is None:
         import cupy as cp
 
-        return int(one_job(cp, given.first, given.count) > 0)
+        return int(one_job(cp, given.first, given.count, given.seconds) > 0)
     from capturekit.simulated import SimulatedDevice, install, uninstall
 
     install(SimulatedDevice(0))
     try:
         import cupy as cp
 
-        return int(one_job(cp, given.first, given.count) > 0)
+        return int(one_job(cp, given.first, given.count, given.seconds) > 0)
     finally:
         uninstall()
 
