@@ -52,7 +52,7 @@ def why_one_lane(
     moving = sum(us for us, one in zip(took, touched) if _moves(one, us, capacity))
     if moving >= _SHARE * total:
         return f"nodes that are held up by the device's memory take {100 * moving / total:.0f} % of the time"
-    filling = sum(us for us, node in zip(took, nodes) if _fills(node, capacity))
+    filling = sum(us for us, node in zip(took, nodes) if fills(node, capacity))
     if filling >= _SHARE * total:
         return f'kernels that fill the device take {100 * filling / total:.0f} % of the time'
     return 'forks and joins cost as much as they bring'
@@ -70,7 +70,8 @@ def _moves(touched: Touched, us: float, capacity: Capacity) -> bool:
     return moved >= _BUSY * us * capacity.bytes_per_us
 
 
-def _fills(node: Node, capacity: Capacity) -> bool:
+def fills(node: Node, capacity: Capacity) -> bool:
+    """Whether a kernel has as many threads as the device holds."""
     grid, block = node.detail.get('grid'), node.detail.get('block')
     if not grid or not block or not capacity.threads:
         return False

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from capturekit.analysis.intervals import most_at_once
+from capturekit.analysis.lower_bound import Bound
 from capturekit.analysis.node_view import Node
 from capturekit.driver.node_reader import shortened
 from capturekit.model.counted import counted
@@ -18,6 +19,8 @@ from capturekit.render.orders import Bar, Panel, in_rows, to_svg
 
 #: The most findings of one kind, and the most rows of a picture, that are printed.
 _SHOWN = 8
+#: How a picture is read.
+_LEGEND = '  [ begins a node, with its number where there is room; time goes to the right, rows run at the same time'
 #: The columns of a picture.
 _WIDE = 72
 
@@ -105,13 +108,14 @@ def _spans(order: Order, took: Sequence[float]) -> Iterator[tuple[float, float]]
 
 
 def _rows(spans: Sequence[tuple[float, float]], scale: float) -> list[str]:
-    """Rows of text in which each span stands, by its number, behind those that have ended before it."""
+    """Rows of text in which each span stands, by its number if it has room, behind those that have ended before."""
     places = in_rows(spans)
     rows: list[list[str]] = [[' '] * (_WIDE + 1) for _ in range(max(places, default=-1) + 1)]
     for number in sorted(range(len(spans)), key=spans.__getitem__):
         start, end = spans[number]
         first, last = int(start * scale), int(end * scale)
-        text = f'[{number}'.ljust(max(last - first, 1), '-')[: max(last - first, 1)]
+        wide = max(last - first, 1)
+        text = (f'[{number}' if len(str(number)) < wide else '[').ljust(wide, '-')
         rows[places[number]][first : first + len(text)] = text
     return [''.join(row).rstrip() for row in rows]
 
@@ -206,6 +210,7 @@ class Relaned(Shown):
         compared: what the first launch has shown, or why it shows nothing.
         times: what launches of each order took, where ``rounds=`` was given; None where nothing was timed.
         untimed: why nothing was timed although it was asked for; or ''.
+        bound: what no order can fall below, as the times of the nodes tell; None where nothing was timed.
         packed: how many bytes the temporaries take that ``lanes='auto'`` gave memory of their own; None where they
             have it still.
         unpacked: why they have it again, although they were packed; or ''.
@@ -221,6 +226,7 @@ class Relaned(Shown):
     compared: str = ''
     times: OrderTimes | None = None
     untimed: str = ''
+    bound: Bound | None = None
     packed: Packed | None = None
     unpacked: str = ''
     unit: str = 'nodes'
@@ -296,6 +302,8 @@ class Relaned(Shown):
         )
         if self.times is not None and not self.kept:
             lines.append(f'one launch, medians of {counted(len(self.times.needed), "round")}: {self.times}')
+        if self.bound is not None:
+            lines.append(f'by the times of its nodes no order takes less than {self.bound}')
         if self.packed is not None:
             lines.append(str(self.packed))
         if self.unpacked:
@@ -317,6 +325,7 @@ class Relaned(Shown):
         (was, now), (few, many) = one.longest, one.at_once
         path = f'{was:,.1f} us, {now:,.1f} us' if self.unit == 'us' else f'{counted(int(was), "node")}, {int(now):,}'
         yield f'{name}: longest path {path}; at most {few} and {many} at once'
+        yield _LEGEND
         yield from (f'  {line}' for line in one.picture())
 
     def _chance(self) -> Iterator[str]:

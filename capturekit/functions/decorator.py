@@ -378,9 +378,10 @@ def graphed(
             ``variant.fused`` is the report. 'fast': more is fused, and results may differ by rounding, as by
             ``Graph.fuse('fast')``.
         lanes: 'auto': the graphs get the edges that their data needs, and no others, as by :meth:`Graph.relane`, so
-            that independent work can run at once. Temporaries are used again as late as the memory allows. The first
-            launch of a variant is compared with the recorded order; where a byte differs that one is used, and the
-            logger ``capturekit`` says so, as a warning. ``variant.relaned`` is the report, and :meth:`explain` has its
+            that independent work can run at once. Temporaries are used again as late as the memory allows, and are
+            packed into what the variants share once the order is known (``variant.relaned.packed``). The first launch
+            of a variant is compared with the recorded order; where a byte differs that one is used, and the logger
+            ``capturekit`` says so, as a warning. ``variant.relaned`` is the report, and :meth:`explain` has its
             outcome. Large arguments are copied like others. Variants that are launched in several parts (host reads
             that are checked, calls by the host, random numbers of the host) keep their order.
         memory_limit: with ``lanes='auto'``, bytes for the temporaries of each variant and for the workspaces of cuBLAS,

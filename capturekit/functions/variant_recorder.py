@@ -35,6 +35,7 @@ from capturekit.graph.fuse import Besides
 from capturekit.guard import GUARD, OpenCapture
 from capturekit.launch.caller import Caller
 from capturekit.launch.graph_memory import extent
+from capturekit.launch.memory_group import Temporaries
 from capturekit.launch.plan import Feed, Seam
 from capturekit.model import errors
 from capturekit.model.errors import CaptureError
@@ -52,7 +53,9 @@ class VariantRecorder:
 
     Large arguments are not fetched, nor large results stored: the nodes use the caller's memory, and are changed when a
     call brings other arrays. ``copied``: the arguments and results for which an earlier try has shown that copying is
-    better, by kind and number; None: all. ``shares``: whether its memory is that of other graphs as well.
+    better, by kind and number; None: all. ``shares``: whether its memory is that of other graphs as well. ``packs``:
+    whether its temporaries lie in memory of their own until the order is known, and are packed into that of the group
+    then; else they lie there from the beginning.
     """
 
     def __init__(
@@ -64,12 +67,11 @@ class VariantRecorder:
         options: Options,
         copied: frozenset[tuple[str, int]] | None = frozenset(),
         shares: bool = True,
+        packs: bool = True,
     ) -> None:
-        self.platform = platform
-        self.fn = fn
+        self.platform, self.fn = platform, fn
         self.variant = variant
-        self.options = options
-        self.gates = gates
+        self.options, self.gates = options, gates
         self.places: list[Any] = []
         self.results: list[Result] = []
         self.blocks: list[Any] = []
@@ -95,6 +97,8 @@ class VariantRecorder:
         self.copied = None if parted or self.relanes else copied
         #: Parts that run while it is recorded would not take turns with other graphs.
         self.shares = shares and gates == 'device' and not variant.rehearsal.seams
+        #: Kernels that became one are not packed.
+        self.packs = packs and self.shares and self.relanes and not options.fuse
 
     def record(self, given: Any, pieces: bool) -> Any:
         """Record with the arguments of a call, and return its result; a call with numbers is then answered by a launch.
@@ -103,15 +107,9 @@ class VariantRecorder:
         """
         cupy = self.platform.cupy
         stream = cupy.cuda.get_current_stream()
-        rehearsal = self.variant.rehearsal
         leaves = given.leaves
         self._must_fit(given)
-        late = (self.options.memory_limit or 0) if self.relanes else None
-        group = self.options.memory if self.shares else None
-        capture = Capture(
-            None, False, Mode.RELAXED, self.options.pool, rehearsal, reuse_late=late, group=group, temporaries=True
-        )
-        capture._gates, capture._seams_on = self.gates, stream if pieces else None
+        capture = self._capture(stream if pieces else None)
         live: OpenCapture | None = None
         self._wait_for_others()
         try:
@@ -121,7 +119,7 @@ class VariantRecorder:
                 self._open(live, leaves)
                 args, kwargs = self._arguments(given)
                 live.caller = self.caller = Caller(stream)
-                self.caller.filled = [*rehearsal.filled, *host_arrays((args, kwargs))]
+                self.caller.filled = [*self.variant.rehearsal.filled, *host_arrays((args, kwargs))]
                 made = errors.MADE.count
                 with nullcontext() if self.slots is None else self.slots.watched(), self._no_compiler():
                     result = given.call(self.fn, args, kwargs, self.places)
@@ -140,6 +138,17 @@ class VariantRecorder:
                 self.drawn = list(live.drawn)
             raise
 
+    def _capture(self, seams_on: Any) -> Capture:
+        late = (self.options.memory_limit or 0) if self.relanes else None
+        group = self.options.memory if self.shares else None
+        temporaries: Temporaries = 'packed' if self.packs else 'shared'
+        capture = Capture(
+            None, False, Mode.RELAXED, self.options.pool, self.variant.rehearsal,
+            reuse_late=late, group=group, temporaries=temporaries,
+        )  # fmt: skip
+        capture._gates, capture._seams_on = self.gates, seams_on
+        return capture
+
     def _no_compiler(self) -> AbstractContextManager[None]:
         """A block that does not come to CuPy's compiler, if what the first run did there was not followed."""
         environment = self.variant.environment
@@ -148,15 +157,21 @@ class VariantRecorder:
 
     def _to_record_anew(self, live: OpenCapture, graph: Graph, leaves: Sequence[Any]) -> VariantRecorder | None:
         """Prepare the graph for calls; what records the variant anew where the graph can't be used as it is."""
-        shares = self.shares and not live.graph_memory.outlives(self.arrays)
+        shares, packs = self.shares and not live.graph_memory.outlives(self.arrays), self.packs
         if shares == self.shares:
             self._improve(graph, leaves)
-            if self._aimed(graph):
+            packs = packs and not self._should_share(live)
+            if packs == self.packs and self._aimed(graph):
                 return None
         graph.close()
         return VariantRecorder(
-            self.platform, self.fn, self.variant, self.gates, self.options, self.copied, shares=shares
+            self.platform, self.fn, self.variant, self.gates, self.options, self.copied, shares, packs
         )
+
+    def _should_share(self, live: OpenCapture) -> bool:
+        """Whether temporaries could not be packed, so that they would stay in memory that no other variant has."""
+        relaned = self.variant.relaned
+        return relaned is not None and relaned.packed is None and bool(live.graph_memory.temporaries())
 
     def _improve(self, graph: Graph, leaves: Sequence[Any]) -> None:
         """Let kernels become one, and let the data order them, as the options say."""

@@ -24,7 +24,7 @@ from capturekit.launch.executable_graph import ExecutableGraph
 from capturekit.model.counted import counted
 
 #: ``cudaMemoryTypeDevice``, ``cudaMemoryTypeManaged``.
-_DEVICE = (2, 3)
+ON_DEVICE = (2, 3)
 #: What memory is filled with that nobody should read: a number that is not one, in floating point.
 _FILLED = 0xFF
 
@@ -39,6 +39,8 @@ class FirstLaunch:
     to be added where all else was the same.
     ``gone``: memory of the recorded graph that the other one does not use: before it runs, this is filled with
     something else, which must be there afterwards. A node that still used it would show.
+    ``passing``: memory that the graph writes before it reads it, and nobody else reads. It is filled as well, because
+    an earlier launch may have left there what a node that runs too early should find.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class FirstLaunch:
         self._unsteady = unsteady
         self._rounded = rounded
         self.gone: Sequence[tuple[int, int]] = ()
+        self.passing: Sequence[tuple[int, int]] = ()
         self.besides = ''
 
     def run(self, executable: int, stream: int) -> str:
@@ -75,7 +78,8 @@ class FirstLaunch:
             return self._run(executable, stream)
 
     def _run(self, executable: int, stream: int) -> str:
-        gone, free = [bytes_at(self._platform, *one) for one in self.gone], FreeMemory(self.gone)
+        gone, passing = ([bytes_at(self._platform, *one) for one in several] for several in (self.gone, self.passing))
+        free = FreeMemory([*self.gone, *self.passing])
         ranges = [rest for one in self._ranges for rest in free.rest(*one)]
         views = [bytes_at(self._platform, low, high) for low, high in ranges]
         before, results = [view.copy() for view in views], [view.copy() for view in views]
@@ -90,6 +94,7 @@ class FirstLaunch:
         for view, old, result in zip(views, before, results):
             result[...] = view
             view[...] = old
+        self._fill(passing)
         filled = self._fill(gone)
         launch(executable)
         apart = [int(self._differ(low, *two).sum()) for (low, _high), *two in zip(ranges, views, results)]
@@ -167,7 +172,7 @@ class FirstLaunch:
 def bytes_at(platform: Platform, low: int, high: int) -> Any:
     """Memory as an array of bytes: of CuPy's, or of NumPy's where it is the host's."""
     cuda = platform.cupy.cuda
-    if cuda.runtime.pointerGetAttributes(low).type not in _DEVICE:
+    if cuda.runtime.pointerGetAttributes(low).type not in ON_DEVICE:
         return np.frombuffer((ctypes.c_ubyte * (high - low)).from_address(low), np.uint8)
     memory = cuda.UnownedMemory(low, high - low, None, cuda.Device().id)
     return platform.cupy.ndarray((high - low,), np.uint8, cuda.MemoryPointer(memory, 0))

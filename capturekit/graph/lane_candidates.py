@@ -6,19 +6,21 @@ All of them are launched in turn and timed. Lanes are laid by the longest path, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from capturekit.analysis.lane_order import as_in_a_graph, behind_one, laid, on_lanes
+from capturekit.analysis.lower_bound import Bound, lower_bound
 from capturekit.analysis.node_memory import NotRepeatableError
 from capturekit.analysis.one_lane import Capacity, why_one_lane
 from capturekit.analysis.relaned import Pairs, Relaned
 from capturekit.graph.both_orders import FEWEST, SameStart, same_start, timed
 from capturekit.graph.edit import NodeNames
 from capturekit.graph.finalists import NEEDED, RECORDED, Candidate, Finalists
+from capturekit.graph.first_launch import ON_DEVICE
 from capturekit.graph.measure import timeline
 from capturekit.graph.new_edges import Level, NewEdges, Sight
 from capturekit.launch.executable_graph import ExecutableGraph
@@ -67,6 +69,7 @@ class TimedOrders(Finalists):
             report.untimed = f'CUDA refuses: {error}'
         else:
             report.times, report.unit = told, 'us'
+            report.bound = self._bound(levels[0], sight, took, told.medians[0])
             report.graphs[0] = replace(report.graphs[0], took=tuple(took), laid=())
             state.report = report
             self._take(chosen, orders[RECORDED], levels, sight, took)
@@ -100,6 +103,13 @@ class TimedOrders(Finalists):
         if chosen.by_priority:
             self._give_priorities(levels[0], chosen.by_priority)
             self.recording.by_priority = state.by_priority = True
+
+    def _bound(self, level: Level, sight: Sight, took: Sequence[float], whole: float) -> Bound:
+        nodes = [sight.look.nodes[sight.look.numbers[handle]] for handle in level.handles]
+        recorded, needed = (Order(len(level.handles), edges) for edges in (level.recorded, level.needed))
+        cuda, launched = sight.platform.cupy.cuda, as_in_a_graph(recorded, took, whole)
+        on_device: Callable[[int], bool] = lambda low: cuda.runtime.pointerGetAttributes(low).type in ON_DEVICE  # noqa: E731
+        return lower_bound(nodes, launched, needed, Capacity.of(cuda.Device()), on_device)
 
     def _why_one_lane(self, level: Level, sight: Sight, took: Sequence[float]) -> str:
         nodes = [sight.look.nodes[sight.look.numbers[handle]] for handle in level.handles]

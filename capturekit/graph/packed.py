@@ -82,6 +82,8 @@ class Packable(Declarable):
     def _packing(self, levels: Sequence[Level], sight: Sight, edges: Pairs) -> Packing | None:
         """Temporaries laid for an order, as a packing that is not applied yet; None where it would save nothing.
 
+        Where the packed memory is that of other graphs as well, it saves something in any case.
+
         The nodes have the addresses that they were recorded with. Raises MemoryError and CudaCallError.
         """
         if len(levels) > 1 or self._plan is not None or self._fused is not None:
@@ -93,8 +95,9 @@ class Packable(Declarable):
         aims, moved = sight.movable[0]
         spans = [Span(one.high - one.low, tuple(recorded.sequence[n] for n in one.uses)) for one, _block in moved]
         orders = [recorded] if set(edges) == set(level.recorded) else [recorded, Order(len(level.handles), edges)]
-        layout = packed(orders, spans)
-        return Packing(self._memory, aims, moved, layout) if layout.size < sum(one.size for one in spans) else None
+        layout, least = packed(orders, spans), 0 if self._memory.packs else 1
+        saved = sum(one.size for one in spans) - layout.size
+        return Packing(self._memory, aims, moved, layout) if spans and saved >= least else None
 
     def _movable_blocks(
         self, level: Level, sight: Sight, recorded: Order

@@ -421,7 +421,8 @@ class Relanable(Packable):
                 apart = ''
             if apart and state.packing is not None:  # the order may be right all the same
                 self._unpack(f'the first launch gave something else: {apart}')
-                trial.gone, state.trial = (), None if state.report.kept else trial
+                trial.gone, trial.passing = (), trial.gone
+                state.trial = None if state.report.kept else trial
                 state.note('not yet')
                 apart = ''
             elif apart:

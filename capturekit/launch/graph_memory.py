@@ -94,7 +94,7 @@ class GraphMemory(TemporaryBlocks):
         self.holders = 0
         #: Held objects must not go before the graphs: those are closed when the process ends.
         self.to_close = False
-        self.workspaces = Workspaces(self._new_workspace, count_of(cupy, late, share is not None))
+        self.workspaces = Workspaces(self._new_workspace, count_of(cupy, late, self.workspaces_stay))
         #: How many of a memory group's workspaces it uses, by device.
         self._shared_workspaces: dict[int, int] = {}
         self._asked = AskedBytes()
@@ -103,7 +103,7 @@ class GraphMemory(TemporaryBlocks):
         """Make the pools that blocks come from; or use the caller's."""
         #: The devices that the memory lies on: CuPy's pools count for each, and report the current one.
         self._devices = {int(cupy.cuda.Device().id)}
-        chunk = self._chunk if self._scratch is None else self._scratch_chunk
+        chunk = self._chunk if self._scratch is None or self.packs else self._scratch_chunk
         self._new_pool: Callable[[], Any] = lambda: cupy.cuda.MemoryPool(chunk)
         self._malloc = cupy.cuda.memory._malloc
         self._device_now = cupy.cuda.get_device_id
@@ -155,7 +155,7 @@ class GraphMemory(TemporaryBlocks):
 
     def new_block(self, size: int) -> Any:
         """Take memory for an array of the block."""
-        return self.grow(size) if self._scratch is None else self._scratch_chunk(size)
+        return self.grow(size) if self._scratch is None or self.packs else self._scratch_chunk(size)
 
     def slot(self, size: int) -> Any:
         """Take memory for an argument that every launch fetches before it reads it."""
@@ -163,7 +163,7 @@ class GraphMemory(TemporaryBlocks):
 
     def outlives(self, known: Iterable[Any]) -> bool:
         """Whether any array but those ``known`` lies, after the block, in memory that other graphs use as well."""
-        if self._scratch is None:
+        if self._scratch is None or self.packs:
             return False
         blocks = {int(one.data.mem.ptr): int(one.data.mem.size) for one in known}
         mine = sum(size for low, size in blocks.items() if self._scratch.holds(low))
@@ -300,7 +300,7 @@ class GraphMemory(TemporaryBlocks):
         return self.workspaces.taken
 
     def _new_workspace(self, size: int) -> Any:
-        if self.share is None:
+        if self.share is None or self.share.packs:
             return self.grow(size)
         device = int(self._device_now())
         number = self._shared_workspaces.get(device, 0)
@@ -446,7 +446,8 @@ class GraphMemory(TemporaryBlocks):
         if not self.private:
             return self.grown
         return sum(
-            self._sum(pool, 'total_bytes') for pool in (self._pools() if self._scratch is None else [self._fresh])
+            self._sum(pool, 'total_bytes')
+            for pool in (self._pools() if self._scratch is None or self.packs else [self._fresh])
         )
 
     @property

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from capturekit.driver.cuda import Platform
 from capturekit.launch.launch_turns import LaunchTurns
@@ -20,6 +20,9 @@ from capturekit.model.lease import Lease
 
 #: A new piece of memory has at least one part in so many of all others, and sizes are multiples of so many bytes.
 _PART, _UNIT = 4, 512
+#: Where a graph has the arrays of its block: 'alone' in memory of its own; 'shared' with the group; 'packed': alone
+#: while it is recorded, and afterwards packed into what the group shares.
+Temporaries = Literal['alone', 'shared', 'packed']
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,11 +76,11 @@ class MemoryGroup:
             return workspaces + sum(slab.size for slab in self._slabs)
 
     def join(
-        self, platform: Platform, on: Callable[[int], AbstractContextManager[Any]], temporaries: bool = False
+        self, platform: Platform, on: Callable[[int], AbstractContextManager[Any]], temporaries: Temporaries = 'alone'
     ) -> Share:
         """Let one more graph use the memory, until the lease of what is returned is released.
 
-        ``temporaries``: its arrays lie in this memory, too. ``on`` makes a device current for a block. Raises
+        ``temporaries``: where its arrays lie. ``on`` makes a device current for a block. Raises
         ValueError if graphs of another CuPy use it: the simulated one and the real one share no memory.
         """
         with self._lock:
@@ -86,7 +89,8 @@ class MemoryGroup:
             self._graphs += 1  # first: what is dropped in here must not be the last graph
             if self.turns is None:
                 self._platform, self.turns = platform, LaunchTurns(platform, on)
-            return Share(self, self.turns, Lease(self._leave), Scratch(self) if temporaries else None)
+            scratch = None if temporaries == 'alone' else Scratch(self)
+            return Share(self, self.turns, Lease(self._leave), scratch, temporaries == 'packed')
 
     def _leave(self) -> None:
         with self._lock:
@@ -138,12 +142,16 @@ class MemoryGroup:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """What one graph has of a group: the turns of its launches, and the memory for its arrays, if they lie there."""
+    """What one graph has of a group: the turns of its launches, and the memory for its arrays, if they lie there.
+
+    ``packs``: of its arrays only the temporaries lie there, and those not before they are packed.
+    """
 
     group: MemoryGroup
     turns: LaunchTurns
     lease: Lease
     scratch: Scratch | None
+    packs: bool = False
 
 
 class Scratch:
@@ -182,6 +190,12 @@ class Scratch:
             (room, n) for n, (_low, room, slab) in enumerate(self._gaps) if room >= size and slab.device == device
         ]
         return min(fitting)[1] if fitting else None
+
+    def give_back(self, low: int, high: int) -> None:
+        """Give up what was taken from ``low`` to ``high - 1``: the next one may have it."""
+        self.taken.remove((low, high))
+        slab = next(one for one in self._group.slabs(0) if one.low <= low and high <= one.low + one.size)
+        self._gaps.append((low, high - low, slab))
 
     def holds(self, address: int) -> bool:
         """True for an address in what is taken."""

@@ -23,6 +23,7 @@ class TemporaryBlocks:
     workspaces: Workspaces
     holders: int
     ends: Callable[[int], tuple[int, ...]]
+    _scratch_chunk: Callable[[int], Any]
     _asked: AskedBytes
     _capture: LedgerCapture | None
     _chunks: list[tuple[int, int]]
@@ -33,6 +34,16 @@ class TemporaryBlocks:
     _loops: list[tuple[Any, LaneBlocks]]
     _on: Callable[[int], AbstractContextManager[Any]]
 
+    @property
+    def packs(self) -> bool:
+        """Whether temporaries lie in memory of its own until they are packed into that of the group."""
+        return self.share is not None and self.share.packs
+
+    @property
+    def workspaces_stay(self) -> bool:
+        """Whether workspaces are the group's, so that none of them is packed."""
+        return self.share is not None and not self.share.packs
+
     def place(self) -> tuple[int, ...] | None:
         """The nodes before the next one, of a capture of one lane with memory that is used again late; else None."""
         capture = self._capture
@@ -42,19 +53,25 @@ class TemporaryBlocks:
 
     def temporaries(self) -> list[Block]:
         """Blocks that no array lies in any more, and workspaces, as far as this graph alone has them."""
-        in_a_group = self.share is not None and self.share.scratch is not None
-        if self.late is None or not self.private or in_a_group or self._loops or self.holders != 1:
+        stay = self.share is not None and self.share.scratch is not None and not self.packs
+        if self.late is None or not self.private or stay or self._loops or self.holders != 1:
             return []
-        own, size = [] if self.share is not None else self.workspaces.every(), self.workspaces.nbytes
+        own, size = [] if self.workspaces_stay else self.workspaces.every(), self.workspaces.nbytes
         return self.blocks.free() + [Block(pointer, size, True) for pointer in own]
 
     def take(self, size: int) -> Any:
         """Take memory that is nobody's yet: :meth:`keep` or :meth:`give_back` decides on it."""
-        return self._fresh.malloc(size)
+        return self._scratch_chunk(-(-size // UNIT) * UNIT) if self.packs else self._fresh.malloc(size)
 
     def give_back(self, low: int, size: int) -> None:
-        """Give such memory back to the device, to which nothing refers any more."""
-        self._give({(low, low + size)})
+        """Give such memory back to the device or to the group, when nothing refers to it any more."""
+        if self.packs:
+            assert self.share is not None and self.share.scratch is not None
+            high = low + -(-size // UNIT) * UNIT
+            self.share.scratch.give_back(low, high)
+            self._chunks.remove((low, high))
+        else:
+            self._give({(low, low + size)})
 
     def give_up(self, blocks: Sequence[Block]) -> None:
         """Give such blocks back to the device, for good. No node may use them; launches that do must have ended."""

@@ -19,7 +19,7 @@ from capturekit.analysis.graph_diff import Update
 from capturekit.analysis.relaned import Relaned
 from capturekit.graph.executable import Graph
 from capturekit.guard import GUARD, OpenCapture
-from capturekit.launch.memory_group import MemoryGroup
+from capturekit.launch.memory_group import MemoryGroup, Temporaries
 from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.model import errors
 from capturekit.model.cleanup import Undo, add_note, uninterrupted
@@ -77,7 +77,7 @@ class Capture(WayIn):
         fuse: bool | Literal['fast'] = False,
         watch: bool = False,
         group: MemoryGroup | None = None,
-        temporaries: bool = False,
+        temporaries: Temporaries = 'alone',
     ) -> None:
         self._given = stream
         self._strict, self._mode = strict, mode

@@ -15,7 +15,7 @@ from capturekit.guard import GUARD, OpenCapture, new_recording
 from capturekit.guard.line_trace import TRACING, Trace
 from capturekit.launch.deferred_unload import UNLOADING
 from capturekit.launch.graph_memory import GraphMemory
-from capturekit.launch.memory_group import MemoryGroup
+from capturekit.launch.memory_group import MemoryGroup, Temporaries
 from capturekit.launch.outside_arrays import held_by
 from capturekit.launch.outside_memory import OutsideMemory
 from capturekit.model import errors
@@ -43,7 +43,7 @@ class WayIn(WayOut):
     _pieces: bool
     _reuse_late: int | None
     _group: MemoryGroup | None
-    _temporaries: bool
+    _temporaries: Temporaries
     _outside: OutsideMemory | None
     _live: OpenCapture | None
     _watch: bool

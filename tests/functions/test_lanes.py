@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import capturekit as ck
 from capturekit.graph import relane
+from tests.analysis.test_races import WRITES_FIRST
 from tests.examples import examples
 from tests.graph.test_declared import kernels
 from tests.graph.test_relane import SAME, quiet, run, steps
@@ -58,6 +59,71 @@ def test_less_memory_lets_less_run_at_once(cp: Any) -> None:
         found.append(len(variant.relaned.loosened))
         fn.clear()
     assert found[0] > found[1]
+
+
+def sums(cp: Any, x: Any) -> Any:
+    """Branches with two temporaries each, and a chain with forty."""
+    y = x
+    for _ in range(20):
+        y = cp.sqrt(y) * 2 + x
+    return [cp.sqrt(x * (n + 1)) * 2 + n for n in range(4)], y
+
+
+def test_temporaries_of_a_function_are_packed_and_shared(cp: Any) -> None:
+    memory, plainly = ck.MemoryGroup(), ck.MemoryGroup()
+    fn = ck.graphed(lambda x: sums(cp, x), lanes='auto', memory=memory)
+    plain = ck.graphed(lambda x: sums(cp, x), memory=plainly)
+    for call in range(5):
+        for size in (1 << 17, 1 << 16)[: 2 if call else 1]:
+            x = cp.linspace(1, 2, size) + call
+            (some, last), (others, end) = fn(x), sums(cp, x)
+            plain(x)
+            assert [cp.asnumpy(one).tobytes() for one in (*some, last)] == [
+                cp.asnumpy(one).tobytes() for one in (*others, end)
+            ]
+    for variant, size in zip(sorted(fn.variants, key=lambda one: -one.calls), (1 << 20, 1 << 19)):
+        assert variant.relaned and variant.relaned.compared == SAME
+        assert variant.relaned.packed and variant.relaned.packed.settled
+        assert variant.relaned.packed.before >= 48 * size and variant.relaned.packed.now <= 12 * size
+        assert variant.graph is not None and variant.graph.memory_bytes < 6 * size, 'only its results'
+    assert memory.memory_bytes <= 16 << 20, 'the second variant packs into what the first one has packed into'
+    held = [group.memory_bytes + sum(v.graph.memory_bytes for v in one.variants if v.graph is not None)
+            for one, group in ((fn, memory), (plain, plainly))]  # fmt: skip
+    assert held[0] < 3 * held[1]
+    fn.clear()
+    assert memory.memory_bytes == 0
+
+
+def test_temporaries_that_can_not_be_packed_are_shared_at_once(cp: Any) -> None:
+    kernel = cp.RawKernel(WRITES_FIRST, 'writes_first')
+    memory = ck.MemoryGroup()
+
+    @ck.graphed(lanes='auto', memory=memory)
+    def fn(x: Any) -> Any:
+        kept = x * 3
+        out = cp.zeros(x.size)
+        kernel((1,), (x.size,), (out, x))
+        return out + kept
+
+    for call in range(4):
+        x = cp.arange(512.0) + call
+        assert values(fn(x)) == values(x + 1 + x * 3)
+    (variant,) = fn.variants
+    assert variant.relaned is not None and variant.relaned.packed is None
+    assert variant.graph is not None and memory.memory_bytes >= 3 * 4096
+    assert variant.graph.memory_bytes < 4096, 'the arrays lie in the memory of the group'
+
+
+def test_memory_of_calls_stays_below_its_limit(cp: Any) -> None:
+    x, memory = cp.linspace(1, 2, 1 << 15), ck.MemoryGroup()
+    fn = ck.graphed(lambda x: sums(cp, x), lanes='auto', memory_limit=20 * x.nbytes, memory=memory)
+    for _ in range(3):
+        some, last = fn(x)
+        others, end = sums(cp, x)
+        assert [values(one) for one in (*some, last)] == [values(one) for one in (*others, end)]
+    (variant,) = fn.variants
+    assert variant.relaned and variant.relaned.packed and variant.relaned.packed.settled
+    assert variant.relaned.packed.before <= 20 * x.nbytes
 
 
 def test_wrong_limits(cp: Any) -> None:

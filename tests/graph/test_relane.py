@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -442,6 +443,15 @@ def test_the_report_tells_lines_and_draws_both_orders(cp: Any) -> None:
     assert 'and 2 pairs like it' in text and text.count('test_relane.py:') == 2
     assert text.endswith('the graph has these edges now\nfirst launch: not yet')
     assert repr(report) == '<Relaned: 8 nodes, 7 edges, 4 needed>'
+
+
+def test_the_picture_cuts_no_number(cp: Any) -> None:
+    graph, _outs, _x = chain(cp, 20)
+    lines = str(graph.relane(report=True)).splitlines()
+    row = lines[lines.index('  as recorded') + 1]
+    numbers = [int(number) for number in re.findall(r'\d+', row)]
+    assert len(numbers) > 5 and numbers == sorted(set(numbers)), 'node 10 is not taken for node 1'
+    assert row.count('[') == 40 and 'time goes to the right' in lines[2]
 
 
 def test_measured_times_are_the_ones_of_the_report(cp: Any) -> None:
