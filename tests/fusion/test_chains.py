@@ -26,7 +26,7 @@ def test_random_chains_have_equal_bits(sim: Any, data: Any, seed: int) -> None:
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data(), seed=st.integers(0, 99))
 def test_chains_of_odd_numbers_have_equal_bits(sim: Any, data: Any, seed: int) -> None:
-    """NaN, infinities, both zeros, numbers too small or too large for a dtype; division by zero and long shifts."""
+    """Infinities, both zeros, numbers too small or too large for a dtype; division by zero and long shifts."""
     steps = chains.draw(lambda options: data.draw(st.sampled_from(list(options))))
     with np.errstate(all='ignore'):
         eager, recorded, first, second, report = chains.compared(ck, sim, steps, seed, special=True)
