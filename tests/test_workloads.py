@@ -141,13 +141,25 @@ def test_without_a_gpu_it_checks_and_says_that_it_times_nothing(tmp_path: Path) 
 
 
 def test_unknown_parts_are_told(sim: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    options = argparse.Namespace(only=['nothing'], json=None)
+    options = argparse.Namespace(only=['nothing'], json=None, rows=None, ways=None)
     assert command.run(options, command.workloads(sim, True, False), {}) == 2
     assert f'no such part: nothing; there are {", ".join(PARTS)}' in capsys.readouterr().err
 
 
+def test_rows_and_ways_can_be_chosen(sim: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    def told(rows: list[str], ways: list[str]) -> tuple[int, str, str]:
+        options = argparse.Namespace(only=['sum', 'attention'], json=None, rows=rows, ways=ways, table='peers')
+        status = command.run(options, command.made(options, sim, True, False), {})
+        return status, *capsys.readouterr()
+
+    status, out, _ = told(['2.5 x'], ['graph, fused'])
+    assert status == 0 and out.count('eager') == 2 and '2.5 x + y 256: graph, fused / eager' in out
+    assert told(['no title'], [])[::2] == (2, 'no such row: no title\n')
+    assert told([], ['no way'])[::2] == (2, 'no such way: no way\n')
+
+
 def test_an_error_ends_in_a_status(capsys: pytest.CaptureFixture[str]) -> None:
-    options = argparse.Namespace(only=None, json=None)
+    options = argparse.Namespace(only=None, json=None, rows=None, ways=None)
     assert command.run(options, {'good': lambda: iter([Line('one', 1.0)])}, {}) == 0
     assert command.run(options, {'bad': lambda: iter([Line('one', 1.0), Line('two', error='why')])}, {}) == 1
     assert '1 of 2 lines are errors' in capsys.readouterr().err

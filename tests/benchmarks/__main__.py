@@ -23,6 +23,7 @@ from typing import Any
 
 from capturekit.cli.script_runner import why_no_gpu
 from tests.benchmarks.timing import Line, now
+from tests.benchmarks.workloads.chosen import ALL, Chosen
 
 ABOUT = 'What capturekit costs and what it gains, as ratios within one run. Needs a GPU; takes some minutes.'
 PACKAGES = ('cupy-cuda13x', 'cupy-cuda12x', 'cuda-bindings', 'cuda-core', 'torch', 'jax', 'numpy')
@@ -80,13 +81,13 @@ def costs(cp: Any, _small: bool, _timed: bool) -> Parts:
     }
 
 
-def workloads(cp: Any, small: bool, timed: bool) -> Parts:
+def workloads(cp: Any, small: bool, timed: bool, chosen: Chosen = ALL) -> Parts:
     from tests.benchmarks import workloads
     from tests.benchmarks.workloads.lines import lines
 
     def measure(part: Callable[[], Iterator[Any]]) -> Iterator[Line]:
         for workload in part():
-            yield from lines(cp, workload, timed)
+            yield from lines(cp, workload, timed, chosen)
 
     return {name: lambda part=part: measure(part) for name, part in workloads.parts(cp, small).items()}
 
@@ -97,13 +98,13 @@ def memory(cp: Any, small: bool, timed: bool) -> Parts:
     return {'memory': lambda: peaks.peaks(cp, small, timed)}
 
 
-def peers(cp: Any, small: bool, timed: bool) -> Parts:
+def peers(cp: Any, small: bool, timed: bool, chosen: Chosen = ALL) -> Parts:
     from tests.benchmarks import peers
     from tests.benchmarks.workloads.lines import lines
 
     def measure(part: Callable[[], Iterator[Any]]) -> Iterator[Line]:
         for program in part():
-            yield from lines(cp, program, timed)
+            yield from lines(cp, program, timed, chosen)
 
     return {name: lambda part=part: measure(part) for name, part in peers.parts(cp, small).items()}
 
@@ -120,9 +121,21 @@ def devices(cp: Any, small: bool, timed: bool) -> Parts:
     return devices.parts(cp, small, timed)
 
 
-TABLES = {
-    'costs': costs, 'workloads': workloads, 'peers': peers, 'lanes': lanes, 'memory': memory, 'devices': devices
-}  # fmt: skip
+TABLES: dict[str, Callable[..., Parts]] = {
+    'costs': costs,
+    'workloads': workloads,
+    'peers': peers,
+    'lanes': lanes,
+    'memory': memory,
+    'devices': devices,
+}
+
+
+def made(options: argparse.Namespace, cp: Any, small: bool, timed: bool) -> Parts:
+    """The parts of the table that was asked for."""
+    if options.table not in ('workloads', 'peers'):
+        return TABLES[options.table](cp, small, timed)
+    return TABLES[options.table](cp, small, timed, Chosen(tuple(options.rows or ()), tuple(options.ways or ())))
 
 
 def given() -> argparse.Namespace:
@@ -142,7 +155,21 @@ def given() -> argparse.Namespace:
         'lanes: net, ensemble, attention, folds, solves, spectra, summaries, copies, filters, chains, plates or large; '
         'devices: copies, waits or branches',
     )
+    arguments.add_argument(
+        '--rows',
+        nargs='+',
+        metavar='TEXT',
+        help='workloads and peers: only rows whose title has one of these texts in it, as "2048"',
+    )
+    arguments.add_argument(
+        '--ways',
+        nargs='+',
+        metavar='WAY',
+        help='workloads and peers: only these ways besides eager, as "fused graph" or "jax"',
+    )
     found = arguments.parse_args()
+    if (found.rows or found.ways) and found.table not in ('workloads', 'peers'):
+        arguments.error('--rows and --ways are for workloads and peers')
     if found.check and found.table == 'costs':
         arguments.error('costs has no checks of its own')
     return found
@@ -171,7 +198,7 @@ def on_a_gpu(options: argparse.Namespace) -> int:
         print('checks alone: nothing is measured and no file written')
         options.json = None
     with cp.cuda.Stream(non_blocking=True) if options.table in ('workloads', 'peers') else nullcontext():
-        return run(options, TABLES[options.table](cp, False, not options.check), about)
+        return run(options, made(options, cp, False, not options.check), about)
 
 
 def on_the_simulated_device(options: argparse.Namespace, why: str) -> int:
@@ -184,7 +211,7 @@ def on_the_simulated_device(options: argparse.Namespace, why: str) -> int:
         import cupy as cp
 
         options.json = None
-        return run(options, TABLES[options.table](cp, True, False), {})
+        return run(options, made(options, cp, True, False), {})
     finally:
         uninstall()
 
@@ -209,6 +236,11 @@ def run(options: argparse.Namespace, every: Parts, about: dict[str, str]) -> int
             with open(options.json, 'w', encoding='utf-8') as f:
                 json.dump({'machine': about, 'lines': lines}, f, indent=1)
                 f.write('\n')
+    missing = [way for way in options.ways or () if not any(f': {way} / eager' in line['name'] for line in lines)]
+    if missing or (options.rows and not lines):
+        what = f'way: {", ".join(missing)}' if lines else f'row: {", ".join(options.rows or ["none"])}'
+        print(f'no such {what}', file=sys.stderr)
+        return 2
     failed = sum(bool(line['error']) for line in lines)
     if failed:
         print(f'\n{failed} of {len(lines)} lines are errors', file=sys.stderr)

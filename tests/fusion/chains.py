@@ -18,6 +18,9 @@ UNARY = ('negative', 'absolute', 'sqrt', 'square', 'sign', 'floor', 'isnan', 'lo
 BINARY = ('add', 'subtract', 'multiply', 'true_divide', 'maximum', 'minimum', 'less', 'greater_equal', 'not_equal')
 #: Functions whose last bits depend on how NumPy goes through memory: for a GPU only.
 MORE = ('exp', 'log', 'tanh', 'sin', 'log1p', 'arctan', 'cbrt', 'exp2', 'rint', 'reciprocal', 'expm1')
+INTEGERS = ('left_shift', 'right_shift', 'floor_divide', 'remainder', 'bitwise_and', 'bitwise_xor')
+#: What random numbers hardly ever are. No NaN: NumPy keeps the sign of either operand, by how it goes through memory.
+SPECIAL = (np.inf, -np.inf, -0.0, 0.0, 1e-310, -1e-40, 3e-8, 6e4, 1e39)
 MORE_BINARY = ('power', 'arctan2', 'logaddexp', 'floor_divide', 'remainder', 'copysign', 'fmax')
 DTYPES = ('f4', 'f8', 'f2', 'i4', '?', 'i8', 'u1')
 NUMBERS = (2, 0.5, -1, 3.25, True, np.float32(1.5), np.float64(0.1), np.int32(3))
@@ -26,7 +29,7 @@ REDUCTIONS = ('sum', 'sum', 'mean', 'max', 'min', 'var', 'std', 'prod', 'all')
 KINDS = (
     'unary', 'binary', 'binary', 'binary', 'number', 'number', 'where', 'clip', 'cast', 'in place', 'in place', 'out',
     'assign', 'shifted', 'roll', 'roll', 'view', 'drop', 'drop', 'drop', 'copy', 'fill', 'reduce', 'reduce',
-    'again',
+    'again', 'integers', 'overlap',
 )  # fmt: skip
 
 
@@ -47,6 +50,8 @@ def draw(choose: Choose, more: bool = False, dtypes: Sequence[str] = DTYPES) -> 
             'out': lambda: choose(('add', 'multiply', 'maximum')),
             'view': lambda: choose(VIEWS),
             'fill': lambda: choose((1, 0, 2.5)),
+            'integers': lambda: choose(INTEGERS),
+            'overlap': lambda: choose(('add', 'subtract')),
             'roll': lambda: (choose((0, 1)), choose((1, 2, -1))),
             'reduce': lambda: (choose(REDUCTIONS), choose((0, 0, 0, 1, -1, None)), choose((True, False))),
         }
@@ -55,12 +60,18 @@ def draw(choose: Choose, more: bool = False, dtypes: Sequence[str] = DTYPES) -> 
     return steps
 
 
-def inputs(xp: Any, seed: int, dtypes: Sequence[str] = ('f4', 'f8', 'f2', 'i4', '?')) -> list[Any]:
-    """Arrays of several dtypes, of shapes that broadcast to one, among them views."""
+def inputs(
+    xp: Any, seed: int, dtypes: Sequence[str] = ('f4', 'f8', 'f2', 'i4', '?'), special: bool = False
+) -> list[Any]:
+    """Arrays of several dtypes, of shapes that broadcast to one, among them views; ``special``: with odd numbers."""
     values = np.random.default_rng(seed)
 
     def made(shape: tuple[int, ...], dtype: str) -> Any:
         found = values.uniform(-3, 3, shape) + (1j * values.uniform(-3, 3, shape) if np.dtype(dtype).kind == 'c' else 0)
+        if special and np.dtype(dtype).kind == 'f':
+            at = values.random(shape) < 0.3
+            with np.errstate(over='ignore'):
+                return xp.asarray(np.where(at, values.choice(SPECIAL, shape), found).astype(dtype))
         return xp.asarray((found > 0) if dtype == '?' else found.astype(dtype))
 
     full = [made((ROWS, COLUMNS), dtype) for dtype in dtypes]
@@ -109,6 +120,9 @@ def _step(xp: Any, kind: str, one: Any, other: Any, third: Any, extra: Any) -> A
         return _view(one, extra)
     if kind == 'reduce':
         return _reduced(one, *extra)
+    if kind == 'integers':
+        whole = _fit(one, other) and one.dtype == other.dtype and one.dtype.kind in 'iu'
+        return getattr(xp, extra)(one, other) if whole else None
     return _change(xp, kind, one, other, third, extra)
 
 
@@ -136,6 +150,9 @@ def _change(xp: Any, kind: str, one: Any, other: Any, third: Any, extra: Any) ->
     elif kind == 'shifted':
         if one.ndim and one.shape[0] > 1:
             one[1:] = one[:-1].copy()
+    elif kind == 'overlap':
+        if one.ndim and one.shape[0] > 2 and one.dtype.kind in 'iuf':
+            one[1:] = getattr(xp, extra)(one[:-1], one[1:])
     elif kind == 'assign':
         if _shape(one, other) == one.shape and not (one.dtype.kind != 'c' and other.dtype.kind == 'c'):
             one[...] = other.astype(one.dtype) if other.dtype != one.dtype else other

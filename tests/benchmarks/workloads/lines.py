@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.benchmarks.timing import Line, in_turn, medians, no_garbage_collection, now
+from tests.benchmarks.workloads.chosen import ALL, Chosen
 from tests.benchmarks.workloads.way import Absent, Way, Workload, check
 
 ROUNDS = 15
@@ -29,17 +30,21 @@ AGAINST = (
 )
 
 
-def lines(cp: Any, workload: Workload, timed: bool = True) -> Iterator[Line]:
+def lines(cp: Any, workload: Workload, timed: bool = True, chosen: Chosen = ALL) -> Iterator[Line]:
     """Check every way of a workload, then time those that passed: a line for each, and for each further ratio.
 
     A way that fails is a line with an error, and one that is not here says so; both have no ratio.
     """
+    if not chosen.row(workload.title):
+        return
     good: dict[str, Way] = {}
     bad: list[Line] = []
     made: list[Way] = []
     try:
         wanted = workload.reference()
         for name, make in workload.ways().items():
+            if not chosen.way(name):
+                continue
             try:
                 made.append(way := make())
                 check(workload, way, wanted)
