@@ -345,7 +345,7 @@ class Answering:
     def _costs_too_much(kind: Kind, reason: str) -> bool:
         """Whether following runs of this kind has taken too long, or has ended for the same reason too often."""
         return kind.repeats(reason) >= HOPE or (
-            kind.strange >= HOPE and kind.cost.followed > HOPE * follow_time.LONGEST
+            kind.strange >= HOPE and kind.cost.followed > HOPE * follow_time.USUAL
         )
 
     @staticmethod
