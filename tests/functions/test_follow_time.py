@@ -31,6 +31,7 @@ def test_what_takes_too_long_to_follow_is_eager(sim: Any, monkeypatch: pytest.Mo
 
 def test_only_steps_count(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
+    monkeypatch.setattr(follow_time, 'LONGEST', 1.0)
     monkeypatch.setattr(follow_time.time, 'thread_time', lambda: now[0])
     spent = follow_time.FollowTime()
     for _ in range(3):
