@@ -248,7 +248,13 @@ class Environment:
 
     def _prepare(self) -> None:
         """Prepare the tables of identities, which ``changed`` compares first."""
-        self._missing = [(_keys(get(value)), names) for get, value, names, _ in self._unfound]
+        whole = {(get, id(value)): attributes for get, value, attributes in self._names}
+        self._missing = [
+            (_keys(get(value)), names)
+            for get, value, names, _ in self._unfound
+            # an object all of whose names are compared can't have got one of these
+            if (get, id(value)) not in whole or not names.isdisjoint(whole[get, id(value)])
+        ]
         self._lay_inner()
         laid: _Laid = ([], [], [], [], [])
         rows, absent, cells, slots, slow = laid
@@ -300,9 +306,15 @@ class Environment:
         self._slow = [one for one in self._slow if not _is_setting(one)]
         inner = [(values, *pair) for values, found in self._inner_found for pair in found]
         few = inner if len(inner) <= _FEW else []
+        named = [one for one in self._names if one[2]]
+        without: dict[Any, list[Any]] = {}
+        for get, value, names in self._names:
+            if not names:
+                without.setdefault(get, []).append(value)
         tables = (
             (comparison.objects, [self._objects]),
-            (comparison.all_names, [self._names]),
+            (comparison.all_names, [named]),
+            (comparison.no_names, [[*without.items()]]),
             (comparison.classes, [self._bases]),
             (comparison.arrays, [self._forms]),
             (comparison.many_names, [[] if few else self._inner_found]),
