@@ -107,8 +107,19 @@ def test_dear_runs_are_followed_ever_less_often(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(follow_time, 'CHEAP', 0.25)
     cost = follow_time.FollowCost()
     assert paid(cost, 32, whole=0.2, plain=0.01) == 'FF..F.F...F.......F.............'
-    cost.launched()
+    for _ in range(8 * 6):
+        cost.launched()
     assert paid(cost, 6, whole=0.2, plain=0.01) == 'FF..F.'
+
+
+def test_a_launch_now_and_then_does_not_pay_for_dear_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where calls go another way as often as they are launched, following all of those would cost many times the run."""
+    monkeypatch.setattr(follow_time, 'CHEAP', 0.25)
+    cost, found = follow_time.FollowCost(), ''
+    for _ in range(40):
+        found += paid(cost, 1, whole=0.05, plain=0.001)
+        cost.launched()
+    assert found.startswith('FFFFF.') and found.count('F') < 12
 
 
 def test_runs_that_are_not_dear_are_all_followed(monkeypatch: pytest.MonkeyPatch) -> None:
