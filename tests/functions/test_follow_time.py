@@ -113,7 +113,7 @@ def test_dear_runs_are_followed_ever_less_often(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_launch_now_and_then_does_not_pay_for_dear_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where calls go another way as often as they are launched, following all of those would cost many times the run."""
+    """Where calls go another way as often as they are launched, following all those would cost many runs."""
     monkeypatch.setattr(follow_time, 'CHEAP', 0.25)
     cost, found = follow_time.FollowCost(), ''
     for _ in range(40):
