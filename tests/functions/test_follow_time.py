@@ -10,7 +10,9 @@ import pytest
 
 import capturekit as ck
 from capturekit.functions import code_watch, follow_time
+from capturekit.functions.code_reads import single_steps
 from capturekit.functions.collector import functions_of
+from capturekit.functions.state_changes import counting, only_used
 
 
 class Scale:
@@ -190,3 +192,21 @@ def test_it_is_said_that_runs_are_not_followed(cp: Any) -> None:
     told = io.StringIO()
     fn.explain(told)
     assert 'takes much longer than they do' in told.getvalue()
+
+
+def test_code_is_taken_apart_once_and_never_for_another() -> None:
+    """Code of which many others have been taken apart since, and code made where forgotten code lay."""
+    first = compile('a.b', 'first', 'eval')
+    steps = single_steps(first)
+    assert single_steps(first) is steps
+    for number in range(1500):
+        code = compile(f'x{number}.y{number}', 'made', 'eval')
+        assert {f'x{number}', f'y{number}'} <= {step.argval for step in single_steps(code)}
+    assert single_steps(first) == steps
+
+
+def test_a_name_in_a_text_alone_is_a_use() -> None:
+    """Code without the name needs no look at its instructions; but a text may be a name that is asked for."""
+    code = compile('getattr(a, "total") + b', 'one', 'eval')
+    assert not only_used(code, 'total', counting) and only_used(code, 'other', counting)
+    assert not only_used(code, 'b', counting)
