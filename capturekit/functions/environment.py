@@ -306,15 +306,10 @@ class Environment:
         self._slow = [one for one in self._slow if not _is_setting(one)]
         inner = [(values, *pair) for values, found in self._inner_found for pair in found]
         few = inner if len(inner) <= _FEW else []
-        named = [one for one in self._names if one[2]]
-        without: dict[Any, list[Any]] = {}
-        for get, value, names in self._names:
-            if not names:
-                without.setdefault(get, []).append(value)
         tables = (
             (comparison.objects, [self._objects]),
-            (comparison.all_names, [named]),
-            (comparison.no_names, [[*without.items()]]),
+            (comparison.all_names, [[one for one in self._names if one[2]]]),
+            (comparison.no_names, [_without_names(self._names)]),
             (comparison.classes, [self._bases]),
             (comparison.arrays, [self._forms]),
             (comparison.many_names, [[] if few else self._inner_found]),
@@ -326,8 +321,16 @@ class Environment:
         self._more = bool(self._slow) or self.carried is not None
         absent = [(_keys(mapping), frozenset({key})) for mapping, key in self._absent]
         absent += [*self._missing, *self._inner_absent]
-        rows = [*self._rows, *few]
-        self._same = comparison.names_and_code(rows, self._functions, absent, self._inner_sizes, rest)
+        self._same = comparison.names_and_code([*self._rows, *few], self._functions, absent, self._inner_sizes, rest)
+
+
+def _without_names(names: Iterable[tuple[Any, Any, list[str]]]) -> list[tuple[Any, list[Any]]]:
+    """The objects that have no names, by what lists their names."""
+    found: dict[Any, list[Any]] = {}
+    for get, value, known in names:
+        if not known:
+            found.setdefault(get, []).append(value)
+    return [*found.items()]
 
 
 def _is_setting(entry: WatchedValue) -> bool:

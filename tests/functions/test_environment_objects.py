@@ -233,7 +233,7 @@ def test_objects_in_containers() -> None:
     assert 'attribute t' in str(watch(lambda these: [each.count() for each in these], layers).written())
 
 
-def test_an_attribute_put_on_a_function_without_any_is_told() -> None:
+def test_a_first_attribute_of_a_function_is_told() -> None:
     """Nearly all functions have no attributes: those that have none are compared together."""
 
     def plain() -> None: ...
@@ -254,7 +254,7 @@ def test_an_attribute_put_on_a_function_without_any_is_told() -> None:
     assert 'level' in (found.changed() or '')
 
 
-def test_a_name_that_python_adds_is_told_in_a_module_all_of_whose_names_count() -> None:
+def test_a_name_of_pythons_own_in_a_module_is_told() -> None:
     module = types.ModuleType('asked')
     module.rate = 1.0  # type: ignore[attr-defined]
     found = clean(lambda: (getattr(module, 'x' + 'y', None), vars(module)))

@@ -114,7 +114,7 @@ def test_dear_runs_are_followed_ever_less_often(monkeypatch: pytest.MonkeyPatch)
     assert paid(cost, 6, whole=0.2, plain=0.01) == 'FF..F.'
 
 
-def test_a_launch_now_and_then_does_not_pay_for_dear_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rare_launches_do_not_pay_for_dear_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where calls go another way as often as they are launched, following all those would cost many runs."""
     monkeypatch.setattr(follow_time, 'CHEAP', 0.25)
     cost, found = follow_time.FollowCost(), ''
