@@ -248,13 +248,7 @@ class Environment:
 
     def _prepare(self) -> None:
         """Prepare the tables of identities, which ``changed`` compares first."""
-        whole = {(get, id(value)): attributes for get, value, attributes in self._names}
-        self._missing = [
-            (_keys(get(value)), names)
-            for get, value, names, _ in self._unfound
-            # an object all of whose names are compared can't have got one of these
-            if (get, id(value)) not in whole or not names.isdisjoint(whole[get, id(value)])
-        ]
+        self._lay_missing()
         self._lay_inner()
         laid: _Laid = ([], [], [], [], [])
         rows, absent, cells, slots, slow = laid
@@ -293,6 +287,15 @@ class Environment:
         self._functions, self._sequences, self._numbers = list(functions.values()), inner.sequences, inner.numbers
         self._note_reached(reached)
         self._choose()
+
+    def _lay_missing(self) -> None:
+        """Prepare the comparison of names that were not found. All names of some objects are compared anyway."""
+        whole = {(get, id(value)): attributes for get, value, attributes in self._names}
+        self._missing = [
+            (_keys(get(value)), names)
+            for get, value, names, _ in self._unfound
+            if (get, id(value)) not in whole or not names.isdisjoint(whole[get, id(value)])
+        ]
 
     def _note_reached(self, reached: set[int]) -> None:
         """Add to the containers that entries hold those that grow, and the objects whose attributes are compared."""
